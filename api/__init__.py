@@ -1,0 +1,1 @@
+"""The query API and the web page."""

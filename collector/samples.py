@@ -1,0 +1,28 @@
+"""What one drain of the kernel's buffers gives, as columns."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of one drain, n of them, their s distinct stacks and c distinct contexts.
+
+    Addresses are as the CPU saw them; only frames after a stack's first are return addresses (kernel and user part each
+    start with an instruction that was about to run).
+    """
+
+    time_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
+    pid: np.ndarray  # uint32 (n,), process ID (tgid) in the host's namespace
+    tid: np.ndarray  # uint32 (n,)
+    stack: np.ndarray  # uint32 (n,), row of the stacks
+    context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of the contexts
+    stack_pid: np.ndarray  # uint32 (s,), the process a stack's user addresses belong to
+    stack_kernel_depth: np.ndarray  # uint32 (s,), kernel frames; they come first
+    stack_depth: np.ndarray  # uint32 (s,), all frames
+    frames: np.ndarray  # uint64 (sum of stack_depth,), leaf first, stack after stack
+    trace_ids: bytes = b""  # 16 * c
+    span_ids: bytes = b""  # 8 * c
+    lost: int = 0  # observations the kernel could not keep since the last drain
+    comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one

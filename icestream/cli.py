@@ -1,0 +1,83 @@
+"""The `icestream` command.
+
+A subcommand is a module with a docstring (its help text), `add_arguments(parser)` and `run(args) -> int`, registered as
+an entry point of the group `icestream.commands`. It is imported only when it is used, so that a host with just the
+collector installed needs just the collector's packages.
+"""
+
+import argparse
+import importlib.util
+import logging
+import sys
+from importlib.metadata import entry_points
+
+from icestream import __version__
+from icestream.settings import SettingError
+
+GROUP = "icestream.commands"
+
+
+class CommandError(Exception):
+    """What a command raises to end with one line on standard error and exit code 1."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a subcommand; returns its exit code (0 done, 1 failed, 2 wrong usage)."""
+    argv = sys.argv[1:] if argv is None else argv
+    commands = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
+    if not argv or argv[0] not in commands:
+        return _overview(list(commands.values()), argv)
+    name, rest = argv[0], argv[1:]
+    try:
+        command = commands[name].load()
+    except ModuleNotFoundError as error:
+        print(
+            f"icestream {name}: the package {error.name!r} is not installed; "
+            f"install this part with: pip install 'icestream[{commands[name].module.split('.')[0]}]'",
+            file=sys.stderr,
+        )
+        return 1
+    parser = argparse.ArgumentParser(
+        prog=f"icestream {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_arguments(parser)
+    args = parser.parse_args(rest)
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s {name} %(levelname)s %(message)s"
+    )
+    try:
+        return int(command.run(args))
+    except (CommandError, SettingError) as error:
+        print(f"icestream {name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _overview(commands: list, argv: list[str]) -> int:
+    if argv and argv[0] in ("--version", "-V"):
+        print(f"icestream {__version__}")
+        return 0
+    asked = bool(argv) and argv[0] in ("--help", "-h", "help")
+    out = sys.stdout if asked else sys.stderr
+    if argv and not asked:
+        print(f"icestream: no command {argv[0]!r}", file=out)
+    print("icestream: continuous profiling as a Kafka stream\n\nusage: icestream COMMAND [--help]\n", file=out)
+    for entry in commands:
+        print(f"  {entry.name:10} {_summary(entry.module)}", file=out)
+    return 0 if asked else 2
+
+
+def _summary(module: str) -> str:
+    """First line of a module's docstring, without running the module."""
+    import ast
+
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None:
+        return ""
+    with open(spec.origin, encoding="utf-8") as file:
+        return (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""Content IDs: mappings, locations, nodes, stacks, series (specification: schemas/ids.md).
+
+Scalars are Python ints, columns are numpy arrays of uint64.
+"""
+
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+import xxhash
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX1 = np.uint64(0xFF51AFD7ED558CCD)
+_MIX2 = np.uint64(0xC4CEB9FE1A85EC53)
+_SHIFT = np.uint64(33)
+
+
+def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """combine(a, b) of the specification for two columns, with 0 replaced by 1; shapes broadcast."""
+    hashed = _fmix64(_fmix64(np.asarray(a, np.uint64) + _GOLDEN) ^ np.asarray(b, np.uint64))
+    hashed[hashed == 0] = 1
+    return hashed
+
+
+def mapping_id(build_id: str, file: str) -> int:
+    """ID of a mapping: of its build ID, else of its file's path; "" and "" for an unknown mapping."""
+    return xxhash.xxh3_64_intdigest(_text("mapping", build_id or (f"file:{file}" if file else "")))
+
+
+def named_id(function: str, file: str) -> int:
+    """What a location named by the host is combined from, with its line."""
+    return xxhash.xxh3_64_intdigest(_text("named", function, file))
+
+
+def series_id(labels: Iterable[tuple[str, str]]) -> int:
+    """ID of a set of labels, given in any order. Empty values do not count."""
+    pairs = sorted((name.encode(), value.encode()) for name, value in labels if value)
+    return xxhash.xxh3_64_intdigest(_text("series", *(part for pair in pairs for part in pair))) or 1
+
+
+def _fmix64(x: np.ndarray) -> np.ndarray:
+    x = x ^ (x >> _SHIFT)
+    x *= _MIX1
+    x ^= x >> _SHIFT
+    x *= _MIX2
+    x ^= x >> _SHIFT
+    return x
+
+
+def _text(*strings: str | bytes) -> bytes:
+    encoded = [s.encode() if isinstance(s, str) else s for s in strings]
+    return b"".join(struct.pack("<I", len(s)) + s for s in encoded)

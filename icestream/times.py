@@ -1,0 +1,45 @@
+"""Times as users write them: RFC 3339, Unix seconds, `now`, `now-15m`."""
+
+import re
+import time
+from datetime import datetime, timezone
+
+_RELATIVE = re.compile(r"now(?:([+-])(\d+)(ms|s|m|h|d|w))?")
+_UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9}
+_LIMIT_NS = 2**62
+
+
+class TimeError(ValueError):
+    """A time that cannot be read."""
+
+
+def parse_unix_nano(text: str, now_unix_nano: int | None = None) -> int:
+    """Nanoseconds since 1970. Raises TimeError, also for times before 1970 or past the year 2116."""
+    text = text.strip()
+    nanos = _parse(text, time.time_ns() if now_unix_nano is None else now_unix_nano)
+    if not 0 <= nanos < _LIMIT_NS:
+        raise TimeError(f"time out of range: {text!r}")
+    return nanos
+
+
+def format_unix_nano(nanos: int) -> str:
+    """RFC 3339 in UTC with milliseconds."""
+    moment = datetime.fromtimestamp(nanos // 10**9, timezone.utc)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{nanos // 10**6 % 1000:03d}Z"
+
+
+def _parse(text: str, now: int) -> int:
+    if match := _RELATIVE.fullmatch(text):
+        sign, amount, unit = match.groups()
+        return now if unit is None else now + int(sign + amount) * _UNIT_NS[unit]
+    if match := re.fullmatch(r"(\d{1,12})(?:\.(\d{1,9}))?", text):
+        return int(match[1]) * 10**9 + int((match[2] or "").ljust(9, "0"))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise TimeError(
+            f"cannot read the time {text[:60]!r}: use RFC 3339 (2026-01-31T12:00:00Z), Unix seconds, now, or now-15m"
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=timezone.utc)
+    return round(moment.timestamp() * 10**6) * 1000

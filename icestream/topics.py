@@ -1,0 +1,47 @@
+"""The topics, their configuration, and the groups that read them."""
+
+from dataclasses import dataclass
+
+RAW = "icestream.raw"
+ACTIVITY = "icestream.activity"
+STACKS = "icestream.stacks"
+SAMPLES = "icestream.samples"
+SYMBOL_REQUESTS = "icestream.symbol-requests"
+SYMBOLS = "icestream.symbols"
+DEAD_LETTERS = "icestream.dead-letters"
+
+STREAMS_GROUP = "icestream.streams"
+CLICKHOUSE_GROUP = "icestream.sink.clickhouse"
+PARQUET_GROUP = "icestream.sink.parquet"
+ARCHIVE_GROUP = "icestream.archive"
+RESOLVE_GROUP = "icestream.resolve"
+
+MAX_MESSAGE_BYTES = 900_000
+"""No message of ours is larger, before compression; larger windows are split into parts."""
+
+DEFAULT_PROFILE_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+
+_DAY_MS = 24 * 60 * 60 * 1000
+
+
+@dataclass(frozen=True)
+class Topic:
+    name: str
+    retention_ms: int
+    per_host: bool
+    """Same number of partitions, same key (host ID), same partitioner: one worker holds both sides of a join."""
+
+    @property
+    def config(self) -> dict[str, str]:
+        return {"retention.ms": str(self.retention_ms), "cleanup.policy": "delete", "compression.type": "producer"}
+
+
+TOPICS = (
+    Topic(RAW, 7 * _DAY_MS, per_host=True),
+    Topic(ACTIVITY, 7 * _DAY_MS, per_host=True),
+    Topic(STACKS, 7 * _DAY_MS, per_host=True),
+    Topic(SAMPLES, 3 * _DAY_MS, per_host=True),
+    Topic(SYMBOL_REQUESTS, _DAY_MS, per_host=False),
+    Topic(SYMBOLS, _DAY_MS, per_host=False),
+    Topic(DEAD_LETTERS, 14 * _DAY_MS, per_host=False),
+)

@@ -1,0 +1,1 @@
+"""Messages of all topics, generated from schemas/icestream/v1 by `make schemas`. Do not edit."""
