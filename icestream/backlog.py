@@ -1,0 +1,87 @@
+"""How much of what a producer sent is still unread: holds back a producer whose broker forgets unread messages.
+
+The in-process broker keeps about 5 MB a partition and drops the oldest messages beyond that, silently. A producer that
+asks `room` before every message, and waits (or spools) where there is none, loses nothing by it.
+"""
+
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from icestream.kafka import consumer
+from icestream.settings import KafkaSettings
+
+_ASK_INTERVAL_S = 0.2
+_ASK_TIMEOUT_S = 1.0
+
+
+class Backlog:
+    """Unread bytes of one topic, as far as this producer sent them.
+
+    A message counts until every one of `groups` has committed past it; a group that never committed has read nothing,
+    and without groups nothing counts.
+    Only what was reported as delivered is known here, so messages in flight come on top: keep them few, or flush first.
+    """
+
+    def __init__(
+        self, settings: KafkaSettings, topic: str, groups: Sequence[str], limit_bytes: int = 3_000_000
+    ) -> None:
+        self.topic = topic
+        self.limit_bytes = limit_bytes
+        self._readers: list[Consumer] = [consumer(settings, group) for group in groups]
+        self._unread: dict[int, deque[tuple[int, int]]] = defaultdict(deque)  # partition -> (offset, size), in order
+        self._bytes: dict[int, int] = defaultdict(int)
+        self._asked = float("-inf")
+        self._lock = threading.Lock()
+
+    def sent(self, partition: int, offset: int, size: int) -> None:
+        """Notes a delivered message, of `size` bytes; call it from the delivery report."""
+        if not self._readers:
+            return
+        with self._lock:
+            self._unread[partition].append((offset, size))
+            self._bytes[partition] += size
+
+    def room(self, size: int) -> bool:
+        """Whether a message of `size` bytes may be sent, whichever partition it goes to.
+
+        Asks the broker at most every 200 ms, and only when what it last said leaves no room; an answer that does not
+        come counts as nothing read. A message larger than the limit has room when nothing is unread.
+        """
+        with self._lock:
+            if self._fits(size):
+                return True
+            if time.monotonic() - self._asked < _ASK_INTERVAL_S:
+                return False
+            self._asked = time.monotonic()
+            self._forget_read()
+            return self._fits(size)
+
+    def unread_bytes(self) -> int:
+        """Of all partitions, as the groups stood when they were last asked."""
+        with self._lock:
+            return sum(self._bytes.values())
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+    def _fits(self, size: int) -> bool:
+        largest = max(self._bytes.values(), default=0)
+        return largest == 0 or largest + size <= self.limit_bytes
+
+    def _forget_read(self) -> None:
+        waiting = [TopicPartition(self.topic, partition) for partition, messages in self._unread.items() if messages]
+        try:
+            answers = [reader.committed(waiting, timeout=_ASK_TIMEOUT_S) for reader in self._readers]
+        except KafkaException:
+            return
+        for committed in zip(*answers, strict=True):
+            read_to = min(position.offset for position in committed)  # negative: a group that never committed
+            partition = committed[0].partition
+            messages = self._unread[partition]
+            while messages and messages[0][0] < read_to:
+                self._bytes[partition] -= messages.popleft()[1]
