@@ -1,3 +1,3 @@
-"""The library that all parts of icestream share, and that users import: messages, IDs, topics, Kafka clients, settings."""
+"""The library that all parts of icestream share, and that users import: messages, IDs, topics, clients, settings."""
 
 __version__ = "0.1.0"

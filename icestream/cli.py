@@ -9,7 +9,7 @@ import argparse
 import importlib.util
 import logging
 import sys
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from icestream import __version__
 from icestream.settings import SettingError
@@ -42,9 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     command.add_arguments(parser)
     args = parser.parse_args(rest)
-    logging.basicConfig(
-        level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s {name} %(levelname)s %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s {name} %(levelname)s %(message)s")
     try:
         return int(command.run(args))
     except (CommandError, SettingError) as error:
@@ -54,7 +52,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-def _overview(commands: list, argv: list[str]) -> int:
+def _overview(commands: list[EntryPoint], argv: list[str]) -> int:
     if argv and argv[0] in ("--version", "-V"):
         print(f"icestream {__version__}")
         return 0

@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-_DTYPES = {
+_DTYPES: dict[int, "np.dtype[np.generic]"] = {
     FieldDescriptor.TYPE_FIXED32: np.dtype("<u4"),
     FieldDescriptor.TYPE_SFIXED32: np.dtype("<i4"),
     FieldDescriptor.TYPE_FIXED64: np.dtype("<u8"),

@@ -52,7 +52,9 @@ class Settings:
             default = "" if field.default in (None, "") else f" (default: {field.default})"
             help = f"{field.metadata['help']}{default} [{variable(field.name)}]".replace("%", "%%")
             if types[field.name] is bool:
-                group.add_argument(flag, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=help)
+                group.add_argument(
+                    flag, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=help
+                )
             else:
                 group.add_argument(
                     flag, dest=field.name, default=None, help=help,

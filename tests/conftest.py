@@ -1,11 +1,20 @@
 """Brokers for all tests: the in-process one, and a real Apache Kafka where its jars are (in CI: always)."""
 
+import contextlib
+import os
+import time
 from collections.abc import Iterator
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
+from icestream.commands.topics import create
+from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
-from standalone.broker import InProcessBroker
+from icestream.topics import TOPICS
+from standalone import kafka
+from standalone.broker import PARTITIONS, InProcessBroker
 
 
 @pytest.fixture
@@ -14,3 +23,45 @@ def in_process_broker() -> Iterator[KafkaSettings]:
     broker = InProcessBroker()
     yield broker.settings()
     broker.close()
+
+
+@pytest.fixture(scope="session")
+def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.LocalKafka]:
+    """An Apache Kafka for all tests; without topics."""
+    if (reason := kafka.missing()) is not None:
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    running = kafka.LocalKafka(tmp_path_factory.mktemp("kafka"))
+    yield running
+    running.close()
+
+
+@pytest.fixture
+def apache_kafka(local_kafka: kafka.LocalKafka) -> KafkaSettings:
+    """Settings of the Apache Kafka with all topics, empty. Groups' offsets go with the topics."""
+    settings = local_kafka.settings()
+    delete_topics(settings)
+    create(settings, partitions=PARTITIONS, replication=1)
+    return settings
+
+
+@pytest.fixture(params=["in_process_broker", pytest.param("apache_kafka", marks=pytest.mark.kafka)])
+def broker(request: pytest.FixtureRequest) -> KafkaSettings:
+    """Each of the two: a test that takes it runs twice."""
+    settings = request.getfixturevalue(request.param)
+    assert isinstance(settings, KafkaSettings)
+    return settings
+
+
+def delete_topics(settings: KafkaSettings) -> None:
+    """Deletes all our topics that are there, and waits until they are gone."""
+    admin = AdminClient(client_config(settings))
+    ours = {topic.name for topic in TOPICS}
+    deadline = time.monotonic() + 20
+    while present := sorted(ours & set(admin.list_topics(timeout=10).topics)):
+        assert time.monotonic() < deadline, f"still there: {present}"
+        for deletion in admin.delete_topics(present).values():
+            with contextlib.suppress(KafkaException):  # it was being deleted already
+                deletion.result(10)
+        time.sleep(0.05)

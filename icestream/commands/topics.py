@@ -1,0 +1,123 @@
+"""Makes, lists or checks icestream's topics in Kafka.
+
+icestream topics create --partitions 12 --replication 3
+icestream topics list
+icestream topics check
+
+`create` makes what is missing, with its retention, and leaves what is there as it is. `check` ends with exit code 1
+where a topic is missing or does not fit the others. Nothing else in icestream makes or changes a topic.
+"""
+
+import argparse
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
+
+from icestream.cli import CommandError
+from icestream.kafka import client_config
+from icestream.settings import KafkaSettings
+from icestream.topics import TOPICS
+
+_TIMEOUT_S = 15.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("action", choices=["create", "list", "check"])
+    parser.add_argument("--partitions", type=_positive, default=4, help="of each topic, when created (default: 4)")
+    parser.add_argument("--replication", type=_positive, default=1, help="copies of each, when created (default: 1)")
+    KafkaSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = KafkaSettings.from_args(args)
+    try:
+        if args.action == "create":
+            made = create(settings, args.partitions, args.replication)
+            print(f"made {', '.join(made)}" if made else "nothing to make: all topics are there")
+        if args.action == "list":
+            _print_list(settings)
+            return 0
+        problems = check(settings)
+    except KafkaException as error:
+        raise CommandError(f"Kafka at {settings.kafka}: {error.args[0].str()}") from None
+    for problem in problems:
+        print(problem)
+    if not problems and args.action == "check":
+        print(f"all {len(TOPICS)} topics are there and fit each other")
+    return 1 if problems else 0
+
+
+def create(settings: KafkaSettings, partitions: int, replication: int) -> list[str]:
+    """Makes the topics that are missing; returns their names. Raises KafkaException.
+
+    The in-process broker makes topics when they are asked for, and knows no other way.
+    """
+    admin = AdminClient(client_config(settings))
+    missing = [topic for topic in TOPICS if topic.name not in admin.list_topics(timeout=_TIMEOUT_S).topics]
+    if settings.kafka_in_process:
+        for topic in missing:
+            admin.list_topics(topic.name, timeout=_TIMEOUT_S)
+        return [topic.name for topic in missing]
+    if not missing:
+        return []
+    wanted = [
+        NewTopic(topic.name, num_partitions=partitions, replication_factor=replication, config=topic.config)
+        for topic in missing
+    ]
+    made = []
+    for name, creation in admin.create_topics(wanted, operation_timeout=_TIMEOUT_S).items():
+        try:
+            creation.result()
+            made.append(name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another one was quicker
+                raise
+    return made
+
+
+def check(settings: KafkaSettings) -> list[str]:
+    """What is wrong with the topics, a sentence each. Raises KafkaException."""
+    found = _partitions(settings)
+    problems = [f"{topic.name}: missing; run `icestream topics create`" for topic in TOPICS if topic.name not in found]
+    per_host = {topic.name: found[topic.name] for topic in TOPICS if topic.per_host and topic.name in found}
+    if len(set(per_host.values())) > 1:
+        counts = ", ".join(f"{name} has {count}" for name, count in per_host.items())
+        problems.append(f"topics that are keyed by host need the same number of partitions, but {counts}")
+    for name, policy in _config(settings, list(found), "cleanup.policy").items():
+        if policy != "delete":
+            problems.append(f"{name}: cleanup.policy is {policy}; compaction would drop all but a host's last message")
+    return problems
+
+
+def _print_list(settings: KafkaSettings) -> None:
+    found = _partitions(settings)
+    retention = _config(settings, list(found), "retention.ms")
+    print(f"{'topic':28} {'partitions':>10} {'retention':>12}")
+    for topic in TOPICS:
+        if topic.name not in found:
+            print(f"{topic.name:28} {'missing':>10}")
+            continue
+        days = f"{int(retention[topic.name]) / 86_400_000:.4g} days" if topic.name in retention else "in memory"
+        print(f"{topic.name:28} {found[topic.name]:>10} {days:>12}")
+
+
+def _partitions(settings: KafkaSettings) -> dict[str, int]:
+    """How many partitions each of our topics has, of those that are there."""
+    there = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
+    return {topic.name: len(there[topic.name].partitions) for topic in TOPICS if topic.name in there}
+
+
+def _config(settings: KafkaSettings, names: list[str], key: str) -> dict[str, str]:
+    """A configuration entry of the named topics; nothing on the in-process broker, which has none."""
+    if settings.kafka_in_process or not names:
+        return {}
+    admin = AdminClient(client_config(settings))
+    resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+    answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_S)
+    return {resource.name: str(answer.result()[key].value) for resource, answer in answers.items()}
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 up, got {text!r}")
+    return int(text)
