@@ -19,7 +19,7 @@ class SymbolRequest(_message.Message):
     def __init__(self, build_id: _Optional[str] = ..., host_id: _Optional[str] = ..., file: _Optional[str] = ..., attempt: _Optional[int] = ..., requested_unix_nano: _Optional[int] = ...) -> None: ...
 
 class SymbolFile(_message.Message):
-    __slots__ = ("build_id", "host_id", "version", "error", "uri", "chunk", "chunks", "data", "size", "sha256")
+    __slots__ = ("build_id", "host_id", "version", "error", "uri", "chunk", "chunks", "data", "size", "sha256", "load_address")
     BUILD_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,7 @@ class SymbolFile(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    LOAD_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     build_id: str
     host_id: str
     version: int
@@ -40,4 +41,5 @@ class SymbolFile(_message.Message):
     data: bytes
     size: int
     sha256: str
-    def __init__(self, build_id: _Optional[str] = ..., host_id: _Optional[str] = ..., version: _Optional[int] = ..., error: _Optional[str] = ..., uri: _Optional[str] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., data: _Optional[bytes] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ...) -> None: ...
+    load_address: int
+    def __init__(self, build_id: _Optional[str] = ..., host_id: _Optional[str] = ..., version: _Optional[int] = ..., error: _Optional[str] = ..., uri: _Optional[str] = ..., chunk: _Optional[int] = ..., chunks: _Optional[int] = ..., data: _Optional[bytes] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ..., load_address: _Optional[int] = ...) -> None: ...
