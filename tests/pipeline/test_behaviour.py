@@ -1,0 +1,80 @@
+"""One behaviour suite for the pipeline, on the in-process broker and on Apache Kafka."""
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from icestream import kafka
+from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
+from tests.pipeline.running import Pipeline, between
+from tests.pipeline.synthetic import WINDOW_NS, Made, window
+
+pytestmark = pytest.mark.pipeline
+
+
+def test_what_is_published_is_found_by_service_and_by_trace(pipeline: Pipeline, start_unix_nano: int) -> None:
+    made = [window(start_unix_nano, sequence, host) for host in range(3) for sequence in range(1, 5)]
+    for index, one in enumerate(made):
+        pipeline.publish(one, host=index // 4)
+    start, end = start_unix_nano, start_unix_nano + 4 * WINDOW_NS
+
+    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == sum(m.value for m in made))
+    for service in made[0].by_service:
+        assert pipeline.total(start, end, f'{{service="{service}"}}') == sum(m.by_service[service] for m in made)
+    for trace, value in expected_traces(made).items():
+        cpu = pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))
+        assert (cpu["cpu_ns"], cpu["clock_ns"]) == (value, value)
+        assert [(s["name"], s["cpu_ns"]) for s in cpu["spans"]] == [("GET /checkout", value)]
+    heaviest = pipeline.get("/api/v1/traces", **between(start, end))["traces"]
+    assert [t["cpu_ns"] for t in heaviest] == sorted((v for v in expected_traces(made).values()), reverse=True)
+
+
+def test_a_batch_sent_again_by_its_collector_changes_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
+    first, second = window(start_unix_nano, 1), window(start_unix_nano, 2)
+    for one in (first, first, second, first, second):
+        pipeline.publish(one)
+    start, end = start_unix_nano, start_unix_nano + 2 * WINDOW_NS
+    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == first.value + second.value)
+    third = window(start_unix_nano, 3)
+    pipeline.publish(third)  # once this is in, all before it was processed
+    end += WINDOW_NS
+    total = pipeline.wait(lambda: pipeline.total(start, end), lambda t: t >= first.value + second.value + third.value)
+    assert total == first.value + second.value + third.value
+
+
+def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
+    good = [window(start_unix_nano, sequence) for sequence in range(1, 4)]
+    bad = [b"\xff" * 100, good[0].raw[:-7], good[0].raw[: len(good[0].raw) // 2], b"\x00" * 800_000, b"not protobuf"]
+    for one, spoiled in zip([*good, *good[:2]], bad, strict=True):
+        pipeline.produce(RAW, spoiled)
+        pipeline.produce(ACTIVITY, spoiled)
+        pipeline.publish(one)
+    start, end = start_unix_nano, start_unix_nano + 3 * WINDOW_NS
+    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == sum(m.value for m in good))
+    for trace, value in expected_traces(good).items():
+        assert pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))["cpu_ns"] == value
+    letters = pipeline.wait(lambda: dead_letters(pipeline), lambda found: len(found) >= 2 * len(bad))
+    by_streams = [value for value, headers in letters if headers["icestream.stage"].startswith("streams")]
+    assert sorted(by_streams) == sorted(bad * 2)
+
+
+def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline) -> None:
+    pytest.skip("written with the collector: tests/pipeline/test_profile.py::test_late_symbols")
+
+
+def expected_traces(made: list[Made]) -> dict[str, int]:
+    """CPU of each trace that got any."""
+    return {trace: value for one in made for trace, value in one.by_trace.items() if value}
+
+
+def dead_letters(pipeline: Pipeline) -> list[tuple[bytes, dict[str, str]]]:
+    """All dead letters so far: the message, and its headers."""
+    reader = kafka.consumer(pipeline.settings, "test")
+    partitions = reader.list_topics(DEAD_LETTERS, timeout=10).topics[DEAD_LETTERS].partitions
+    reader.assign([TopicPartition(DEAD_LETTERS, partition, 0) for partition in partitions])
+    letters = []
+    while (message := reader.poll(2.0)) is not None:
+        if message.error() is None:
+            headers = {name: value.decode() for name, value in message.headers() or []}
+            letters.append((message.value() or b"", headers))
+    reader.close()
+    return letters

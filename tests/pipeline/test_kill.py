@@ -1,0 +1,36 @@
+"""Kill -9 of every process, repeatedly, on Apache Kafka: totals agree with the input."""
+
+import random
+import time
+
+import pytest
+
+from tests.pipeline.running import Pipeline, between
+from tests.pipeline.synthetic import WINDOW_NS, window
+from tests.pipeline.test_behaviour import expected_traces
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
+
+
+@pytest.mark.parametrize("victim", ["streams", "store"])
+def test_totals_agree_after_kills(kafka_pipeline: Pipeline, start_unix_nano: int, victim: str) -> None:
+    pipeline, when = kafka_pipeline, random.Random(victim)
+    made = []
+    for sequence in range(1, 41):
+        for host in range(2):
+            made.append(window(start_unix_nano, sequence, host))
+            pipeline.publish(made[-1], host)
+        if sequence % 8 == 0:
+            time.sleep(when.uniform(0, 3))
+            pipeline.kill(victim)
+            pipeline.start(victim)
+    start, end = start_unix_nano, start_unix_nano + 40 * WINDOW_NS
+    expected = sum(m.value for m in made)
+    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total >= expected, seconds=120)
+    time.sleep(3)  # whatever came twice would be there by now
+    assert pipeline.total(start, end) == expected
+    got = {
+        trace: pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))["cpu_ns"]
+        for trace in expected_traces(made)
+    }
+    assert got == expected_traces(made)
