@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The few types and constants of the kernel that the programs use, instead of a vmlinux.h generated on some machine.
+ *
+ * Names before `___` are the kernel's; libbpf finds the fields in the BTF of the kernel that runs (CO-RE), so offsets
+ * here mean nothing and only the named fields have to exist.
+ */
+#ifndef ICESTREAM_KERNEL_TYPES_H
+#define ICESTREAM_KERNEL_TYPES_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16; /* bpf_helper_defs.h names these three */
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s64 s64;
+typedef _Bool bool;
+
+enum { false = 0, true = 1 };
+
+/* include/uapi/linux/bpf.h */
+enum {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+
+enum {
+	BPF_ANY = 0,
+	BPF_F_USER_STACK = 1 << 8,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_RB_NO_WAKEUP = 1,
+};
+
+#define preserve __attribute__((preserve_access_index))
+
+/* include/linux/sched.h */
+struct task_struct {
+	struct task_struct *group_leader;
+	u64 start_time;
+	u64 self_exec_id;
+} preserve;
+
+/* arch/x86/include/asm/processor.h: the thread pointer is the base of fs */
+struct thread_struct___x86 {
+	unsigned long fsbase;
+} preserve;
+
+struct task_struct___x86 {
+	struct thread_struct___x86 thread;
+} preserve;
+
+/* arch/arm64/include/asm/processor.h: the thread pointer is tpidr_el0 */
+struct thread_uw___arm64 {
+	unsigned long tp_value;
+} preserve;
+
+struct thread_struct___arm64 {
+	struct thread_uw___arm64 uw;
+} preserve;
+
+struct task_struct___arm64 {
+	struct thread_struct___arm64 thread;
+} preserve;
+
+#undef preserve
+
+#endif
