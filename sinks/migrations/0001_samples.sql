@@ -1,5 +1,5 @@
 -- One row a sample. Stacks lie together within an hour of a service, so that their IDs compress and a merge reads runs.
-CREATE TABLE samples
+CREATE TABLE IF NOT EXISTS samples
 (
     profile_type LowCardinality(String),
     service      LowCardinality(String),
@@ -16,4 +16,6 @@ CREATE TABLE samples
 )
 ENGINE = MergeTree
 PARTITION BY toDate(ts)
-ORDER BY (profile_type, service, toStartOfHour(ts), stack_id, ts);
+ORDER BY (profile_type, service, toStartOfHour(ts), stack_id, ts)
+-- Tokens of the latest blocks: a block inserted again is recognised and dropped (sinks/clickhouse.py).
+SETTINGS non_replicated_deduplication_window = 10000;

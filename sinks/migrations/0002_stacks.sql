@@ -1,4 +1,4 @@
-CREATE TABLE series
+CREATE TABLE IF NOT EXISTS series
 (
     series_id UInt64,
     labels    Map(LowCardinality(String), LowCardinality(String)),
@@ -7,7 +7,7 @@ CREATE TABLE series
 ENGINE = ReplacingMergeTree(last_seen)
 ORDER BY series_id;
 
-CREATE TABLE nodes
+CREATE TABLE IF NOT EXISTS nodes
 (
     node_id     UInt64,
     parent_id   UInt64,             -- 0: a root
@@ -17,7 +17,7 @@ CREATE TABLE nodes
 ENGINE = ReplacingMergeTree(last_seen)
 ORDER BY node_id;
 
-CREATE TABLE locations
+CREATE TABLE IF NOT EXISTS locations
 (
     location_id UInt64,
     kind        UInt8,              -- icestream.v1.Mapping.Kind

@@ -1,4 +1,4 @@
-CREATE TABLE activity
+CREATE TABLE IF NOT EXISTS activity
 (
     trace_id FixedString(16),
     span_id  FixedString(8),        -- zeros: a trace without a span
@@ -12,9 +12,10 @@ CREATE TABLE activity
 )
 ENGINE = MergeTree
 PARTITION BY toDate(start)
-ORDER BY (trace_id, start);
+ORDER BY (trace_id, start)
+SETTINGS non_replicated_deduplication_window = 10000;
 
-CREATE TABLE spans
+CREATE TABLE IF NOT EXISTS spans
 (
     trace_id  FixedString(16),
     span_id   FixedString(8),

@@ -1,5 +1,5 @@
 -- The samples that have a trace, ordered by it: one trace out of a hundred million samples in milliseconds.
-CREATE TABLE trace_samples
+CREATE TABLE IF NOT EXISTS trace_samples
 (
     trace_id     FixedString(16),
     span_id      FixedString(8),
@@ -16,9 +16,10 @@ CREATE TABLE trace_samples
 )
 ENGINE = MergeTree
 PARTITION BY toDate(ts)
-ORDER BY (trace_id, ts);
+ORDER BY (trace_id, ts)
+SETTINGS non_replicated_deduplication_window = 10000;
 
-CREATE MATERIALIZED VIEW trace_samples_view TO trace_samples AS
+CREATE MATERIALIZED VIEW IF NOT EXISTS trace_samples_view TO trace_samples AS
 SELECT trace_id, span_id, profile_type, service, series_id, host_id, ts, pid, tid, stack_id, count, value
 FROM samples
 WHERE trace_id != toFixedString('', 16);

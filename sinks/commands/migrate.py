@@ -1,0 +1,39 @@
+"""Make or update the tables in ClickHouse.
+
+Runs the migrations that were not run yet, each once; running it again does nothing.
+
+  icestream migrate --clickhouse http://default@127.0.0.1:8123/default
+  icestream migrate --clickhouse chdb:///var/lib/icestream/clickhouse --retention-days 30
+"""
+
+import argparse
+
+from clickhouse_connect.driver.exceptions import Error
+
+from icestream.cli import CommandError
+from icestream.clickhouse import connect
+from sinks.migrate import MigrationError, migrate, shown
+from sinks.retention import retain
+from sinks.settings import SinkSettings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    SinkSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = SinkSettings.from_args(args)
+    try:
+        client = connect(settings.clickhouse)
+        done = migrate(client)
+        if settings.retention_days is not None:
+            retain(client, settings.retention_days)
+    except MigrationError as error:
+        raise CommandError(str(error)) from error
+    except Error as error:
+        raise CommandError(f"{shown(settings.clickhouse)}: {error}") from error
+    for name in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in done):
+        print(f"applied {name}")
+    if not done:
+        print("the tables are up to date")
+    return 0

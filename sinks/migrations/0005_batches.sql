@@ -1,0 +1,29 @@
+-- Which batches are stored: written after their rows, so a batch that is here is complete. The sinks skip what comes a
+-- second time by it, replay finds what is missing, and a hole in a collector's sequence is a lost window.
+CREATE TABLE IF NOT EXISTS batches
+(
+    kind         LowCardinality(String),   -- samples; corrections: late attributions, by activity batch; activity
+    collector    LowCardinality(String),
+    started_unix_nano UInt64 CODEC(ZSTD(1)),
+    sequence     UInt64 CODEC(Delta, ZSTD(1)),
+    part         UInt32,                   -- of `parts` messages that the window was split into
+    parts        UInt32,
+    output       UInt32,                   -- of `outputs` messages that were made of this one message
+    outputs      UInt32,
+    host_id      LowCardinality(String),
+    profile_type LowCardinality(String),   -- '' for activity
+    cluster      LowCardinality(String),   -- where the batch itself (raw, activity) lies in Kafka
+    topic        LowCardinality(String),
+    partition    Int32,
+    offset       Int64 CODEC(Delta, ZSTD(1)),
+    first        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),   -- time of its first and last row
+    last         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    rows         UInt64,
+    count        Int64,                    -- sum of count
+    value        Int64,                    -- sum of value; of activity: of cpu_ns
+    published    DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    block        String CODEC(ZSTD(1))     -- the insert it was part of
+)
+ENGINE = MergeTree
+ORDER BY (kind, collector, started_unix_nano, sequence, part, output)
+SETTINGS non_replicated_deduplication_window = 10000;

@@ -1,0 +1,48 @@
+"""How long tables keep their rows."""
+
+from clickhouse_connect.driver.client import Client
+
+from sinks.migrate import MigrationError
+
+# Rows that samples refer to outlive them: nodes and series are announced once a day. A batch is remembered for at least
+# as long as Kafka keeps what it was made of, or a consumer that starts again would store it again.
+_BY_AGE = {
+    "samples": ("ts", 0, 1),
+    "trace_samples": ("ts", 0, 1),
+    "activity": ("start", 0, 1),
+    "spans": ("start", 0, 1),
+    "nodes": ("last_seen", 2, 1),
+    "series": ("last_seen", 2, 1),
+    "batches": ("last", 0, 8),
+}
+MAX_DAYS = 36_500
+
+
+def retain(client: Client, days: int) -> None:
+    """Makes the tables drop rows older than `days`; 0: never. Raises MigrationError for other numbers.
+
+    Locations have no age of their own, see `drop_unused_locations`. Whole parts are dropped where a table is
+    partitioned by day, so a row may live a day longer.
+    """
+    if not 0 <= days <= MAX_DAYS:
+        raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {days}")
+    for table, (column, more, least) in _BY_AGE.items():
+        had = " TTL " in str(client.command(f"SHOW CREATE TABLE {table}")).replace("\\n", " ").replace("\n", " ")
+        if days:
+            kept = max(days + more, least)
+            client.command(f"ALTER TABLE {table} MODIFY TTL toDateTime({column}) + INTERVAL {kept} DAY")
+            if column in ("ts", "start"):
+                client.command(f"ALTER TABLE {table} MODIFY SETTING ttl_only_drop_parts = 1")
+        elif had:
+            client.command(f"ALTER TABLE {table} REMOVE TTL")
+
+
+def drop_unused_locations(client: Client) -> None:
+    """Deletes locations that no node refers to any more and that were not announced for two days.
+
+    Not by age: a location announced without a name does not renew the row that has its name.
+    """
+    client.command(
+        "DELETE FROM locations WHERE last_seen < now() - INTERVAL 2 DAY"
+        " AND location_id NOT IN (SELECT location_id FROM nodes)"
+    )
