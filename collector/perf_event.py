@@ -1,0 +1,70 @@
+"""Running a BPF program on a clock of every CPU: perf_event_open(2) with software cpu-clock events."""
+
+import ctypes
+import errno
+import fcntl
+import os
+import platform
+import struct
+from pathlib import Path
+
+ONLINE = Path("/sys/devices/system/cpu/online")
+PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
+
+_SYSCALL = {"x86_64": 298, "aarch64": 241}
+_TYPE_SOFTWARE, _CPU_CLOCK = 1, 0
+_DISABLED, _EXCLUDE_IDLE = 1 << 0, 1 << 7
+_ATTRIBUTES_SIZE = 128
+_CLOSE_ON_EXEC = 8
+_ENABLE, _SET_PROGRAM = 0x2400, 0x40042408
+
+
+class PerfEvents:
+    """One event per online CPU, each running the program every `period_ns`; follows CPUs that come and go."""
+
+    def __init__(self, program_fd: int, period_ns: int) -> None:
+        self._program_fd, self._period_ns = program_fd, period_ns
+        self._events: dict[int, int] = {}  # CPU -> file descriptor
+
+    def follow_cpus(self) -> None:
+        """Opens events on CPUs that came online and closes those of CPUs that went. Raises OSError."""
+        online = online_cpus()
+        for cpu in self._events.keys() - online:
+            os.close(self._events.pop(cpu))
+        for cpu in sorted(online - self._events.keys()):
+            try:
+                self._events[cpu] = self._open(cpu)
+            except OSError as error:
+                if error.errno != errno.ENODEV:  # went offline meanwhile
+                    raise
+
+    def close(self) -> None:
+        while self._events:
+            os.close(self._events.popitem()[1])
+
+    def _open(self, cpu: int) -> int:
+        # A fixed period, not a frequency that the kernel approximates: CPU time is exactly count x period.
+        head = struct.pack(
+            "=IIQQQQQ", _TYPE_SOFTWARE, _ATTRIBUTES_SIZE, _CPU_CLOCK, self._period_ns, 0, 0, _DISABLED | _EXCLUDE_IDLE
+        )
+        attributes = ctypes.create_string_buffer(head, _ATTRIBUTES_SIZE)
+        number = _SYSCALL.get(platform.machine())
+        if number is None:
+            raise OSError(errno.ENOSYS, f"perf_event_open on {platform.machine()} is not known here")
+        libc = ctypes.CDLL(None, use_errno=True)
+        fd: int = libc.syscall(number, attributes, -1, cpu, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
+        if fd < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        try:
+            fcntl.ioctl(fd, _SET_PROGRAM, self._program_fd)
+            fcntl.ioctl(fd, _ENABLE, 0)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def online_cpus() -> set[int]:
+    """The kernel's list, such as `0-3,6`."""
+    ranges = (part.partition("-") for part in ONLINE.read_text().strip().split(","))
+    return {cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)}

@@ -1,0 +1,103 @@
+"""The profiler's program in the kernel: loaded, attached to every CPU, its buffers and tables (bpf/profile.bpf.c)."""
+
+import mmap
+import secrets
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from collector.libbpf import Map, possible_cpus, run_stats
+from collector.loader import Program, choose
+from collector.perf_event import PerfEvents, online_cpus
+from collector.records import SAMPLE_WORDS
+from collector.ringbuf import RingBuffer
+
+SOURCE = Path(__file__).resolve().parent.parent / "bpf" / "profile.bpf.c"
+
+# `enum counter` of the program
+COUNTERS = ("observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "no_user_stack", "stack_cut")
+
+_BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
+_STACK_BYTES = 320  # of a description; most ticks find a stack that is known
+_SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
+_STACK_BUFFER = (1 << 20, 1 << 26)
+
+
+class ProfileProgram:
+    """Runs from its creation to `close`. Raises LoadError or OSError where the kernel refuses."""
+
+    def __init__(self, period_ns: int, loader: str, sizes: dict[str, int] | None = None) -> None:
+        """`sizes`: bytes of `samples` and `descriptions`, powers of two; by default from the period and the CPUs."""
+        sizes = buffer_sizes(period_ns, len(online_cpus())) | (sizes or {})
+        self._program: Program = choose(loader).load(SOURCE, "profile", sizes)
+        try:
+            self._open(sizes)
+            self._events = PerfEvents(self._program.fd, period_ns)
+            try:
+                self._events.follow_cpus()
+            except OSError:
+                self._events.close()
+                raise
+        except OSError:
+            self._program.close()
+            raise
+
+    def _open(self, sizes: dict[str, int]) -> None:
+        fd = self._program.map_fd
+        self.samples = RingBuffer(fd("samples"), sizes["samples"])
+        self.descriptions = RingBuffer(fd("descriptions"), sizes["descriptions"])
+        self._contexts, self._counters = Map(fd("contexts")), Map(fd("counters"))
+        self._control_page = mmap.mmap(fd("control"), mmap.PAGESIZE)
+        self.marker = secrets.randbits(64) | 1
+        struct.pack_into("=QI", self._control_page, 0, self.marker, 1)
+        self._epoch = 1
+
+    def next_interval(self) -> None:
+        """From here on every stack and every thread name is shipped once more."""
+        self._epoch = (self._epoch + 1) % (1 << 32)
+        struct.pack_into("=I", self._control_page, 8, self._epoch)
+
+    def follow_cpus(self) -> None:
+        """Takes in CPUs that came online. Raises OSError."""
+        self._events.follow_cpus()
+
+    def set_context(self, pid: int, tls_offset: int) -> None:
+        """See Sampler.set_context. Raises OSError."""
+        self._contexts.update(struct.pack("=I", pid), struct.pack("=qQQ", tls_offset, 0, 0))
+
+    def forget(self, pid: int) -> None:
+        self._contexts.delete(struct.pack("=I", pid))
+
+    def counters(self) -> dict[str, int]:
+        """COUNTERS, each summed over the CPUs, since the start."""
+        cpus = possible_cpus()
+        found = {}
+        for index, name in enumerate(COUNTERS):
+            value = self._counters.lookup(struct.pack("=I", index), 8 * cpus)
+            found[name] = int(np.frombuffer(value or b"", np.uint64).sum())
+        return found
+
+    def run_stats(self) -> dict[str, int]:
+        """`run_time_ns` and `run_count` of the program; 0 unless the sysctl kernel.bpf_stats_enabled is on."""
+        return run_stats(self._program.fd)
+
+    def close(self) -> None:
+        self._events.close()
+        self.samples.close()
+        self.descriptions.close()
+        self._control_page.close()
+        self._program.close()
+
+
+def buffer_sizes(period_ns: int, cpus: int) -> dict[str, int]:
+    """Bytes of the two buffers: 16 and 64 MB for 64 CPUs at 999 Hz, 256 KB and 1 MB for 2 CPUs at 19 Hz."""
+    ticks = _BUFFERED_SECONDS * cpus * 1_000_000_000 // period_ns
+    return {
+        "samples": _power_of_two(ticks * 8 * SAMPLE_WORDS, *_SAMPLE_BUFFER),
+        "descriptions": _power_of_two(ticks * _STACK_BYTES, *_STACK_BUFFER),
+    }
+
+
+def _power_of_two(wanted: int, least: int, most: int) -> int:
+    return min(max(1 << max(wanted - 1, 0).bit_length(), least), most)

@@ -1,0 +1,111 @@
+"""What bpf/profile.bpf.c puts into its buffers, taken apart into columns. Everything is an array operation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.ringbuf import BUSY, LENGTH
+
+SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
+STACK, THREAD = 1, 2
+_HEAD_WORDS = 3  # of a description: marker; key; pid, kind, kernel depth, depth
+
+
+@dataclass(frozen=True)
+class Descriptions:
+    """d descriptions in the order in which they were made."""
+
+    key: np.ndarray  # uint64 (d,)
+    pid: np.ndarray  # uint32 (d,)
+    kind: np.ndarray  # uint8 (d,), STACK or THREAD
+    kernel_depth: np.ndarray  # uint8 (d,)
+    depth: np.ndarray  # uint16 (d,), words
+    start: np.ndarray  # int64 (d,), first word in `words`
+    words: np.ndarray  # uint64
+
+
+def complete_samples(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of a buffer of samples, as a view (n, SAMPLE_WORDS)."""
+    records = unread[: len(unread) // SAMPLE_WORDS * SAMPLE_WORDS].reshape(-1, SAMPLE_WORDS)
+    return records[: _first_true((records[:, 0] & BUSY) != 0)]
+
+
+def complete_descriptions(unread: np.ndarray, marker: int) -> int:
+    """How many words at the start of a buffer of descriptions are complete.
+
+    Records differ in length, so their starts are found by the marker. A record that is not complete yet may hold
+    anything, markers of old records too: what counts is the unbroken chain of records from the start.
+    """
+    starts = np.flatnonzero(unread == np.uint64(marker)) - 1
+    if len(starts) == 0 or starts[0] != 0:
+        return 0
+    headers = unread[starts]
+    ends = starts + 1 + (headers & LENGTH).astype(np.int64) // 8
+    broken = (headers & BUSY) != 0
+    broken[1:] |= starts[1:] != ends[:-1]
+    count = _first_true(broken)
+    return int(ends[count - 1]) if count else 0
+
+
+def parse_descriptions(words: np.ndarray, marker: int) -> Descriptions:
+    """`words`: complete records, headers included."""
+    starts = np.flatnonzero(words == np.uint64(marker))
+    packed = words[starts + 2] if len(starts) else np.empty(0, np.uint64)
+    return Descriptions(
+        key=words[starts + 1] if len(starts) else np.empty(0, np.uint64),
+        pid=packed.astype(np.uint32),
+        kind=(packed >> np.uint64(32)).astype(np.uint8),
+        kernel_depth=(packed >> np.uint64(40)).astype(np.uint8),
+        depth=(packed >> np.uint64(48)).astype(np.uint16),
+        start=starts + _HEAD_WORDS,
+        words=words,
+    )
+
+
+def select(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
+    """Only these rows (indices or mask)."""
+    d = descriptions
+    return Descriptions(
+        d.key[rows], d.pid[rows], d.kind[rows], d.kernel_depth[rows], d.depth[rows], d.start[rows], d.words
+    )
+
+
+def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:
+    columns = ("key", "pid", "kind", "kernel_depth", "depth")
+    joined = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in columns}
+    start = np.concatenate([first.start, second.start + len(first.words)])
+    return Descriptions(**joined, start=start, words=np.concatenate([first.words, second.words]))
+
+
+def gather(descriptions: Descriptions) -> np.ndarray:
+    """The words of all rows, one after the other (uint64)."""
+    depth = descriptions.depth.astype(np.int64)
+    before = np.cumsum(depth) - depth
+    return descriptions.words[np.repeat(descriptions.start - before, depth) + np.arange(int(depth.sum()))]
+
+
+def thread_names(descriptions: Descriptions) -> dict[int, str]:
+    """Thread ID -> its latest name."""
+    threads = select(descriptions, descriptions.kind == THREAD)
+    names = gather(threads).view("S16").tolist()
+    return {tid: name.decode(errors="replace") for tid, name in zip(threads.key.tolist(), names, strict=True)}
+
+
+def distinct_contexts(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of contexts (n, 3): the distinct ones (c, 3) other than none, and for each of n its row + 1, or 0 for none."""
+    rows = np.zeros(len(words), np.uint32)
+    shown = np.flatnonzero(words.any(axis=1))
+    if len(shown) == 0:
+        return np.empty((0, 3), np.uint64), rows
+    some = words[shown]
+    order = np.lexsort(some.T)
+    some = some[order]
+    new = np.empty(len(some), bool)
+    new[0] = True
+    new[1:] = (some[1:] != some[:-1]).any(axis=1)
+    rows[shown[order]] = np.cumsum(new)
+    return some[new], rows
+
+
+def _first_true(mask: np.ndarray) -> int:
+    return int(mask.argmax()) if mask.any() else len(mask)

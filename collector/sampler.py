@@ -1,0 +1,176 @@
+"""Samples of every thread on every CPU, from the kernel to columns."""
+
+import logging
+import os
+
+import numpy as np
+
+from collector import records
+from collector.loader import LoadError
+from collector.perf_event import PARANOID
+from collector.program import ProfileProgram
+from collector.records import Descriptions
+from collector.samples import Samples
+
+log = logging.getLogger(__name__)
+
+MAX_FREQUENCY_HZ = 10_000
+PENDING_BYTES = 64 << 20  # in this process between two drains; beyond, the kernel's buffers fill and it counts the loss
+
+
+class SamplerError(RuntimeError):
+    """This machine cannot be profiled as asked; the message says what is missing."""
+
+
+def check(loader: str = "libbpf") -> str | None:
+    """None when this process can profile this machine, else the reason. Loads the program and lets it go again."""
+    sampler = Sampler(1, loader)
+    try:
+        sampler.start()
+    except SamplerError as error:
+        return str(error)
+    sampler.close()
+    return None
+
+
+class Sampler:
+    """`start`, then `poll` about every second and `drain` once per interval. For one thread."""
+
+    def __init__(self, frequency_hz: int, loader: str = "libbpf", sizes: dict[str, int] | None = None) -> None:
+        """`sizes`: of the kernel's buffers, see ProfileProgram."""
+        if not 1 <= frequency_hz <= MAX_FREQUENCY_HZ:
+            raise SamplerError(f"a frequency of {frequency_hz} Hz: expected 1 to {MAX_FREQUENCY_HZ}")
+        self.period_ns = round(1e9 / frequency_hz)  # what one sample stands for, exactly
+        self._loader, self._sizes = loader, sizes
+        self._program: ProfileProgram | None = None
+        self._samples: list[np.ndarray] = []
+        self._descriptions: list[np.ndarray] = []
+        self._before = records.parse_descriptions(np.empty(0, np.uint64), 0)
+        self._lost_no_stack = 0
+        self._lost_told = 0
+
+    def start(self) -> None:
+        """Loads the program and starts it on every online CPU. Raises SamplerError."""
+        try:
+            self._program = ProfileProgram(self.period_ns, self._loader, self._sizes)
+        except (LoadError, OSError) as error:
+            raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
+
+    def poll(self) -> None:
+        """Moves what the kernel has into this process's memory, so that its buffers do not fill up."""
+        program = self._running()
+        if sum(part.nbytes for part in self._samples + self._descriptions) > PENDING_BYTES:
+            return
+        samples = records.complete_samples(program.samples.unread())
+        if len(samples):
+            self._samples.append(samples[:, 1:].copy())
+            program.samples.consume(samples.size)
+        # After the samples: so the stack of each sample just read is there.
+        descriptions = program.descriptions.unread()
+        if words := records.complete_descriptions(descriptions, program.marker):
+            self._descriptions.append(descriptions[:words].copy())
+            program.descriptions.consume(words)
+
+    def drain(self) -> Samples:
+        """Everything since the last drain, each distinct stack once."""
+        program = self._running()
+        self.poll()
+        # A sample may come after this that refers to a stack read before: so the stacks of one interval are kept.
+        program.next_interval()
+        samples = np.concatenate([np.empty((0, records.SAMPLE_WORDS - 1), np.uint64), *self._samples])
+        words = np.concatenate([np.empty(0, np.uint64), *self._descriptions])
+        self._samples, self._descriptions = [], []
+        descriptions = records.parse_descriptions(words, program.marker)
+        before, self._before = self._before, descriptions
+        _follow_cpus(program)
+        return self._columns(samples, descriptions, before)
+
+    def set_context(self, pid: int, tls_offset: int) -> None:
+        """From now on the program reads the thread contexts of this process: `tls_offset` bytes from a thread's pointer
+        lies the address of its record. Holds until the process ends or executes another program. Raises SamplerError
+        when the table is full (8,192 processes)."""
+        try:
+            self._running().set_context(pid, tls_offset)
+        except OSError as error:
+            raise SamplerError(f"the thread contexts of process {pid} cannot be read: {error}") from error
+
+    def forget(self, pid: int) -> None:
+        """Reads no context of this process any more."""
+        self._running().forget(pid)
+
+    def stats(self) -> dict[str, int]:
+        """Totals since the start: program.COUNTERS, `lost_no_stack` (samples whose stack never came) and what the
+        kernel measured of the program (`run_time_ns`, `run_count`)."""
+        program = self._running()
+        return {**program.counters(), "lost_no_stack": self._lost_no_stack, **program.run_stats()}
+
+    def close(self) -> None:
+        if self._program:
+            self._program.close()
+        self._program = None
+
+    def _running(self) -> ProfileProgram:
+        if self._program is None:
+            raise SamplerError("the sampler is not running: call start() first")
+        return self._program
+
+    def _columns(self, samples: np.ndarray, descriptions: Descriptions, before: Descriptions) -> Samples:
+        keys, stack = np.unique(samples[:, 1], return_inverse=True)
+        stacks, found = _find(keys, descriptions, before)
+        if not found.all():
+            keep = found[stack]
+            self._lost_no_stack += int((~keep).sum())
+            samples, stack = samples[keep], (np.cumsum(found) - 1)[stack[keep]]
+        contexts, context = records.distinct_contexts(samples[:, 3:6])
+        return Samples(
+            time_ns=samples[:, 0].copy(),
+            pid=samples[:, 2].astype(np.uint32),
+            tid=(samples[:, 2] >> np.uint64(32)).astype(np.uint32),
+            stack=stack.astype(np.uint32),
+            context=context,
+            stack_pid=stacks.pid,
+            stack_kernel_depth=stacks.kernel_depth.astype(np.uint32),
+            stack_depth=stacks.depth.astype(np.uint32),
+            frames=records.gather(stacks),
+            trace_ids=contexts[:, :2].tobytes(),
+            span_ids=contexts[:, 2].tobytes(),
+            lost=self._newly_lost(),
+            comms=records.thread_names(descriptions),
+        )
+
+    def _newly_lost(self) -> int:
+        total = sum(value for name, value in self.stats().items() if name.startswith("lost_"))
+        newly, self._lost_told = total - self._lost_told, total
+        return newly
+
+
+def _follow_cpus(program: ProfileProgram) -> None:
+    try:
+        program.follow_cpus()
+    except OSError as error:  # what was read must not be lost over it; the next drain tries again
+        log.warning("a CPU that came online is not profiled: %s", error)
+
+
+def _find(keys: np.ndarray, descriptions: Descriptions, before: Descriptions) -> tuple[Descriptions, np.ndarray]:
+    """The stacks of the distinct `keys` that are described, in the order of the keys; and which of the keys those are."""
+    rows, found = _rows(keys, descriptions)
+    if not found.all() and len(before.key):
+        descriptions = records.concatenate(descriptions, before)
+        rows, found = _rows(keys, descriptions)
+    return records.select(descriptions, rows[found]), found
+
+
+def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.ndarray]:
+    stacks = np.flatnonzero(descriptions.kind == records.STACK)
+    if len(stacks) == 0:
+        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
+    stacks = stacks[np.argsort(descriptions.key[stacks], kind="stable")]
+    there = descriptions.key[stacks]
+    at = np.minimum(np.searchsorted(there, keys), len(there) - 1)
+    return stacks[at], there[at] == keys
+
+
+def _advice(error: Exception) -> str:
+    if isinstance(error, PermissionError) and os.geteuid() != 0:
+        return f": needs root, or CAP_BPF and CAP_PERFMON ({PARANOID} is {PARANOID.read_text().strip()})"
+    return ""
