@@ -35,70 +35,76 @@ def missing(home: Path = HOME) -> str | None:
 
 
 class LocalKafka:
-    """An Apache Kafka, from construction until `close`; its messages stay in `data` for the next start.
+    """An Apache Kafka whose messages stay in the folder `data` for the next start.
 
-    Listens on `port`, or on a free one where that is taken or 0. Raises KafkaUnavailable. Main thread only, see
-    `spawn`.
+    `argv` is the command that runs it, for whoever wants to look after the process; else `start` and `close`. Listens
+    on `port`, or on a free one where that is taken or 0. Raises KafkaUnavailable.
     """
 
     def __init__(self, data: Path, port: int = 0, home: Path = HOME) -> None:
         if reason := missing(home):
             raise KafkaUnavailable(reason)
-        self.data = data.resolve()
-        self.data.mkdir(parents=True, exist_ok=True)
+        data = data.resolve()
+        data.mkdir(parents=True, exist_ok=True)
         port, controller_port = _free_ports(port)
         self.address = f"127.0.0.1:{port}"
-        self._configuration = self.data / "server.properties"
+        configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
-        self._configuration.write_text(template.format(port=port, controller_port=controller_port, data=self.data))
-        self._java = [
+        configuration.write_text(template.format(port=port, controller_port=controller_port, data=data))
+        java = [
             "java", _HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={self.data}",
+            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={data}",
             "-cp", f"{home / 'lib'}/*",
         ]  # fmt: skip
-        self._output = self.data / "kafka.out"
-        self._format()
-        self.process = self._start()
+        if not (data / "log" / "meta.properties").exists():
+            _format([*java, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(configuration)])
+        self.argv = [*java, "kafka.Kafka", str(configuration)]
+        self._output = data / "kafka.out"
+        self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+        self.process: subprocess.Popen[bytes] | None = None
 
     def settings(self) -> KafkaSettings:
         """Settings of its clients."""
         return KafkaSettings(kafka=self.address)
 
-    def close(self) -> None:
-        end(self.process, _STOP_TIMEOUT_S)
+    def not_ready(self) -> str | None:
+        """Why it cannot be used yet, or None."""
+        try:
+            return None if self._admin.list_topics(timeout=1).brokers else "no broker is registered yet"
+        except KafkaException:
+            return "does not answer yet"
 
-    def _format(self) -> None:
-        """Gives the data directory its cluster ID, once."""
-        if (self.data / "log" / "meta.properties").exists():
-            return
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
-        done = subprocess.run(
-            [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._configuration)],
-            capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S,
-        )  # fmt: skip
-        if done.returncode:
-            raise KafkaUnavailable(f"Kafka could not format {self.data}:\n{(done.stdout + done.stderr)[-2000:]}")
-
-    def _start(self) -> "subprocess.Popen[bytes]":
+    def start(self) -> None:
+        """Returns when it can be used. Main thread only (see `spawn`)."""
         with self._output.open("wb") as output:
-            process = spawn([*self._java, "kafka.Kafka", str(self._configuration)], output=output)
-        admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
+            self.process = spawn(self.argv, output=output)
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while True:
-            if process.poll() is not None:
-                raise KafkaUnavailable(f"Kafka ended with exit code {process.returncode}:\n{self._tail()}")
-            try:
-                if admin.list_topics(timeout=1).brokers:
-                    return process
-            except KafkaException:
-                pass
+        while (reason := self.not_ready()) is not None:
+            if self.process.poll() is not None:
+                raise KafkaUnavailable(f"Kafka ended with exit code {self.process.returncode}:\n{self._said()}")
             if time.monotonic() > deadline:
-                end(process, 0)
-                raise KafkaUnavailable(f"Kafka did not answer within {_START_TIMEOUT_S:.0f} s:\n{self._tail()}")
+                end(self.process, 0)
+                raise KafkaUnavailable(f"after {_START_TIMEOUT_S:.0f} s Kafka {reason}:\n{self._said()}")
             time.sleep(0.1)
 
-    def _tail(self) -> str:
+    def close(self) -> None:
+        if self.process is not None:
+            end(self.process, _STOP_TIMEOUT_S)
+
+    def _said(self) -> str:
         return self._output.read_bytes()[-3000:].decode(errors="replace")
+
+
+def _new_cluster_id() -> str:
+    """Random; Kafka's shell tools cannot take one that begins with a dash."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
+
+
+def _format(argv: list[str]) -> None:
+    """Gives the folder its cluster ID, once."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
+    if done.returncode:
+        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
 def _free_ports(wanted: int) -> tuple[int, int]:

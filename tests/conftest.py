@@ -33,6 +33,7 @@ def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.Loca
             pytest.fail(reason)
         pytest.skip(reason)
     running = kafka.LocalKafka(tmp_path_factory.mktemp("kafka"))
+    running.start()
     yield running
     running.close()
 

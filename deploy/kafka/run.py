@@ -1,0 +1,32 @@
+"""Runs the local Apache Kafka alone, until Ctrl-C.
+
+`make kafka` fetches it; then `.venv/bin/python deploy/kafka/run.py [FOLDER] [PORT]`. Its messages stay in FOLDER
+(default: data/kafka). Make the topics with `icestream topics create`.
+"""
+
+import sys
+from pathlib import Path
+
+from icestream.stop import stop_event
+from standalone.kafka import KafkaUnavailable, LocalKafka
+
+
+def main(data: str = "data/kafka", port: str = "9092") -> int:
+    stop = stop_event()
+    try:
+        kafka = LocalKafka(Path(data), int(port))
+        kafka.start()
+    except KafkaUnavailable as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"Apache Kafka at {kafka.address}, data in {data}; Ctrl-C ends it", flush=True)
+    while not stop.wait(0.5):
+        if kafka.process is None or kafka.process.poll() is not None:
+            print("Kafka ended by itself", file=sys.stderr)
+            return 1
+    kafka.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:3]))

@@ -1,0 +1,202 @@
+"""Keeps the processes of one machine running: starts them, passes on what they log, starts them again when they die."""
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from standalone.child import end, spawn
+from standalone.metrics import PART_READY, PART_STARTS
+
+FAILED_STARTS = 5
+"""After so many starts in a row in which a part ended before it was ready, it is given up."""
+QUICK_DEATHS = 20
+"""After so many deaths in a row within 30 s it is given up too."""
+
+_QUICK_S = 30.0
+_BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_ASK_INTERVAL_S = 0.25
+_TICK_S = 0.05
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process to run."""
+
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    ask: Callable[[], str | None]
+    """None when it is ready, else why not; may take a second."""
+    stop_s: float = 2.5
+    """How long it may take to end after SIGTERM, before SIGKILL."""
+    optional: bool = False
+    """Given up with a warning where it never came up, instead of ending everything."""
+
+
+class PartFailed(Exception):
+    """A part does not stay up; the message has what it said last."""
+
+
+@dataclass
+class _Child:
+    part: Part
+    process: "subprocess.Popen[bytes] | None" = None
+    started: float = 0.0
+    ready: bool = False
+    was_ready: bool = False
+    """In this run of the process."""
+    ever_ready: bool = False
+    reason: str = "not started"
+    restart_at: float = 0.0
+    failed_starts: int = 0
+    quick_deaths: int = 0
+    given_up: bool = False
+    last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
+    reader: threading.Thread | None = None
+
+
+class Supervisor:
+    """Runs parts, and ends them in the reverse order of their start. Main thread only (see `spawn`)."""
+
+    def __init__(self) -> None:
+        self._children: list[_Child] = []
+        self._ended = threading.Event()
+        threading.Thread(target=self._ask_all, name="readiness", daemon=True).start()
+
+    def start(self, part: Part) -> None:
+        """Starts a part, and from now on again whenever it dies."""
+        child = _Child(part)
+        self._children.append(child)
+        self._start(child)
+
+    def run(self, stop: threading.Event) -> None:
+        """Tends the parts until `stop` is set. Raises PartFailed."""
+        while not stop.wait(_TICK_S):
+            self._tend_all()
+
+    def wait_ready(self, stop: threading.Event, timeout_s: float) -> bool:
+        """Tends the parts until all are ready; False when `stop` came first. Raises PartFailed, also when late."""
+        deadline = time.monotonic() + timeout_s
+        while not stop.wait(_TICK_S):
+            self._tend_all()
+            if (reason := self.not_ready()) is None:
+                return True
+            if time.monotonic() > deadline:
+                raise PartFailed(f"not ready after {timeout_s:.0f} s: {reason}")
+        return False
+
+    def not_ready(self) -> str | None:
+        """What is not ready and why, or None."""
+        waiting = [f"{c.part.name}: {c.reason}" for c in self._children if not c.ready and not c.given_up]
+        return "; ".join(waiting) or None
+
+    def close(self) -> None:
+        """Ends every part."""
+        self._ended.set()
+        for child in reversed(self._children):
+            if child.process is not None:
+                end(child.process, child.part.stop_s)
+            if child.reader is not None:
+                child.reader.join(1)
+
+    def _start(self, child: _Child) -> None:
+        child.started = time.monotonic()
+        child.ready = child.was_ready = False
+        child.reason = "starting"
+        child.process = spawn(child.part.argv, env=child.part.env, output=subprocess.PIPE)
+        child.reader = threading.Thread(target=_pass_on, args=(child, child.process), daemon=True)
+        child.reader.start()
+        PART_STARTS.labels(child.part.name).inc()
+
+    def _tend_all(self) -> None:
+        for child in self._children:
+            if not child.given_up:
+                self._tend(child)
+
+    def _tend(self, child: _Child) -> None:
+        if child.process is None:
+            if time.monotonic() >= child.restart_at:
+                self._start(child)
+        elif (code := child.process.poll()) is not None:
+            self._died(child, code)
+
+    def _died(self, child: _Child, code: int) -> None:
+        alive_s = time.monotonic() - child.started
+        child.failed_starts = 0 if child.was_ready else child.failed_starts + 1
+        child.quick_deaths = child.quick_deaths + 1 if alive_s < _QUICK_S else 0
+        child.process, child.ready = None, False
+        child.reason = f"ended with {_exit(code)}"
+        if child.reader is not None:
+            child.reader.join(1)
+        if child.failed_starts >= FAILED_STARTS or child.quick_deaths >= QUICK_DEATHS:
+            self._give_up(child)
+            return
+        wait_s = _BACKOFF_S[min(child.quick_deaths, len(_BACKOFF_S) - 1)]
+        child.restart_at = time.monotonic() + wait_s
+        log.warning("%s %s after %.1f s; starting it again in %.1f s", child.part.name, child.reason, alive_s, wait_s)
+
+    def _give_up(self, child: _Child) -> None:
+        said = "".join(f"\n  {line}" for line in child.last_lines)
+        message = f"{child.part.name} does not stay up ({child.reason}, {child.quick_deaths} times). It said:{said}"
+        if child.part.optional and not child.ever_ready:
+            child.given_up = True
+            log.warning("%s\nGoing on without it.", message)
+        else:
+            raise PartFailed(message)
+
+    def _ask_all(self) -> None:
+        while not self._ended.wait(_ASK_INTERVAL_S):
+            for child in list(self._children):
+                process = child.process
+                if process is not None:
+                    reason = child.part.ask()
+                    if child.process is process:
+                        child.ready, child.reason = reason is None, reason or ""
+                        child.was_ready |= child.ready
+                        child.ever_ready |= child.ready
+                PART_READY.labels(child.part.name).set(child.ready)
+
+
+def ask_ready(address: str, timeout_s: float = 2.0) -> str | None:
+    """Asks /readyz of a part: None when it is ready, else why not."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/readyz", timeout=timeout_s):
+            return None
+    except urllib.error.HTTPError as error:
+        return _reason(error.read(10_000)) or f"/readyz answers {error.code}"
+    except OSError:
+        return "does not answer yet"
+
+
+def _reason(body: bytes) -> str:
+    try:
+        answer = json.loads(body)
+    except ValueError:
+        return ""
+    if not isinstance(answer, dict):
+        return ""
+    error = answer.get("error")
+    return str(answer.get("reason") or (error.get("message") if isinstance(error, dict) else "") or "")
+
+
+def _pass_on(child: _Child, process: "subprocess.Popen[bytes]") -> None:
+    """Writes what a part says to standard error, a line at a time, behind its name."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        text = line.decode(errors="replace").rstrip()
+        child.last_lines.append(text)
+        print(f"{child.part.name:9} | {text}", file=sys.stderr, flush=True)
+
+
+def _exit(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

@@ -1,0 +1,145 @@
+"""The supervisor, with real processes."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from standalone import supervisor
+from standalone.child import spawn
+from standalone.supervisor import Part, PartFailed, Supervisor
+
+FOREVER = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def running() -> Iterator[Supervisor]:
+    running = Supervisor()
+    yield running
+    running.close()
+
+
+def python(name: str, code: str, ready: str | None = None, optional: bool = False, stop_s: float = 2.5) -> Part:
+    argv = [sys.executable, "-u", "-c", code]
+    return Part(name, argv, dict(os.environ), ask=lambda: ready, optional=optional, stop_s=stop_s)
+
+
+def test_a_part_that_dies_is_started_again(running: Supervisor, tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    running.start(python("part", f"open({str(starts)!r}, 'a').write('x'); {FOREVER}"))
+    stop = threading.Event()
+
+    def kill() -> None:
+        wait_for(lambda: starts.exists() and len(starts.read_text()) == 1)
+        wait_for(lambda: running.not_ready() is None)
+        os.kill(pids(running)[0], signal.SIGKILL)
+        wait_for(lambda: len(starts.read_text()) == 2)
+        stop.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    running.run(stop)
+    killer.join()
+    assert len(starts.read_text()) == 2
+
+
+def test_a_part_that_never_comes_up_ends_everything_with_what_it_said(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01,))
+    running.start(python("broken", "raise SystemExit('no such database')", ready="does not answer yet"))
+    with pytest.raises(PartFailed, match=r"broken does not stay up \(ended with exit code 1.*(?s:.)*no such database"):
+        running.run(threading.Event())
+
+
+def test_an_optional_part_that_never_comes_up_is_given_up(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01,))
+    running.start(python("collector", "raise SystemExit('no BPF here')", ready="does not answer yet", optional=True))
+    running.start(python("store", FOREVER))
+    stop = threading.Event()
+    threading.Timer(5, stop.set).start()
+    running.wait_ready(stop, 5)
+    assert "no BPF here" in caplog.text
+    assert "Going on without it" in caplog.text
+
+
+def test_a_part_that_dies_soon_after_it_was_ready_does_so_20_times_at_most(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01,))
+    monkeypatch.setattr(supervisor, "_ASK_INTERVAL_S", 0.01)
+    running.start(python("crashing", "import time; time.sleep(0.2); raise SystemExit(3)"))
+    with pytest.raises(PartFailed, match="exit code 3, 20 times"):
+        running.run(threading.Event())
+
+
+def test_parts_end_in_the_reverse_order_and_a_stubborn_one_is_killed(running: Supervisor, tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+    polite = (
+        "import signal, sys, time\n"
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(ended)!r}, 'a').write(sys.argv[1]), sys.exit(0)))\n"
+        "print('up')\ntime.sleep(60)"
+    )
+    for name in "abc":
+        part = python(name, polite)
+        running.start(Part(name, [*part.argv, name], part.env, part.ask))
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up'); time.sleep(60)"
+    running.start(python("deaf", deaf, stop_s=0.5))
+    wait_for(lambda: all(child.last_lines for child in running._children))
+    started = time.monotonic()
+    running.close()
+    assert time.monotonic() - started < 3
+    assert ended.read_text() == "cba"
+
+
+def test_children_die_with_a_parent_that_is_killed() -> None:
+    code = (
+        "import sys, time; from standalone.child import spawn\n"
+        f"print(spawn([sys.executable, '-c', {FOREVER!r}]).pid, flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert Path(f"/proc/{child}").exists()
+        parent.kill()
+    wait_for(lambda: state(child) in ("", "Z"))
+
+
+def test_a_child_is_not_reached_by_ctrl_c() -> None:
+    child = spawn([sys.executable, "-c", FOREVER])
+    assert os.getpgid(child.pid) != os.getpgid(0)
+    child.kill()
+    child.wait()
+
+
+def test_what_is_not_ready_is_said(running: Supervisor) -> None:
+    running.start(python("store", FOREVER, ready="waits for Kafka"))
+    wait_for(lambda: running.not_ready() == "store: waits for Kafka")
+    with pytest.raises(PartFailed, match="not ready after 0 s: store: waits for Kafka"):
+        running.wait_ready(threading.Event(), 0.1)
+
+
+def pids(running: Supervisor) -> list[int]:
+    return [child.process.pid for child in running._children if child.process is not None]
+
+
+def state(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def wait_for(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
