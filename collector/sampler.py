@@ -56,12 +56,16 @@ class Sampler:
         except (LoadError, OSError) as error:
             raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
 
-    def poll(self) -> None:
-        """Moves what the kernel has into this process's memory, so that its buffers do not fill up."""
+    def poll(self) -> np.ndarray:
+        """Moves what the kernel has into this process's memory, so that its buffers do not fill up.
+
+        Returns the processes of the samples it read (uint32, distinct): now is the time to look at short-lived ones.
+        """
         program = self._running()
         if sum(part.nbytes for part in self._samples + self._descriptions) > PENDING_BYTES:
-            return
+            return np.empty(0, np.uint32)
         samples = records.complete_samples(program.samples.unread())
+        pids = np.unique(samples[:, 3].astype(np.uint32))
         if len(samples):
             self._samples.append(samples[:, 1:].copy())
             program.samples.consume(samples.size)
@@ -70,6 +74,7 @@ class Sampler:
         if words := records.complete_descriptions(descriptions, program.marker):
             self._descriptions.append(descriptions[:words].copy())
             program.descriptions.consume(words)
+        return pids
 
     def drain(self) -> Samples:
         """Everything since the last drain, each distinct stack once."""
@@ -152,7 +157,7 @@ def _follow_cpus(program: ProfileProgram) -> None:
 
 
 def _find(keys: np.ndarray, descriptions: Descriptions, before: Descriptions) -> tuple[Descriptions, np.ndarray]:
-    """The stacks of the distinct `keys` that are described, in the order of the keys; and which of the keys those are."""
+    """The stacks of the distinct `keys` that are described, in the order of the keys; and which keys those are."""
     rows, found = _rows(keys, descriptions)
     if not found.all() and len(before.key):
         descriptions = records.concatenate(descriptions, before)
