@@ -46,7 +46,7 @@ def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
             array = converted
         data = np.ascontiguousarray(array).tobytes()
         number = message.DESCRIPTOR.fields_by_name[name].number
-        parts += [_varint(number << 3 | _LENGTH_DELIMITED), _varint(len(data)), data]
+        parts += [varint(number << 3 | _LENGTH_DELIMITED), varint(len(data)), data]
     return b"".join(parts)
 
 
@@ -57,7 +57,8 @@ def _dtype(message: Message, name: str) -> "np.dtype[np.generic]":
     return _DTYPES[field.type]
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
+    """A number as protobuf writes it (base 128, low bits first)."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,1 +1,1 @@
-"""The stream processors: translate, symbolize, deduplicate, attach. Operators are plain functions; Faust moves messages."""
+"""The stream processors: symbolize, deduplicate, attach. Operators are plain functions; Faust moves messages."""

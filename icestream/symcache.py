@@ -1,0 +1,264 @@
+"""SymCaches: names of addresses by build ID, as they come on icestream.symbols.
+
+A SymCache (github.com/getsentry/symbolic) is a lookup table from addresses to functions, files and lines, inlined
+functions included. It comes by its place in a symbol store, or whole, in chunks; here it is kept in a folder and
+memory-mapped when it is first asked for.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import zstandard
+from pyarrow import fs
+from symbolic.symcache import SymCache
+
+from icestream.demangle import demangle
+from icestream.v1.symbols_pb2 import SymbolFile
+
+log = logging.getLogger(__name__)
+
+MAX_FILE_BYTES = 1 << 30
+"""A larger SymCache is refused."""
+MAX_CHUNKS = 4096
+MAX_INCOMPLETE_BYTES = 256 << 20
+"""Chunks of files that are not complete yet; past it the one longest without news is given up."""
+OPEN_FILES = 256
+RETRY_S = 60.0
+"""After a file could not be fetched, when it is tried again."""
+
+
+class SymCacheError(ValueError):
+    """A symbol file that cannot be used; the text says why."""
+
+
+class Line(NamedTuple):
+    function: str
+    file: str
+    line: int  # 0: not known
+    start_line: int  # where the function starts; 0: not known
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of one build ID's names."""
+
+    build_id: str
+    version: int
+    load_address: int
+    size: int
+    sha256: str
+    uri: str  # "": it is in the folder
+
+
+class Symbols:
+    """An open SymCache."""
+
+    def __init__(self, path: Path, version: int, load_address: int) -> None:
+        """Raises SymCacheError."""
+        self.version = version
+        self._load_address = load_address
+        self._starts: dict[int, int] = {}
+        try:
+            self._cache = SymCache.open(str(path))  # type: ignore[no-untyped-call]
+        except Exception as error:  # symbolic raises its own errors, and OSError
+            raise SymCacheError(f"cannot open the SymCache {path}: {error}") from error
+
+    def lookup(self, address: int) -> list[Line]:
+        """Lines of an ELF virtual address (for a kernel: of an offset), innermost first; empty where it has none."""
+        relative = address - self._load_address
+        if not 0 <= relative < 2**64:
+            return []
+        try:
+            found = self._cache.lookup(relative)
+        except Exception as error:  # a damaged file: symbolic raises errors of its own
+            log.debug("lookup of %#x failed: %s", address, error)
+            return []
+        last = len(found) - 1
+        return [
+            Line(
+                demangle(place.symbol),
+                place.full_path or "",
+                place.line,
+                # Only the outermost function's start is an address of its own; an inlined one has none.
+                self._start_line(place.sym_addr) if i == last and place.line else 0,
+            )
+            for i, place in enumerate(found)
+        ]
+
+    def _start_line(self, symbol_address: int) -> int:
+        line = self._starts.get(symbol_address)
+        if line is None:
+            found = self._cache.lookup(symbol_address)
+            line = self._starts[symbol_address] = found[-1].line if found else 0
+        return line
+
+
+class SymCaches:
+    """The newest SymCache of every build ID. Safe for several threads; one folder may serve several processes."""
+
+    def __init__(self, folder: Path, symbol_store: str = "", limit_bytes: int = 4 << 30) -> None:
+        """`symbol_store`: places outside of it are refused; "" allows any. `limit_bytes`: of the folder."""
+        self._folder = folder
+        self._store = symbol_store.rstrip("/")
+        self._limit = limit_bytes
+        self._lock = threading.RLock()
+        self._chunks: OrderedDict[tuple[str, str], dict[int, bytes]] = OrderedDict()
+        self._open: OrderedDict[str, Symbols] = OrderedDict()
+        self._failed: dict[str, float] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        self._entries = _read_entries(folder)
+
+    def add(self, file: SymbolFile) -> bool:
+        """Takes in a message; True when it gives a build ID its names, or newer ones. Raises SymCacheError."""
+        if file.error or not file.version:
+            return False
+        if not file.build_id or not 0 < file.size <= MAX_FILE_BYTES:
+            raise SymCacheError(f"symbols of {file.build_id!r}: no build ID, or a size of {file.size} bytes")
+        with self._lock:
+            if file.version <= self.version(file.build_id):
+                return False
+            entry = Entry(file.build_id, file.version, file.load_address, file.size, file.sha256, file.uri)
+            if not file.uri:
+                data = self._complete(file)
+                if data is None:
+                    return False
+                self._write(entry, data)
+            self._entries[file.build_id] = entry
+            self._open.pop(file.build_id, None)
+            self._failed.pop(file.build_id, None)
+            return True
+
+    def version(self, build_id: str) -> int:
+        """Version of the names it has for a build ID; 0: none."""
+        entry = self._entries.get(build_id)
+        return entry.version if entry else 0
+
+    def get(self, build_id: str) -> Symbols | None:
+        """The names of a build ID, fetched and opened when first asked for; None where there are none."""
+        with self._lock:
+            symbols = self._open.get(build_id)
+            if symbols is not None:
+                self._open.move_to_end(build_id)
+                return symbols
+            entry = self._entries.get(build_id)
+            if entry is None or time.monotonic() < self._failed.get(build_id, 0):
+                return None
+            try:
+                symbols = Symbols(self._path(entry), entry.version, entry.load_address)
+            except (SymCacheError, OSError) as error:
+                log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
+                self._failed[build_id] = time.monotonic() + RETRY_S
+                return None
+            self._open[build_id] = symbols
+            if len(self._open) > OPEN_FILES:
+                self._open.popitem(last=False)
+            return symbols
+
+    def _complete(self, file: SymbolFile) -> bytes | None:
+        """The SymCache, when this was its last missing chunk."""
+        if not 1 <= file.chunks <= MAX_CHUNKS or file.chunk >= file.chunks:
+            raise SymCacheError(f"symbols of {file.build_id}: chunk {file.chunk} of {file.chunks}")
+        key = (file.build_id, file.sha256)
+        chunks = self._chunks.setdefault(key, {})
+        self._chunks.move_to_end(key)
+        chunks[file.chunk] = file.data
+        while sum(len(c) for f in self._chunks.values() for c in f.values()) > MAX_INCOMPLETE_BYTES:
+            self._chunks.popitem(last=False)
+        if len(chunks) < file.chunks:
+            return None
+        self._chunks.pop(key, None)
+        return _unzip(b"".join(chunks[i] for i in sorted(chunks)), file.build_id, file.size)
+
+    def _path(self, entry: Entry) -> Path:
+        """Where the file lies on this machine; fetches it from the symbol store when it does not yet."""
+        path = self._folder / f"{_name(entry.build_id)}.symcache"
+        kept = _read_entry(path.with_suffix(".json"))
+        if kept is None or kept.sha256 != entry.sha256 or not path.exists():
+            if not entry.uri:
+                del self._entries[entry.build_id]
+                raise SymCacheError("the file is gone from the folder")
+            self._write(entry, fetch(entry.uri, self._store, entry.size))
+        os.utime(path)
+        return path
+
+    def _write(self, entry: Entry, data: bytes) -> None:
+        _check(data, entry.build_id, entry.size, entry.sha256)
+        path = self._folder / f"{_name(entry.build_id)}.symcache"
+        _replace(path, data)
+        _replace(path.with_suffix(".json"), json.dumps(asdict(entry)).encode())
+        self._trim(path)
+
+    def _trim(self, newest: Path) -> None:
+        """Deletes the files longest out of use until the folder is within its limit."""
+        files = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self._folder.glob("*.symcache"))
+        total = sum(size for _, size, _ in files)
+        for _, size, path in files:
+            if total <= self._limit or path == newest:
+                break
+            entry = _read_entry(path.with_suffix(".json"))
+            path.unlink(missing_ok=True)
+            path.with_suffix(".json").unlink(missing_ok=True)
+            if entry and not entry.uri:
+                self._entries.pop(entry.build_id, None)
+            total -= size
+
+
+def fetch(uri: str, store: str, size: int) -> bytes:
+    """A file of the symbol store: a path, or a URI that pyarrow.fs opens (file, s3, gs...). Raises SymCacheError.
+
+    `store`: where it must lie ("" for anywhere); `size`: what it must not exceed, bytes.
+    """
+    if store and (not uri.startswith(store + "/") or ".." in uri.split("/")):
+        raise SymCacheError(f"{uri} is not in the symbol store {store}")
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
+        with filesystem.open_input_stream(path) as stream:
+            return bytes(stream.read(size + 1))
+    except (OSError, ValueError) as error:
+        raise SymCacheError(f"cannot read {uri}: {error}") from error
+
+
+def _check(data: bytes, build_id: str, size: int, sha256: str) -> None:
+    if len(data) != size or hashlib.sha256(data).hexdigest() != sha256.lower():
+        raise SymCacheError(f"symbols of {build_id}: {len(data)} bytes came that are not the {size} announced")
+
+
+def _unzip(data: bytes, build_id: str, size: int) -> bytes:
+    try:
+        # A frame that says it is larger than announced would be given the memory that it asks for.
+        if zstandard.frame_content_size(data) > size:
+            raise SymCacheError(f"symbols of {build_id}: more than the {size} bytes announced")
+        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise SymCacheError(f"symbols of {build_id}: not zstd: {error}") from None
+
+
+def _name(build_id: str) -> str:
+    # A build ID comes from outside and may hold anything; a hash of it is always a file's name.
+    return hashlib.sha256(build_id.encode()).hexdigest()[:40]
+
+
+def _replace(path: Path, data: bytes) -> None:
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.write_bytes(data)
+    os.replace(aside, path)
+
+
+def _read_entry(path: Path) -> Entry | None:
+    try:
+        return Entry(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def _read_entries(folder: Path) -> dict[str, Entry]:
+    entries = (_read_entry(path) for path in folder.glob("*.json"))
+    return {entry.build_id: entry for entry in entries if entry}

@@ -1,0 +1,205 @@
+"""The operators tied together: messages of icestream.raw and icestream.activity to what is published of them.
+
+No Kafka in here. `streams.app` feeds a Processor from topics; a replay feeds it in-process: first all activity of the
+range (`Limits(complete=True)`), then raw batches; no waiting, and no corrections, as nothing comes late.
+
+**Order.** A partition's outputs are a function of the order in which its raw and activity messages were given. Raw
+messages come in the order of their offsets, and so do activity messages; how the two interleave is the caller's choice,
+and every output says it: `Outputs.position` (see `streams.restore`, which rebuilds a worker's state from it).
+
+**Late activity.** A sample without a context is remembered for a while (`Limits.recent_ns`). When an interval comes that
+covers it, a correction is published, whose source is the activity message: the value is taken back from "no trace" and
+given to the trace, once.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from icestream.topics import ACTIVITY, RAW
+from icestream.v1.symbols_pb2 import SymbolRequest
+from streams import deduplicate, identify, metrics, publish
+from streams.attach import Attached, Intervals
+from streams.attach import attach as attach_intervals
+from streams.columns import ActivityColumns, RawColumns
+from streams.correct import corrections
+from streams.decode import decode_activity, decode_raw
+from streams.publish import Origin
+from streams.state import Limits, Partition, Recent
+from streams.symbol_requests import SymbolRequests
+from streams.symbolize import Named, Symbolizer
+
+SERIES_CACHED = 100_000
+
+Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[Named]]
+"""(batch, rows of its locations, location IDs) -> names of those rows."""
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What a backfill may replace by an operator of its own."""
+
+    change: Callable[[RawColumns], RawColumns] = lambda raw: raw  # any change of a batch before all else
+    attach: Callable[[RawColumns, Intervals], Attached] = attach_intervals
+    symbolize: Symbolize = field(default_factory=lambda: Symbolizer(None).names)
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What one input message made. Empty where it was seen before."""
+
+    key: bytes  # the host ID, of all messages
+    stacks: list[bytes] = field(default_factory=list)  # for icestream.stacks
+    samples: list[bytes] = field(default_factory=list)  # for icestream.samples
+    requests: list[SymbolRequest] = field(default_factory=list)  # for icestream.symbol-requests
+    position: tuple[int, int, int, int] = (0, 0, 0, 0)  # Partition.position() afterwards
+
+
+class Processor:
+    """Processes messages of any number of partitions; not thread-safe."""
+
+    def __init__(
+        self,
+        operators: Operators | None = None,
+        limits: Limits | None = None,
+        requests: SymbolRequests | None = None,
+    ) -> None:
+        """`requests`: collects symbols to ask for; None: never asks."""
+        self._operators = operators or Operators()
+        self._limits = limits or Limits()
+        self._requests = requests
+        self._partitions: dict[int, Partition] = {}
+        self._series: dict[tuple[tuple[str, str], ...], bytes] = {}
+
+    def partition(self, number: int) -> Partition:
+        """State of a partition, made when first asked for."""
+        return self._partitions.setdefault(number, Partition(self._limits))
+
+    def forget(self, number: int) -> None:
+        """Drops the state of a partition that goes to another worker."""
+        self._partitions.pop(number, None)
+
+    def raw(self, message: bytes, origin: Origin) -> Outputs:
+        """Processes a RawBatch. Raises BadMessage, with nothing changed."""
+        return self.raw_columns(decode_raw(message), origin)
+
+    def activity(self, message: bytes, origin: Origin) -> Outputs:
+        """Processes an ActivityBatch. Raises BadMessage, with nothing changed."""
+        return self.activity_columns(decode_activity(message), origin)
+
+    def awaits_activity(self, raw: RawColumns, partition: int) -> bool:
+        """Whether activity that this batch was promised is still to come."""
+        collector = self.partition(partition).collector(raw.id)
+        progress = collector.activity
+        return not progress.complete(raw.activity_sequence) and progress.high > collector.gave_up_at
+
+    def give_up_waiting(self, raw: RawColumns, partition: int) -> None:
+        """Activity did not come in time: this collector is not waited for until it sends activity again."""
+        collector = self.partition(partition).collector(raw.id)
+        collector.gave_up_at = collector.activity.high
+
+    def raw_columns(self, raw: RawColumns, origin: Origin) -> Outputs:
+        """As `raw`, of a decoded message."""
+        started = time.perf_counter()
+        state = self.partition(origin.partition)
+        state.raw_next = max(state.raw_next, origin.offset + 1)
+        outputs = Outputs(key=raw.host_id.encode())
+        progress = state.collector(raw.id).raw
+        gaps = progress.gaps
+        if not progress.add(raw.id.sequence, raw.id.part, raw.id.parts):
+            metrics.REPEATED.labels(RAW).inc()
+            return outputs
+        metrics.GAPS.labels(RAW).inc(progress.gaps - gaps)
+        raw = self._operators.change(raw)
+        location_id = identify.location_ids(raw)
+        stacks = identify.stacks(raw, location_id)
+        outputs.stacks.extend(self._announce(state, raw, location_id, stacks, origin))
+        outputs.samples.extend(self._samples(state, raw, stacks, origin))
+        if self._requests is not None:
+            outputs.requests.extend(self._requests.due(time.monotonic(), time.time_ns()))
+        metrics.MESSAGES.labels(RAW).inc()
+        metrics.LOST_SAMPLES.inc(raw.lost_samples)
+        metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
+        return _at(outputs, state)
+
+    def activity_columns(self, activity: ActivityColumns, origin: Origin) -> Outputs:
+        """As `activity`, of a decoded message."""
+        started = time.perf_counter()
+        state = self.partition(origin.partition)
+        state.activity_next = max(state.activity_next, origin.offset + 1)
+        outputs = Outputs(key=activity.host_id.encode())
+        progress = state.collector(activity.id).activity
+        gaps = progress.gaps
+        if not progress.add(activity.id.sequence, activity.id.part, activity.id.parts):
+            metrics.REPEATED.labels(ACTIVITY).inc()
+            return outputs
+        metrics.GAPS.labels(ACTIVITY).inc(progress.gaps - gaps)
+        state.add_activity(origin.offset, activity)
+        corrected = corrections(state, activity)
+        if corrected:
+            outputs.samples.extend(publish.sample_batches(origin.source(activity.id), corrected))
+            metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
+        metrics.MESSAGES.labels(ACTIVITY).inc()
+        metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
+        return _at(outputs, state)
+
+    def _announce(
+        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stacks: identify.Stacks, origin: Origin
+    ) -> list[bytes]:
+        """Messages of the nodes and locations that were not announced on the day of this batch."""
+        day = state.announced.day(raw.start_unix_nano)
+        news = deduplicate.news(day, raw.stack_depth, stacks, raw.stack_frames, location_id)
+        metrics.STACKS.labels("no").inc(news.stacks_new)
+        metrics.STACKS.labels("yes").inc(len(raw.stack_depth) - news.stacks_new)
+        if not len(news.node_rows) and not len(news.location_rows):
+            return []
+        metrics.NODES.inc(len(news.node_rows))
+        rows = news.node_rows
+        nodes = (stacks.node_id[rows], stacks.node_parent[rows], location_id[raw.stack_frames[rows]])
+        names = self._operators.symbolize(raw, news.location_rows, location_id)
+        return publish.stack_batches(origin.source(raw.id), raw, nodes, news.location_rows, location_id, names)
+
+    def _samples(self, state: Partition, raw: RawColumns, stacks: identify.Stacks, origin: Origin) -> list[bytes]:
+        """Messages of a batch's samples; remembers those without a context."""
+        known = state.intervals(raw.host_id, raw.start_unix_nano, raw.end_unix_nano)
+        attached = self._operators.attach(raw, known)
+        metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
+        metrics.SAMPLES.labels("join").inc(attached.by_join)
+        metrics.SAMPLES.labels("none").inc(len(raw.time_ns) - attached.by_bpf - attached.by_join)
+        series = [self._series_bytes(labels) for labels in raw.series]
+        stack_id = stacks.stack_id[raw.sample_stack]
+        rows = publish.SampleRows(
+            host_id=raw.host_id, profile_type=raw.profile_type, published_unix_nano=raw.published_unix_nano,
+            series=series, contexts=attached.contexts, time_ns=raw.time_ns, sample_series=raw.sample_series,
+            pid=raw.sample_pid, tid=raw.sample_tid, stack_id=stack_id, context=attached.context,
+            count=raw.sample_count, value=raw.sample_value,
+        )  # fmt: skip
+        recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, origin.offset)
+        state.raw_done(raw.host_id, raw.end_unix_nano, recent)
+        return publish.sample_batches(origin.source(raw.id), [rows])
+
+    def _series_bytes(self, labels: tuple[tuple[str, str], ...]) -> bytes:
+        known = self._series.get(labels)
+        if known is None:
+            if len(self._series) >= SERIES_CACHED:
+                self._series.clear()
+            known = self._series[labels] = publish.series_bytes(identify.series_id(labels), labels)
+        return known
+
+
+def _recent(rows: publish.SampleRows, end_ns: int, offset: int) -> Recent:
+    """The rows without a context, by thread."""
+    open_rows = np.flatnonzero(rows.context == 0)
+    open_rows = open_rows[np.argsort(rows.tid[open_rows], kind="stable")]
+    return Recent(
+        offset=offset, host_id=rows.host_id, profile_type=rows.profile_type, end_ns=end_ns, series=rows.series,
+        sample_series=rows.sample_series[open_rows], time_ns=rows.time_ns[open_rows], pid=rows.pid[open_rows],
+        tid=rows.tid[open_rows], stack_id=rows.stack_id[open_rows], count=rows.count[open_rows],
+        value=rows.value[open_rows],
+    )  # fmt: skip
+
+
+def _at(outputs: Outputs, state: Partition) -> Outputs:
+    return Outputs(outputs.key, outputs.stacks, outputs.samples, outputs.requests, state.position())

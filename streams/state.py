@@ -1,0 +1,184 @@
+"""All that the processors remember of a partition, in one place; bounded, and rebuilt by `streams.restore`.
+
+It holds activity that samples may still need, recent samples without a context (a late interval may still claim them),
+which batches were seen, and which nodes and locations were announced. Times are Unix nanoseconds of the hosts.
+"""
+
+import time
+from collections import OrderedDict, deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from icestream.v1.common_pb2 import BatchId
+from streams.attach import Intervals, intervals
+from streams.columns import ActivityColumns
+from streams.deduplicate import Announced
+from streams.progress import Progress
+
+SILENT_S = 600.0
+"""After so long without a message a host is forgotten."""
+STARTS = 4
+"""Starts remembered of each collector: after a crash the next start sends what the one before had spooled."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much is remembered of each partition."""
+
+    recent_ns: int = 60 * 10**9  # samples and intervals are kept that long after, or before, their host's last window
+    recent_rows: int = 1_000_000  # samples without a context, about 50 bytes each
+    intervals_per_host: int = 200_000  # about 50 bytes each
+    hosts: int = 10_000
+    complete: bool = False  # all activity is given first (replay): forget none of it, remember no samples
+
+
+@dataclass
+class Recent:
+    """Samples of one raw message that have no context: n rows, sorted by thread."""
+
+    offset: int
+    host_id: str
+    profile_type: str
+    end_ns: int  # of the window
+    series: list[bytes]  # serialized Series with their IDs
+    sample_series: np.ndarray  # uint32 (n,), rows of `series`
+    time_ns: np.ndarray  # int64 (n,)
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    stack_id: np.ndarray  # uint64 (n,)
+    count: np.ndarray  # int32 (n,)
+    value: np.ndarray  # int64 (n,)
+    arrived_s: float = field(default_factory=time.monotonic)
+
+    def __len__(self) -> int:
+        return len(self.tid)
+
+    def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Some of the rows; `rows` as numpy takes them."""
+        names = ("sample_series", "time_ns", "pid", "tid", "stack_id", "count", "value")
+        return {name: getattr(self, name)[rows] for name in names}
+
+
+@dataclass
+class Collector:
+    """One start of a collector."""
+
+    raw: Progress = field(default_factory=Progress)
+    activity: Progress = field(default_factory=Progress)
+    gave_up_at: int = -1  # activity had come up to this number when waiting for more of it was given up
+
+
+@dataclass
+class Host:
+    activity: list[tuple[int, ActivityColumns]] = field(default_factory=list)  # with their offsets, in order
+    recent: list[Recent] = field(default_factory=list)
+    raw_end_ns: int = 0  # of the last window
+    activity_end_ns: int = 0
+    seen_s: float = 0.0  # time.monotonic() of the last message
+
+
+@dataclass
+class Partition:
+    """State of one partition of icestream.raw and icestream.activity."""
+
+    limits: Limits = field(default_factory=Limits)
+    announced: Announced = field(default_factory=Announced)
+    hosts: OrderedDict[str, Host] = field(default_factory=OrderedDict)
+    collectors: OrderedDict[str, OrderedDict[int, Collector]] = field(default_factory=OrderedDict)
+    recent: deque[Recent] = field(default_factory=deque)  # of all hosts, in order
+    recent_rows: int = 0
+    raw_next: int = 0  # offsets below were processed
+    activity_next: int = 0
+
+    def host(self, host_id: str) -> Host:
+        """The host, made where it is new; the one longest silent is forgotten when there are too many."""
+        host = self.hosts.setdefault(host_id, Host())
+        self.hosts.move_to_end(host_id)
+        host.seen_s = time.monotonic()
+        if not self.limits.complete:
+            oldest = next(iter(self.hosts.values()))
+            if len(self.hosts) > self.limits.hosts or host.seen_s - oldest.seen_s > SILENT_S:
+                self.hosts.popitem(last=False)
+        return host
+
+    def collector(self, id: BatchId) -> Collector:
+        """What is known of this start of a collector."""
+        starts = self.collectors.setdefault(id.collector, OrderedDict())
+        self.collectors.move_to_end(id.collector)
+        if len(self.collectors) > self.limits.hosts:
+            self.collectors.popitem(last=False)
+        collector = starts.setdefault(id.started_unix_nano, Collector())
+        starts.move_to_end(id.started_unix_nano)
+        if len(starts) > STARTS:
+            starts.popitem(last=False)
+        return collector
+
+    def add_activity(self, offset: int, activity: ActivityColumns) -> None:
+        """Keeps a batch's intervals for samples to come."""
+        host = self.host(activity.host_id)
+        host.activity_end_ns = activity.complete_unix_nano
+        if not len(activity.tid):
+            return
+        host.activity.append((offset, activity))
+        if not self.limits.complete:
+            rows = sum(len(a.tid) for _, a in host.activity)
+            while rows > self.limits.intervals_per_host:
+                rows -= len(host.activity.pop(0)[1].tid)
+
+    def intervals(self, host_id: str, start_ns: int, end_ns: int) -> Intervals:
+        """Intervals of a host that overlap [start_ns, end_ns)."""
+        parts = []
+        for _, activity in self.host(host_id).activity:
+            overlap = (activity.start_ns < end_ns) & (activity.end_ns > start_ns)
+            if overlap.any():
+                parts.append(
+                    (activity.tid[overlap], activity.start_ns[overlap], activity.end_ns[overlap],
+                     activity.contexts[overlap])
+                )  # fmt: skip
+        return intervals(parts)
+
+    def raw_done(self, host_id: str, end_ns: int, recent: Recent | None) -> None:
+        """A window of a host is through: remembers its samples without context, forgets what is too old."""
+        host = self.host(host_id)
+        host.raw_end_ns = end_ns
+        if self.limits.complete:
+            return
+        keep = self.limits.recent_ns
+        host.activity = [(o, a) for o, a in host.activity if int(a.end_ns.max()) > end_ns - keep]
+        if recent is not None and len(recent):
+            host.recent.append(recent)
+            self.recent.append(recent)
+            self.recent_rows += len(recent)
+        while self.recent and self._is_old(self.recent[0]):
+            self._forget(self.recent[0])
+
+    def _is_old(self, recent: Recent) -> bool:
+        host = self.hosts.get(recent.host_id)
+        # The clock may have been set back as well as forth.
+        return (
+            host is None
+            or not len(recent)
+            or abs(host.raw_end_ns - recent.end_ns) > self.limits.recent_ns
+            or self.recent_rows > self.limits.recent_rows
+            or time.monotonic() - recent.arrived_s > 2 * self.limits.recent_ns / 1e9
+        )
+
+    def _forget(self, recent: Recent) -> None:
+        self.recent.popleft()
+        self.recent_rows -= len(recent)
+        host = self.hosts.get(recent.host_id)
+        if host:
+            host.recent = [r for r in host.recent if r is not recent]
+
+    def claim(self, recent: Recent, rows: np.ndarray) -> None:
+        """Forgets rows of recent samples, which have got their context; `rows`: bool."""
+        for name, kept in recent.columns(~rows).items():
+            setattr(recent, name, kept)
+        self.recent_rows -= int(rows.sum())
+
+    def position(self) -> tuple[int, int, int, int]:
+        """From which raw and activity offsets on this state can be rebuilt, and the next offsets to process."""
+        raw_from = self.recent[0].offset if self.recent else self.raw_next
+        activity_from = min((h.activity[0][0] for h in self.hosts.values() if h.activity), default=self.activity_next)
+        return raw_from, activity_from, self.raw_next, self.activity_next

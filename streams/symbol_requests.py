@@ -1,0 +1,75 @@
+"""Asks hosts for the symbols of files that nobody has sent: one host, then the next, less and less often."""
+
+from collections import OrderedDict
+from dataclasses import dataclass, field
+
+from icestream.v1.symbols_pb2 import SymbolRequest
+
+TIMEOUT_S = 10.0
+"""How long a host has to answer before the next is asked."""
+LOOK_S = 1.0
+HOSTS = 8
+"""Hosts remembered of each build ID."""
+BUILD_IDS = 20_000
+MAX_ATTEMPTS = 20
+MAX_PAUSE_S = 3600.0
+
+
+@dataclass
+class Wanted:
+    """A build ID without names."""
+
+    hosts: OrderedDict[str, str] = field(default_factory=OrderedDict)  # host ID -> the path it sees the file at
+    asked: str = ""
+    attempt: int = 0
+    next_s: float = 0.0  # when the next host may be asked
+
+
+@dataclass
+class SymbolRequests:
+    """What is asked for. Times are seconds of any steady clock."""
+
+    wanted: OrderedDict[str, Wanted] = field(default_factory=OrderedDict)
+    _next_look_s: float = 0.0
+
+    def want(self, build_id: str, host_id: str, file: str) -> None:
+        """A host has a file whose names are missing."""
+        wanted = self.wanted.setdefault(build_id, Wanted())
+        if host_id not in wanted.hosts and len(wanted.hosts) < HOSTS:
+            wanted.hosts[host_id] = file
+        if len(self.wanted) > BUILD_IDS:
+            self.wanted.popitem(last=False)
+
+    def failed(self, build_id: str, host_id: str, now_s: float) -> None:
+        """A host answered that it cannot provide them: the next one need not wait."""
+        wanted = self.wanted.get(build_id)
+        if wanted and wanted.asked == host_id and wanted.attempt % len(wanted.hosts):
+            wanted.next_s = min(wanted.next_s, now_s)
+
+    def answered(self, build_id: str) -> None:
+        self.wanted.pop(build_id, None)
+
+    def due(self, now_s: float, now_unix_nano: int) -> list[SymbolRequest]:
+        """Requests to send now; looks once a second. After every round of all hosts the pause doubles."""
+        requests: list[SymbolRequest] = []
+        if now_s < self._next_look_s:
+            return requests
+        self._next_look_s = now_s + LOOK_S
+        for build_id, wanted in self.wanted.items():
+            if now_s < wanted.next_s or wanted.attempt >= MAX_ATTEMPTS:
+                continue
+            hosts = list(wanted.hosts)
+            wanted.asked = hosts[wanted.attempt % len(hosts)]
+            wanted.attempt += 1
+            rounds = wanted.attempt // len(hosts)
+            wanted.next_s = now_s + min(TIMEOUT_S * 2 ** min(rounds, 20), MAX_PAUSE_S)
+            requests.append(
+                SymbolRequest(
+                    build_id=build_id,
+                    host_id=wanted.asked,
+                    file=wanted.hosts[wanted.asked],
+                    attempt=wanted.attempt,
+                    requested_unix_nano=now_unix_nano,
+                )  # fmt: skip
+            )
+        return requests
