@@ -1,1 +1,1 @@
-"""What keeps the topics: ClickHouse, Parquet (Delta tables), the raw archive; and `resolve`, which names late symbols."""
+"""What keeps the topics: ClickHouse, Parquet (Delta tables), the raw archive; and `resolve`: late symbols' names."""

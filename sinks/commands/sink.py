@@ -1,0 +1,43 @@
+"""Keep the topics: run one sink, or several, until told to stop.
+
+  icestream sink clickhouse --clickhouse http://default@127.0.0.1:8123/default
+  icestream sink parquet --parquet s3://bucket/profiles
+  icestream sink archive --archive /var/lib/icestream/archive
+  icestream sink clickhouse resolve
+
+clickhouse keeps samples, stacks and activity in tables; resolve names stored locations when their symbols come late;
+parquet keeps the same tables as Delta tables; archive keeps raw and activity messages as they came, for replays.
+Several processes of one kind share the partitions.
+"""
+
+import argparse
+
+from icestream.cli import CommandError
+from icestream.metrics import HealthServer
+from icestream.stop import stop_event
+from sinks.migrate import MigrationError
+from sinks.service import KINDS, start
+from sinks.settings import SinkSettings
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kinds", nargs="+", choices=KINDS, metavar="KIND", help=", ".join(KINDS))
+    SinkSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = SinkSettings.from_args(args)
+    stop = stop_event()
+    running = start(settings, stop, kinds=args.kinds)
+    health = HealthServer(settings.metrics_listen, running.problem) if settings.metrics_listen else None
+    try:
+        while not stop.wait(0.2):
+            if running.failed:
+                stop.set()
+        running.join()
+    except MigrationError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        if health is not None:
+            health.close()
+    return 0

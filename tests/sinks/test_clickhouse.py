@@ -1,0 +1,153 @@
+"""The ClickHouse sink on the embedded engine: what is stored, and that it is stored once."""
+
+from typing import Any
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from icestream.clickhouse import Clients
+from icestream.topics import ACTIVITY, SAMPLES, STACKS
+from sinks.clickhouse import ClickHouseSink
+from sinks.decode import activity, samples, stacks
+from sinks.migrate import MigrationError
+from tests.sinks.messages import PERIOD, START_MS, activity_batch, make_range, sample_batch, stack_batch
+
+TABLES = ("samples", "trace_samples", "batches", "activity")
+
+
+def counts(client: Client) -> dict[str, int]:
+    return {table: int(client.query(f"SELECT count() FROM {table}").result_rows[0][0]) for table in TABLES}
+
+
+def decoded(*sequences: int, **more: Any) -> list[object]:
+    return [samples.decode(sample_batch(sequence, **more)) for sequence in sequences]
+
+
+def test_samples_are_stored_with_series_trace_and_the_batch_they_came_in(clients: Clients, client: Client) -> None:
+    ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2)))
+    assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
+    row = client.query("SELECT service, host_id, pid, count, value FROM samples LIMIT 1").result_rows[0]
+    assert row == ("checkout", "host-1", 100, 1, PERIOD)
+    traced = client.query(
+        "SELECT hex(trace_id), hex(span_id), toUnixTimestamp64Milli(ts) FROM trace_samples ORDER BY ts"
+    )
+    assert traced.result_rows[0] == ("0" * 31 + "1", "0" * 15 + "1", START_MS + 5001)
+    assert client.query("SELECT DISTINCT labels FROM series").result_rows == [
+        ({"host": "host-1", "service": "checkout"},)
+    ]
+    kept = client.query("SELECT kind, collector, sequence, offset, rows, count, value FROM batches ORDER BY sequence")
+    assert kept.result_rows[0] == ("samples", "host-1", 1, 1, 5, 5, 5 * PERIOD)
+
+
+def test_stacks_and_activity_are_stored(clients: Clients, client: Client) -> None:
+    sink = ClickHouseSink(clients)
+    sink.write(make_range(STACKS, [stacks.decode(stack_batch())]))
+    sink.write(make_range(STACKS, [stacks.decode(stack_batch(3, ["main", "work"]))], first=1))
+    sink.write(make_range(ACTIVITY, [activity.decode(activity_batch(1), "C", 0, 0)]))
+    named = client.query(
+        "SELECT location_id, build_id, address, version, lines FROM locations FINAL ORDER BY location_id"
+    )
+    assert [tuple(row) for row in named.result_rows] == [
+        (11, "gnu:aa", 4096, 3, [{"function": "main", "file": "app.c", "line": 7, "start_line": 1}]),
+        (12, "gnu:aa", 4112, 3, [{"function": "work", "file": "app.c", "line": 8, "start_line": 1}]),
+    ]
+    assert client.query("SELECT node_id, parent_id, location_id FROM nodes FINAL ORDER BY node_id").result_rows == [
+        (1, 0, 11), (2, 1, 12),
+    ]  # fmt: skip
+    assert client.query("SELECT sum(cpu_ns), sum(duration_ns) FROM activity").result_rows == [(2_700_000, 3_000_000)]
+    assert client.query("SELECT name, hex(parent_span_id), end - start FROM spans").result_rows[0][:2] == (
+        "GET /",
+        "0" * 16,
+    )
+
+
+def test_a_range_written_again_changes_nothing(clients: Clients, client: Client) -> None:
+    for again in (False, True, True):
+        ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), again=again))
+        ClickHouseSink(clients).write(
+            make_range(ACTIVITY, [activity.decode(activity_batch(1), "C", 0, 0)], again=again)
+        )
+    assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
+
+
+def test_an_output_that_is_sent_twice_changes_nothing_also_within_one_range(clients: Clients, client: Client) -> None:
+    sink = ClickHouseSink(clients)
+    sink.write(make_range(SAMPLES, decoded(1, 2, 2)))
+    sink.write(make_range(SAMPLES, decoded(2, 3), first=3))
+    sink.write(make_range(SAMPLES, decoded(1, 2, 3), first=5))
+    assert counts(client)["samples"] == 15
+    assert counts(client)["batches"] == 3
+
+
+def test_outputs_of_one_batch_and_its_corrections_are_not_taken_for_each_other(
+    clients: Clients, client: Client
+) -> None:
+    sink = ClickHouseSink(clients)
+    sink.write(make_range(SAMPLES, [*decoded(1, part=0, parts=2), *decoded(1, part=1, parts=2)]))
+    sink.write(make_range(SAMPLES, decoded(1, rows=4, correction=True), first=2))
+    assert counts(client)["samples"] == 14
+    assert client.query("SELECT sum(count), sum(value) FROM samples").result_rows == [(10, 10 * PERIOD)]
+    assert client.query("SELECT sum(count) FROM trace_samples").result_rows == [(4 + 2,)]
+
+
+@pytest.mark.parametrize(
+    "lost", [("batches",), ("samples", "batches"), ("trace_samples", "batches"), ("batches", "series")]
+)
+def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lost: tuple[str, ...]) -> None:
+    """Leaves out inserts as a crash does: those tables end up as if the insert never reached them."""
+    whole = make_range(SAMPLES, decoded(1, 2))
+
+    class Crash(Exception):
+        pass
+
+    class Crashing(ClickHouseSink):
+        def _insert(self, table: str, *args: Any) -> None:
+            if table in lost:
+                raise Crash
+            super()._insert(table, *args)
+
+    if "trace_samples" in lost:
+        client.command("RENAME TABLE trace_samples TO aside")
+    with pytest.raises(Exception):  # noqa: B017, PT011  (ours or the engine's)
+        Crashing(clients).write(whole)
+    if "trace_samples" in lost:
+        client.command("RENAME TABLE aside TO trace_samples")
+    ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), again=True))
+    assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
+
+
+def test_a_group_that_was_reset_stores_nothing_again_after_the_tokens_are_forgotten(
+    clients: Clients, client: Client
+) -> None:
+    sink = ClickHouseSink(clients)
+    sink.write(make_range(SAMPLES, decoded(1, 2), nonce="a" * 12))
+    for table in TABLES:
+        client.command(f"ALTER TABLE {table} MODIFY SETTING non_replicated_deduplication_window = 0")
+    sink.write(make_range(SAMPLES, decoded(1, 2), nonce="b" * 12))
+    assert counts(client)["samples"] == 10
+
+
+def test_without_tables_it_says_what_to_run(empty: Clients) -> None:
+    with pytest.raises(MigrationError, match="icestream migrate"):
+        ClickHouseSink(empty).check()
+
+
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(sent=st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=5), data=st.data())
+def test_any_interleaving_of_resends_gives_the_same_tables(
+    clients: Clients, client: Client, sent: list[list[int]], data: st.DataObject
+) -> None:
+    for table in (*TABLES, "series"):
+        client.command(f"TRUNCATE TABLE {table}")
+    sink, first = ClickHouseSink(clients), 0
+    nonce = data.draw(st.binary(min_size=6, max_size=6)).hex()
+    for sequences in sent:
+        for again in [False] + [True] * data.draw(st.integers(0, 2)):
+            sink.write(make_range(SAMPLES, decoded(*sequences), first=first, again=again, nonce=nonce))
+        first += len(sequences)
+    all_sent = {sequence for sequences in sent for sequence in sequences}
+    assert counts(client) == {
+        "samples": 5 * len(all_sent), "trace_samples": 2 * len(all_sent), "batches": len(all_sent), "activity": 0,
+    }  # fmt: skip
