@@ -1,0 +1,17 @@
+"""Shows a profiler which request each thread of this process works for. Standard library only.
+
+    from icestream import tracing
+
+    tracing.start(service="shop")
+    with tracing.span("4bf92f3577b34da6a3ce929d0e0e4736", name="GET /checkout"):
+        ...
+
+Applications that use OpenTelemetry need `start` alone. Three things come of it: each thread's current trace and span
+as OpenTelemetry thread context, which an eBPF profiler reads at the moment of a sample; and, sent to the collector on
+this host, the intervals in which threads worked for a trace, with the CPU time they took; and the spans that ended.
+"""
+
+from icestream.tracing.lifecycle import Status, start, status, stop
+from icestream.tracing.span import span
+
+__all__ = ["Status", "span", "start", "status", "stop"]

@@ -1,0 +1,122 @@
+"""Makes threads that run asyncio take up each callback's context, and functions that `asyncio.to_thread` hands over.
+
+A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds. Before and after it
+the thread is in what it was in when the loop was started, mostly nothing: the loop's own work belongs to nobody.
+
+Event loops other than asyncio's own (uvloop) call back in machine code that cannot be followed: under them, coroutines
+are in no context, rather than in one that may be another's.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from icestream.tracing.threads import context_of_task, enter, local, this_thread
+
+
+def _no_loop() -> object:
+    return None
+
+
+_running_loop: Callable[[], object] = _no_loop
+_followed_loop: type = object
+_undo: list[Callable[[], None]] = []
+
+
+def install() -> None:
+    """Patches asyncio's `Handle._run` and `BaseEventLoop.run_in_executor`, from 3.12 on `create_task` as well."""
+    global _running_loop, _followed_loop
+    import asyncio
+    import asyncio.base_events
+    import asyncio.events
+
+    if _undo:
+        return
+    _running_loop, _followed_loop = asyncio._get_running_loop, asyncio.base_events.BaseEventLoop
+    _patch(asyncio.events.Handle, "_run", _run_in_context)
+    _patch(asyncio.base_events.BaseEventLoop, "run_in_executor", _carry_to_executor)
+    if sys.version_info >= (3, 12):
+        _patch(asyncio.base_events.BaseEventLoop, "create_task", _return_from_eager_task)
+
+
+def uninstall() -> None:
+    """Takes the patches back, where nobody else has patched over them."""
+    while _undo:
+        _undo.pop()()
+
+
+def followed() -> bool:
+    """False where the calling thread runs an event loop that is not followed."""
+    loop = _running_loop()
+    return loop is None or isinstance(loop, _followed_loop)
+
+
+def _patch(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    replacement = functools.update_wrapper(wrap(original), original)
+    setattr(owner, name, replacement)
+
+    def undo() -> None:
+        if getattr(owner, name) is replacement:
+            setattr(owner, name, original)
+
+    _undo.append(undo)
+
+
+def _run_in_context(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    get = context_of_task
+
+    def _run(self: Any) -> None:
+        thread = local.thread
+        context = self._context.get(get)
+        if thread is None:
+            if context is None:
+                original(self)
+                if local.thread is not None:
+                    local.thread.switch(None)
+                return
+            thread = this_thread()
+        outer = thread.context
+        if context is not outer:
+            thread.switch(context)
+        try:
+            original(self)
+        finally:
+            thread = local.thread  # another one where the callback forked
+            if thread is not None and thread.context is not outer:
+                thread.switch(outer)
+
+    return _run
+
+
+def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:
+    def run_in_executor(self: Any, executor: Any, func: Any, *args: Any) -> Any:
+        if isinstance(func, functools.partial):
+            context = getattr(func.func, "__self__", None)  # to_thread hands over partial(context.run, function, ...)
+            if isinstance(context, Context) and context.get(context_of_task) is not None:
+                func = functools.partial(_run_carried, context.get(context_of_task), func)
+        return original(self, executor, func, *args)
+
+    return run_in_executor
+
+
+def _run_carried(context: bytes | None, func: Callable[..., Any], *args: Any) -> Any:
+    outer = this_thread().context
+    enter(context)
+    try:
+        return func(*args)
+    finally:
+        enter(outer)
+
+
+def _return_from_eager_task(original: Callable[..., Any]) -> Callable[..., Any]:
+    def create_task(self: Any, *args: Any, **kwargs: Any) -> Any:
+        task = original(self, *args, **kwargs)
+        thread = local.thread  # an eager task has run its first step, maybe into a span of its own
+        if thread is not None and thread.context is not context_of_task.get() and followed():
+            thread.switch(context_of_task.get())
+        return task
+
+    return create_task

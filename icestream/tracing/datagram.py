@@ -1,0 +1,92 @@
+"""Packs activity into datagrams (specification: schemas/activity-datagram.md)."""
+
+import struct
+from array import array
+from collections.abc import Iterator, Sequence
+from operator import sub
+from typing import NamedTuple, TypeVar
+
+from icestream.tracing.threads import SpanEnd
+
+_T = TypeVar("_T")
+
+MAGIC = b"ICEA"
+VERSION = 1
+MOST_INTERVALS = 1024  # in a datagram
+MOST_SPANS = 128
+MOST_NAME_BYTES = 256
+HEADER = struct.Struct("<4sHHIIIIIIIIQ")
+
+
+class Columns(NamedTuple):
+    """Intervals, a value each in every column."""
+
+    context: list[bytes]
+    start: list[int]
+    start_cpu: list[int]
+    end: list[int]
+    end_cpu: list[int]
+    tid: list[int]
+
+    def rows(self, first: int, end: int) -> "Columns":
+        """Some of the rows."""
+        return Columns(
+            self.context[first:end],
+            self.start[first:end],
+            self.start_cpu[first:end],
+            self.end[first:end],
+            self.end_cpu[first:end],
+            self.tid[first:end],
+        )
+
+
+class Datagram(NamedTuple):
+    content: bytes
+    intervals: int
+    dropped: int  # what it reports
+
+
+def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> Iterator[Datagram]:
+    """As many datagrams as it takes, at least one; the first one reports the dropped intervals."""
+    count = max(1, -(-len(columns.tid) // MOST_INTERVALS), -(-len(spans) // MOST_SPANS))
+    for number in range(count):
+        at, span_at = number * MOST_INTERVALS, number * MOST_SPANS
+        some = columns.rows(at, at + MOST_INTERVALS)
+        reported = dropped if number == 0 else 0
+        content = _pack(service, pid, some, spans[span_at : span_at + MOST_SPANS], reported)
+        yield Datagram(content, len(some.tid), reported)
+
+
+def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:
+    rows = _rows(columns.context)
+    traces, span_ids, parents, names, starts, ends = zip(*spans, strict=True) if spans else ((),) * 6
+    name_rows = _rows(names)
+    texts = [name.encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
+    parts = (
+        HEADER.pack(
+            MAGIC, VERSION, 0, pid, len(rows), len(columns.tid), len(spans), len(texts),
+            len(service), sum(map(len, texts)), 0, dropped,
+        ),
+        array("q", columns.start),
+        array("q", map(sub, columns.end, columns.start)),
+        array("q", map(sub, columns.end_cpu, columns.start_cpu)),
+        array("q", starts),
+        array("q", ends),
+        array("I", columns.tid),
+        array("I", map(rows.__getitem__, columns.context)),
+        array("I", map(name_rows.__getitem__, names)),
+        array("I", map(len, texts)),
+        b"".join(context[:16] for context in rows),
+        b"".join(context[16:24] for context in rows),
+        b"".join(traces),
+        b"".join(span_ids),
+        b"".join(parent or bytes(8) for parent in parents),
+        service,
+        b"".join(texts),
+    )  # fmt: skip
+    return b"".join(parts)
+
+
+def _rows(values: Sequence[_T]) -> dict[_T, int]:
+    """Row of each distinct value."""
+    return {value: row for row, value in enumerate(dict.fromkeys(values))}

@@ -1,0 +1,195 @@
+"""Start and stop."""
+
+import atexit
+import logging
+import mmap
+import os
+import sys
+import threading
+from typing import NamedTuple
+
+from icestream.tracing import asyncio_hook, threads
+from icestream.tracing.sender import Sender
+from icestream.tracing.span import forked as new_span_ids
+from icestream.tracing.threads import registry
+
+_DEFAULT_SOCKET = "/run/icestream/activity.sock"
+_LOG = logging.getLogger("icestream.tracing")
+
+
+class Status(NamedTuple):
+    """What tracing does right now."""
+
+    started: bool
+    service: str
+    socket: str
+    thread_context: str
+    """"published", or why threads cannot show their context to a profiler here (activity is sent all the same)."""
+    process_context: bool
+    opentelemetry: bool
+    sent_intervals: int
+    dropped_intervals: int
+
+
+class _Tracing:
+    """The state of this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.sender: Sender | None = None
+        self.slots: object = None
+        self.thread_context = "not started"
+        self.process_context: mmap.mmap | None = None
+        self.hook: object = None
+        self.service_given = False
+        self.at_fork = False
+
+
+_tracing = _Tracing()
+
+
+def start(service: str | None = None, socket: str | None = None) -> None:
+    """Shows, from now on, which request each thread works for. Started already: does nothing.
+
+    `service` is by default OTEL_SERVICE_NAME, service.name in OTEL_RESOURCE_ATTRIBUTES or of OpenTelemetry's tracer
+    provider, or the program's name. `socket` is the collector's, by default ICESTREAM_ACTIVITY_SOCKET, or
+    /run/icestream/activity.sock; there need not be a collector yet.
+    """
+    with _tracing.lock:
+        if _tracing.sender is not None:
+            return
+        configured = service or _service_from_environment()
+        _tracing.service_given = bool(configured)
+        path = socket or os.environ.get("ICESTREAM_ACTIVITY_SOCKET") or _DEFAULT_SOCKET
+        sender = _tracing.sender = Sender(path, configured or _program())
+        _load_slots()
+        registry.added, registry.wake = sender.run, sender.wake
+        registry.set_limits(True)
+        asyncio_hook.install()
+        _hook_opentelemetry()
+        _publish_process()
+        if not _tracing.at_fork:
+            _tracing.at_fork = True
+            os.register_at_fork(after_in_child=_forked)
+            atexit.register(stop)
+        sender.run()
+
+
+def stop() -> None:
+    """Sends what there is, and takes everything back. Threads leave the contexts they are in as their spans end."""
+    with _tracing.lock:
+        sender, _tracing.sender = _tracing.sender, None
+        if sender is None:
+            return
+        asyncio_hook.uninstall()
+        sender.close()
+        registry.set_limits(False)
+        registry.added = registry.wake = _nothing
+        if _tracing.process_context is not None:
+            _tracing.process_context.close()
+            _tracing.process_context = None
+
+
+def status() -> Status:
+    """What tracing does right now."""
+    with _tracing.lock:
+        sender = _tracing.sender
+        return Status(
+            started=sender is not None,
+            service=sender.service if sender else "",
+            socket=sender.path if sender else "",
+            thread_context=_tracing.thread_context if sender else "not started",
+            process_context=_tracing.process_context is not None,
+            opentelemetry=_tracing.hook is not None,
+            sent_intervals=sender.sent if sender else 0,
+            dropped_intervals=sender.dropped if sender else 0,
+        )
+
+
+def _load_slots() -> None:
+    if _tracing.slots is not None:
+        return
+    try:
+        from icestream.tracing.record import Slots, Unsupported
+    except ImportError as error:  # a Python without ctypes
+        _no_thread_context(str(error))
+        return
+    try:
+        slots = _tracing.slots = Slots()
+    except Unsupported as error:
+        _no_thread_context(str(error))
+        return
+    registry.slot = slots.of_this_thread
+    _tracing.thread_context = "published"
+
+
+def _no_thread_context(reason: str) -> None:
+    if _tracing.thread_context != reason:
+        _tracing.thread_context = reason
+        _LOG.warning("threads cannot show their context to a profiler: %s; activity is sent all the same", reason)
+
+
+def _hook_opentelemetry() -> None:
+    if _tracing.hook is not None:
+        return
+    try:
+        from icestream.tracing.opentelemetry_hook import Hook
+
+        _tracing.hook = Hook(_named)
+    except ImportError:  # not installed
+        return
+
+
+def _named(service: str) -> None:
+    """OpenTelemetry's tracer provider has this service's name."""
+    sender = _tracing.sender
+    if sender is not None and not _tracing.service_given and sender.service != service:
+        sender.service = service
+        _publish_process()
+
+
+def _publish_process() -> None:
+    if _tracing.process_context is not None:
+        _tracing.process_context.close()
+        _tracing.process_context = None
+    if _tracing.sender is not None:
+        try:
+            from icestream.tracing import process_context
+        except ImportError:  # a Python without ctypes
+            return
+        _tracing.process_context = process_context.publish(_tracing.sender.service, _tracing.slots is not None)
+
+
+def _forked() -> None:
+    """In the child of a fork."""
+    _tracing.lock = threading.RLock()
+    if _tracing.sender is None:
+        return
+    if _tracing.process_context is not None:
+        from icestream.tracing.process_context import abandon
+
+        abandon(_tracing.process_context)
+        _tracing.process_context = None
+    _publish_process()
+    _tracing.sender.forked()
+    new_span_ids()
+    threads.forked()
+
+
+def _service_from_environment() -> str:
+    if name := os.environ.get("OTEL_SERVICE_NAME"):
+        return name
+    for pair in os.environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","):
+        key, _, value = pair.partition("=")
+        if key.strip() == "service.name" and value.strip():
+            return value.strip()
+    return ""
+
+
+def _program() -> str:
+    name = os.path.basename(sys.argv[0] if sys.argv else "")
+    return name.removesuffix(".py") or "python"
+
+
+def _nothing() -> None:
+    """What there is to wake when tracing is off."""

@@ -1,0 +1,120 @@
+"""Makes threads take up the span of the OpenTelemetry context that is attached, and reports spans that ended.
+
+The hook sits on the runtime context, which every `attach` and `detach` goes through whatever name it was imported by.
+It stays once it is installed, and passes everything on unchanged while tracing is off.
+"""
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from icestream.tracing.asyncio_hook import followed
+from icestream.tracing.span import MOST_NAME
+from icestream.tracing.threads import Limits, context_of_task, enter, this_thread
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+
+_DEFAULT_SERVICE = "unknown_service"
+
+
+class Token:
+    """What `attach` gives: OpenTelemetry's own token, and ours."""
+
+    __slots__ = ("ours", "theirs")
+
+    def __init__(self, theirs: Any, ours: Any) -> None:
+        self.theirs = theirs
+        self.ours = ours
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.theirs, name)
+
+
+class Hook:
+    """The installed hook. Raises ImportError where there is no OpenTelemetry.
+
+    `named` is told the service's name that a tracer provider carries.
+    """
+
+    def __init__(self, named: Callable[[str], None]) -> None:
+        import opentelemetry.context
+        import opentelemetry.trace
+
+        self._trace = opentelemetry.trace
+        self._named = named
+        self._provider: object = None
+        runtime = opentelemetry.context._RUNTIME_CONTEXT
+        self._attach, self._detach = runtime.attach, runtime.detach
+        self._current = runtime.get_current
+        runtime.attach, runtime.detach = self.attach, self.detach  # type: ignore[method-assign]
+        self.equip()
+
+    def attach(self, context: "Context") -> Any:
+        """In place of the runtime context's own."""
+        theirs = self._attach(context)
+        if not Limits.rows:
+            return theirs
+        self.equip()
+        record = self._record(context)
+        ours = context_of_task.set(record)
+        enter(record if followed() else None)
+        return Token(theirs, ours)
+
+    def detach(self, token: Any) -> None:
+        """In place of the runtime context's own."""
+        if not isinstance(token, Token):
+            self._detach(token)
+            return
+        try:
+            self._detach(token.theirs)
+            context_of_task.reset(token.ours)
+        finally:  # ValueError: detached in another context than it was attached in
+            enter(context_of_task.get() if followed() else None)
+
+    def equip(self) -> None:
+        """Adds our span processor to the global tracer provider, once there is one that takes it."""
+        provider = self._trace.get_tracer_provider()
+        if provider is self._provider:
+            return
+        self._provider = provider
+        add = getattr(provider, "add_span_processor", None)
+        if add is not None:
+            add(_processor())
+            service = provider.resource.attributes.get("service.name", "")  # type: ignore[attr-defined]
+            if isinstance(service, str) and service and not service.startswith(_DEFAULT_SERVICE):
+                self._named(service)
+
+    def _record(self, context: "Context") -> bytes | None:
+        """The thread record of the span in the context."""
+        span = self._trace.get_current_span(context).get_span_context()
+        if not span.is_valid:
+            return None
+        identifiers = span.trace_id << 64 | span.span_id
+        return identifiers.to_bytes(24, "big") + bytes((1, span.trace_flags & 0xFF, 0, 0))
+
+
+def _processor() -> Any:
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+
+    class Ended(SpanProcessor):
+        """Hands over each span as it ends."""
+
+        def on_end(self, span: ReadableSpan) -> None:
+            context = span.context
+            if not Limits.rows or context is None or span.start_time is None or span.end_time is None:
+                return
+            since = time.time_ns() - time.monotonic_ns()
+            parent = span.parent.span_id.to_bytes(8, "big") if span.parent is not None else b""
+            this_thread().end_span(
+                (
+                    context.trace_id.to_bytes(16, "big"),
+                    context.span_id.to_bytes(8, "big"),
+                    parent,
+                    span.name[:MOST_NAME],
+                    max(0, span.start_time - since),
+                    max(0, span.end_time - since),
+                )
+            )
+
+    return Ended()

@@ -1,0 +1,159 @@
+"""The thread that hands activity to the collector on this host: every 200 ms, never making anybody wait."""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import deque
+
+from icestream.tracing.datagram import MOST_NAME_BYTES, Columns, Datagram, datagrams
+from icestream.tracing.threads import WIDTH, SpanEnd, Thread, registry
+
+PERIOD_SECONDS = 0.2
+HELLO_SECONDS = 5.0
+"""A datagram at least this often, so that a collector that was started later knows the service."""
+
+MOST_WAITING_BYTES = 1 << 20
+MOST_WAITING_SECONDS = 10.0
+"""Datagrams for a collector that is away are kept within these bounds, the oldest given up first."""
+
+_LOG = logging.getLogger("icestream.tracing")
+_TRIES = 20
+_RETRY_SECONDS = 0.002
+
+
+class Sender:
+    """Sends until `close`. Its thread starts with the first thread that is in a context, or with `run`."""
+
+    def __init__(self, path: str, service: str) -> None:
+        self.path = path
+        self.service = service
+        self.sent = 0  # intervals
+        self.dropped = 0  # intervals
+        self._unreported = 0
+        self._waiting: deque[tuple[float, Datagram]] = deque()
+        self._waiting_bytes = 0
+        self._last = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._bell = threading.Lock()  # released to wake the thread: a store that can be done anywhere
+        self._bell.acquire()
+        self._closing = False
+        self._start_lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._socket: socket.socket | None = None
+
+    def run(self) -> None:
+        """Starts the thread, if it is not there."""
+        with self._start_lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="icestream-tracing", daemon=True)
+                self._thread.start()
+
+    def wake(self) -> None:
+        """Makes it send now."""
+        try:
+            self._bell.release()
+        except RuntimeError:  # it is awake
+            return
+
+    def forked(self) -> None:
+        """In the child of a fork: nothing to send, no thread."""
+        if self._socket is not None:
+            self._socket.close()
+        self._waiting.clear()
+        self._waiting_bytes = self._unreported = self.sent = self.dropped = 0
+        self._begin()
+
+    def close(self) -> None:
+        """Sends what there is, and ends the thread."""
+        self._closing = True
+        self.wake()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(2.0)
+
+    def _loop(self) -> None:
+        while not self._closing:
+            self._bell.acquire(timeout=PERIOD_SECONDS)
+            try:
+                self._flush()
+            except Exception:  # whatever it is, the application must not be without activity from here on
+                _LOG.exception("activity was lost")
+        self._flush()
+        if self._socket is not None:
+            self._socket.close()
+
+    def _flush(self) -> None:
+        columns, spans, dropped = _collect()
+        self._unreported += dropped
+        self.dropped += dropped
+        now = time.monotonic()
+        if columns.tid or spans or self._unreported or now - self._last > HELLO_SECONDS:
+            self._last = now
+            service = self.service.encode("utf-8", "replace")[:MOST_NAME_BYTES]
+            for datagram in datagrams(service, os.getpid(), columns, spans, self._unreported):
+                self._waiting.append((now, datagram))
+                self._waiting_bytes += len(datagram.content)
+            self._unreported = 0
+        while self._waiting and self._send(self._waiting[0][1].content):
+            self.sent += self._forget().intervals
+        while self._waiting and (
+            self._waiting_bytes > MOST_WAITING_BYTES or now - self._waiting[0][0] > MOST_WAITING_SECONDS
+        ):
+            self._give_up(self._forget())
+
+    def _forget(self) -> Datagram:
+        datagram = self._waiting.popleft()[1]
+        self._waiting_bytes -= len(datagram.content)
+        return datagram
+
+    def _give_up(self, datagram: Datagram) -> None:
+        self.dropped += datagram.intervals
+        self._unreported += datagram.intervals + datagram.dropped
+
+    def _send(self, content: bytes) -> bool:
+        """Whether it was sent, or never can be. A collector that is busy is given a moment."""
+        for _ in range(_TRIES):
+            try:
+                if self._socket is None:
+                    self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+                self._socket.sendto(content, self.path)
+                return True
+            except BlockingIOError:
+                time.sleep(_RETRY_SECONDS)
+            except OSError:  # no collector, or none that we may talk to
+                return False
+        return False
+
+
+def _collect() -> tuple[Columns, list[SpanEnd], int]:
+    """Everything that threads have to send, and the number of intervals they could not keep."""
+    columns = Columns([], [], [], [], [], [])
+    spans: list[SpanEnd] = []
+    dropped = 0
+    gone: set[Thread] = set()
+    with registry.lock:
+        threads = list(registry.threads)
+    for thread in threads:
+        ended = thread.ended  # before its rows are taken: nothing can come after
+        rows = thread.take()
+        columns.context.extend(rows[0::WIDTH])  # type: ignore[arg-type] # flat rows mix types
+        columns.start.extend(rows[1::WIDTH])  # type: ignore[arg-type]
+        columns.start_cpu.extend(rows[2::WIDTH])  # type: ignore[arg-type]
+        columns.end.extend(rows[3::WIDTH])  # type: ignore[arg-type]
+        columns.end_cpu.extend(rows[4::WIDTH])  # type: ignore[arg-type]
+        columns.tid.extend([thread.tid] * (len(rows) // WIDTH))
+        spans += thread.take_spans()
+        lost = thread.dropped
+        dropped += lost - thread.reported
+        thread.reported = lost
+        if ended:
+            gone.add(thread)
+    if gone:
+        with registry.lock:
+            registry.threads = [thread for thread in registry.threads if thread not in gone]
+    registry.share_limits()
+    return columns, spans, dropped

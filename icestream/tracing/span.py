@@ -1,0 +1,105 @@
+"""Spans by hand, for applications that do not use OpenTelemetry."""
+
+import itertools
+import os
+from contextvars import Token
+from types import TracebackType
+from typing import Self
+
+from icestream.tracing.asyncio_hook import followed
+from icestream.tracing.threads import Limits, context_of_task, enter, this_thread
+
+MOST_NAME = 256
+"""Characters of a name that are kept."""
+
+_ODD = 0x9E3779B97F4A7C15
+
+
+class _SpanIds:
+    """Span IDs that no other process is likely to make: a random start, and a walk through all 64-bit numbers."""
+
+    def __init__(self) -> None:
+        self._start = int.from_bytes(os.urandom(8), "big")
+        self._count = itertools.count(1)
+
+    def next(self) -> bytes:
+        return ((self._start + next(self._count) * _ODD) % 2**64 or 1).to_bytes(8, "big")
+
+
+_ids = _SpanIds()
+
+
+class span:
+    """What runs in the `with` block works for this trace and span.
+
+    IDs are hexadecimal, 32 and 16 digits; without a span ID one is made (attribute `span_id`). Raises ValueError for
+    others. The parent is the enclosing span of the same trace. Works the same in coroutines (`with` or `async with`):
+    the task keeps its span while others run. An object serves once.
+    """
+
+    __slots__ = ("_context", "_parent", "_start", "_token", "name")
+
+    def __init__(self, trace_id: str, span_id: str | None = None, name: str = "") -> None:
+        span_bytes = _ids.next() if span_id is None else _identifier(span_id, 8, "span_id")
+        self._context = _identifier(trace_id, 16, "trace_id") + span_bytes + b"\x01\x01\x00\x00"
+        self.name = name
+        self._parent: bytes | None = None
+        self._token: Token[bytes | None] | None = None
+        self._start = 0
+
+    @property
+    def trace_id(self) -> str:
+        """32 hexadecimal digits."""
+        return self._context[:16].hex()
+
+    @property
+    def span_id(self) -> str:
+        """16 hexadecimal digits."""
+        return self._context[16:24].hex()
+
+    def __enter__(self) -> Self:
+        if Limits.rows:
+            self._parent = context_of_task.get()
+            self._token = context_of_task.set(self._context)
+            self._start = enter(self._context if followed() else None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._token is None:
+            return
+        parent, context = self._parent, self._context
+        try:
+            context_of_task.reset(self._token)
+        except ValueError:  # left in another context than it was entered in: a generator closed elsewhere
+            parent = context_of_task.get()
+        self._token = None
+        end = enter(parent if followed() else None)
+        above = self._parent
+        parent_id = above[16:24] if above is not None and above[:16] == context[:16] else b""
+        this_thread().end_span((context[:16], context[16:24], parent_id, self.name[:MOST_NAME], self._start, end))
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+
+def forked() -> None:
+    """In the child of a fork: IDs from another start."""
+    global _ids
+    _ids = _SpanIds()
+
+
+def _identifier(text: str, size: int, what: str) -> bytes:
+    try:
+        value = bytes.fromhex(text)
+    except (ValueError, TypeError):
+        value = b""
+    if len(value) != size or len(text) != 2 * size or not any(value):
+        raise ValueError(f"{what}: expected {2 * size} hexadecimal digits, not all zero, got {text!r:.80}")
+    return value

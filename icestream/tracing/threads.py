@@ -1,0 +1,247 @@
+"""Which context each thread is in, and the intervals this gives.
+
+A context is a thread record's bytes (record.py): 16 of the trace ID, 8 of the span ID, 4 more. An interval is one
+thread in one context: its rows are (context, start, CPU clock at start, end, CPU clock at end), both clocks in ns.
+
+The owning thread alone changes its state, in `switch`, without a lock. The thread that sends reads beside it: it takes
+finished rows away, and cuts the open one by noting how far it has sent it. What the owner records later is trimmed to
+the rest, so intervals of a thread never overlap and their CPU times add up to what the clock says.
+"""
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
+Open = tuple[bytes, int, int]
+"""Context, monotonic clock and thread CPU clock at its start."""
+
+SpanEnd = tuple[bytes, bytes, bytes, str, int, int]
+"""Trace ID, span ID, parent's span ID (b"": none), name, start and end in ns of the monotonic clock."""
+
+WIDTH = 5
+MOST_INTERVALS = 20_000
+"""In a thread, between two flushes; all threads together keep no more than ALL_INTERVALS."""
+ALL_INTERVALS = 200_000
+MOST_SPANS = 10_000
+FEWEST = 100
+
+context_of_task: ContextVar[bytes | None] = ContextVar("icestream_context", default=None)
+"""The context that the running code belongs to; asyncio gives every task its own."""
+
+_SWITCHING: Open = (b"", 0, 0)
+"""Held in place of the open interval while it changes."""
+
+_monotonic_ns, _thread_time_ns = time.monotonic_ns, time.thread_time_ns
+
+
+class Local(threading.local):
+    """What belongs to one thread."""
+
+    thread: "Thread | None" = None
+    guard: "_Guard | None" = None
+
+
+class Limits:
+    """Bounds of the buffers; zero when nothing is to be kept."""
+
+    rows = 0
+    wake = 0
+    spans = 0
+
+
+class Registry:
+    """All threads that were in a context, and how a new one gets its slot."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.threads: list[Thread] = []
+        self.slot: Callable[[], ctypes.c_char_p] = ctypes.c_char_p  # one that nobody reads
+        self.added: Callable[[], None] = lambda: None
+        self.wake: Callable[[], None] = lambda: None
+
+    def share_limits(self) -> None:
+        """Divides the room among the threads there are now."""
+        if Limits.rows:
+            self.set_limits(True)
+
+    def set_limits(self, on: bool) -> None:
+        """Keeps intervals and spans from now on, or none."""
+        share = ALL_INTERVALS // max(1, len(self.threads))
+        Limits.rows = WIDTH * max(FEWEST, min(MOST_INTERVALS, share)) if on else 0
+        Limits.wake = Limits.rows // WIDTH // 2 * WIDTH
+        Limits.spans = MOST_SPANS if on else 0
+
+
+class Thread:
+    """State of one thread. Only `take` and `take_spans` are for another thread, always the same one."""
+
+    __slots__ = (
+        "context",
+        "cpu_clock",
+        "cut",
+        "dropped",
+        "ended",
+        "opened",
+        "reported",
+        "rows",
+        "slot",
+        "spans",
+        "tid",
+    )
+
+    def __init__(self, slot: ctypes.c_char_p) -> None:
+        self.slot = slot
+        slot.value = None
+        self.tid = threading.get_native_id()
+        self.cpu_clock = _cpu_clock()
+        self.context: bytes | None = None
+        self.opened: Open | None = None
+        self.rows: list[bytes | int] = []
+        self.spans: list[SpanEnd] = []
+        self.dropped = 0
+        self.reported = 0  # of the dropped; the sending thread's
+        self.ended = False
+        self.cut: tuple[int, int, int] | None = None  # start of what was cut, and the clocks up to which it is sent
+
+    def switch(self, context: bytes | None) -> int:
+        """Leaves the context this thread is in for another, or for none. Returns the monotonic clock.
+
+        The record shows a context only while the clock is in its interval. A call from within a call (a signal
+        handler) is passed over.
+        """
+        opened = self.opened
+        if context == self.context or opened is _SWITCHING:
+            return _monotonic_ns()
+        self.opened = _SWITCHING
+        try:
+            self.slot.value = None
+            now, cpu = _monotonic_ns(), _thread_time_ns()
+            if opened is not None:
+                self._record(opened, now, cpu)
+            self.slot.value = context
+            self.context = context
+            self.opened = None if context is None else (context, now, cpu)
+        except BaseException:  # raised by a signal handler
+            self.slot.value = None
+            self.context = self.opened = None
+            raise
+        return now
+
+    def _record(self, opened: Open, now: int, cpu: int) -> None:
+        rows = self.rows
+        kept = len(rows)
+        if kept < Limits.rows:
+            rows.extend((*opened, now, cpu))
+            if kept == Limits.wake:
+                registry.wake()
+        else:
+            self.dropped += 1
+
+    def end_span(self, span: SpanEnd) -> None:
+        """Remembers a span that ended."""
+        if len(self.spans) < Limits.spans:
+            self.spans.append(span)
+
+    def take(self) -> list[bytes | int]:
+        """Finished rows, and the open one up to now; flat, WIDTH values each."""
+        rows = _taken(self.rows)
+        if self.cut is not None and rows:
+            start, *sent_up_to = self.cut
+            starts = rows[1::WIDTH]
+            if start in starts:
+                at = WIDTH * starts.index(start)
+                rows[at + 1 : at + 3] = sent_up_to
+                self.cut = None
+        return rows + self._cut()
+
+    def take_spans(self) -> list[SpanEnd]:
+        """Spans that ended."""
+        return _taken(self.spans)
+
+    def _cut(self) -> list[bytes | int]:
+        """The part of the open interval that was not sent yet, as a row."""
+        opened = self.opened
+        if opened is None or opened is _SWITCHING or self.cpu_clock is None:
+            return []
+        try:
+            cpu = time.clock_gettime_ns(self.cpu_clock)
+        except OSError:  # the thread is no more
+            self.ended = True
+            return []
+        now = _monotonic_ns()
+        if self.opened is not opened:  # its owner may have read the clocks before us
+            return []
+        context, start, start_cpu = opened
+        sent = self.cut
+        self.cut = (start, now, cpu)
+        if sent is not None and sent[0] == start:
+            _, start, start_cpu = sent
+        return [context, start, start_cpu, now, cpu]
+
+
+class _Guard:
+    """Lives as long as its thread, which on its way out leaves its context."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self._process = os.getpid()
+
+    def __del__(  # its names are bound here: module globals may be gone when an interpreter ends
+        self, thread_id: Callable[[], int] = threading.get_native_id, process_id: Callable[[], int] = os.getpid
+    ) -> None:
+        if thread_id() == self._thread.tid and process_id() == self._process:
+            self._thread.switch(None)
+        self._thread.ended = True
+
+
+registry = Registry()
+local = Local()
+
+
+def this_thread() -> Thread:
+    """State of the calling thread, made at the first call."""
+    thread = local.thread
+    if thread is None:
+        thread = local.thread = Thread(registry.slot())
+        local.guard = _Guard(thread)
+        with registry.lock:
+            registry.threads.append(thread)
+        registry.added()
+    return thread
+
+
+def enter(context: bytes | None) -> int:
+    """The calling thread takes up a context, or none. Returns the monotonic clock."""
+    return (local.thread or this_thread()).switch(context)
+
+
+def forked() -> None:
+    """In the child of a fork: only the calling thread is left; what the others had to send, the parent sends."""
+    registry.lock = threading.Lock()
+    registry.threads = []
+    if local.thread is not None:
+        local.thread.slot.value = None
+        local.thread = None
+    if context_of_task.get() is not None:
+        enter(context_of_task.get())
+
+
+def _cpu_clock() -> int | None:
+    """Clock of the calling thread's CPU time that other threads can read, where the system has one."""
+    try:
+        return time.pthread_getcpuclockid(threading.get_ident())
+    except (AttributeError, OSError):
+        return None
+
+
+def _taken(items: list[_T]) -> list[_T]:
+    """Takes all items out of a list that another thread appends to."""
+    taken = items[:]
+    del items[: len(taken)]
+    return taken
