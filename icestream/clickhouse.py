@@ -24,6 +24,14 @@ class Clients:
             client = self._local.client = connect(self.dsn, **self._options)
         return client
 
+    def discard(self) -> None:
+        """Closes this thread's client. After a query that failed, always: the embedded engine (chDB 26.9) puts what the
+        failed query had already written in front of the next result of the same connection."""
+        client = getattr(self._local, "client", None)
+        if client is not None:
+            self._local.client = None
+            client.close()
+
 
 def connect(dsn: str, **options: Any) -> Client:
     """A new client. For `chdb:///path` the folder is made where it is missing; for a server the database must exist."""
