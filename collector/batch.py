@@ -1,0 +1,152 @@
+"""A window of samples -> the messages of one RawBatch: one, or parts where it is too large for one.
+
+Every part stands on its own: it has the stacks, locations, mappings, series and contexts of its samples, and no others.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.columns import gather, take, used
+from collector.labels import Labels
+from collector.locations import Stacks
+from icestream import packed
+from icestream.topics import MAX_MESSAGE_BYTES
+from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
+from icestream.v1.raw_pb2 import RawBatch
+
+HEADER_BYTES = 2000
+"""Kept free in each part for what is filled in at the end."""
+
+_SPAN_NS = 3600 * 10**9  # sample times are 32 bits of microseconds: 71 minutes
+_MAX_PATH = 4096
+
+
+@dataclass(frozen=True)
+class Window:
+    """What was sampled between two drains: n samples, their stacks, series and contexts."""
+
+    time_unix_nano: np.ndarray  # int64 (n,)
+    series: np.ndarray  # int64 (n,), rows of labels
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    stack: np.ndarray  # int64 (n,), rows of stacks
+    context: np.ndarray  # int64 (n,), 0: none, else row + 1 of the contexts
+    stacks: Stacks
+    labels: list[Labels]
+    trace_ids: bytes
+    span_ids: bytes
+    start_unix_nano: int
+    end_unix_nano: int
+
+
+def split(window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
+    """The window as serialized parts without BatchId, each with the fields of `common`, at most `limit` bytes together
+    with what `finish` adds. The lost samples of `common` are in the first part only. A window without samples is one
+    part."""
+    parts = list(_parts(window, common, limit - HEADER_BYTES))
+    return [part + RawBatch(lost_samples=common.lost_samples).SerializeToString() for part in parts[:1]] + parts[1:]
+
+
+def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> list[bytes]:
+    """The parts with their IDs and time of publishing (fields of a message may come in any order)."""
+    return [
+        part
+        + RawBatch(
+            id=BatchId(
+                collector=batch_id.collector,
+                started_unix_nano=batch_id.started_unix_nano,
+                sequence=batch_id.sequence,
+                part=i,
+                parts=len(parts),
+            ),
+            published_unix_nano=published_unix_nano,
+        ).SerializeToString()
+        for i, part in enumerate(parts)
+    ]
+
+
+def _parts(window: Window, common: RawBatch, limit: int) -> Iterator[bytes]:
+    if not len(window.pid):
+        yield _part(window, np.empty(0, np.int64), common)
+        return
+    hours = (window.time_unix_nano - window.time_unix_nano.min()) // _SPAN_NS
+    for hour in np.unique(hours):
+        chosen = np.flatnonzero(hours == hour)
+        # Samples of one stack stay together, so that it is in one part.
+        yield from _halve(window, chosen[np.argsort(window.stack[chosen], kind="stable")], common, limit)
+
+
+def _halve(window: Window, chosen: np.ndarray, common: RawBatch, limit: int) -> Iterator[bytes]:
+    part = _part(window, np.sort(chosen), common)
+    if len(part) <= limit:
+        yield part
+    elif len(chosen) == 1:
+        yield _part(window, chosen, common, with_stacks=False)
+    else:
+        middle = len(chosen) // 2
+        yield from _halve(window, chosen[:middle], common, limit)
+        yield from _halve(window, chosen[middle:], common, limit)
+
+
+def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: bool = True) -> bytes:
+    """The samples `chosen` (rows, in the order of time) with everything they refer to."""
+    message = RawBatch()
+    message.CopyFrom(common)
+    message.ClearField("lost_samples")
+    times = window.time_unix_nano[chosen]
+    message.start_unix_nano = min(int(times.min()), window.start_unix_nano) if len(times) else window.start_unix_nano
+    if len(times) and int(times.max()) - message.start_unix_nano > _SPAN_NS:
+        message.start_unix_nano = int(times.min())
+    message.end_unix_nano = max(int(times.max()) + 1 if len(times) else 0, window.end_unix_nano)
+
+    series, series_row = used(window.series[chosen], len(window.labels))
+    for row in series.tolist():
+        message.series.append(Series(labels=[Label(name=name, value=value) for name, value in window.labels[row]]))
+    contexts, context_row = used(window.context[chosen], len(window.trace_ids) // 16 + 1, always=0)
+    message.context_trace_ids = take(window.trace_ids, 16, contexts[1:] - 1)
+    message.context_span_ids = take(window.span_ids, 8, contexts[1:] - 1)
+    if with_stacks:
+        stacks, stack_row = used(window.stack[chosen], len(window.stacks.depth))
+        columns = _stack_columns(window.stacks, stacks, message)
+    else:
+        stack_row = np.zeros(len(chosen), np.int64)
+        message.mappings.append(Mapping())
+        columns = {"stack_depth": np.zeros(1, np.uint32)}
+    columns |= {
+        "sample_time_us": (times - message.start_unix_nano) // 1000,
+        "sample_series": series_row,
+        "sample_pid": window.pid[chosen],
+        "sample_tid": window.tid[chosen],
+        "sample_stack": stack_row,
+        "sample_context": context_row,
+    }
+    return packed.serialize(message, columns)
+
+
+def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:
+    """Columns of some stacks; adds the mappings and strings they need to the message."""
+    depth = stacks.depth[chosen]
+    frames = stacks.frames[gather((np.cumsum(stacks.depth) - stacks.depth)[chosen], depth)]
+    locations, frame_row = used(frames, len(stacks.mapping))
+    mappings, mapping_row = used(stacks.mapping[locations], len(stacks.mappings), always=0)
+    for row in mappings.tolist():
+        kind, build_id, file = stacks.mappings[row]
+        message.mappings.append(Mapping(kind=Mapping.Kind.Name(kind), build_id=build_id, file=file[:_MAX_PATH]))
+    columns = {
+        "stack_depth": depth,
+        "stack_frames": frame_row,
+        "location_mapping": mapping_row,
+        "location_address": stacks.address[locations],
+    }
+    names, name_row = used(stacks.name[locations], len(stacks.names), always=0)
+    strings = {"": 0}
+    if len(names) > 1:
+        text = [[strings.setdefault(part, len(strings)) for part in stacks.names[row]] for row in names.tolist()]
+        functions, files = np.array(text).T
+        columns["location_function"] = functions[name_row]
+        columns["location_file"] = files[name_row]
+        columns["location_line"] = np.zeros(len(locations), np.uint32)
+    message.strings.extend(strings)
+    return columns

@@ -1,0 +1,51 @@
+"""Kafka messages in a file, one after the other: the spool's and a recording's format.
+
+    file  = "icestream frames 1\\n" frame*
+    frame = crc32 of the rest (u32), length of value (u32), of topic (u16), of key (u16), topic, key, value
+
+Little-endian. What follows the first frame that is cut off or damaged is not read: it was being written when its writer
+was killed.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import BinaryIO, NamedTuple
+
+MAGIC = b"icestream frames 1\n"
+MAX_VALUE_BYTES = 16 << 20
+_HEAD = struct.Struct("<IIHH")
+
+
+class Message(NamedTuple):
+    topic: str
+    key: bytes
+    value: bytes
+
+
+class FrameError(ValueError):
+    """Not a file of frames."""
+
+
+def encode(messages: Iterable[Message]) -> Iterator[bytes]:
+    """The bytes of a file, piece by piece."""
+    yield MAGIC
+    for message in messages:
+        topic = message.topic.encode()
+        body = _HEAD.pack(0, len(message.value), len(topic), len(message.key))[4:] + topic + message.key + message.value
+        yield struct.pack("<I", zlib.crc32(body)) + body
+
+
+def decode(file: BinaryIO) -> Iterator[Message]:
+    """The messages of a file up to the first that is damaged. Raises FrameError where it is no such file."""
+    if (start := file.read(len(MAGIC))) != MAGIC:
+        raise FrameError(f"expected a file of icestream's messages, it starts with {start!r}")
+    while len(head := file.read(_HEAD.size)) == _HEAD.size:
+        crc, size, topic_size, key_size = _HEAD.unpack(head)
+        if size > MAX_VALUE_BYTES:
+            return
+        rest = file.read(topic_size + key_size + size)
+        if len(rest) < topic_size + key_size + size or zlib.crc32(rest, zlib.crc32(head[4:])) != crc:
+            return
+        key_at = topic_size + key_size
+        yield Message(rest[:topic_size].decode(), rest[topic_size:key_at], rest[key_at:])

@@ -1,0 +1,103 @@
+"""Frames as the CPU saw them -> distinct locations and distinct stacks, the same for all processes and hosts."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.columns import gather
+from collector.kernel import Kernel
+from collector.mapped_files import UNKNOWN, MappedFile
+from collector.mappings import Mappings
+from collector.perfmap import Name
+from collector.samples import Samples
+from icestream import ids
+
+_NO_NAME = Name("", "")
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The l distinct locations and s distinct stacks of a window; `row` is the stack of each stack of the Samples."""
+
+    mapping: np.ndarray  # int64 (l,), row of mappings
+    address: np.ndarray  # uint64 (l,)
+    name: np.ndarray  # int64 (l,), row of names, 0: not named by the host
+    depth: np.ndarray  # int64 (s,)
+    frames: np.ndarray  # int64 (sum of depth,), rows of locations, leaf first
+    row: np.ndarray  # int64 (stacks of the Samples,)
+    mappings: list[MappedFile]  # mappings[0] is UNKNOWN
+    names: list[Name]  # names[0] is empty
+
+
+def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
+    """Locates every frame. Return addresses are moved back by one, into the call."""
+    depth = samples.stack_depth.astype(np.int64)
+    stack = np.repeat(np.arange(len(depth)), depth)
+    position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
+    kernel_depth = samples.stack_kernel_depth.astype(np.int64)[stack]
+    is_return = (position != 0) & (position != kernel_depth)
+    addresses = samples.frames - is_return.astype(np.uint64)
+    rows = _Rows(len(addresses))
+    rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, kernel)
+    rows.add_processes(np.flatnonzero(position >= kernel_depth), addresses, samples.stack_pid[stack], mappings)
+
+    key = ids.combine(
+        rows.mapping.astype(np.uint64), np.where(rows.name > 0, rows.name.astype(np.uint64), rows.address)
+    )
+    _, first, location = np.unique(key, return_index=True, return_inverse=True)
+    distinct, of_stack = _distinct_stacks(location, position, depth)
+    return Stacks(
+        mapping=rows.mapping[first],
+        address=rows.address[first],
+        name=rows.name[first],
+        depth=depth[distinct],
+        frames=location[gather(np.cumsum(depth)[distinct] - depth[distinct], depth[distinct])],
+        row=of_stack,
+        mappings=list(rows.mappings),
+        names=list(rows.names),
+    )
+
+
+def _distinct_stacks(location: np.ndarray, position: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of one stack of each kind, and the kind of each stack. Compared by a 64-bit hash, as all of our IDs are."""
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(ids.combine(position, location), dtype=np.uint64)])
+    ends = np.cumsum(depth)
+    key = ids.combine(depth, sums[ends] - sums[ends - depth])
+    _, first, row = np.unique(key, return_index=True, return_inverse=True)
+    return first, row
+
+
+class _Rows:
+    """Mapping, address and name of every frame, and the tables they refer to."""
+
+    def __init__(self, frames: int) -> None:
+        self.mapping = np.zeros(frames, np.int64)
+        self.address = np.zeros(frames, np.uint64)
+        self.name = np.zeros(frames, np.int64)
+        self.mappings: dict[MappedFile, int] = {UNKNOWN: 0}
+        self.names: dict[Name, int] = {_NO_NAME: 0}
+
+    def add_kernel(self, at: np.ndarray, addresses: np.ndarray, kernel: Kernel) -> None:
+        if len(at):
+            rows, self.address[at] = kernel.locate(addresses[at])
+            self.mapping[at] = self._mapping_rows(kernel.files, rows)
+
+    def add_processes(self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, mappings: Mappings) -> None:
+        """Process by process: addresses mean something else in each."""
+        order = at[np.argsort(pid[at], kind="stable")]
+        pids, first = np.unique(pid[order], return_index=True)
+        for process, part in zip(pids.tolist(), np.split(order, first[1:]), strict=False):
+            located = mappings.locate(process, addresses[part])
+            self.mapping[part] = self._mapping_rows(located.files, located.file)
+            self.address[part] = located.address
+            named = part[located.name >= 0]
+            if len(named):
+                self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
+
+    def _mapping_rows(self, files: list[MappedFile], rows: np.ndarray) -> np.ndarray:
+        used, inverse = np.unique(rows, return_inverse=True)
+        return np.array([self.mappings.setdefault(files[r], len(self.mappings)) for r in used.tolist()])[inverse]
+
+    def _name_rows(self, names: list[Name], rows: np.ndarray) -> np.ndarray:
+        used, inverse = np.unique(rows, return_inverse=True)
+        return np.array([self.names.setdefault(names[r], len(self.names)) for r in used.tolist()])[inverse]

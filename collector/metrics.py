@@ -1,0 +1,25 @@
+"""Figures of the collector, on /metrics."""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+BATCHES = Counter("icestream_collector_batches_total", "Windows handed over for publishing", ["topic"])
+SAMPLES = Counter("icestream_collector_samples_total", "Samples in raw batches")
+LOST = Counter("icestream_collector_lost_samples_total", "Samples that the kernel's buffers could not keep")
+INTERVALS = Counter("icestream_collector_activity_intervals_total", "Intervals of activity in activity batches")
+INTERVALS_DROPPED = Counter(
+    "icestream_collector_activity_dropped_total", "Intervals that applications could not hand over"
+)
+SENT_BYTES = Counter("icestream_collector_sent_bytes_total", "Bytes that Kafka acknowledged, uncompressed", ["topic"])
+ERRORS = Counter("icestream_collector_kafka_errors_total", "Errors of the Kafka client, each of them tried again")
+SPOOL_BYTES = Gauge("icestream_collector_spool_bytes", "Bytes waiting on disk or in memory for Kafka")
+SPOOL_WINDOWS = Gauge("icestream_collector_spool_windows", "Windows waiting for Kafka")
+DROPPED = Counter("icestream_collector_dropped_windows_total", "Windows given up: refused, damaged, or no place left")
+BUILD_SECONDS = Histogram(
+    "icestream_collector_build_seconds",
+    "Time to make the messages of a window",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+CLOCK_STEPS = Counter("icestream_collector_clock_steps_total", "How often the system's clock was seen to be set")
+PROCESSES = Gauge("icestream_collector_processes", "Processes whose mappings are known")
+SYMBOL_REQUESTS = Counter("icestream_collector_symbol_requests_total", "Requests for symbols to this host", ["answer"])
+CPU_SECONDS = Gauge("icestream_collector_cpu_seconds", "CPU time of this process so far, its children's included")

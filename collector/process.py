@@ -1,0 +1,26 @@
+"""A process as the kernel tells it from all others: /proc/PID/stat, see proc_pid_stat(5)."""
+
+from typing import NamedTuple
+
+_PF_KTHREAD = 0x00200000
+
+
+class Process(NamedTuple):
+    """Equal while it is the same process and runs the same program."""
+
+    pid: int
+    start_ticks: int  # since boot
+    program: tuple[int, int, int]  # where code, stack and arguments begin: random anew in each exec
+    kernel: bool  # a thread of the kernel's own
+
+
+def read_process(pid: int) -> Process | None:
+    """None when there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The name, in parentheses, may hold anything; the fields after it are numbers from the third on.
+            fields = file.read().rpartition(b")")[2].split()
+        numbers = [int(fields[n - 3]) for n in (9, 22, 26, 28, 48)]
+    except (OSError, ValueError, IndexError):
+        return None
+    return Process(pid, numbers[1], (numbers[2], numbers[3], numbers[4]), bool(numbers[0] & _PF_KTHREAD))

@@ -1,0 +1,223 @@
+"""Windows from the spool to Kafka, in order, each deleted when the broker has acknowledged all of it.
+
+The producer never gives a message up by itself (`message.timeout.ms` 0), so while the broker is away a few windows wait
+in its memory and the rest on disk. A window that the broker refuses for good is dropped and counted.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Report
+
+from collector import metrics
+from collector.frames import Message
+from collector.settings import CollectorSettings
+from collector.spool import Entry, Spool
+from icestream.backlog import Backlog
+from icestream.kafka import producer
+from icestream.topics import ACTIVITY, RAW
+
+log = logging.getLogger(__name__)
+
+_IN_FLIGHT_BYTES = 4 << 20
+_RETRY_S = 5.0
+_IDLE_S = 0.5
+_HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
+
+
+@dataclass
+class _Flight:
+    """A window on its way."""
+
+    entry: Entry
+    size: int
+    unacknowledged: int
+    error: KafkaError | None = None
+
+
+class Publisher:
+    """Sends what is in the spool, on a thread of its own, until `close`."""
+
+    def __init__(self, settings: CollectorSettings, spool: Spool) -> None:
+        self._settings = settings
+        self._spool = spool
+        self._backlogs = _backlogs(settings)
+        self._flights: dict[int, _Flight] = {}
+        self._not_before = 0.0
+        self._fatal = False
+        self._dropped = 0
+        self._error: str | None = None
+        self._wake = threading.Event()
+        self._stop = False
+        self._producer = self._connect()
+        self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
+        self._thread.start()
+
+    def publish(self, messages: Sequence[Message]) -> None:
+        """Hands a window over; it is on disk when this returns. The messages are sent in their order."""
+        self._spool.append(messages)
+        self._wake.set()
+
+    def send(self, message: Message) -> None:
+        """Sends a message that need not survive us, past the spool. Raises BufferError when too much is waiting."""
+        self._producer.produce(message.topic, message.value, message.key)
+
+    def ready(self) -> str | None:
+        """None while windows reach Kafka, else what keeps them from it."""
+        return self._error
+
+    def close(self, timeout_s: float = 5.0) -> int:
+        """Sends what it can within the time; returns how many windows stay in the spool."""
+        deadline = time.monotonic() + timeout_s
+        while len(self._spool) and time.monotonic() < deadline and self._thread.is_alive():
+            time.sleep(0.02)
+        self._stop = True
+        self._wake.set()
+        self._thread.join()
+        self._producer.flush(max(0.0, deadline - time.monotonic()))  # symbol files
+        self._producer.purge()
+        for backlog in self._backlogs.values():
+            backlog.close()
+        return len(self._spool)
+
+    def _run(self) -> None:
+        while not self._stop:
+            try:
+                self._step()
+            except (KafkaException, BufferError) as error:
+                self._fail(f"{error}")
+                self._stay_back()
+            except Exception:
+                log.exception("publishing failed; trying again in %d s", _RETRY_S)
+                self._stay_back()
+
+    def _step(self) -> None:
+        if self._fatal:
+            self._reconnect()
+        if self._send_next():
+            self._producer.poll(0)
+        elif self._flights:
+            self._producer.poll(0.1)
+        else:
+            self._wake.wait(_IDLE_S)
+            self._wake.clear()
+            self._producer.poll(0)
+        self._settle()
+        self._count()
+
+    def _send_next(self) -> bool:
+        """Sends the oldest window that is not on its way; False where there is none, or no room for it."""
+        if time.monotonic() < self._not_before:
+            return False
+        if self._flights and (self._backlogs or sum(f.size for f in self._flights.values()) > _IN_FLIGHT_BYTES):
+            return False
+        entry = self._spool.hold(skip=set(self._flights))
+        if entry is None:
+            return False
+        messages = self._spool.read(entry)
+        if not messages:
+            log.warning("a window in the spool was damaged and is dropped")
+            metrics.DROPPED.inc()
+            self._spool.delete(entry)
+            return True
+        if not self._room(messages):
+            self._spool.release(entry)
+            return False
+        size = sum(len(message.value) for message in messages)
+        flight = self._flights[entry.number] = _Flight(entry, size, len(messages))
+        for message in messages:
+            self._produce(flight, message)
+        return True
+
+    def _produce(self, flight: _Flight, message: Message) -> None:
+        def report(error: KafkaError | None, sent: Report) -> None:
+            flight.unacknowledged -= 1
+            if error is not None:
+                flight.error = error
+                self._fatal = self._fatal or error.fatal()
+                return
+            metrics.SENT_BYTES.labels(message.topic).inc(len(message.value))
+            backlog, partition, offset = self._backlogs.get(message.topic), sent.partition(), sent.offset()
+            if backlog is not None and partition is not None and offset is not None:
+                backlog.sent(partition, offset, len(message.value))
+
+        try:
+            self._producer.produce(message.topic, message.value, message.key, on_delivery=report)
+        except (BufferError, KafkaException) as error:
+            flight.unacknowledged -= 1
+            first = error.args[0] if error.args else None
+            flight.error = first if isinstance(first, KafkaError) else KafkaError(KafkaError._QUEUE_FULL)
+            self._fatal = self._fatal or flight.error.fatal()
+
+    def _settle(self) -> None:
+        """Deletes delivered windows; one that failed waits for its turn again."""
+        for number, flight in list(self._flights.items()):
+            if flight.unacknowledged:
+                continue
+            del self._flights[number]
+            if flight.error is None:
+                self._error = None
+                self._spool.delete(flight.entry)
+            elif flight.error.code() in _HOPELESS:
+                self._fail(f"a window is dropped, the broker refuses it: {flight.error}")
+                metrics.DROPPED.inc()
+                self._spool.delete(flight.entry)
+            else:
+                self._fail(f"{flight.error}")
+                self._spool.release(flight.entry)
+                self._stay_back()
+
+    def _count(self) -> None:
+        metrics.SPOOL_BYTES.set(self._spool.bytes)
+        metrics.SPOOL_WINDOWS.set(len(self._spool))
+        if (dropped := self._spool.dropped) > self._dropped:
+            metrics.DROPPED.inc(dropped - self._dropped)
+            log.warning("the spool is full: %d of the oldest windows were dropped", dropped - self._dropped)
+            self._dropped = dropped
+
+    def _room(self, messages: Sequence[Message]) -> bool:
+        for topic, backlog in self._backlogs.items():
+            size = sum(len(message.value) for message in messages if message.topic == topic)
+            if size and not backlog.room(size):
+                return False
+        return True
+
+    def _stay_back(self) -> None:
+        self._not_before = time.monotonic() + _RETRY_S
+
+    def _connect(self) -> Producer:
+        def failed(error: KafkaError) -> None:
+            self._fatal = self._fatal or error.fatal()
+            self._fail(f"{error.str()}")
+
+        more = {"message.timeout.ms": 0, "error_cb": failed, "queue.buffering.max.kbytes": 32_768, "log_level": 0}
+        return producer(self._settings, **more)
+
+    def _reconnect(self) -> None:
+        """A new producer after an error that ends the old one's life; what it had goes out again."""
+        self._producer.purge()
+        self._producer.poll(1.0)
+        for flight in self._flights.values():
+            self._spool.release(flight.entry)
+        self._flights.clear()
+        self._producer = self._connect()
+        self._fatal = False
+
+    def _fail(self, error: str) -> None:
+        metrics.ERRORS.inc()
+        if error != self._error:
+            log.warning("Kafka: %s", error)
+        self._error = error
+
+
+def _backlogs(settings: CollectorSettings) -> Mapping[str, Backlog]:
+    if not settings.kafka_in_process:
+        return {}
+    readers = {RAW: settings.raw_readers, ACTIVITY: settings.activity_readers}
+    return {
+        topic: Backlog(settings, topic, [g.strip() for g in groups.split(",")]) for topic, groups in readers.items()
+    }

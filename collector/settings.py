@@ -1,0 +1,53 @@
+"""Settings of the collector."""
+
+import dataclasses
+import socket
+from pathlib import Path
+
+from icestream.settings import KafkaSettings, SettingError, setting
+from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
+
+_SPOOL = Path("/var/lib/icestream/spool")
+_SOCKET = Path("/run/icestream/activity.sock")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CollectorSettings(KafkaSettings):
+    """What `icestream collect` can be told."""
+
+    frequency: int = setting(19, "samples per second and CPU")
+    interval: float = setting(5.0, "seconds from batch to batch")
+    settle: float = setting(0.3, "seconds that a batch waits for the activity that belongs to it")
+    loader: str = setting("libbpf", "what loads the eBPF program: libbpf (needs a kernel with BTF) or bcc")
+    host_id: str = setting("", "this host in Kafka; by default /etc/machine-id, else the host's name")
+    host: str = setting("", "the label `host`; by default the host's name")
+    spool: Path = setting(_SPOOL, "directory of batches that Kafka does not have yet")  # noqa: RUF009
+    spool_limit_mb: int = setting(512, "size of the spool, beyond which the oldest batches are dropped")
+    activity_socket: Path = setting(_SOCKET, "socket where applications report activity")  # noqa: RUF009
+    symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
+    metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
+    raw_readers: str = setting(STREAMS_GROUP, "in-process broker: groups that must keep up with icestream.raw")
+    activity_readers: str = setting(
+        f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}", "in-process broker: groups that must keep up with icestream.activity"
+    )
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("interval", 0.1, 600), ("settle", 0, 60), ("spool_limit_mb", 1, 1 << 20)):
+            if not low <= getattr(self, name) <= high:
+                raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+
+
+def host_id(settings: CollectorSettings) -> str:
+    """The ID of this host: as set, else of the machine, else its name."""
+    if settings.host_id:
+        return settings.host_id
+    try:
+        machine = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        machine = ""
+    return machine or socket.gethostname()
+
+
+def host_name(settings: CollectorSettings) -> str:
+    """The label `host`."""
+    return settings.host or socket.gethostname()

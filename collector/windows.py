@@ -1,0 +1,150 @@
+"""What one interval of sampling saw -> the Kafka messages about it. Knows nothing of Kafka or of how samples come."""
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector import activity, batch, metrics
+from collector.clock import Clock
+from collector.frames import Message
+from collector.intervals import Intervals
+from collector.kernel import Kernel
+from collector.labels import Labels, ThreadLabels
+from collector.locations import locate
+from collector.mapped_files import FileCache
+from collector.mappings import Mappings
+from collector.samples import Samples
+from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW
+from icestream.v1.activity_pb2 import ActivityBatch
+from icestream.v1.common_pb2 import BatchId
+from icestream.v1.raw_pb2 import RawBatch
+
+
+@dataclass(frozen=True)
+class Drained:
+    """Samples of an interval, whose times are CLOCK_MONOTONIC: it began and ended at these."""
+
+    samples: Samples
+    start_ns: int
+    end_ns: int
+
+
+class Windows:
+    """Makes the batches of one start of a collector. Its methods are for one thread."""
+
+    def __init__(self, host_id: str, host: str, period_ns: int, files: FileCache) -> None:
+        self._host_id = host_id
+        self._period_ns = period_ns
+        self._clock = Clock()
+        self._started_unix_nano = time.time_ns()
+        self._kernel = Kernel()
+        self._mappings = Mappings(files)
+        self._labels = ThreadLabels(host)
+        self._sequences = {RAW: 0, ACTIVITY: 0}
+        self._fresh: set[int] = set()
+
+    def notice(self, pids: Iterable[int]) -> None:
+        """Processes that were just sampled: reads what /proc says of those not looked at in this window."""
+        for pid in pids:
+            if pid not in self._fresh:
+                self._fresh.add(pid)
+                process = self._mappings.notice(pid)
+                if process is not None:
+                    self._labels.notice(process)
+
+    def messages(self, drained: Drained, intervals: Intervals) -> list[Message]:
+        """The window's messages, activity before samples; none where nothing happened.
+
+        `intervals` holds everything of which applications told until after the window's end.
+        """
+        started = time.perf_counter()
+        offset_ns = self._update_clock()
+        self.notice(np.unique(drained.samples.pid).tolist())
+        self._declare_services(intervals)
+        messages = self._activity(intervals, drained.end_ns + offset_ns, offset_ns)
+        messages += self._raw(drained, offset_ns)
+        self._fresh.clear()
+        self._labels.forget(self._mappings.expire())
+        metrics.PROCESSES.set(len(self._mappings))
+        metrics.BUILD_SECONDS.observe(time.perf_counter() - started)
+        return messages
+
+    def _update_clock(self) -> int:
+        steps = self._clock.steps
+        offset_ns = self._clock.update()
+        metrics.CLOCK_STEPS.inc(self._clock.steps - steps)
+        return offset_ns
+
+    def _declare_services(self, intervals: Intervals) -> None:
+        pairs = np.unique(intervals.pid.astype(np.uint64) << np.uint64(32) | intervals.service.astype(np.uint64))
+        for pair in pairs.tolist():
+            self._labels.declare(pair >> 32, intervals.strings[pair & 0xFFFFFFFF])
+
+    def _activity(self, intervals: Intervals, complete_unix_nano: int, offset_ns: int) -> list[Message]:
+        if not (len(intervals.pid) or intervals.spans or intervals.dropped):
+            return []
+        common = ActivityBatch(host_id=self._host_id, complete_unix_nano=complete_unix_nano)
+        parts = activity.split(intervals, offset_ns, common)
+        metrics.INTERVALS.inc(len(intervals.pid))
+        metrics.INTERVALS_DROPPED.inc(intervals.dropped)
+        return self._to_messages(ACTIVITY, activity.finish(parts, self._next(ACTIVITY), time.time_ns()))
+
+    def _raw(self, drained: Drained, offset_ns: int) -> list[Message]:
+        samples = drained.samples
+        if not (len(samples.pid) or samples.lost):
+            return []
+        common = RawBatch(
+            host_id=self._host_id,
+            profile_type=DEFAULT_PROFILE_TYPE,
+            period=self._period_ns,
+            activity_complete_unix_nano=drained.end_ns + offset_ns,
+            activity_sequence=self._sequences[ACTIVITY],
+            lost_samples=samples.lost,
+        )
+        parts = batch.split(self._window(drained, offset_ns), common)
+        metrics.SAMPLES.inc(len(samples.pid))
+        metrics.LOST.inc(samples.lost)
+        return self._to_messages(RAW, batch.finish(parts, self._next(RAW), time.time_ns()))
+
+    def _window(self, drained: Drained, offset_ns: int) -> batch.Window:
+        samples = drained.samples
+        stacks = locate(samples, self._mappings, self._kernel)
+        series, labels = self._series(samples)
+        return batch.Window(
+            time_unix_nano=samples.time_ns.astype(np.int64) + offset_ns,
+            series=series,
+            pid=samples.pid,
+            tid=samples.tid,
+            stack=stacks.row[samples.stack],
+            context=samples.context.astype(np.int64),
+            stacks=stacks,
+            labels=labels,
+            trace_ids=samples.trace_ids,
+            span_ids=samples.span_ids,
+            start_unix_nano=drained.start_ns + offset_ns,
+            end_unix_nano=drained.end_ns + offset_ns,
+        )
+
+    def _series(self, samples: Samples) -> tuple[np.ndarray, list[Labels]]:
+        """The row of each sample in the list of labels."""
+        threads, of_sample = np.unique(
+            samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
+        )
+        labels: dict[Labels, int] = {}
+        rows = [
+            labels.setdefault(self._labels.of(t >> 32, t & 0xFFFFFFFF, samples.comms.get(t & 0xFFFFFFFF)), len(labels))
+            for t in threads.tolist()
+        ]
+        return np.array(rows, np.int64)[of_sample], list(labels)
+
+    def _next(self, topic: str) -> BatchId:
+        self._sequences[topic] += 1
+        metrics.BATCHES.labels(topic).inc()
+        return BatchId(
+            collector=self._host_id, started_unix_nano=self._started_unix_nano, sequence=self._sequences[topic]
+        )
+
+    def _to_messages(self, topic: str, values: list[bytes]) -> list[Message]:
+        return [Message(topic, self._host_id.encode(), value) for value in values]
