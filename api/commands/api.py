@@ -1,0 +1,30 @@
+"""Serve the query API and the web page.
+
+    icestream api --clickhouse http://127.0.0.1:8123/icestream
+    icestream api --clickhouse chdb:///var/lib/icestream/clickhouse --listen 127.0.0.1:4060
+
+A chdb:// directory belongs to one process: where `icestream up` runs, its store process serves the API already.
+"""
+
+import argparse
+
+from api.app import create_app
+from api.server import ServerError, serve
+from api.settings import ApiSettings
+from icestream.cli import CommandError
+from icestream.clickhouse import Clients
+from icestream.stop import stop_event
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    ApiSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = ApiSettings.from_args(args)
+    stop = stop_event()
+    try:
+        serve(create_app(settings, Clients(settings.clickhouse)), settings.listen, stop)
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    return 0

@@ -1,0 +1,41 @@
+"""The formats of a graph, as parameters and in the API's description."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import Query
+
+DEFAULT_MAX_NODES = 20_000
+
+
+class Format(StrEnum):
+    TREE = "tree"
+    COLLAPSED = "collapsed"
+    PPROF = "pprof"
+    SPEEDSCOPE = "speedscope"
+
+
+FORMAT_QUERY = Query(
+    description="tree: JSON in columns; collapsed: text, a line a stack; pprof: gzipped profile.proto;"
+    " speedscope: JSON for speedscope.app"
+)
+FormatParam = Annotated[Format, FORMAT_QUERY]
+MaxNodesParam = Annotated[
+    int,
+    Query(
+        ge=1,
+        description="Of a tree: how many of the heaviest nodes to keep; what is cut below one becomes its child [cut].",
+    ),
+]
+
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+GRAPH_RESPONSES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The profile in the format asked for; the tree is described in docs/query-api.md.",
+        "content": {
+            "application/json": {"schema": {"type": "object"}},
+            "text/plain": {"schema": {"type": "string"}, "example": "main;serve;parse 1200000000\n"},
+            "application/octet-stream": _FILE,
+        },
+    }
+}

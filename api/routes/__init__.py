@@ -1,0 +1,1 @@
+"""Routes, a group a file."""

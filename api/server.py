@@ -1,0 +1,69 @@
+"""Serves the application over HTTP, in a thread of a process that may do other things too."""
+
+import socket
+import threading
+
+import uvicorn
+from fastapi import FastAPI
+
+_GRACE_S = 5
+
+
+class ServerError(Exception):
+    """The address cannot be listened on; the message says which and why."""
+
+
+class Server:
+    """Listens from the start; answers after `start`."""
+
+    def __init__(self, app: FastAPI, listen: str) -> None:
+        self._socket = _listen(listen)
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as it was bound, so also where port 0 was asked for."""
+        host, port = self._socket.getsockname()[:2]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def close(self) -> None:
+        """Takes no more requests, and ends when those under way are answered, or after 5 s."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join(_GRACE_S + 2)
+        self._socket.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+
+def serve(app: FastAPI, listen: str, stop: threading.Event) -> None:
+    """Serves until `stop` is set. Raises ServerError when it cannot listen."""
+    server = Server(app, listen)
+    server.start()
+    try:
+        while server.alive() and not stop.wait(1.0):
+            pass
+    finally:
+        server.close()
+
+
+def _listen(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    host = host.strip("[]") or "127.0.0.1"
+    try:
+        return socket.create_server(
+            (host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=256
+        )
+    except (OSError, ValueError, OverflowError) as error:
+        raise ServerError(f"cannot listen on {listen}: {error}") from None

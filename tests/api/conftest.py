@@ -1,0 +1,73 @@
+"""The API over the embedded engine: one engine a process, a database a test."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from fastapi.testclient import TestClient
+from httpx import Response
+
+from api.app import create_app
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients, connect
+from sinks.migrate import migrate
+from tests.api.fill import START_S
+
+_numbers = itertools.count()
+
+RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
+
+
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """DSN of the embedded engine."""
+    return f"chdb://{tmp_path_factory.mktemp('chdb')}"
+
+
+@pytest.fixture
+def database(engine: str) -> Iterator[str]:
+    """Name of a fresh database with all tables."""
+    name = f"api_{next(_numbers)}"
+    admin = connect(engine)
+    admin.command(f"CREATE DATABASE {name}")
+    client = connect(engine, database=name)
+    migrate(client)
+    client.close()
+    yield name
+    admin.command(f"DROP DATABASE {name}")
+    admin.close()
+
+
+@pytest.fixture
+def client(engine: str, database: str) -> Iterator[Client]:
+    """Writes to the database."""
+    found = connect(engine, database=database)
+    yield found
+    found.close()
+
+
+@dataclass(frozen=True)
+class Api:
+    http: TestClient
+
+    def get(self, path: str, **parameters: object) -> Response:
+        return self.http.get(path, params=RANGE | parameters)
+
+    def json(self, path: str, **parameters: object) -> dict:
+        answer = self.get(path, **parameters)
+        assert answer.status_code == 200, answer.text
+        found: dict = answer.json()
+        return found
+
+
+@pytest.fixture
+def settings() -> ApiSettings:
+    return ApiSettings()
+
+
+@pytest.fixture
+def api(engine: str, database: str, settings: ApiSettings) -> Iterator[Api]:
+    with TestClient(create_app(settings, Clients(engine, database=database)), raise_server_exceptions=False) as http:
+        yield Api(http)

@@ -1,0 +1,152 @@
+"""Fills the tables with a generated call tree and samples, and keeps what was generated to compare answers with."""
+
+import random
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+
+import numpy as np
+from clickhouse_connect.driver.client import Client
+
+from icestream.ids import combine, mapping_id, series_id
+from icestream.topics import DEFAULT_PROFILE_TYPE
+
+START_S = 1_770_000_000
+NO_TRACE, NO_SPAN = bytes(16), bytes(8)
+SEEN = datetime.fromtimestamp(START_S, timezone.utc)
+
+SAMPLE_COLUMNS = [
+    "profile_type", "service", "series_id", "host_id", "ts", "pid", "tid", "stack_id", "trace_id", "span_id",
+    "count", "value",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A location: its functions, innermost first (none: no symbols), at an address of a file."""
+
+    functions: tuple[str, ...]
+    address: int
+    file: str = "/usr/bin/checkout"
+    build_id: str = "gnu:aa"
+    kind: int = 1
+
+    @property
+    def location_id(self) -> int:
+        identity = np.array([mapping_id(self.build_id, self.file)], np.uint64)
+        return int(combine(identity, np.array([self.address], np.uint64))[0])
+
+    @property
+    def names(self) -> list[str]:
+        """What a graph shows, outermost first."""
+        return list(reversed(self.functions)) or [f"{self.file.rsplit('/', 1)[-1] or 'unknown'}+{self.address:#x}"]
+
+
+def frame(name: str, address: int = 0) -> Frame:
+    return Frame((name,) if name else (), address or abs(hash(name)) % 2**40)
+
+
+@dataclass
+class Sample:
+    stack: tuple[Frame, ...]  # root first; () is stack ID 0
+    value: int = 10_000_000
+    count: int = 1
+    labels: dict[str, str] = field(default_factory=lambda: {"service": "checkout"})
+    time_s: float = START_S + 1
+    trace_id: bytes = NO_TRACE
+    span_id: bytes = NO_SPAN
+    host: str = "host-1"
+    profile_type: str = DEFAULT_PROFILE_TYPE
+
+
+def stack_id(stack: tuple[Frame, ...]) -> int:
+    return path_ids(stack)[-1] if stack else 0
+
+
+def path_ids(stack: tuple[Frame, ...]) -> list[int]:
+    """Node IDs, root first."""
+    ids, node = [], np.zeros(1, np.uint64)
+    for part in stack:
+        node = combine(node, np.array([part.location_id], np.uint64))
+        ids.append(int(node[0]))
+    return ids
+
+
+def fill(client: Client, samples: list[Sample], nodes: bool = True, locations: bool = True) -> None:
+    """Inserts samples and what they refer to."""
+    insert_samples(client, samples)
+    stacks = {sample.stack for sample in samples}
+    if nodes:
+        insert_nodes(client, stacks)
+    if locations:
+        insert_locations(client, {part for stack in stacks for part in stack})
+
+
+def insert_samples(client: Client, samples: list[Sample]) -> None:
+    if not samples:
+        return
+    rows = [
+        [
+            s.profile_type, s.labels.get("service", ""), series_id(s.labels.items()), s.host,
+            datetime.fromtimestamp(s.time_s, timezone.utc), 7, 8, stack_id(s.stack), s.trace_id, s.span_id,
+            s.count, s.value,
+        ]
+        for s in samples
+    ]  # fmt: skip
+    client.insert("samples", rows, column_names=SAMPLE_COLUMNS)
+    series = {series_id(s.labels.items()): s.labels for s in samples}
+    client.insert(
+        "series",
+        [[key, labels, SEEN] for key, labels in series.items()],
+        column_names=["series_id", "labels", "last_seen"],
+    )
+
+
+def insert_nodes(client: Client, stacks: set[tuple[Frame, ...]]) -> None:
+    rows = {}
+    for stack in stacks:
+        ids = path_ids(stack)
+        for node, parent, part in zip(ids, [0, *ids], stack, strict=False):
+            rows[node] = [node, parent, part.location_id, SEEN]
+    if rows:
+        columns = ["node_id", "parent_id", "location_id", "last_seen"]
+        client.insert("nodes", list(rows.values()), column_names=columns)
+
+
+def insert_locations(client: Client, frames: set[Frame], version: int | None = None) -> None:
+    rows = [
+        [
+            part.location_id, part.kind, part.build_id, part.file, part.address,
+            (1 if part.functions else 0) if version is None else version,
+            [(name, f"{name}.c", 10 + i, 10) for i, name in enumerate(part.functions)], SEEN,
+        ]
+        for part in frames
+    ]  # fmt: skip
+    columns = ["location_id", "kind", "build_id", "file", "address", "version", "lines", "last_seen"]
+    if rows:
+        client.insert("locations", rows, column_names=columns)
+
+
+def random_samples(seed: int, many: int = 300) -> list[Sample]:
+    """Recursion, inlined frames, frames without symbols, samples without stack; several services and versions."""
+    rng = random.Random(seed)
+    names = ["main", "serve", "parse;x", "alloc", "λ\nf", "memcpy"]
+    frames = [
+        Frame(
+            tuple(rng.choice(names) for _ in range(rng.choice([0, 1, 1, 1, 2, 3]))),
+            rng.randrange(2**40),
+            rng.choice(["/usr/bin/checkout", "/lib/libc.so.6", ""]),
+        )
+        for _ in range(30)
+    ]
+    stacks = [tuple(rng.choice(frames) for _ in range(rng.randrange(0, 12))) for _ in range(40)]
+    return [
+        Sample(
+            rng.choice(stacks),
+            value=rng.choice([10_000_000, 52_631_578, -10_000_000, 0, 1]),
+            count=rng.choice([1, 1, 2, -1]),
+            labels={"service": rng.choice(["checkout", "cart"]), "version": rng.choice(["1.4.1", "1.5", ""])},
+            time_s=START_S + rng.randrange(600),
+            trace_id=rng.choice([NO_TRACE, NO_TRACE, b"a" * 16, b"b" * 16]),
+        )
+        for _ in range(many)
+    ]
