@@ -10,6 +10,7 @@ the rest, so intervals of a thread never overlap and their CPU times add up to w
 
 import ctypes
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -192,9 +193,14 @@ class _Guard:
         self._thread = thread
         self._process = os.getpid()
 
-    def __del__(  # its names are bound here: module globals may be gone when an interpreter ends
-        self, thread_id: Callable[[], int] = threading.get_native_id, process_id: Callable[[], int] = os.getpid
+    def __del__(  # bound here, for module globals are gone when an interpreter ends
+        self,
+        finalizing: Callable[[], bool] = sys.is_finalizing,
+        thread_id: Callable[[], int] = threading.get_native_id,
+        process_id: Callable[[], int] = os.getpid,
     ) -> None:
+        if finalizing():
+            return
         if thread_id() == self._thread.tid and process_id() == self._process:
             self._thread.switch(None)
         self._thread.ended = True
