@@ -1,5 +1,6 @@
-"""Bytes from Kafka to checked columns. Whatever the bytes are, the answer is columns or a BadMessage with the reason."""
+"""Bytes from Kafka to checked columns. Whatever the bytes are: columns, or a BadMessage with the reason."""
 
+import functools
 from typing import TypeVar
 
 import numpy as np
@@ -66,7 +67,7 @@ def decode_raw(data: bytes) -> RawColumns:
         lost_samples=message.lost_samples,
         strings=strings,
         mappings=mappings,
-        series=[_labels(series) for series in message.series],
+        series=[_labels(series.SerializeToString()) for series in message.series],
         contexts=contexts,
         **_locations(message, len(strings), mappings),
         **_stacks(message),
@@ -214,7 +215,9 @@ def _mapping(mapping: Mapping) -> Mapping:
     return mapping
 
 
-def _labels(series: Series) -> tuple[tuple[str, str], ...]:
+@functools.lru_cache(maxsize=50_000)
+def _labels(serialized: bytes) -> tuple[tuple[str, str], ...]:
+    series = Series.FromString(serialized)
     labels = sorted((label.name, label.value) for label in series.labels if label.value)
     if len(labels) > MAX_LABELS:
         raise BadMessage(f"series: {len(labels)} labels; at most {MAX_LABELS}")

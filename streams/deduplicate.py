@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streams.identify import Stacks
+from streams import identify
+from streams.columns import RawColumns
 
 DAYS = 3
 """Days remembered at a time: hosts whose clocks differ, and batches that come late."""
@@ -26,7 +27,9 @@ class IdSet:
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """bool, of the shape of `ids`."""
-        return _member(self._old, ids) | _member(self._new, ids)
+        found = _member(self._old, ids)
+        found |= _member(self._new, ids)
+        return found
 
     def add(self, ids: np.ndarray) -> None:
         """Adds distinct IDs that it does not contain."""
@@ -63,37 +66,37 @@ class Announced:
 
 @dataclass(frozen=True)
 class News:
-    """What is to be announced of a batch."""
+    """What is to be announced of a batch: n nodes."""
 
-    node_rows: np.ndarray  # int64, rows of Stacks.node_id, each new node once
+    node_id: np.ndarray  # uint64 (n,), each new node once
+    node_parent: np.ndarray  # uint64 (n,), 0: a root
+    node_location: np.ndarray  # uint64 (n,), location IDs
     location_rows: np.ndarray  # int64, rows of the batch's locations, each new location once
-    stacks_new: int
+    stacks: int  # stacks with a new node
 
 
-def news(day: Day, depth: np.ndarray, stacks: Stacks, frames: np.ndarray, location_id: np.ndarray) -> News:
-    """The nodes and locations of a batch that were not announced that day, and notes them as announced.
+def news(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray) -> News | None:
+    """The nodes and locations of a batch that were not announced that day, and notes them as announced; None: none.
 
     A node is only ever announced with all of its ancestors, so a stack whose leaf is known needs no further look: a
     batch of known stacks costs one look-up a stack.
     """
-    none = np.empty(0, np.int64)
-    unknown = ~day.nodes.contains(stacks.stack_id) & (depth > 0)
-    if not unknown.any():
-        return News(none, none, 0)
-    rows = np.flatnonzero(np.repeat(unknown, depth))
-    node_rows = _first_of_each(stacks.node_id, rows)
-    node_rows = node_rows[~day.nodes.contains(stacks.node_id[node_rows])]
-    day.nodes.add(stacks.node_id[node_rows])
-    used = np.unique(frames[node_rows]).astype(np.int64)
-    location_rows = _first_of_each(location_id, used)
-    location_rows = location_rows[~day.locations.contains(location_id[location_rows])]
-    day.locations.add(location_id[location_rows])
-    return News(node_rows, location_rows, int(unknown.sum()))
+    unknown = np.flatnonzero(~day.nodes.contains(stack_id) & (raw.stack_depth > 0))
+    if not len(unknown):
+        return None
+    nodes = identify.nodes(raw, location_id, unknown)
+    rows = _new(day.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
+    location_rows = _new(day.locations, location_id, np.unique(nodes.location[rows]))
+    node_location = location_id[nodes.location[rows]]
+    return News(nodes.node_id[rows], nodes.parent[rows], node_location, location_rows, len(unknown))
 
 
-def _first_of_each(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of the given rows, the first one of every distinct ID."""
-    return rows[np.unique(ids[rows], return_index=True)[1]]
+def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Of the given rows, the first one of every ID that is not known, and notes them as known."""
+    rows = rows[np.unique(ids[rows], return_index=True)[1]]
+    rows = rows[~known.contains(ids[rows])]
+    known.add(ids[rows])
+    return rows
 
 
 def _member(sorted_ids: np.ndarray, ids: np.ndarray) -> np.ndarray:

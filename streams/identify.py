@@ -1,20 +1,53 @@
 """Content IDs of a batch's locations, stacks and series (schemas/ids.md), column by column."""
 
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
 from icestream import ids
 from streams.columns import RawColumns
+from streams.decode import MAX_DEPTH
+
+KNOWN_STACKS = 1_000_000
+"""Stacks whose IDs a worker remembers, 16 bytes each."""
+_FACTOR = 0x9E3779B97F4A7C15
+_POWERS = np.array(list(accumulate(range(MAX_DEPTH), lambda p, _: p * _FACTOR % 2**64, initial=1)), dtype=np.uint64)
 
 
 @dataclass(frozen=True)
-class Stacks:
-    """IDs of s stacks and of every node on their way, f in all, in the order of RawColumns.stack_frames."""
+class Nodes:
+    """Nodes on the way of some stacks, f in all: frame by frame, leaf first, stack after stack."""
 
-    stack_id: np.ndarray  # uint64 (s,), 0 where the stack is empty
     node_id: np.ndarray  # uint64 (f,)
-    node_parent: np.ndarray  # uint64 (f,), 0: a root
+    parent: np.ndarray  # uint64 (f,), 0: a root
+    location: np.ndarray  # int64 (f,), rows of the batch's locations
+    leaf: np.ndarray  # int64 (stacks,), the row of each stack's leaf
+
+
+class KnownStacks:
+    """Stack IDs by a hash of the stack's frames; two sorted arrays, as streams.deduplicate.IdSet."""
+
+    def __init__(self, limit: int = KNOWN_STACKS) -> None:
+        """Past `limit` stacks all are forgotten."""
+        self._limit = limit
+        self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """Stack IDs, uint64; 0 where a stack is not known."""
+        found = _find(self._keys, self._ids, keys)
+        found |= _find(self._new_keys, self._new_ids, keys)  # a key is in one of the two
+        return found
+
+    def add(self, keys: np.ndarray, stack_ids: np.ndarray) -> None:
+        """Adds stacks that it does not know."""
+        keys, first = np.unique(keys, return_index=True)
+        if len(self._keys) + len(self._new_keys) + len(keys) > self._limit:
+            self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
+        self._new_keys, self._new_ids = _merge(self._new_keys, self._new_ids, keys, stack_ids[first])
+        if len(self._new_keys) > 1024 + len(self._keys) // 8:
+            self._keys, self._ids = _merge(self._keys, self._ids, self._new_keys, self._new_ids)
+            self._new_keys = self._new_ids = np.empty(0, np.uint64)
 
 
 def location_ids(raw: RawColumns) -> np.ndarray:
@@ -35,31 +68,70 @@ def location_ids(raw: RawColumns) -> np.ndarray:
     return ids.combine(first, second)
 
 
-def stacks(raw: RawColumns, location_id: np.ndarray) -> Stacks:
-    """Node IDs, computed level by level from the roots, all stacks at once."""
-    depth = raw.stack_depth
-    frames = location_id[raw.stack_frames]
+def stack_ids(raw: RawColumns, location_id: np.ndarray, known: KnownStacks) -> np.ndarray:
+    """uint64 (s,), 0 where the stack is empty. Nodes are computed only for stacks that are not known yet."""
+    keys = _stack_keys(raw, location_id)
+    stack_id = known.find(keys)
+    unknown = np.flatnonzero((stack_id == 0) & (raw.stack_depth > 0))
+    if len(unknown):
+        found = nodes(raw, location_id, unknown)
+        stack_id[unknown] = found.node_id[found.leaf]
+        known.add(keys[unknown], stack_id[unknown])
+    stack_id[raw.stack_depth == 0] = 0
+    return stack_id
+
+
+def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes:
+    """Nodes of the given stacks (rows, int64), computed level by level from the roots, all stacks at once."""
+    depth = raw.stack_depth[stacks]
+    ends = np.cumsum(depth)
+    location = raw.stack_frames[_ranges((np.cumsum(raw.stack_depth) - raw.stack_depth)[stacks], depth)]
+    frames = location_id[location]
     node_id, node_parent = np.empty_like(frames), np.zeros_like(frames)
-    stack_id = np.zeros(len(depth), np.uint64)
-    if not len(frames):
-        return Stacks(stack_id, node_id, node_parent)
     # Deepest first: the stacks that reach a level are then a prefix.
     order = np.argsort(-depth, kind="stable")
     deep = depth[order]
-    row = (np.cumsum(depth) - 1)[order]  # a stack's root is its last frame
-    reach = np.searchsorted(-deep, -np.arange(deep[0]), side="left")
+    row = (ends - 1)[order]  # a stack's root is its last frame
+    reach = np.searchsorted(-deep, -np.arange(deep.max(initial=0)), side="left")
     parent = np.zeros(len(depth), np.uint64)
-    for stacks_here in reach.tolist():
-        parent, row = parent[:stacks_here], row[:stacks_here]
+    for stacks_so_deep in reach.tolist():
+        parent, row = parent[:stacks_so_deep], row[:stacks_so_deep]
         node_parent[row] = parent
         parent = ids.combine(parent, frames[row])
         node_id[row] = parent
         row = row - 1
-    occupied = depth > 0
-    stack_id[occupied] = node_id[(np.cumsum(depth) - depth)[occupied]]
-    return Stacks(stack_id, node_id, node_parent)
+    return Nodes(node_id, node_parent, location.astype(np.int64), ends - depth)
 
 
-def series_id(labels: tuple[tuple[str, str], ...]) -> int:
-    """ID of a series."""
-    return ids.series_id(labels)
+def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:
+    """A hash of each stack's frames: location IDs, which are hashes, times odd numbers by their place, summed up."""
+    keys = np.zeros(len(raw.stack_depth), np.uint64)
+    occupied = np.flatnonzero(raw.stack_depth)
+    if len(occupied):
+        depth = raw.stack_depth[occupied]
+        starts = np.cumsum(depth) - depth
+        place = np.arange(len(raw.stack_frames)) - np.repeat(starts, depth)
+        keys[occupied] = np.add.reduceat(location_id[raw.stack_frames] * _POWERS[place], starts)
+    return keys
+
+
+def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """start, start + 1, ... of each range, one after another, int64."""
+    ends = np.cumsum(lengths)
+    return np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def _find(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    if not len(keys):
+        return np.zeros(len(wanted), np.uint64)
+    places = np.searchsorted(keys, wanted)
+    places[places == len(keys)] = 0
+    found: np.ndarray = np.where(keys[places] == wanted, values[places], np.uint64(0))
+    return found
+
+
+def _merge(
+    keys: np.ndarray, values: np.ndarray, more_keys: np.ndarray, more_values: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    places = np.searchsorted(keys, more_keys)
+    return np.insert(keys, places, more_keys), np.insert(values, places, more_values)

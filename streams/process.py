@@ -7,9 +7,9 @@ range (`Limits(complete=True)`), then raw batches; no waiting, and no correction
 messages come in the order of their offsets, and so do activity messages; how the two interleave is the caller's choice,
 and every output says it: `Outputs.position` (see `streams.restore`, which rebuilds a worker's state from it).
 
-**Late activity.** A sample without a context is remembered for a while (`Limits.recent_ns`). When an interval comes that
-covers it, a correction is published, whose source is the activity message: the value is taken back from "no trace" and
-given to the trace, once.
+**Late activity.** A sample without a context is remembered for a while (`Limits.recent_ns`). When an interval comes
+that covers it, a correction is published, whose source is the activity message: the value is taken back from "no
+trace" and given to the trace, once.
 """
 
 import time
@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from icestream import ids
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.symbols_pb2 import SymbolRequest
 from streams import deduplicate, identify, metrics, publish
@@ -71,6 +72,7 @@ class Processor:
         self._limits = limits or Limits()
         self._requests = requests
         self._partitions: dict[int, Partition] = {}
+        self._known_stacks = identify.KnownStacks()
         self._series: dict[tuple[tuple[str, str], ...], bytes] = {}
 
     def partition(self, number: int) -> Partition:
@@ -114,9 +116,9 @@ class Processor:
         metrics.GAPS.labels(RAW).inc(progress.gaps - gaps)
         raw = self._operators.change(raw)
         location_id = identify.location_ids(raw)
-        stacks = identify.stacks(raw, location_id)
-        outputs.stacks.extend(self._announce(state, raw, location_id, stacks, origin))
-        outputs.samples.extend(self._samples(state, raw, stacks, origin))
+        stack_id = identify.stack_ids(raw, location_id, self._known_stacks)
+        outputs.stacks.extend(self._announce(state, raw, location_id, stack_id, origin))
+        outputs.samples.extend(self._samples(state, raw, stack_id, origin))
         if self._requests is not None:
             outputs.requests.extend(self._requests.due(time.monotonic(), time.time_ns()))
         metrics.MESSAGES.labels(RAW).inc()
@@ -146,22 +148,20 @@ class Processor:
         return _at(outputs, state)
 
     def _announce(
-        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stacks: identify.Stacks, origin: Origin
+        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray, origin: Origin
     ) -> list[bytes]:
         """Messages of the nodes and locations that were not announced on the day of this batch."""
         day = state.announced.day(raw.start_unix_nano)
-        news = deduplicate.news(day, raw.stack_depth, stacks, raw.stack_frames, location_id)
-        metrics.STACKS.labels("no").inc(news.stacks_new)
-        metrics.STACKS.labels("yes").inc(len(raw.stack_depth) - news.stacks_new)
-        if not len(news.node_rows) and not len(news.location_rows):
+        news = deduplicate.news(day, raw, location_id, stack_id)
+        metrics.STACKS.labels("yes").inc(len(stack_id) - (news.stacks if news else 0))
+        if news is None:
             return []
-        metrics.NODES.inc(len(news.node_rows))
-        rows = news.node_rows
-        nodes = (stacks.node_id[rows], stacks.node_parent[rows], location_id[raw.stack_frames[rows]])
+        metrics.STACKS.labels("no").inc(news.stacks)
+        metrics.NODES.inc(len(news.node_id))
         names = self._operators.symbolize(raw, news.location_rows, location_id)
-        return publish.stack_batches(origin.source(raw.id), raw, nodes, news.location_rows, location_id, names)
+        return publish.stack_batches(origin.source(raw.id), raw, news, location_id, names)
 
-    def _samples(self, state: Partition, raw: RawColumns, stacks: identify.Stacks, origin: Origin) -> list[bytes]:
+    def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, origin: Origin) -> list[bytes]:
         """Messages of a batch's samples; remembers those without a context."""
         known = state.intervals(raw.host_id, raw.start_unix_nano, raw.end_unix_nano)
         attached = self._operators.attach(raw, known)
@@ -169,11 +169,10 @@ class Processor:
         metrics.SAMPLES.labels("join").inc(attached.by_join)
         metrics.SAMPLES.labels("none").inc(len(raw.time_ns) - attached.by_bpf - attached.by_join)
         series = [self._series_bytes(labels) for labels in raw.series]
-        stack_id = stacks.stack_id[raw.sample_stack]
         rows = publish.SampleRows(
             host_id=raw.host_id, profile_type=raw.profile_type, published_unix_nano=raw.published_unix_nano,
             series=series, contexts=attached.contexts, time_ns=raw.time_ns, sample_series=raw.sample_series,
-            pid=raw.sample_pid, tid=raw.sample_tid, stack_id=stack_id, context=attached.context,
+            pid=raw.sample_pid, tid=raw.sample_tid, stack_id=stack_id[raw.sample_stack], context=attached.context,
             count=raw.sample_count, value=raw.sample_value,
         )  # fmt: skip
         recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, origin.offset)
@@ -185,14 +184,13 @@ class Processor:
         if known is None:
             if len(self._series) >= SERIES_CACHED:
                 self._series.clear()
-            known = self._series[labels] = publish.series_bytes(identify.series_id(labels), labels)
+            known = self._series[labels] = publish.series_bytes(ids.series_id(labels), labels)
         return known
 
 
 def _recent(rows: publish.SampleRows, end_ns: int, offset: int) -> Recent:
-    """The rows without a context, by thread."""
+    """The rows without a context."""
     open_rows = np.flatnonzero(rows.context == 0)
-    open_rows = open_rows[np.argsort(rows.tid[open_rows], kind="stable")]
     return Recent(
         offset=offset, host_id=rows.host_id, profile_type=rows.profile_type, end_ns=end_ns, series=rows.series,
         sample_series=rows.sample_series[open_rows], time_ns=rows.time_ns[open_rows], pid=rows.pid[open_rows],

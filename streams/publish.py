@@ -11,6 +11,7 @@ from icestream.v1.common_pb2 import BatchId, Label, Series, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from streams.columns import RawColumns
+from streams.deduplicate import News
 from streams.symbolize import Named
 
 _ROW_BYTES = 40
@@ -72,12 +73,12 @@ def sample_batches(source: Source, batches: Sequence[SampleRows]) -> list[bytes]
 def stack_batches(
     source: Source,
     raw: RawColumns,
-    nodes: tuple[np.ndarray, np.ndarray, np.ndarray],
-    locations: np.ndarray,
+    news: News,
     location_id: np.ndarray,
     names: Sequence[Named],
 ) -> list[bytes]:
-    """StackBatches that announce nodes (ID, parent, location; uint64 each) and the given rows of the locations."""
+    """StackBatches that announce nodes, and locations with their names (in the order of `news.location_rows`)."""
+    nodes, locations = (news.node_id, news.node_parent, news.node_location), news.location_rows
     costs = np.array([_location_bytes(raw, row, named) for row, named in zip(locations, names, strict=True)], np.int64)
     piece = (np.cumsum(np.concatenate([costs, np.full(len(nodes[0]), 24)])) - 1) // (_BUDGET - _LOCATION_BYTES)
     pieces = int(piece[-1]) + 1 if len(piece) else 0
@@ -94,7 +95,7 @@ def stack_batches(
                 locations[here],
                 location_id,
                 [names[j] for j in here],
-            )  # fmt: skip
+            )
         )
     return messages
 

@@ -35,7 +35,7 @@ class Limits:
 
 @dataclass
 class Recent:
-    """Samples of one raw message that have no context: n rows, sorted by thread."""
+    """Samples of one raw message that have no context: n rows."""
 
     offset: int
     host_id: str

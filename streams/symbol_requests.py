@@ -70,6 +70,6 @@ class SymbolRequests:
                     file=wanted.hosts[wanted.asked],
                     attempt=wanted.attempt,
                     requested_unix_nano=now_unix_nano,
-                )  # fmt: skip
+                )
             )
         return requests

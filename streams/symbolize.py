@@ -1,4 +1,4 @@
-"""Names of locations: from the host for those it named, else from SymCaches. Asks for SymCaches that nobody has sent."""
+"""Names of locations: from the host for those it named, else from SymCaches; asks for those nobody has sent."""
 
 from collections.abc import Callable
 from typing import NamedTuple

@@ -1,0 +1,133 @@
+"""How fast one core processes raw batches: bytes of raw messages to bytes of sample messages, everything known.
+
+    python -m benchmarks.streams [--seconds 5]
+
+The batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services and 3,000 stacks of depth 35, which share
+prefixes as real ones do; half of the samples belong to threads with activity. Prints one JSON object.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+
+import numpy as np
+
+from icestream import packed
+from icestream.topics import DEFAULT_PROFILE_TYPE
+from icestream.v1.activity_pb2 import ActivityBatch
+from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
+from icestream.v1.raw_pb2 import RawBatch
+from streams.process import Origin, Processor
+
+CPUS, HERTZ, WINDOW_S = 64, 19, 5
+SAMPLES = CPUS * HERTZ * WINDOW_S
+SERVICES, STACKS, DEPTH, THREADS = 40, 3000, 35, 400
+START = 1_700_000_000 * 10**9
+WINDOW_NS = WINDOW_S * 10**9
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5.0, help="how long to measure (default: 5)")
+    print(json.dumps(measure(parser.parse_args(argv).seconds)))
+    return 0
+
+
+def measure(seconds: float) -> dict[str, float]:
+    """Rates and times, warm."""
+    processor, random = Processor(), np.random.default_rng(1)
+    frames, location_address = _stacks(random)
+    durations: list[float] = []
+    sequence = size = 0
+    deadline = None
+    while deadline is None or time.perf_counter() < deadline:
+        sequence += 1
+        raw, activity = _window(sequence, random, frames, location_address)
+        size = len(raw)
+        processor.activity(activity, Origin("bench", "icestream.activity", 0, sequence))
+        started = time.perf_counter()
+        outputs = processor.raw(raw, Origin("bench", "icestream.raw", 0, sequence))
+        took = time.perf_counter() - started
+        if not outputs.samples:
+            raise RuntimeError("a batch made no samples")
+        if sequence == 5:
+            deadline = time.perf_counter() + seconds
+        elif sequence > 5:
+            durations.append(took)
+    return {
+        "samples_per_second": round(SAMPLES / statistics.median(durations)),
+        "samples_per_second_mean": round(SAMPLES * len(durations) / sum(durations)),
+        "batch_ms": round(1000 * statistics.median(durations), 3),
+        "batches": len(durations),
+        "samples_per_batch": SAMPLES,
+        "raw_message_bytes": size,
+    }
+
+
+def _stacks(random: "np.random.Generator") -> tuple[np.ndarray, np.ndarray]:
+    """Frames (stacks, depth) as location rows, leaf first, and addresses of the locations."""
+    tree = random.integers(0, 8, size=(STACKS, DEPTH))
+    tree[:, DEPTH // 2 :] = tree[random.integers(0, 100, STACKS), DEPTH // 2 :]  # a hundred ways into the program
+    frames = tree + np.arange(DEPTH) * 300 + random.integers(0, 30, size=(STACKS, 1)) * 10
+    return frames, random.integers(0x1000, 2**40, size=int(frames.max()) + 1)
+
+
+def _window(
+    sequence: int, random: "np.random.Generator", frames: np.ndarray, location_address: np.ndarray
+) -> tuple[bytes, bytes]:
+    """Messages of a window: raw, activity."""
+    start = START + sequence * WINDOW_NS
+    id = BatchId(collector="host", started_unix_nano=1, sequence=sequence, part=0, parts=1)
+    raw = RawBatch(
+        id=id, host_id="host", profile_type=DEFAULT_PROFILE_TYPE, start_unix_nano=start, period=52_631_579,
+        end_unix_nano=start + WINDOW_NS, published_unix_nano=start + WINDOW_NS, activity_sequence=sequence,
+        activity_complete_unix_nano=start + WINDOW_NS, strings=[""],
+        mappings=[Mapping()] + [Mapping(kind=Mapping.FILE, build_id=f"gnu:{i:040x}", file=f"/f{i}") for i in range(40)],
+        series=[Series(labels=_labels(i)) for i in range(SERVICES)],
+    )  # fmt: skip
+    columns = {
+        "location_mapping": np.arange(len(location_address)) % 40 + 1,
+        "location_address": location_address,
+        "stack_depth": np.full(STACKS, DEPTH),
+        "stack_frames": frames.ravel(),
+        "sample_time_us": np.sort(random.integers(0, WINDOW_NS // 1000, SAMPLES)),
+        "sample_series": random.integers(0, SERVICES, SAMPLES),
+        "sample_pid": random.integers(1, 200, SAMPLES),
+        "sample_tid": random.integers(1, THREADS, SAMPLES),
+        "sample_stack": random.integers(0, STACKS, SAMPLES),
+        "sample_context": np.zeros(SAMPLES),
+    }
+    intervals = 2000
+    activity = ActivityBatch(
+        id=id, host_id="host", complete_unix_nano=start + WINDOW_NS, start_unix_nano=start,
+        published_unix_nano=start + WINDOW_NS, strings=["", "checkout"],
+        context_trace_ids=random.bytes(16 * intervals), context_span_ids=random.bytes(8 * intervals),
+    )  # fmt: skip
+    numbers = np.arange(intervals)
+    activity_columns = {
+        "interval_start": numbers // (THREADS // 2) * (WINDOW_NS // 10),
+        "interval_duration": np.full(intervals, WINDOW_NS // 12),
+        "interval_cpu": np.full(intervals, WINDOW_NS // 20),
+        "interval_pid": np.ones(intervals),
+        "interval_tid": numbers % (THREADS // 2),
+        "interval_context": numbers,
+        "interval_service": np.ones(intervals),
+    }
+    return packed.serialize(raw, columns), packed.serialize(activity, activity_columns)
+
+
+def _labels(i: int) -> list[Label]:
+    names = {
+        "host": "host",
+        "namespace": "shop",
+        "pod": f"service-{i}-abcde",
+        "service": f"service-{i}",
+        "version": "1.4",
+    }
+    return [Label(name=name, value=value) for name, value in names.items()]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
