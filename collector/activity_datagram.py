@@ -64,9 +64,9 @@ def decode(content: bytes, now_ns: int) -> ActivityDatagram:
     names = _names(reader.bytes(name_bytes), name_length)
     if (n and int(context.max()) >= c) or (s and int(span_name.max()) >= k):
         raise MalformedDatagram("a row number is out of range")
-    true = _possible(start, duration, now_ns) & (traces.any(axis=1)[context] if c else False)
+    true = _possible(start, duration, now_ns) & _not_zeros(traces)[context]
     true &= cpu <= duration + duration // 100 + _CPU_SLACK_NS
-    true_spans = span_ids[:, :16].any(axis=1) & span_ids[:, 16:24].any(axis=1)
+    true_spans = _not_zeros(span_ids[:, :16]) & _not_zeros(span_ids[:, 16:24])
     true_spans &= (span_end >= span_start) & _possible(span_start, span_end - span_start, now_ns)
     return ActivityDatagram(
         pid=pid,
@@ -105,6 +105,10 @@ class _Reader:
     def bytes(self, size: int) -> bytes:
         self._at += size
         return self._content[self._at - size : self._at]
+
+
+def _not_zeros(identifiers: np.ndarray) -> np.ndarray:
+    return np.asarray(identifiers.any(axis=1))
 
 
 def _possible(start: np.ndarray, duration: np.ndarray, now_ns: int) -> np.ndarray:
