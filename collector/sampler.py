@@ -1,5 +1,6 @@
 """Samples of every thread on every CPU, from the kernel to columns."""
 
+import errno
 import logging
 import os
 
@@ -97,7 +98,8 @@ class Sampler:
         try:
             self._running().set_context(pid, tls_offset)
         except OSError as error:
-            raise SamplerError(f"the thread contexts of process {pid} cannot be read: {error}") from error
+            why = "the table is full" if error.errno == errno.E2BIG else str(error)
+            raise SamplerError(f"the thread contexts of process {pid} cannot be read: {why}") from error
 
     def forget(self, pid: int) -> None:
         """Reads no context of this process any more."""

@@ -1,0 +1,7 @@
+/* A library that publishes the thread context of its callers (OTEP 4947). */
+__thread void *otel_thread_ctx_v1;
+
+void publish(void *record)
+{
+	otel_thread_ctx_v1 = record;
+}

@@ -1,0 +1,250 @@
+"""The sampler on this kernel: real eBPF, real processes."""
+
+import os
+import select
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.sampler import Sampler, SamplerError, check
+from collector.samples import Samples
+
+pytestmark = pytest.mark.ebpf
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("busy") / "busy"
+    flags = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
+    subprocess.run(["gcc", *flags, HERE / "busy.c", "-o", program], check=True)
+    return program
+
+
+@dataclass
+class Run:
+    """What the sampler saw of one run of `busy`."""
+
+    pid: int
+    clocks: dict[int, int]  # thread -> nanoseconds of its CPU clock
+    names: dict[int, str]  # address -> function of the program
+    drains: list[Samples] = field(default_factory=list)
+
+    def stacks(self) -> Counter[tuple[str, ...]]:
+        """Functions of the program, leaf first -> samples of its threads."""
+        found: Counter[tuple[str, ...]] = Counter()
+        for drain in self.drains:
+            ends = np.cumsum(drain.stack_depth)
+            starts = ends - drain.stack_depth + drain.stack_kernel_depth
+            for tid, stack in zip(drain.tid.tolist(), drain.stack.tolist(), strict=True):
+                if tid in self.clocks:
+                    found[tuple(self._function(a) for a in drain.frames[starts[stack] : ends[stack]].tolist())] += 1
+        return found
+
+    def _function(self, address: int) -> str:
+        below = [start for start in self.names if start <= address]
+        return self.names[max(below)] if below and address - max(below) < 4096 else "?"
+
+
+@contextmanager
+def running(frequency_hz: int, **options: dict[str, int]) -> Iterator[Sampler]:
+    sampler = Sampler(frequency_hz, **options)
+    sampler.start()
+    try:
+        yield sampler
+    finally:
+        sampler.close()
+
+
+def profile(
+    busy: Path, sampler: Sampler, threads: int, milliseconds: int, depth: int = 3, drain_every: float = 0.5
+) -> Run:
+    command = [busy, str(threads), str(milliseconds), str(depth)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.read(6) == b"ready\n"
+    run = Run(process.pid, {}, functions(busy, process.pid))
+    sampler.drain()
+    process.stdin.write(b"\n")
+    output, until = b"", time.monotonic() + 60
+    while output.count(b"\n") < threads:
+        assert time.monotonic() < until
+        if select.select([process.stdout], [], [], drain_every)[0]:
+            output += process.stdout.read(4096)
+        else:
+            run.drains.append(sampler.drain())
+    run.drains.append(sampler.drain())
+    run.clocks = {int(tid): int(ns) for tid, ns in (line.split() for line in output.splitlines())}
+    process.communicate()
+    return run
+
+
+def functions(program: Path, pid: int) -> dict[int, str]:
+    base = int(Path(f"/proc/{pid}/maps").read_text().split("-", 1)[0], 16)
+    listed = subprocess.run(["nm", program], check=True, capture_output=True, text=True).stdout
+    rows = (line.split() for line in listed.splitlines())
+    return {base + int(row[0], 16): row[2] for row in rows if len(row) == 3 and row[1] in "tT"}
+
+
+def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Path) -> None:
+    with running(999) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=1500)
+    stacks = run.stacks()
+    total = sum(stacks.values())
+    share = {
+        leaf: sum(n for s, n in stacks.items() if s and s[0] == leaf) / total
+        for leaf in ("three_quarters", "one_quarter")
+    }
+    assert share["three_quarters"] == pytest.approx(0.75, abs=0.03)
+    assert share["one_quarter"] == pytest.approx(0.25, abs=0.03)
+    chain = ("work", "descend", "descend", "descend", "descend", "run")
+    assert sum(n for s, n in stacks.items() if s[1:7] == chain) / total > 0.97
+
+
+def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path) -> None:
+    with running(999) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=2000)
+        stats = sampler.stats()
+    sampled_ns = sum(run.stacks().values()) * sampler.period_ns
+    assert sampled_ns == pytest.approx(sum(run.clocks.values()), rel=0.03)
+    assert sum(drain.lost for drain in run.drains) == 0
+    assert stats["lost_no_stack"] == 0
+
+
+def test_each_distinct_stack_of_an_interval_is_there_once(busy: Path) -> None:
+    with running(999) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=1000)
+    for drain in run.drains:
+        starts = np.cumsum(drain.stack_depth) - drain.stack_depth
+        stacks = [
+            (pid, kernel, drain.frames[start : start + depth].tobytes())
+            for pid, kernel, start, depth in zip(
+                drain.stack_pid.tolist(),
+                drain.stack_kernel_depth.tolist(),
+                starts.tolist(),
+                drain.stack_depth.tolist(),
+                strict=True,
+            )
+        ]
+        assert len(set(stacks)) == len(stacks)
+        assert set(drain.stack.tolist()) == set(range(len(stacks)))
+        assert int(drain.stack_depth.sum()) == len(drain.frames)
+    busiest = max(run.drains, key=lambda drain: int((drain.pid == run.pid).sum()))
+    of_program = busiest.stack[busiest.pid == run.pid]
+    assert len(np.unique(of_program)) < len(of_program) / 4
+
+
+def test_threads_have_the_names_they_gave_themselves(busy: Path) -> None:
+    with running(199) as sampler:
+        run = profile(busy, sampler, threads=3, milliseconds=600, drain_every=10)
+    names = {tid: name for drain in run.drains for tid, name in drain.comms.items()}
+    assert sorted(names[tid] for tid in run.clocks) == ["busy-0", "busy-1", "busy-2"]
+
+
+def test_times_are_on_the_monotonic_clock_and_no_idle_task_is_sampled(busy: Path) -> None:
+    before = time.monotonic_ns()
+    with running(199) as sampler:
+        run = profile(busy, sampler, threads=1, milliseconds=300)
+    after = time.monotonic_ns()
+    times = np.concatenate([drain.time_ns for drain in run.drains])
+    assert before < times.min() <= times.max() < after
+    assert all((drain.pid > 0).all() for drain in run.drains)
+
+
+def test_the_deepest_frames_are_cut_where_a_stack_is_too_deep_and_that_is_counted(busy: Path) -> None:
+    with running(199) as sampler:
+        run = profile(busy, sampler, threads=1, milliseconds=500, depth=300)
+        stats = sampler.stats()
+    stacks = run.stacks()
+    assert max(map(len, stacks)) == 127
+    assert stats["stack_cut"] >= sum(n for s, n in stacks.items() if len(s) == 127) > 0
+
+
+def test_what_does_not_fit_into_the_buffer_is_counted_as_lost(busy: Path) -> None:
+    with running(999, sizes={"samples": 4096}) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=1000, drain_every=60)
+        stats = sampler.stats()
+    kept, lost = sum(len(d.time_ns) for d in run.drains), sum(d.lost for d in run.drains)
+    assert lost > 500
+    assert stats["lost_sample_buffer_full"] == pytest.approx(lost, abs=20)  # ticks between the drain and the question
+    sampled_ns = (sum(run.stacks().values()) + lost) * sampler.period_ns
+    assert kept < 300
+    assert sampled_ns > 0.97 * sum(run.clocks.values())
+
+
+def test_stacks_that_do_not_fit_are_counted_as_lost_and_every_sample_kept_has_its_stack(busy: Path) -> None:
+    with running(999, sizes={"descriptions": 4096}) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=1000, depth=100, drain_every=60)
+        stats = sampler.stats()
+    assert stats["lost_stack_buffer_full"] > 0
+    assert stats["lost_no_stack"] == 0
+    assert sum(drain.lost for drain in run.drains) > 0
+    for drain in run.drains:
+        assert (drain.stack < len(drain.stack_depth)).all()
+
+
+def test_polling_without_draining_stays_within_bounded_memory_and_keeps_what_it_can(
+    busy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.sampler.PENDING_BYTES", 10_000)
+    with running(999, sizes={"samples": 1 << 16}) as sampler:
+        process = subprocess.Popen(
+            [busy, "2", "2000", "3"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        )
+        until = time.monotonic() + 3
+        assert process.stdin
+        process.stdin.write("\n")
+        process.stdin.flush()
+        while time.monotonic() < until:
+            sampler.poll()
+            time.sleep(0.05)
+        drain = sampler.drain()
+        process.communicate()
+    assert len(drain.time_ns) * 48 < 10_000 + (1 << 17)
+    assert drain.lost > 0
+
+
+def test_without_privileges_the_error_says_what_is_missing() -> None:
+    code = "from collector.sampler import check; print(check())"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    said = subprocess.run(
+        [*nobody, sys.executable, "-c", code],
+        cwd=HERE.parent.parent,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "cannot profile here" in said
+    assert "needs root, or CAP_BPF and CAP_PERFMON" in said
+
+
+def test_this_machine_can_be_profiled_and_the_check_leaves_nothing_behind() -> None:
+    descriptors = len(os.listdir("/proc/self/fd"))
+    assert check() is None
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_the_other_loader_says_that_it_comes_later() -> None:
+    assert "later release" in str(check("bcc"))
+
+
+@pytest.mark.parametrize("frequency", [0, -1, 10**9])
+def test_an_absurd_frequency_is_refused(frequency: int) -> None:
+    with pytest.raises(SamplerError, match="expected 1 to"):
+        Sampler(frequency)
+
+
+def test_asking_a_sampler_that_is_not_running_is_an_error() -> None:
+    with pytest.raises(SamplerError, match="start"):
+        Sampler(19).drain()
