@@ -33,16 +33,18 @@ class span:
     """What runs in the `with` block works for this trace and span.
 
     IDs are hexadecimal, 32 and 16 digits; without a span ID one is made (attribute `span_id`). Raises ValueError for
-    others. The parent is the enclosing span of the same trace. Works the same in coroutines (`with` or `async with`):
+    others. The parent is the enclosing span of the same trace, or else the one given: a span of the caller, where the
+    request came from another process. Works the same in coroutines (`with` or `async with`):
     the task keeps its span while others run. An object serves once.
     """
 
-    __slots__ = ("_context", "_parent", "_start", "_token", "name")
+    __slots__ = ("_caller", "_context", "_parent", "_start", "_token", "name")
 
-    def __init__(self, trace_id: str, span_id: str | None = None, name: str = "") -> None:
+    def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
         span_bytes = _ids.next() if span_id is None else _identifier(span_id, 8, "span_id")
         self._context = _identifier(trace_id, 16, "trace_id") + span_bytes + b"\x01\x01\x00\x00"
         self.name = name
+        self._caller = b"" if parent_id is None else _identifier(parent_id, 8, "parent_id")
         self._parent: bytes | None = None
         self._token: Token[bytes | None] | None = None
         self._start = 0
@@ -77,7 +79,7 @@ class span:
         self._token = None
         end = enter(parent if followed() else None)
         above = self._parent
-        parent_id = above[16:24] if above is not None and above[:16] == context[:16] else b""
+        parent_id = above[16:24] if above is not None and above[:16] == context[:16] else self._caller
         this_thread().end_span((context[:16], context[16:24], parent_id, self.name[:MOST_NAME], self._start, end))
 
     async def __aenter__(self) -> Self:

@@ -1,0 +1,83 @@
+"""What the demo's requests spend their CPU on: work of library functions, so that what a profiler finds has names."""
+
+import hashlib
+import json
+import random
+import re
+import zlib
+from collections.abc import Callable, Iterator
+
+Work = Callable[[], Iterator[None]]
+"""Does a request's work in steps of about a millisecond, so that a coroutine can let others in between."""
+
+_random = random.Random(7)
+_ORDER = {
+    "lines": [
+        {"sku": f"SKU-{_random.randrange(10**6):06}", "price": _random.random() * 90, "tags": ["new", "sale", "blue"]}
+        for _ in range(150)
+    ]
+}
+_ORDER_TEXT = json.dumps(_ORDER)
+_TEXT = " ".join(_random.choice(("teapot", "kettle", "cup", "saucer", "spoon", "sugar")) for _ in range(3000))
+_PATTERN = re.compile(r"(teapot|kettle)(?: \w+){2,3} (?:sugar|spoon)\b")
+_IMAGE = bytes(_random.choice(b"aabbbcdz") for _ in range(40_000))
+_SCORES = [_random.random() for _ in range(8000)]
+
+
+def checkout() -> Iterator[None]:
+    """Prices an order and signs it."""
+    for step in range(90):
+        json.loads(_ORDER_TEXT)
+        hashlib.pbkdf2_hmac("sha256", b"order", step.to_bytes(4, "big"), 900)
+        yield
+
+
+def search() -> Iterator[None]:
+    """Looks through descriptions with a regular expression."""
+    for _ in range(60):
+        sum(1 for _ in _PATTERN.finditer(_TEXT))
+        yield
+
+
+def thumbnail() -> Iterator[None]:
+    """Compresses a picture."""
+    for level in (4, 5, 6, 6) * 2:
+        zlib.compress(_IMAGE, level)
+        yield
+
+
+def recommend() -> Iterator[None]:
+    """Ranks products."""
+    for _ in range(10):
+        sorted(_SCORES)
+        yield
+
+
+def cart() -> Iterator[None]:
+    """Writes an order down."""
+    for _ in range(6):
+        json.dumps(_ORDER)
+        yield
+
+
+def feed() -> Iterator[None]:
+    """A page of offers: a little of everything."""
+    for _ in range(12):
+        sorted(_SCORES)
+        yield
+        json.dumps(_ORDER)
+        hashlib.sha256(_IMAGE * 10).hexdigest()
+        yield
+
+
+THREADED: dict[str, Work] = {
+    "/checkout": checkout,
+    "/search": search,
+    "/thumbnail": thumbnail,
+    "/recommend": recommend,
+    "/cart": cart,
+}
+"""Paths that the threaded server has."""
+
+ASYNCIO: dict[str, Work] = {"/feed": feed, "/suggest": recommend}
+"""Paths that the asyncio server has."""
