@@ -10,14 +10,14 @@ from api.context import Context
 from api.database import Database
 from api.handlers import add_handlers
 from api.limit import LimitQueries
-from api.routes import health, merge, traces
+from api.routes import diff, health, labels, merge, series, top, traces
 from api.settings import ApiSettings
 from api.stacks import Stacks
 from icestream import __version__
 from icestream.clickhouse import Clients
 
 _PAGE = Path(__file__).parent / "page"
-_ROUTERS = (merge.router, traces.router, health.router)
+_ROUTERS = tuple(part.router for part in (merge, diff, traces, top, series, labels, health))
 
 
 def create_app(settings: ApiSettings, clients: Clients) -> FastAPI:

@@ -15,6 +15,11 @@ class Format(StrEnum):
     SPEEDSCOPE = "speedscope"
 
 
+class DiffFormat(StrEnum):
+    TREE = "tree"
+    COLLAPSED = "collapsed"
+
+
 FORMAT_QUERY = Query(
     description="tree: JSON in columns; collapsed: text, a line a stack; pprof: gzipped profile.proto;"
     " speedscope: JSON for speedscope.app"

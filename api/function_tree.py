@@ -3,6 +3,7 @@
 Siblings of one function are joined, inlined frames expanded. It is filled as far as queries need it, and made anew when
 lines of a location get better.
 """
+
 import numpy as np
 
 from api.call_tree import CallTree

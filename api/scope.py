@@ -1,7 +1,7 @@
 """What a query is about: a profile type, a selector, a time range; and the parameters of routes that say so."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import Query
 
@@ -55,7 +55,7 @@ class Scope:
         add_matchers(where, self.matchers)
         return where
 
-    def as_json(self) -> dict[str, str]:
+    def as_json(self) -> dict[str, Any]:
         return {
             "profile_type": self.profile_type,
             "unit": self.unit,

@@ -24,15 +24,20 @@ class TimeRange:
         }
 
 
-def parse_range(start: str | None, end: str | None, names: tuple[str, str] = ("start", "end")) -> TimeRange:
-    """Reads both ends; the last 15 minutes where they are not given. Raises ApiError."""
+def parse_range(start: str | None, end: str | None, default: TimeRange | None = None, prefix: str = "") -> TimeRange:
+    """Reads both ends; those of `default`, or the last 15 minutes, where they are not given. Raises ApiError."""
     now = time.time_ns()
+    names = (f"{prefix}start", f"{prefix}end")
     nanos = []
-    for name, text in zip(names, (start or DEFAULT_START, end or DEFAULT_END), strict=True):
+    for i, text in enumerate((start, end)):
+        if not text and default is not None:
+            nanos.append((default.start_unix_nano, default.end_unix_nano)[i])
+            continue
         try:
-            nanos.append(parse_unix_nano(text, now))
+            nanos.append(parse_unix_nano(text or (DEFAULT_START, DEFAULT_END)[i], now))
         except (TimeError, OverflowError, ValueError) as error:
-            raise bad_request("bad_time", f"{name}: {error}", "for example now-15m, or 2026-01-31T12:00:00Z") from None
+            hint = "for example now-15m, or 2026-01-31T12:00:00Z"
+            raise bad_request("bad_time", f"{names[i]}: {error}", hint) from None
     if nanos[0] >= nanos[1]:
         raise bad_request(
             "bad_time",
