@@ -42,7 +42,7 @@ class ClickHouseSink:
 
     name = "clickhouse"
     group = CLICKHOUSE_GROUP
-    topics = (STACKS, SAMPLES, ACTIVITY)
+    topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
     keeps_ranges = True
 
     def __init__(self, clients: Clients) -> None:

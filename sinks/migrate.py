@@ -96,8 +96,9 @@ def _missing(client: Client, folder: Path) -> Iterator[Statement]:
             yield statement
         elif checksum != statement.checksum:
             raise MigrationError(
-                f"migration {statement.version:04d}_{statement.name}, statement {statement.number}, has changed since "
-                "it was run here. Migrations are never edited; take the release that made these tables, or a new database"
+                f"migration {statement.version:04d}_{statement.name}, statement {statement.number}, has changed "
+                "since it was run here. Migrations are never edited: take the release that made these tables, "
+                "or a new database"
             )
     if applied:
         version = max(version for version, _ in applied)

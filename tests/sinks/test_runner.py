@@ -1,0 +1,221 @@
+"""The loop of a sink on a broker: what it reads, writes again, gives up on, and survives."""
+
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, TopicPartition
+from prometheus_client import REGISTRY
+
+from icestream.clickhouse import Clients
+from icestream.kafka import consumer, producer
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
+from sinks.clickhouse import ClickHouseSink
+from sinks.ranges import InFlight, Range
+from sinks.runner import Runner
+from tests.sinks.messages import activity_batch, sample_batch, stack_batch
+
+
+def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0) -> None:
+    sender = producer(settings)
+    for value in values:
+        sender.produce(topic, value, key=b"host-1", partition=partition)
+    assert sender.flush(20) == 0
+
+
+@contextmanager
+def running(settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None) -> Iterator[Runner]:
+    stop = threading.Event()
+    keep = rejected if rejected is not None else []
+    runner = Runner(sink, settings, lambda message, error: keep.append(message), stop, flush_s=0.2)
+    thread = threading.Thread(target=runner.run)
+    thread.start()
+    try:
+        yield runner
+    finally:
+        stop.set()
+        thread.join(30)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def number(clients: Clients, query: str) -> int:
+    return int(clients.get().query(query).result_rows[0][0])
+
+
+def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> int:
+    reader = consumer(settings, CLICKHOUSE_GROUP)
+    offset = reader.committed([TopicPartition(topic, partition)], timeout=10)[0].offset
+    reader.close()
+    return int(offset)
+
+
+def test_every_topic_is_stored_and_committed_and_bad_messages_are_rejected(
+    broker: KafkaSettings, clients: Clients
+) -> None:
+    rejected: list[Message] = []
+    send(broker, STACKS, stack_batch(), b"\xff")
+    send(broker, ACTIVITY, activity_batch(1))
+    with running(broker, ClickHouseSink(clients), rejected):
+        for sequence in range(1, 6):
+            send(broker, SAMPLES, sample_batch(sequence), b"garbage", partition=sequence % 2)
+        until(lambda: number(clients, "SELECT count() FROM samples") == 25)
+        until(lambda: len(rejected) == 6)
+        until(lambda: (committed(broker, SAMPLES, 0), committed(broker, SAMPLES, 1)) == (4, 6))
+    assert {(m.topic(), m.value()) for m in rejected} == {(STACKS, b"\xff"), (SAMPLES, b"garbage")}
+    assert number(clients, "SELECT count() FROM nodes") == 2
+    assert number(clients, "SELECT count() FROM activity") == 3
+
+
+def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(
+    in_process_broker: KafkaSettings, clients: Clients
+) -> None:
+    away = threading.Event()
+    away.set()
+
+    class Sometimes(ClickHouseSink):
+        def _insert(self, table: str, *args: Any) -> None:
+            if away.is_set() and table == "batches":
+                raise ConnectionError("connection refused")
+            super()._insert(table, *args)
+
+    def waiting() -> float | None:
+        return REGISTRY.get_sample_value("icestream_sinks_store_unavailable", {"sink": "clickhouse"})
+
+    send(in_process_broker, SAMPLES, sample_batch(1), sample_batch(2))
+    with running(in_process_broker, Sometimes(clients)) as runner:
+        until(lambda: waiting() == 1.0)
+        assert "connection refused" in (runner.problem or "")
+        send(in_process_broker, SAMPLES, sample_batch(3))
+        away.clear()
+        until(lambda: number(clients, "SELECT count() FROM batches") == 3)
+        until(lambda: waiting() == 0.0)
+        assert runner.problem is None
+    assert number(clients, "SELECT count() FROM samples") == 15
+
+
+class Recording:
+    """A sink that keeps what it was given, and fails when told to."""
+
+    name, group, keeps_ranges = "recording", "recording", True
+    topics: tuple[str, ...] = (SAMPLES,)
+
+    def __init__(self, fail: bool = False) -> None:
+        self.written: list[Range[bytes]] = []
+        self.fail = fail
+
+    def check(self) -> None: ...
+
+    def decode(self, message: Message, cluster: str) -> bytes:
+        return message.value() or b""
+
+    def write(self, range: Range[bytes]) -> None:
+        self.written.append(range)
+        if self.fail:
+            raise OSError("no space left on device")
+
+    def close(self) -> None: ...
+
+
+def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(broker: KafkaSettings) -> None:
+    send(broker, SAMPLES, b"1", b"2")
+    first = Recording(fail=True)
+    with running(broker, first):
+        until(lambda: len(first.written) >= 2)
+    send(broker, SAMPLES, b"3", b"4")
+    second = Recording()
+    with running(broker, second):
+        until(lambda: sum(len(r.messages) for r in second.written) == 4)
+    assert {r.name for r in first.written} == {second.written[0].name}
+    assert [r.again for r in first.written[:2]] == [False, True]
+    assert list(second.written[0].messages) == [b"1", b"2"]
+    assert second.written[0].again
+    assert not second.written[1].again
+    assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
+
+
+def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaSettings) -> None:
+    one, two = Recording(), Recording()
+    with running(apache_kafka, one):
+        for i in range(20):
+            send(apache_kafka, SAMPLES, str(i).encode(), partition=i % 4)
+        with running(apache_kafka, two):
+            for i in range(20, 60):
+                send(apache_kafka, SAMPLES, str(i).encode(), partition=i % 4)
+            until(lambda: len(two.written) > 0)
+        send(apache_kafka, SAMPLES, b"60")
+        until(lambda: b"60" in [m for r in one.written for m in r.messages])
+    ranges = {r.name: list(r.messages) for r in one.written + two.written}
+    assert sorted(int(m) for messages in ranges.values() for m in messages) == list(range(61))
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "inflight:5-1", "inflight:1-2:xyz", None, "inflight:" + "9" * 40 + "-1:" + "0" * 12]
+)
+def test_metadata_of_others_is_not_taken_for_a_range(metadata: str | None) -> None:
+    assert InFlight.parse(metadata) is None
+    assert InFlight.parse(str(InFlight(3, 9, "0123456789ab"))) == InFlight(3, 9, "0123456789ab")
+
+
+CHILD = """
+import os, random, signal, sys, threading
+from confluent_kafka import Message
+from icestream.clickhouse import Clients
+from icestream.settings import KafkaSettings
+from sinks.clickhouse import ClickHouseSink
+from sinks.migrate import migrate
+from sinks.runner import Runner
+
+dsn, kafka, seed = sys.argv[1:]
+lives = random.Random(int(seed)).randint(0, 6) if seed != "-1" else 1_000_000
+
+class Mortal(ClickHouseSink):
+    def _insert(self, *args):
+        global lives
+        lives -= 1
+        if lives < 0 and lives % 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        super()._insert(*args)
+        if lives < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+clients = Clients(dsn)
+migrate(clients.get())
+stop = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+Runner(Mortal(clients), KafkaSettings(kafka=kafka), lambda m, e: None, stop, flush_s=0.2).run()
+print(clients.get().query("SELECT (SELECT count() FROM samples), (SELECT count() FROM trace_samples),"
+    " (SELECT count() FROM activity), (SELECT uniqExact(sequence) FROM batches WHERE kind = 'samples'),"
+    " (SELECT count() FROM batches WHERE kind = 'samples')").result_rows[0])
+"""
+
+
+def test_kill_9_between_any_two_inserts_neither_loses_nor_doubles(
+    in_process_broker: KafkaSettings, tmp_path: Path
+) -> None:
+    arguments = [sys.executable, "-c", CHILD, f"chdb://{tmp_path}/chdb", in_process_broker.kafka]
+    for seed in range(6):
+        for sequence in range(4 * seed + 1, 4 * seed + 5):
+            send(in_process_broker, SAMPLES, sample_batch(sequence), partition=sequence % 2)
+            send(in_process_broker, ACTIVITY, activity_batch(sequence))
+        child = subprocess.Popen([*arguments, str(seed)], stdin=subprocess.PIPE)
+        assert child.wait(60) == -9
+    total = 24
+    last = subprocess.Popen([*arguments, "-1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    until(lambda: committed(in_process_broker, SAMPLES, 0) + committed(in_process_broker, SAMPLES, 1) == total)
+    until(lambda: committed(in_process_broker, ACTIVITY, 0) == total)
+    output, _ = last.communicate(timeout=60)
+    assert output.decode().strip() == str((5 * total, 2 * total, 3 * total, total, total))
