@@ -39,10 +39,14 @@ class Segment:
 
 @dataclass(frozen=True)
 class Elf:
-    """`build_id` has the prefix of schemas/ids.md ("gnu:...", "go:..."), or is "" where the file carries none."""
+    """`build_id` has the prefix of schemas/ids.md ("gnu:...", "go:..."), or is "" where the file carries none.
+
+    `segments` are those that the file fills; `load_address` is the virtual address of the first one, filled or not.
+    """
 
     build_id: str
     segments: tuple[Segment, ...]
+    load_address: int
 
     def vaddr(self, offset: int) -> int | None:
         """The ELF virtual address of a file offset; None where no segment loads it."""
@@ -132,16 +136,14 @@ def _read(source: Read) -> Elf:
     header = struct.unpack_from(layout.header, start, layout.header_at)
     program_at, section_at, _, _, program_size, program_count, section_size, section_count = header
     programs = list(_programs(source, layout, program_at, program_size, program_count))
-    segments = tuple(
-        Segment(p["offset"], p["vaddr"], p["size"], bool(p["flags"] & _PF_X))
-        for p in programs
-        if p["type"] == _PT_LOAD and p["size"]
-    )
+    loads = [p for p in programs if p["type"] == _PT_LOAD]
+    segments = tuple(Segment(p["offset"], p["vaddr"], p["size"], bool(p["flags"] & _PF_X)) for p in loads if p["size"])
     found = [build_id(source(p["offset"], min(p["size"], _MAX_NOTE_BYTES))) for p in programs if p["type"] == _PT_NOTE]
     if not any(found):
         sections = _note_sections(source, layout, section_at, section_size, section_count)
         found = [build_id(source(offset, min(size, _MAX_NOTE_BYTES))) for offset, size in sections]
-    return Elf(min(filter(None, found), key=lambda text: not text.startswith("gnu:"), default=""), segments)
+    identity = min(filter(None, found), key=lambda text: not text.startswith("gnu:"), default="")
+    return Elf(identity, segments, loads[0]["vaddr"] if loads else 0)
 
 
 def _programs(source: Read, layout: _Layout, at: int, size: int, count: int) -> Iterator[dict[str, int]]:

@@ -80,7 +80,7 @@ def stext(root: Path = Path("/")) -> int:
 
 def _text(root: Path) -> Iterator[tuple[int, int, int, MappedFile]]:
     if start := stext(root):
-        yield start, start + _text_bytes(root), start, MappedFile(Mapping.KERNEL, kernel_build_id(root), KERNEL_FILE)
+        yield start, start + text_bytes(root), start, MappedFile(Mapping.KERNEL, kernel_build_id(root), KERNEL_FILE)
 
 
 def _modules(root: Path) -> Iterator[tuple[int, int, int, MappedFile]]:
@@ -88,7 +88,7 @@ def _modules(root: Path) -> Iterator[tuple[int, int, int, MappedFile]]:
         yield text, text + size, text, MappedFile(Mapping.MODULE, build_id, name)
 
 
-def _text_bytes(root: Path) -> int:
+def text_bytes(root: Path) -> int:
     """The size of the kernel's code, as /proc/iomem has it (to root)."""
     try:
         for line in (root / "proc/iomem").read_text().splitlines():

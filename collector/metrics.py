@@ -14,6 +14,7 @@ ERRORS = Counter("icestream_collector_kafka_errors_total", "Errors of the Kafka 
 SPOOL_BYTES = Gauge("icestream_collector_spool_bytes", "Bytes waiting on disk or in memory for Kafka")
 SPOOL_WINDOWS = Gauge("icestream_collector_spool_windows", "Windows waiting for Kafka")
 DROPPED = Counter("icestream_collector_dropped_windows_total", "Windows given up: refused, damaged, or no place left")
+FAILED = Counter("icestream_collector_failed_windows_total", "Windows lost to an error of ours, see the log")
 BUILD_SECONDS = Histogram(
     "icestream_collector_build_seconds",
     "Time to make the messages of a window",

@@ -1,7 +1,7 @@
 """What one interval of sampling saw -> the Kafka messages about it. Knows nothing of Kafka or of how samples come."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,15 +54,17 @@ class Windows:
                 if process is not None:
                     self._labels.notice(process)
 
-    def messages(self, drained: Drained, intervals: Intervals) -> list[Message]:
+    def messages(self, drained: Drained, intervals: Intervals, services: Mapping[int, str]) -> list[Message]:
         """The window's messages, activity before samples; none where nothing happened.
 
-        `intervals` holds everything of which applications told until after the window's end.
+        `intervals` holds everything of which applications told until after the window's end, `services` the names that
+        they gave themselves, by process.
         """
         started = time.perf_counter()
         offset_ns = self._update_clock()
         self.notice(np.unique(drained.samples.pid).tolist())
-        self._declare_services(intervals)
+        for pid, service in services.items():
+            self._labels.declare(pid, service)
         messages = self._activity(intervals, drained.end_ns + offset_ns, offset_ns)
         messages += self._raw(drained, offset_ns)
         self._fresh.clear()
@@ -76,11 +78,6 @@ class Windows:
         offset_ns = self._clock.update()
         metrics.CLOCK_STEPS.inc(self._clock.steps - steps)
         return offset_ns
-
-    def _declare_services(self, intervals: Intervals) -> None:
-        pairs = np.unique(intervals.pid.astype(np.uint64) << np.uint64(32) | intervals.service.astype(np.uint64))
-        for pair in pairs.tolist():
-            self._labels.declare(pair >> 32, intervals.strings[pair & 0xFFFFFFFF])
 
     def _activity(self, intervals: Intervals, complete_unix_nano: int, offset_ns: int) -> list[Message]:
         if not (len(intervals.pid) or intervals.spans or intervals.dropped):
