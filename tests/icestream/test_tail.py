@@ -1,0 +1,156 @@
+"""`icestream tail`, on both brokers, with good messages and garbage."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icestream import cli
+from icestream.consumer import Names
+from icestream.decoded import DECODERS
+from icestream.kafka import producer
+from icestream.packed import serialize
+from icestream.settings import KafkaSettings
+from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS
+from icestream.v1.common_pb2 import Label, Mapping, Series
+from icestream.v1.samples_pb2 import SampleBatch
+from icestream.v1.stacks_pb2 import StackBatch
+
+TRACE = bytes(range(16))
+
+
+def sample_batch(service: str = "shop") -> bytes:
+    """Two samples: one in `hot`, called by `main`, with a trace; one whose stack nobody announced."""
+    batch = SampleBatch(host_id="host-1", profile_type="cpu", start_unix_ms=1_790_000_000_000)
+    labels = [Label(name="comm", value="worker"), Label(name="service", value=service)]
+    batch.series.append(Series(id=7, labels=labels))
+    batch.context_trace_ids = TRACE
+    batch.context_span_ids = bytes(8)
+    return serialize(
+        batch,
+        {
+            "sample_time_ms": np.array([5, 10]),
+            "sample_series": np.array([0, 0]),
+            "sample_pid": np.array([10, 10]),
+            "sample_tid": np.array([11, 12]),
+            "sample_stack": np.array([2, 99], np.uint64),
+            "sample_context": np.array([1, 0]),
+            "sample_count": np.array([1, 1]),
+            "sample_value": np.array([5_000_000, 5_000_000]),
+        },
+    )
+
+
+def stack_batch(hot: str = "hot", version: int = 1) -> StackBatch:
+    batch = StackBatch(strings=["", "main", hot, "inlined"], mappings=[Mapping(), Mapping(file="/bin/shop")])
+    columns = {
+        "node_id": [1, 2, 3],
+        "node_parent": [0, 1, 1],
+        "node_location": [100, 101, 102],
+        "location_id": [100, 101, 102],
+        "location_mapping": [1, 1, 1],
+        "location_address": [0x10, 0x20, 0x30],
+        "location_version": [version, version, 0],
+        "location_lines": [1, 2, 0],
+        "line_function": [1, 3, 2],
+        "line_file": [0, 0, 0],
+        "line_number": [0, 0, 0],
+        "line_start": [0, 0, 0],
+    }
+    arrays = {name: np.array(values, np.uint64) for name, values in columns.items()}
+    return StackBatch.FromString(serialize(batch, arrays))
+
+
+def send(settings: KafkaSettings, *messages: tuple[str, bytes]) -> None:
+    sender = producer(settings)
+    for topic, value in messages:
+        sender.produce(topic, key=b"host-1", value=value)
+        sender.flush(10)
+
+
+def test_samples_are_printed_with_trace_and_function_and_garbage_among_them_is_named(
+    broker: KafkaSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good, names = sample_batch("shop\x1b[2J"), stack_batch().SerializeToString()
+    send(broker, (STACKS, b"\xff" * 9), (STACKS, names), (SAMPLES, b"\xff\xff garbage"), (SAMPLES, good))
+    time.sleep(0.2)
+    arguments = ["tail", SAMPLES, "--from", "now-1h", "--kafka", broker.kafka]
+    assert cli.main([*arguments, "--max", "3"]) == 0
+    garbage, first, second = capsys.readouterr().out.splitlines()
+    assert "not a SampleBatch" in garbage
+    assert TRACE.hex() in first
+    assert "inlined" in first
+    assert "\x1b" not in first
+    assert f"{99:016x}" in second
+    assert cli.main([*arguments, "--max", "2", "--json"]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[1])
+    assert row["function"] == "inlined"
+    assert row["trace_id"] == TRACE.hex()
+    assert (row["pid"], row["tid"], row["value"], row["labels"]) == (10, 11, 5_000_000, "comm=worker")
+
+
+def test_headers_of_dead_letters_are_shown(
+    in_process_broker: KafkaSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sender = producer(in_process_broker)
+    sender.produce(DEAD_LETTERS, value=b"\x00\x01", headers={"icestream.error": "no such field"})
+    sender.flush(10)
+    assert cli.main(["tail", DEAD_LETTERS, "--from", "now-1h", "--max", "1", "--kafka", in_process_broker.kafka]) == 0
+    assert "icestream.error=no such field" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("time_text", ["yesterday", "1900-01-01"])
+def test_a_time_that_cannot_be_read_is_one_line(time_text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["tail", SAMPLES, "--from", time_text]) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+@given(st.sampled_from(sorted(DECODERS)), st.binary(max_size=200))
+def test_any_bytes_are_rows_or_a_value_error(topic: str, data: bytes) -> None:
+    try:
+        for row in DECODERS[topic](data, Names()):
+            assert row
+    except (ValueError, IndexError, OverflowError):
+        pass
+
+
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=4))
+def test_a_damaged_message_is_rows_or_a_value_error(position: int, damage: bytes) -> None:
+    for topic, data in ((SAMPLES, sample_batch()), (STACKS, stack_batch().SerializeToString())):
+        damaged = data[: position % len(data)] + damage + data[position % len(data) + len(damage) :]
+        try:
+            for row in DECODERS[topic](damaged, Names()):
+                assert row
+        except (ValueError, IndexError, OverflowError):
+            pass
+
+
+def test_names_are_those_of_the_highest_version_whatever_the_order() -> None:
+    for order in ([1, 2], [2, 1]):
+        names = Names()
+        for version in order:
+            names.learn(stack_batch(hot=f"hot v{version}", version=version))
+        assert names.frames(2) == ["inlined", "hot v2", "main"]
+        assert names.leaf(2) == "inlined"
+        assert names.frames(3) == ["shop+0x30", "main"]
+        assert names.leaf(0) == "[no stack]"
+
+
+def test_an_announcement_that_contradicts_itself_changes_nothing() -> None:
+    names = Names()
+    batch = stack_batch()
+    batch.location_lines[0] = 7
+    with pytest.raises(ValueError, match="the locations have 9 lines, but there are 3"):
+        names.learn(batch)
+    assert names.frames(2) == []
+
+
+def test_a_circle_of_nodes_ends() -> None:
+    names = Names()
+    batch = stack_batch()
+    batch.node_parent[0] = 2
+    names.learn(batch)
+    assert len(names.frames(2)) > 0
