@@ -1,5 +1,6 @@
 """The query API as an application."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from fastapi import FastAPI
@@ -20,11 +21,14 @@ _PAGE = Path(__file__).parent / "page"
 _ROUTERS = tuple(part.router for part in (merge, diff, traces, top, series, labels, health))
 
 
-def create_app(settings: ApiSettings, clients: Clients) -> FastAPI:
-    """Answers from the tables that `clients` reach; nothing is read before the first request."""
+def create_app(settings: ApiSettings, clients: Clients, also_ready: Callable[[], str | None] = lambda: None) -> FastAPI:
+    """Answers from the tables that `clients` reach; nothing is read before the first request.
+
+    `also_ready` tells /readyz why what else this process does cannot be done, or None.
+    """
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
-    app.state.context = Context(settings, database, Stacks(database, settings.api_cached_nodes))
+    app.state.context = Context(settings, database, Stacks(database, settings.api_cached_nodes), also_ready)
     add_handlers(app)
     for router in _ROUTERS:
         app.include_router(router)

@@ -1,5 +1,6 @@
 """What routes work with; on the application as `app.state.context`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from fastapi import Request
@@ -14,6 +15,8 @@ class Context:
     settings: ApiSettings
     database: Database
     stacks: Stacks
+    also_ready: Callable[[], str | None]
+    """What else the process does: None when that can be done, else why not."""
 
 
 def context(request: Request) -> Context:

@@ -18,7 +18,7 @@ async def healthz() -> dict[str, str]:
 
 @router.get("/readyz", summary="Whether queries can be answered (503: not, and why)")
 def readyz(context: Annotated[Context, Depends(context)]) -> Response:
-    reason = context.database.ready()
+    reason = context.also_ready() or context.database.ready()
     if reason is None:
         return JSONResponse({"status": "ready"})
     return JSONResponse({"status": "not ready", "reason": reason}, 503)
