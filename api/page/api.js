@@ -1,0 +1,83 @@
+// Calls of the query API (docs/query-api.md).
+
+/** What the API says is wrong, and what to do about it. */
+export class ApiError extends Error {
+  constructor(message, hint = "", code = "") {
+    super(message);
+    this.hint = hint;
+    this.code = code;
+  }
+}
+
+/** Frames of one graph; what is beyond comes as [cut]. */
+const MAX_NODES = 50_000;
+
+const range = ({ selector, start, end }) => ({ selector, start, end });
+const query = (values) => ({ profile_type: values.profile_type, ...range(values) });
+
+export const merge = (values, signal) => ask("merge", { ...query(values), format: "tree", max_nodes: MAX_NODES }, signal);
+
+/** `baseline`: {selector, start, end}. */
+export const diff = (values, baseline, signal) =>
+  ask(
+    "diff",
+    {
+      ...query(values),
+      baseline_selector: baseline.selector,
+      baseline_start: baseline.start,
+      baseline_end: baseline.end,
+      absolute: values.absolute,
+      max_nodes: MAX_NODES,
+    },
+    signal,
+  );
+
+/** The sum over time: {start, end, step, points: [[time, value]]}, times in milliseconds. */
+export async function timeline(values, signal) {
+  const { start, end, step_ms, times, series } = await ask("series", { ...query(values), limit: 1 }, signal);
+  const points = times.map((time, row) => [time, series[0]?.values[row] ?? 0]);
+  return { start: Date.parse(start), end: Date.parse(end), step: step_ms, points };
+}
+
+export const profileTypes = async () => (await ask("profile-types", {})).profile_types.map(({ id }) => id);
+
+/** Names of labels of matching series: {found, more}. */
+export async function labelNames(values) {
+  const { labels, more } = await ask("labels", range(values));
+  return { found: labels, more };
+}
+
+/** Values of a label that contain a text: {found, more}. */
+export async function labelValues(name, values, contains) {
+  const { values: found, more } = await ask(`labels/${encodeURIComponent(name)}/values`, { ...range(values), contains });
+  return { found, more };
+}
+
+/** A page of the heaviest requests; `next`: of the page before, "" for the first. */
+export const traces = (values, next, signal) => ask("traces", { ...query(values), cursor: next }, signal);
+
+export const traceCpu = (trace, values, signal) => ask(traceRoute(trace), { profile_type: values.profile_type }, signal);
+export const traceTree = (trace, values, signal) =>
+  ask(traceRoute(trace), { profile_type: values.profile_type, format: "tree", max_nodes: MAX_NODES }, signal);
+
+const traceRoute = (trace) => `traces/${encodeURIComponent(trace)}/cpu`;
+
+/** The JSON of a route. Raises ApiError; an aborted call raises AbortError. Empty parameters are not sent. */
+async function ask(route, parameters, signal) {
+  const address = new URL(`api/v1/${route}`, document.baseURI);
+  for (const [name, value] of Object.entries(parameters)) if (value) address.searchParams.set(name, value);
+  let response;
+  try {
+    response = await fetch(address, { signal, headers: { Accept: "application/json" } });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("The query API cannot be reached.", "Is icestream still running? The page asks again when you refresh.");
+  }
+  const body = await response.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    return null;
+  });
+  if (response.ok && body) return body;
+  const { message, hint, code } = body?.error ?? {};
+  throw new ApiError(message || `The query API answered ${response.status} ${response.statusText}.`, hint, code);
+}

@@ -1,0 +1,90 @@
+// What the colours of the graph mean: in a profile the kind of code (and, a shade, its module); in a comparison the change.
+
+import { isDark } from "./dom.js";
+
+const KINDS = [
+  { kind: "user", title: "native", hue: 212, saturation: 52 },
+  { kind: "jit", title: "JIT, interpreter", hue: 152, saturation: 42 },
+  { kind: "kernel", title: "kernel", hue: 28, saturation: 68 },
+  { kind: "unknown", title: "without symbols", hue: 265, saturation: 16 },
+  { kind: "icestream", title: "not a function", hue: 0, saturation: 0 },
+];
+const SHADES = 6;
+
+/** Steps of change on each side of "the same". */
+const STEPS = 6;
+
+/**
+ * Colours by number: `fill` as it is, `faded` for frames that are not looked for.
+ * @typedef {{fill: string[], faded: string[], text: string, fadedText: string, sliver: string}} Palette
+ */
+
+/** Palette and number of each function's colour. Modules of one kind differ by a shade. */
+export function kindColours(functions) {
+  const dark = isDark();
+  const fill = [];
+  for (const { hue, saturation } of KINDS) {
+    for (let shade = 0; shade < SHADES; shade++) {
+      const lightness = dark ? 30 + shade * 2.6 : 84 - shade * 3.2;
+      const turned = hue + (saturation ? (shade - SHADES / 2) * 4 : 0);
+      fill.push(`hsl(${turned} ${dark ? saturation * 0.72 : saturation}% ${lightness}%)`);
+    }
+  }
+  const shadeOfModule = new Map();
+  const ofFunction = Uint8Array.from(functions.name, (_, row) => {
+    const module = functions.module[row];
+    if (!shadeOfModule.has(module)) shadeOfModule.set(module, textShade(module));
+    return kindNumber(functions, row) * SHADES + shadeOfModule.get(module);
+  });
+  return { palette: palette(fill, dark), ofFunction };
+}
+
+/** Rows of the legend: each kind that has a value of its own, with that value (same unit as `self`). */
+export function kindLegend(tree, functions) {
+  const sums = new Float64Array(KINDS.length);
+  for (let node = 0; node < tree.count; node++) sums[kindNumber(functions, tree.frame[node])] += tree.self[node];
+  const { palette: colours } = kindColours({ name: [], module: [], kind: [] });
+  return KINDS.map(({ title }, row) => ({ title, value: sums[row], colour: colours.fill[row * SHADES + 2] })).filter(
+    ({ value }) => value !== 0,
+  );
+}
+
+/** Palette of a comparison: number STEPS is "the same", above it worse, below it better. */
+export function changePalette(blueOrange) {
+  const dark = isDark();
+  const [worse, better] = blueOrange ? [28, 214] : [4, 138];
+  const fill = [];
+  for (let step = -STEPS; step <= STEPS; step++) {
+    const strength = Math.abs(step) / STEPS;
+    const saturation = step === 0 ? 0 : 32 + 26 * strength;
+    const lightness = dark ? 26 + 14 * strength : 91 - 25 * strength;
+    fill.push(`hsl(${step > 0 ? worse : better} ${saturation}% ${lightness}%)`);
+  }
+  return palette(fill, dark);
+}
+
+/** The number of a change's colour in the palette; `change` is -1 (gone) to 1 (new). */
+export const changeColour = (change) => STEPS + Math.sign(change) * Math.min(STEPS, Math.ceil(Math.abs(change) * STEPS - 0.3));
+
+function palette(fill, dark) {
+  return {
+    fill,
+    faded: fill.map(() => (dark ? "hsl(220 6% 20%)" : "hsl(220 10% 94%)")),
+    text: dark ? "#f0f1f3" : "#16191d",
+    fadedText: dark ? "#7d838c" : "#8b929b",
+    sliver: dark ? "hsl(220 6% 30%)" : "hsl(220 10% 82%)",
+  };
+}
+
+function kindNumber(functions, row) {
+  const kind = functions.kind[row];
+  if (kind === "user" && functions.named && !functions.named[row]) return 3;
+  const found = KINDS.findIndex((entry) => entry.kind === kind);
+  return found < 0 ? 3 : found;
+}
+
+function textShade(text) {
+  let hash = 7;
+  for (let i = 0; i < text.length; i++) hash = (Math.imul(hash, 31) + text.charCodeAt(i)) >>> 0;
+  return hash % SHADES;
+}

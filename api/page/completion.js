@@ -1,0 +1,165 @@
+// A text field for a selector, completed from the labels there are. Arrows choose, Tab or Enter takes, Escape closes.
+
+import { debounce, element } from "./dom.js";
+import { complete, completionAt, withBraces } from "./selector.js";
+
+const SHOWN = 50;
+let fields = 0;
+
+export class SelectorField {
+  #input;
+  #list;
+  #source;
+  #submit;
+  #spot = null;
+  #choices = [];
+  #active = -1;
+  #asked = 0;
+  #submitted = "";
+
+  /**
+   * @param {HTMLElement} host gets the field
+   * @param {{label: string, placeholder?: string, id: string}} names
+   * @param {import("./labels.js").LabelSource} source
+   * @param {(selector: string) => void} submit
+   */
+  constructor(host, names, source, submit) {
+    this.#source = source;
+    this.#submit = submit;
+    const listId = `completions-${++fields}`;
+    const suggest = debounce(() => this.#suggest(), 60);
+    this.#input = element("input", {
+      id: names.id,
+      type: "text",
+      class: "selector",
+      role: "combobox",
+      "aria-label": names.label,
+      "aria-autocomplete": "list",
+      "aria-expanded": "false",
+      "aria-controls": listId,
+      placeholder: names.placeholder,
+      spellcheck: "false",
+      autocomplete: "off",
+      autocapitalize: "off",
+      oninput: suggest,
+      onclick: suggest,
+      onkeydown: (event) => this.#key(event, suggest),
+      onblur: () => {
+        this.#close();
+        this.#send();
+      },
+    });
+    this.#list = element("ul", { id: listId, class: "completions", role: "listbox", "aria-label": "Completions", hidden: true });
+    host.append(this.#input, this.#list);
+  }
+
+  set value(text) {
+    this.#submitted = text;
+    if (document.activeElement !== this.#input || !this.#input.value) this.#input.value = text;
+    else if (withBraces(this.#input.value) !== text) this.#input.value = text;
+  }
+
+  async #suggest() {
+    const asked = ++this.#asked;
+    const spot = completionAt(this.#input.value, this.#input.selectionStart ?? 0);
+    if (!spot || document.activeElement !== this.#input) return this.#close();
+    let found = [];
+    try {
+      if (spot.what === "name") found = await this.#source.names(spot.others);
+      else found = await this.#source.values(spot.label, spot.others, spot.prefix);
+    } catch {
+      // Completion is a help: what is wrong with the selector is said when it is used.
+    }
+    if (asked !== this.#asked || document.activeElement !== this.#input) return;
+    this.#open(spot, ranked(found, spot.prefix));
+  }
+
+  #open(spot, choices) {
+    if (!choices.length || (choices.length === 1 && choices[0] === spot.prefix)) return this.#close();
+    this.#spot = spot;
+    this.#choices = choices;
+    this.#list.replaceChildren(
+      ...choices.map((choice, row) =>
+        element(
+          "li",
+          { role: "option", id: `${this.#list.id}-${row}`, "aria-selected": "false", onpointerdown: (event) => this.#pick(event, row) },
+          choice,
+        ),
+      ),
+    );
+    this.#list.hidden = false;
+    this.#input.setAttribute("aria-expanded", "true");
+    this.#activate(-1);
+  }
+
+  #close() {
+    this.#asked++;
+    this.#choices = [];
+    this.#list.hidden = true;
+    this.#input.setAttribute("aria-expanded", "false");
+    this.#activate(-1);
+  }
+
+  #activate(row) {
+    this.#active = row;
+    [...this.#list.children].forEach((item, at) => item.setAttribute("aria-selected", String(at === row)));
+    if (row < 0) return this.#input.removeAttribute("aria-activedescendant");
+    this.#input.setAttribute("aria-activedescendant", `${this.#list.id}-${row}`);
+    this.#list.children[row].scrollIntoView({ block: "nearest" });
+  }
+
+  #key(event, suggest) {
+    const open = this.#choices.length > 0;
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") {
+      event.preventDefault();
+      if (!open) return suggest();
+      const count = this.#choices.length;
+      const step = event.key === "ArrowDown" ? 1 : -1;
+      this.#activate(this.#active < 0 ? (step > 0 ? 0 : count - 1) : (this.#active + step + count) % count);
+    } else if (event.key === "Tab" && open && !event.shiftKey) {
+      event.preventDefault();
+      this.#take(Math.max(0, this.#active));
+    } else if (event.key === "Enter") {
+      event.preventDefault();
+      if (open && this.#active >= 0) this.#take(this.#active);
+      else {
+        this.#close();
+        this.#send();
+      }
+    } else if (event.key === "Escape" && open) {
+      event.preventDefault();
+      this.#close();
+    } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") suggest();
+    return undefined;
+  }
+
+  #pick(event, row) {
+    event.preventDefault(); // the field keeps the focus
+    this.#take(row);
+  }
+
+  #take(row) {
+    const wasValue = this.#spot.what === "value";
+    const { text, cursor } = complete(this.#input.value, this.#spot, this.#choices[row]);
+    this.#input.value = text;
+    this.#input.setSelectionRange(cursor, cursor);
+    this.#close();
+    if (wasValue) this.#send();
+    else this.#suggest();
+  }
+
+  #send() {
+    const text = this.#input.value.trim() === "" && this.#input.placeholder ? "" : withBraces(this.#input.value);
+    if (text === this.#submitted) return;
+    this.#submitted = text;
+    this.#submit(text);
+  }
+}
+
+/** What contains the prefix; what begins with it first. */
+function ranked(choices, prefix) {
+  const wanted = prefix.toLowerCase();
+  const found = choices.filter((choice) => choice.toLowerCase().includes(wanted));
+  const begins = (choice) => (choice.toLowerCase().startsWith(wanted) ? 0 : 1);
+  return found.sort((a, b) => begins(a) - begins(b)).slice(0, SHOWN);
+}

@@ -1,0 +1,140 @@
+// The controls at the top, each bound to a part of the state.
+
+import * as api from "./api.js";
+import { SelectorField } from "./completion.js";
+import { byId, element } from "./dom.js";
+import { profileTypeTitle } from "./format.js";
+import { LabelSource } from "./labels.js";
+import { RangeField } from "./rangefield.js";
+import { baselineOf, write } from "./state.js";
+import { earlier } from "./times.js";
+
+const DAY_MS = 86_400_000;
+const SHIFTS = [["Just before", 0], ["Day before", DAY_MS], ["Week before", 7 * DAY_MS]];
+
+let fields = null;
+let refreshTimer = 0;
+let refreshEvery = "";
+let reload = null;
+
+/** Makes the controls; `load` asks again for what is shown. */
+export function startControls(state, load) {
+  reload = load;
+  fields = {
+    selector: selectorField(state, "selector", "selector-field", { label: "Selector", id: "selector", placeholder: "" }),
+    range: new RangeField(byId("range-field"), { id: "range", label: "Time range" }, (start, end) => state.update({ start, end })),
+    baselineSelector: selectorField(state, "baseline_selector", "baseline-selector-field", {
+      label: "Selector of the baseline",
+      id: "baseline-selector",
+      placeholder: "the same selector",
+    }),
+    baselineRange: new RangeField(byId("baseline-range-field"), { id: "baseline-range", label: "Time range of the baseline" }, (start, end) =>
+      state.update({ baseline_start: start, baseline_end: end }),
+    ),
+  };
+  startViews(state);
+  startShifts(state);
+  startProfileTypes(state);
+  byId("reload").addEventListener("click", load);
+  byId("refresh").addEventListener("change", () => state.update({ refresh: byId("refresh").value }, { replace: true }));
+  byId("reset").addEventListener("click", () => state.update({ at: "" }));
+  document.addEventListener("keydown", (event) => shortcut(event, load));
+}
+
+/** Makes the controls say what the state says. */
+export function showControls(values) {
+  document.body.dataset.view = values.view;
+  for (const link of document.querySelectorAll("[data-view]:is(a)")) {
+    if (link.dataset.view === values.view) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+    link.href = write({ ...values, view: link.dataset.view, at: "" }) || "./";
+  }
+  const baseline = baselineOf(values);
+  fields.selector.value = values.selector;
+  fields.range.show(values.start, values.end);
+  fields.baselineSelector.value = values.baseline_selector;
+  fields.baselineRange.show(baseline.start, baseline.end);
+  showProfileType(values.profile_type);
+  byId("absolute").setAttribute("aria-pressed", String(values.absolute === "true"));
+  byId("refresh").value = values.refresh;
+  keepRefreshing(values.refresh);
+}
+
+function selectorField(state, name, host, names) {
+  const source = new LabelSource(() => state.values);
+  return new SelectorField(byId(host), names, source, (selector) => state.update({ [name]: selector, at: "" }));
+}
+
+function startViews(state) {
+  for (const link of document.querySelectorAll("a[data-view]")) {
+    link.addEventListener("click", (event) => {
+      if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+      event.preventDefault();
+      state.update({ view: link.dataset.view, at: "" });
+    });
+  }
+}
+
+function startShifts(state) {
+  const set = (by) => {
+    const { start, end } = state.values;
+    const [baseline_start, baseline_end] = by ? earlier(start, end, by) : ["", ""];
+    state.update({ baseline_start, baseline_end });
+  };
+  const absolute = element(
+    "button",
+    {
+      type: "button",
+      id: "absolute",
+      title: "Compare values as they are. Otherwise the smaller side is scaled up, so that shares are compared.",
+      onclick: () => state.update({ absolute: state.values.absolute ? "" : "true" }),
+    },
+    "Absolute",
+  );
+  byId("shifts").replaceChildren(
+    ...SHIFTS.map(([title, by]) => element("button", { type: "button", onclick: () => set(by) }, title)),
+    absolute,
+  );
+}
+
+function startProfileTypes(state) {
+  const select = byId("profile-type");
+  select.addEventListener("change", () => state.update({ profile_type: select.value, at: "" }));
+  // Asked when the list is about to open: types come and go with what is being profiled.
+  const refill = async () => {
+    try {
+      const types = await api.profileTypes();
+      const known = new Set([...types, state.values.profile_type]);
+      select.replaceChildren(...[...known].map((type) => element("option", { value: type }, profileTypeTitle(type))));
+      select.value = state.values.profile_type;
+    } catch {
+      // The list keeps what it has; the graph says what is wrong.
+    }
+  };
+  select.addEventListener("focus", refill);
+  refill();
+}
+
+function showProfileType(type) {
+  const select = byId("profile-type");
+  if (![...select.options].some((option) => option.value === type)) {
+    select.append(element("option", { value: type }, profileTypeTitle(type)));
+  }
+  select.value = type;
+}
+
+function keepRefreshing(seconds) {
+  if (seconds === refreshEvery) return;
+  refreshEvery = seconds;
+  clearInterval(refreshTimer);
+  const every = Number(seconds) * 1000;
+  if (every >= 1000) refreshTimer = setInterval(() => document.visibilityState === "visible" && reload(), every);
+}
+
+function shortcut(event, load) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
+  if (event.key === "/" && !byId("graph").hidden) {
+    event.preventDefault();
+    byId("search").focus();
+  } else if (event.key === "r") load();
+}

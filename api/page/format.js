@@ -1,0 +1,40 @@
+// Numbers as people read them. Values come in the unit of the profile type; CPU is nanoseconds.
+
+const TIME_STEPS = [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+const BYTE_STEPS = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
+const COUNT_STEPS = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+
+/** A value of a unit ("nanoseconds", "bytes", anything else counts) with three significant digits. */
+export function formatValue(value, unit = "nanoseconds") {
+  if (value === 0) return unit === "nanoseconds" ? "0 s" : "0";
+  const steps = unit === "nanoseconds" ? TIME_STEPS : unit === "bytes" ? BYTE_STEPS : COUNT_STEPS;
+  const size = Math.abs(value);
+  // Minutes and hours only where seconds would be long: 90 s is easier to compare with 12 s than 1.5 min.
+  const [step, name] = steps.find(([least, word]) => size >= least * (word === "min" || word === "h" ? 10 : 1)) ?? steps.at(-1);
+  return `${threeDigits(value / step)}${name ? " " + name : ""}`;
+}
+
+/** A share as a percentage: "12.3 %", "0.04 %", "<0.01 %". */
+export function formatShare(part, whole) {
+  if (!whole) return "–";
+  const percent = (100 * part) / whole;
+  if (percent !== 0 && Math.abs(percent) < 0.01) return "<0.01 %";
+  return `${percent.toFixed(Math.abs(percent) >= 99.95 ? 0 : Math.abs(percent) >= 10 ? 1 : 2)} %`;
+}
+
+export const formatCount = (count) => Math.round(count).toLocaleString("en").replaceAll(",", "\u202f");
+
+/** The unit of a profile type `name:sample type:unit:period type:period unit`. */
+export const unitOf = (profileType) => profileType.split(":")[2] || "count";
+
+/** What a profile type is called in the list: "CPU", or its own words. */
+export function profileTypeTitle(profileType) {
+  if (profileType === "process_cpu:cpu:nanoseconds:cpu:nanoseconds") return "CPU";
+  const [name, sampleType, unit] = profileType.split(":");
+  return `${name} · ${sampleType} (${unit})`;
+}
+
+function threeDigits(number) {
+  const size = Math.abs(number);
+  return number.toFixed(size >= 99.95 ? 0 : size >= 9.995 ? 1 : 2);
+}

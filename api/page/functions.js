@@ -1,0 +1,92 @@
+// Functions out of a tree: what each used itself (flat) and with everything it called (cumulative), and which match.
+
+/**
+ * Sums per function over the part of the tree below `root`. A function that calls itself counts once in `cumulative`.
+ * @returns {{rows: Uint32Array, flat: Float64Array, cumulative: Float64Array, baselineFlat: ?Float64Array,
+ *            baselineCumulative: ?Float64Array}} `rows`: the functions that occur; the sums are by function
+ */
+export function sumFunctions(tree, root = 0) {
+  const { functions, frame, baseline, childStart } = tree;
+  const sums = () => new Float64Array(functions.count);
+  const result = {
+    flat: sums(),
+    cumulative: sums(),
+    baselineFlat: baseline && sums(),
+    baselineCumulative: baseline && sums(),
+  };
+  const occurs = new Uint8Array(functions.count);
+  const open = new Uint32Array(functions.count); // how often a function is on the path now
+  const path = [root];
+  const nextChild = [childStart[root]];
+  enter(root);
+  while (path.length) {
+    const node = path[path.length - 1];
+    const child = nextChild[nextChild.length - 1];
+    if (child < childStart[node + 1]) {
+      nextChild[nextChild.length - 1]++;
+      path.push(child);
+      nextChild.push(childStart[child]);
+      enter(child);
+    } else {
+      open[frame[node]]--;
+      path.pop();
+      nextChild.pop();
+    }
+  }
+  return { ...result, rows: Uint32Array.from(occurs.keys()).filter((row) => occurs[row]) };
+
+  function enter(node) {
+    const row = frame[node];
+    occurs[row] = 1;
+    result.flat[row] += tree.self[node];
+    if (baseline) result.baselineFlat[row] += baseline.self[node];
+    if (open[row]++ > 0) return;
+    result.cumulative[row] += tree.total[node];
+    if (baseline) result.baselineCumulative[row] += baseline.total[node];
+  }
+}
+
+/** The widest node of a function, or -1. */
+export function largestNode(tree, row) {
+  let best = -1;
+  for (let node = 0; node < tree.count; node++) {
+    if (tree.frame[node] === row && (best < 0 || tree.width[node] > tree.width[best])) best = node;
+  }
+  return best;
+}
+
+/** A test of names for what was typed, or null for nothing. `"…"` means exactly this name. Throws SyntaxError. */
+export function matcher(text, isRegex) {
+  if (!text) return null;
+  if (isRegex) {
+    const pattern = new RegExp(text, "i");
+    return (name) => pattern.test(name);
+  }
+  if (text.length > 2 && text.startsWith('"') && text.endsWith('"')) {
+    const exact = text.slice(1, -1);
+    return (name) => name === exact;
+  }
+  const wanted = text.toLowerCase();
+  return (name) => name.toLowerCase().includes(wanted);
+}
+
+/** Which functions match by name or module (Uint8Array by function), or null where nothing is searched. Never the root. */
+export function matchFunctions(functions, matches) {
+  if (!matches) return null;
+  return Uint8Array.from(functions.name, (name, row) => row > 0 && (matches(name) || matches(functions.module[row])));
+}
+
+/** How much of the tree lies in or below matching functions, each part counted once. */
+export function matchedTotal(tree, matched) {
+  const covered = new Uint8Array(tree.count);
+  let sum = 0;
+  for (let node = 0; node < tree.count; node++) {
+    const above = tree.parent[node];
+    if (above >= 0 && covered[above]) covered[node] = 1;
+    else if (matched[tree.frame[node]]) {
+      covered[node] = 1;
+      sum += tree.total[node];
+    }
+  }
+  return sum;
+}

@@ -1,0 +1,221 @@
+// The icicle graph: root on top, a frame as wide as its value. Pointer, keyboard, zoom, scrolling; paint.js draws.
+
+import { element, fittedContext } from "./dom.js";
+import { paint, ROW } from "./paint.js";
+import { hideTooltip, showTooltip } from "./tooltip.js";
+import { depthOf, nodeAt } from "./tree.js";
+
+const ZOOM_MS = 170;
+const ANCESTORS_SHOWN = 3;
+
+export class Icicle {
+  #host;
+  #canvas = element("canvas", { "aria-hidden": "true" });
+  #sizer = element("div", { class: "sizer" });
+  #hover = element("div", { class: "hover", hidden: true });
+  #cursor = element("div", { class: "cursor", hidden: true });
+  #scroll;
+  #actions;
+  #tree = null;
+  #look = null;
+  #zoomed = 0;
+  #view = { left: 0, right: 1 };
+  #hovered = -1;
+  #selected = -1; // where the keyboard is
+  #frame = 0;
+
+  /**
+   * @param {HTMLElement} host
+   * @param {{describe(node: number): {title: string, rows: [string, string][]}, zoom(node: number): void,
+   *          announce(node: number): void}} actions `zoom` is asked for, and then done by calling zoomTo
+   */
+  constructor(host, actions) {
+    this.#host = host;
+    this.#actions = actions;
+    this.#scroll = element("div", {
+      class: "scroll",
+      tabindex: "0",
+      role: "application",
+      "aria-label": "Icicle graph. Arrow keys go from frame to frame, Enter zooms, Escape zooms out. The table has the same figures.",
+      onpointermove: (event) => this.#point(event),
+      onpointerleave: () => this.#leave(),
+      onclick: (event) => this.#click(event),
+      onkeydown: (event) => this.#key(event),
+      onscroll: () => this.#later(),
+      onblur: () => this.#place(this.#cursor, -1),
+    });
+    this.#sizer.append(this.#hover, this.#cursor);
+    this.#scroll.append(this.#sizer);
+    host.append(this.#canvas, this.#scroll);
+    new ResizeObserver(() => this.paintNow()).observe(host);
+  }
+
+  /** Shows another tree, zoomed to one of its nodes. */
+  show(tree, look, zoomed = 0) {
+    this.#tree = tree;
+    this.#look = look;
+    this.#selected = -1;
+    this.#leave();
+    this.#sizer.style.height = `${(tree.levelStart.length - 1) * ROW + 2}px`;
+    this.#zoomed = zoomed;
+    this.#view = this.#viewOf(zoomed);
+    this.#scrollTo(zoomed);
+    this.#later();
+  }
+
+  /** The same tree with other colours or labels, or other frames that match. */
+  setLook(look) {
+    this.#look = look;
+    this.#later();
+  }
+
+  /** Makes a node as wide as the graph, sliding there unless the user wants no motion. */
+  zoomTo(node) {
+    if (!this.#tree) return;
+    const from = this.#view;
+    const to = this.#viewOf(node);
+    this.#zoomed = node;
+    this.#leave();
+    this.#scrollTo(node);
+    const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const started = performance.now();
+    const step = (now) => {
+      if (this.#zoomed !== node) return;
+      const done = still ? 1 : Math.min(1, Math.max(0, (now - started) / ZOOM_MS));
+      const eased = 1 - (1 - done) ** 3;
+      this.#view = { left: from.left + (to.left - from.left) * eased, right: from.right + (to.right - from.right) * eased };
+      this.paintNow();
+      if (done < 1) requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+  }
+
+  /** Scrolls a node into sight and puts the keyboard's cursor on it. */
+  reveal(node) {
+    if (node < 0) return;
+    this.#selected = node;
+    const y = depthOf(this.#tree, node) * ROW;
+    const { scrollTop, clientHeight } = this.#scroll;
+    if (y < scrollTop || y + ROW > scrollTop + clientHeight) this.#scroll.scrollTop = y - clientHeight / 3;
+    this.#later();
+  }
+
+  /** Draws at once; returns what it took: {milliseconds, rectangles}. */
+  paintNow() {
+    if (!this.#tree || !this.#canvas.clientWidth) return { milliseconds: 0, rectangles: 0 };
+    const started = performance.now();
+    const context = fittedContext(this.#canvas);
+    const rectangles = paint(
+      context,
+      this.#tree,
+      this.#look,
+      { ...this.#view, top: this.#scroll.scrollTop, zoomedLevel: depthOf(this.#tree, this.#zoomed) },
+      this.#scroll.clientWidth,
+      this.#scroll.clientHeight,
+    );
+    this.#place(this.#hover, this.#hovered);
+    this.#place(this.#cursor, document.activeElement === this.#scroll ? this.#selected : -1);
+    return { milliseconds: performance.now() - started, rectangles };
+  }
+
+  /** Where a node is on the screen, in the window's pixels. */
+  screenBox(node) {
+    const { left, top } = this.#host.getBoundingClientRect();
+    const scale = this.#scroll.clientWidth / (this.#view.right - this.#view.left);
+    return {
+      left: left + (this.#tree.x[node] - this.#view.left) * scale,
+      top: top + depthOf(this.#tree, node) * ROW - this.#scroll.scrollTop,
+      width: this.#tree.width[node] * scale,
+      height: ROW,
+    };
+  }
+
+  #viewOf(node) {
+    const left = this.#tree.x[node];
+    return { left, right: left + (this.#tree.width[node] || 1) };
+  }
+
+  #scrollTo(node) {
+    this.#scroll.scrollTop = Math.max(0, depthOf(this.#tree, node) - ANCESTORS_SHOWN) * ROW;
+  }
+
+  #later() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = requestAnimationFrame(() => this.paintNow());
+  }
+
+  #nodeUnder(event) {
+    const { left, top } = this.#scroll.getBoundingClientRect();
+    const level = Math.floor((event.clientY - top + this.#scroll.scrollTop) / ROW);
+    const share = (event.clientX - left) / this.#scroll.clientWidth;
+    if (share < 0 || share >= 1) return -1;
+    return nodeAt(this.#tree, level, this.#view.left + share * (this.#view.right - this.#view.left));
+  }
+
+  #point(event) {
+    if (!this.#tree) return;
+    this.#hovered = this.#nodeUnder(event);
+    this.#place(this.#hover, this.#hovered);
+    this.#scroll.classList.toggle("over", this.#hovered >= 0);
+    if (this.#hovered < 0) hideTooltip();
+    else showTooltip(this.#actions.describe(this.#hovered), event.clientX, event.clientY);
+  }
+
+  #leave() {
+    this.#hovered = -1;
+    this.#place(this.#hover, -1);
+    hideTooltip();
+  }
+
+  #click(event) {
+    const node = this.#tree ? this.#nodeUnder(event) : -1;
+    if (node < 0) return;
+    this.#selected = node;
+    this.#actions.zoom(node);
+  }
+
+  #key(event) {
+    if (!this.#tree || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = this.#selected < 0 ? this.#zoomed : this.#selected;
+    const next = this.#neighbour(event.key, at);
+    if (event.key === "Enter") this.#actions.zoom(at);
+    else if (event.key === "Escape") this.#actions.zoom(Math.max(0, this.#tree.parent[this.#zoomed]));
+    else if (next === undefined) return;
+    else {
+      this.#selected = next;
+      if (!this.#isInside(next)) this.#actions.zoom(next);
+      this.reveal(next);
+      this.#actions.announce(next);
+    }
+    event.preventDefault();
+  }
+
+  /** The frame an arrow key goes to, from `node`; itself where there is none. */
+  #neighbour(key, node) {
+    const { parent, childStart, levelStart } = this.#tree;
+    const level = depthOf(this.#tree, node);
+    if (key === "ArrowUp") return Math.max(0, parent[node]);
+    if (key === "ArrowDown") return childStart[node] < childStart[node + 1] ? childStart[node] : node;
+    if (key === "ArrowLeft") return node > levelStart[level] ? node - 1 : node;
+    if (key === "ArrowRight") return node + 1 < levelStart[level + 1] ? node + 1 : node;
+    if (key === "Home") return 0;
+    return undefined;
+  }
+
+  #isInside(node) {
+    const { x, width } = this.#tree;
+    return x[node] + width[node] > this.#view.left && x[node] < this.#view.right;
+  }
+
+  #place(outline, node) {
+    outline.hidden = node < 0;
+    if (node < 0) return;
+    const scale = this.#scroll.clientWidth / (this.#view.right - this.#view.left);
+    const left = Math.max(0, (this.#tree.x[node] - this.#view.left) * scale);
+    const right = Math.min(this.#scroll.clientWidth, (this.#tree.x[node] + this.#tree.width[node] - this.#view.left) * scale);
+    outline.style.left = `${left}px`;
+    outline.style.top = `${depthOf(this.#tree, node) * ROW}px`;
+    outline.style.width = `${Math.max(2, right - left)}px`;
+    outline.style.height = `${ROW}px`;
+  }
+}

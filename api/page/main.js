@@ -1,0 +1,166 @@
+// The page: what is chosen (state.js) is asked of the API and shown by the view that is on.
+
+import * as api from "./api.js";
+import { byId, element } from "./dom.js";
+import { showControls, startControls } from "./controls.js";
+import { formatCount, formatShare, formatValue, unitOf } from "./format.js";
+import { Graph } from "./graph.js";
+import { Requests } from "./requests.js";
+import { baselineOf, DEFAULTS, PageState } from "./state.js";
+import { Strip } from "./strip.js";
+import { describeRange, formatRange, toMillis, toRfc3339 } from "./times.js";
+import { readTree } from "./tree.js";
+
+/** A change of one of these needs no new answer. */
+const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh"]);
+
+const state = new PageState();
+const graph = new Graph(state);
+const requests = new Requests(state);
+const strip = new Strip(byId("strip"), (start, end) => state.update({ start: toRfc3339(start), end: toRfc3339(end) }));
+const baselineStrip = new Strip(byId("baseline-strip"), (start, end) =>
+  state.update({ baseline_start: toRfc3339(start), baseline_end: toRfc3339(end) }),
+);
+let running = new AbortController();
+let listed = ""; // the query whose list of requests is shown
+
+const views = { profile: showProfile, compare: showComparison, requests: showRequests };
+
+startControls(state, load);
+showControls(state.values);
+state.subscribe((values, changed) => {
+  showControls(values);
+  if ([...changed].every((name) => REFINEMENTS.has(name))) graph.refine(changed);
+  else load();
+});
+load();
+
+/** Asks for what the state says and shows it; what is still under way is given up. */
+async function load() {
+  running.abort();
+  running = new AbortController();
+  const { signal } = running;
+  const { values } = state;
+  byId("main").setAttribute("aria-busy", "true");
+  document.title = values.selector === "{}" ? "icestream" : `${values.selector} – icestream`;
+  showTimeline(values, signal);
+  try {
+    await (views[values.view] ?? showProfile)(values, signal);
+    showProblem(null);
+  } catch (error) {
+    if (signal.aborted) return;
+    showProblem(error);
+    byId("summary").replaceChildren();
+    hide("graph", "empty", "trace-detail");
+  }
+  if (!signal.aborted) byId("main").setAttribute("aria-busy", "false");
+}
+
+function hide(...parts) {
+  for (const part of parts) byId(part).hidden = true;
+}
+
+async function showProfile(values, signal) {
+  byId("requests").hidden = true;
+  showAnswer(await api.merge(values, signal), values);
+}
+
+async function showComparison(values, signal) {
+  byId("requests").hidden = true;
+  showAnswer(await api.diff(values, baselineOf(values), signal), values);
+}
+
+async function showRequests(values, signal) {
+  const { trace } = values;
+  byId("requests").hidden = false;
+  byId("requests").classList.toggle("open", Boolean(trace));
+  requests.begin(trace);
+  if (!trace) {
+    hide("graph", "empty");
+    byId("summary").replaceChildren();
+  }
+  const one = async () => trace && showAnswer(await requests.one(trace, values, signal), values);
+  await Promise.all([listRequests(values, signal), one()]);
+}
+
+/** The list stays while one request after the other is opened from it; a refresh reads it again. */
+async function listRequests(values, signal) {
+  const { profile_type, selector, start, end, trace } = values;
+  const query = JSON.stringify([profile_type, selector, start, end]);
+  if (trace && listed === query) return;
+  await requests.list(values, signal);
+  listed = query;
+}
+
+function showAnswer(answer, values) {
+  const isEmpty = answer.total === 0 && !answer.baseline_total;
+  byId("graph").hidden = isEmpty;
+  byId("empty").hidden = !isEmpty;
+  byId("summary").replaceChildren(...(isEmpty ? [] : summary(answer, values)));
+  if (isEmpty) byId("empty").replaceChildren(...nothingFound(values));
+  else graph.show(readTree(answer));
+}
+
+function summary(answer, values) {
+  const { unit, total, samples, stacks, cut } = answer;
+  const isCpu = values.profile_type === DEFAULTS.profile_type;
+  const parts = [
+    element("strong", { id: "total", "data-value": total }, `${formatValue(total, unit)}${isCpu ? " CPU" : ""}`),
+    `${formatCount(samples)} samples`,
+    `${formatCount(stacks)} stacks`,
+  ];
+  if (answer.start && values.view !== "requests") {
+    const [start, end] = [Date.parse(answer.start), Date.parse(answer.end)];
+    if (isCpu) parts.push(`${(total / ((end - start) * 1e6)).toPrecision(2)} CPUs on average`);
+    parts.push(formatRange(start, end));
+  }
+  if (answer.baseline_total !== undefined) {
+    parts.push(`baseline ${formatValue(answer.baseline_total, unit)}${answer.relative ? ", compared by share" : ", compared as it is"}`);
+  }
+  if (cut?.nodes) parts.push(`${formatCount(cut.nodes)} small frames joined as [cut] (${formatShare(cut.value, total)})`);
+  return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
+}
+
+function nothingFound(values) {
+  const wider = () => state.update({ start: "now-1d", end: "now" });
+  const everything = () => state.update({ selector: "{}" });
+  return [
+    element("h2", {}, values.trace && values.view === "requests" ? "No samples of this request." : "No samples here."),
+    element("p", {}, `Nothing was seen of ${values.selector} in ${describeRange(values.start, values.end)}.`),
+    element(
+      "p",
+      {},
+      element("button", { type: "button", onclick: wider }, "Look at the last day"),
+      values.selector !== "{}" && element("button", { type: "button", onclick: everything }, "Look at every series"),
+    ),
+    element("p", { class: "hint" }, "A host appears a few seconds after its collector started: icestream up, or icestream collect."),
+  ];
+}
+
+/** The strips above the graph; what goes wrong here is said by the graph, which asks for the same. */
+function showTimeline(values, signal) {
+  const unit = unitOf(values.profile_type);
+  const format = (value, step) =>
+    unit === "nanoseconds" ? `${(value / (step * 1e6)).toPrecision(2)} CPUs · ${formatValue(value, unit)}` : formatValue(value, unit);
+  const show = async (into, query) => {
+    try {
+      into.show(await api.timeline(query, signal), format);
+    } catch {
+      if (!signal.aborted) into.show({ start: toMillis(query.start), end: toMillis(query.end), step: 1, points: [] }, format);
+    }
+  };
+  show(strip, values);
+  if (values.view === "compare") show(baselineStrip, { ...values, ...baselineOf(values) });
+}
+
+/** What went wrong, in the API's words; null: nothing. */
+function showProblem(error) {
+  byId("problem").hidden = !error;
+  if (!error) return;
+  const { message, hint } = error;
+  byId("problem").replaceChildren(element("strong", {}, message), ...(hint ? [element("span", {}, hint)] : []));
+  if (!(error instanceof api.ApiError)) console.error(error);
+}
+
+/** For the console and the benchmark. */
+window.icestream = { graph, state };

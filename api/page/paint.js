@@ -1,0 +1,111 @@
+// Draws the part of an icicle graph that can be seen: cost depends on the pixels, not on the number of frames.
+
+import { firstBeyond } from "./tree.js";
+
+export const ROW = 19;
+const TEXT_LEAST = 28; // pixels a frame needs before a name is worth drawing
+const SLIVER = 0.5; // frames narrower than this many pixels are drawn together
+
+/**
+ * What a graph looks like.
+ * @typedef {object} Look
+ * @property {import("./colours.js").Palette} palette
+ * @property {Uint8Array} colour (n), number in the palette by node
+ * @property {?Uint8Array} matched by function; null: nothing is searched
+ * @property {(node: number) => string} label
+ */
+
+/**
+ * Draws and returns how many rectangles that took.
+ * @param {{left: number, right: number, top: number, zoomed: number, zoomedLevel: number}} view left and right in the tree's
+ *   unit, top in pixels
+ */
+export function paint(context, tree, look, view, width, height) {
+  const scale = width / (view.right - view.left);
+  const firstLevel = Math.max(0, Math.floor(view.top / ROW));
+  const lastLevel = Math.min(tree.levelStart.length - 2, Math.floor((view.top + height) / ROW));
+  const font = { context, ellipsis: 0 };
+  context.font = getFont();
+  context.textBaseline = "middle";
+  font.ellipsis = context.measureText("…").width;
+  let drawn = 0;
+  for (let level = firstLevel; level <= lastLevel; level++) {
+    drawn += paintLevel(font, tree, look, view, scale, width, level);
+  }
+  return drawn;
+}
+
+let cachedFont = "";
+function getFont() {
+  cachedFont ||= `12px ${getComputedStyle(document.body).fontFamily}`;
+  return cachedFont;
+}
+
+function paintLevel(font, tree, look, view, scale, width, level) {
+  const { context } = font;
+  const end = tree.levelStart[level + 1];
+  const y = level * ROW - view.top;
+  const above = level < view.zoomedLevel;
+  let sliverStart = -1;
+  let sliverEnd = -1;
+  let drawn = 0;
+  const flush = () => {
+    if (sliverStart < 0) return;
+    context.fillStyle = look.palette.sliver;
+    context.fillRect(sliverStart, y, Math.max(SLIVER, sliverEnd - sliverStart), ROW - 1);
+    drawn++;
+    sliverStart = -1;
+  };
+  let row = firstBeyond(tree, tree.levelStart[level], end, view.left);
+  while (row < end) {
+    const left = (tree.x[row] - view.left) * scale;
+    if (left >= width) break;
+    const pixels = tree.width[row] * scale;
+    if (pixels >= SLIVER) {
+      flush();
+      paintFrame(font, tree, look, row, left, pixels, y, width, above);
+      drawn++;
+      row++;
+      continue;
+    }
+    if (sliverStart >= 0 && left - sliverEnd > 1) flush();
+    if (sliverStart < 0) sliverStart = left;
+    sliverEnd = left + 1;
+    // Straight to the first frame beyond this pixel.
+    row = Math.max(row + 1, firstBeyond(tree, row, end, view.left + (left + 1) / scale));
+  }
+  flush();
+  return drawn;
+}
+
+function paintFrame(font, tree, look, row, left, pixels, y, width, above) {
+  const { context } = font;
+  const { palette } = look;
+  const fades = look.matched !== null && !look.matched[tree.frame[row]];
+  const from = Math.max(0, left);
+  const to = Math.min(width, left + pixels);
+  context.globalAlpha = above ? 0.6 : 1;
+  context.fillStyle = fades ? palette.faded[look.colour[row]] : palette.fill[look.colour[row]];
+  context.fillRect(from, y, Math.max(SLIVER, to - from - (pixels > 3 ? 1 : 0)), ROW - 1);
+  if (to - from >= TEXT_LEAST) {
+    context.fillStyle = fades ? palette.fadedText : palette.text;
+    const text = fitted(font, look.label(row), to - from - 8);
+    if (text) context.fillText(text, from + 4, y + ROW / 2);
+  }
+  context.globalAlpha = 1;
+}
+
+const widths = new Map();
+
+/** As much of a text as `room` pixels hold. */
+function fitted({ context, ellipsis }, text, room) {
+  let full = widths.get(text);
+  if (full === undefined) {
+    if (widths.size > 100_000) widths.clear();
+    full = context.measureText(text).width;
+    widths.set(text, full);
+  }
+  if (full <= room) return text;
+  const letters = Math.floor(((room - ellipsis) / full) * text.length);
+  return letters < 2 ? "" : `${text.slice(0, letters)}…`;
+}

@@ -1,0 +1,90 @@
+// The control of a time range: a button that says which, and a popover with the usual ones and two fields to type in.
+
+import { element } from "./dom.js";
+import { canonicalTime, describeRange, isRelative, PRESETS, toMillis, formatMoment } from "./times.js";
+
+export class RangeField {
+  #button;
+  #panel;
+  #from;
+  #to;
+  #problem;
+  #submit;
+
+  /** @param {(start: string, end: string) => void} submit gets what the API takes */
+  constructor(host, { id, label }, submit) {
+    this.#submit = submit;
+    this.#button = element("button", {
+      id,
+      type: "button",
+      "aria-haspopup": "dialog",
+      "aria-expanded": "false",
+      "aria-label": label,
+      onclick: () => this.#toggle(this.#panel.hidden),
+    });
+    const field = (name) => element("input", { type: "text", spellcheck: "false", autocomplete: "off", "aria-label": name });
+    this.#from = field("From");
+    this.#to = field("To");
+    this.#problem = element("p", { class: "field-problem", role: "alert", hidden: true });
+    const form = element(
+      "form",
+      { onsubmit: (event) => this.#apply(event) },
+      element("label", {}, "From", this.#from),
+      element("label", {}, "To", this.#to),
+      this.#problem,
+      element("p", { class: "hint" }, "now, now-15m, 2026-01-31 12:00 (local time), or Unix seconds"),
+      element("button", { type: "submit" }, "Apply"),
+    );
+    const presets = PRESETS.map((start) =>
+      element("button", { type: "button", onclick: () => this.#choose(start, "now") }, describeRange(start, "now")),
+    );
+    this.#panel = element("div", { class: "popover range", role: "dialog", "aria-label": label, hidden: true },
+      element("div", { class: "presets" }, ...presets), form);
+    host.append(this.#button, this.#panel);
+    host.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || this.#panel.hidden) return;
+      this.#toggle(false);
+      this.#button.focus();
+    });
+    document.addEventListener("pointerdown", (event) => {
+      if (!host.contains(event.target)) this.#toggle(false);
+    });
+  }
+
+  show(start, end) {
+    this.#button.textContent = describeRange(start, end);
+    this.#from.value = typed(start);
+    this.#to.value = typed(end);
+  }
+
+  #toggle(open) {
+    this.#panel.hidden = !open;
+    this.#button.setAttribute("aria-expanded", String(open));
+    if (open) this.#panel.querySelector("button").focus();
+  }
+
+  #apply(event) {
+    event.preventDefault();
+    try {
+      this.#choose(canonicalTime(this.#from.value), canonicalTime(this.#to.value));
+    } catch (error) {
+      this.#complain(error.message);
+    }
+  }
+
+  #choose(start, end) {
+    if (!(toMillis(start) < toMillis(end))) return this.#complain("“From” has to lie before “To”.");
+    this.#complain("");
+    this.#toggle(false);
+    this.#button.focus();
+    this.#submit(start, end);
+  }
+
+  #complain(message) {
+    this.#problem.textContent = message;
+    this.#problem.hidden = !message;
+  }
+}
+
+/** An API time as one would type it: local time without a zone. */
+const typed = (text) => (isRelative(text) || Number.isNaN(toMillis(text)) ? text : formatMoment(toMillis(text)));

@@ -1,0 +1,145 @@
+// The table of functions beside the graph, and its accessible twin: the same sums, sortable, in rows.
+
+import { changeOf, formatChange, sides } from "./change.js";
+import { element } from "./dom.js";
+import { formatShare, formatValue } from "./format.js";
+
+const FIRST = 100;
+const MORE = 400;
+
+/** Columns: `key` is what the address keeps; `value` sorts. */
+const PROFILE_COLUMNS = [
+  { key: "name", title: "Function", hint: "" },
+  { key: "flat", title: "Flat", hint: "used by the function itself" },
+  { key: "cumulative", title: "Cumulative", hint: "with everything it called" },
+];
+const COMPARE_COLUMNS = [
+  { key: "name", title: "Function", hint: "" },
+  { key: "flat", title: "Flat", hint: "used by the function itself, and its change" },
+  { key: "cumulative", title: "Cumulative", hint: "with everything it called, and its change" },
+  { key: "change", title: "Flat change", hint: "difference of both sides, each scaled to the same total" },
+];
+
+export class FunctionTable {
+  #host;
+  #actions;
+  #shown = FIRST;
+  #content = null;
+
+  /** @param {{sort(key: string): void, highlight(row: number): void, zoom(row: number): void}} actions rows of functions */
+  constructor(host, actions) {
+    this.#host = host;
+    this.#actions = actions;
+  }
+
+  /**
+   * @param {{tree: object, sums: object, matched: ?Uint8Array, sort: string, whole: number}} content `whole`: what is 100 %
+   */
+  show(content) {
+    if (this.#content?.tree !== content.tree) this.#shown = FIRST;
+    this.#content = content;
+    const { tree, sums, matched } = content;
+    const sort = content.sort || (tree.baseline ? "change" : "flat");
+    const columns = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
+    const rows = sorted([...sums.rows].filter((row) => row > 0 && (!matched || matched[row])), content, sort);
+    const shown = rows.slice(0, this.#shown);
+    const body = element("tbody", {}, ...shown.map((row) => this.#row(row)));
+    const table = element(
+      "table",
+      { class: "functions" },
+      element("caption", { class: "visually-hidden" }, "Functions with what they used"),
+      element("thead", {}, element("tr", {}, ...columns.map((column) => this.#header(column, sort)))),
+      body,
+    );
+    const parts = [table];
+    if (!rows.length) parts.push(element("p", { class: "empty" }, matched ? "No function matches the search." : "No functions."));
+    if (rows.length > shown.length) parts.push(this.#moreButton(rows.length - shown.length));
+    const top = this.#host.scrollTop;
+    this.#host.replaceChildren(...parts);
+    this.#host.scrollTop = top;
+  }
+
+  #header(column, sort) {
+    const down = sort === column.key;
+    const up = sort === `-${column.key}`;
+    const order = column.key === "name" ? [up, down] : [down, up];
+    return element(
+      "th",
+      { scope: "col", class: column.key, "aria-sort": order[0] ? "descending" : order[1] ? "ascending" : "none" },
+      element(
+        "button",
+        { type: "button", title: column.hint, onclick: () => this.#actions.sort(down ? `-${column.key}` : column.key) },
+        column.title,
+      ),
+    );
+  }
+
+  #row(row) {
+    const { tree, sums, whole } = this.#content;
+    const { functions, unit } = tree;
+    const name = element(
+      "button",
+      {
+        type: "button",
+        title: `${functions.name[row]}\n${functions.module[row]}\nClick: highlight. Double click: zoom to the widest.`,
+        onclick: () => this.#actions.highlight(row),
+        ondblclick: () => this.#actions.zoom(row),
+      },
+      functions.name[row],
+    );
+    const cells = [element("th", { scope: "row" }, name)];
+    for (const key of ["flat", "cumulative"]) {
+      const value = sums[key][row];
+      const share = tree.baseline ? changeText(tree, sums, key, row) : formatShare(value, whole);
+      const cell = element("td", {}, formatValue(value, unit), element("span", { class: "share" }, share));
+      if (!tree.baseline) cell.append(bar(value / whole));
+      cells.push(cell);
+    }
+    if (tree.baseline) cells.push(changeCell(tree, sums, row));
+    return element("tr", {}, ...cells);
+  }
+
+  #moreButton(left) {
+    const more = () => {
+      this.#shown += MORE;
+      this.show(this.#content);
+    };
+    return element("button", { type: "button", class: "more", onclick: more }, `Show ${Math.min(MORE, left)} more of ${left}`);
+  }
+}
+
+function sorted(rows, { tree, sums }, sort) {
+  const ascending = sort.startsWith("-");
+  const key = sort.replace(/^-/, "");
+  const { name } = tree.functions;
+  const byName = (a, b) => (name[a] < name[b] ? -1 : name[a] > name[b] ? 1 : a - b);
+  if (key === "name") return rows.sort((a, b) => (ascending ? byName(b, a) : byName(a, b)));
+  const value = key === "change" ? (row) => difference(tree, sums, row) : (row) => (sums[key] ?? sums.flat)[row];
+  return rows.sort((a, b) => (ascending ? value(a) - value(b) : value(b) - value(a)) || byName(a, b));
+}
+
+const baselineOf = { flat: "baselineFlat", cumulative: "baselineCumulative" };
+
+function changeText(tree, sums, key, row) {
+  return formatChange(...sides(tree.baseline, sums[key][row], sums[baselineOf[key]][row]));
+}
+
+function difference(tree, sums, row) {
+  if (!tree.baseline) return sums.flat[row];
+  const [now, before] = sides(tree.baseline, sums.flat[row], sums.baselineFlat[row]);
+  return now - before;
+}
+
+function changeCell(tree, sums, row) {
+  const [now, before] = sides(tree.baseline, sums.flat[row], sums.baselineFlat[row]);
+  const change = changeOf(now, before);
+  const kind = change > 0 ? "worse" : change < 0 ? "better" : "";
+  const sign = now > before ? "+" : now < before ? "−" : "";
+  return element("td", { class: kind }, `${sign}${formatValue(Math.abs(now - before), tree.unit)}`);
+}
+
+function bar(share) {
+  const filled = element("span", { class: "filled" });
+  filled.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
+  return element("span", { class: "bar", "aria-hidden": "true" }, filled);
+}

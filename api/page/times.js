@@ -1,0 +1,76 @@
+// Times as the API takes them: RFC 3339, Unix seconds, `now`, `now-15m`; and as people read them, in local time.
+
+export const PRESETS = ["now-5m", "now-15m", "now-1h", "now-3h", "now-12h", "now-1d", "now-2d", "now-7d", "now-30d"];
+
+const UNIT_MS = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 604_800_000 };
+const UNIT_WORD = { ms: "ms", s: "seconds", m: "minutes", h: "hours", d: "days", w: "weeks" };
+const RELATIVE = /^now(?:([+-])(\d+)(ms|s|m|h|d|w))?$/;
+
+export const isRelative = (text) => RELATIVE.test(text.trim());
+
+/** Milliseconds since 1970, or NaN where the text is no time. A date without a zone is local time. */
+export function toMillis(text, now = Date.now()) {
+  text = text.trim();
+  const relative = RELATIVE.exec(text);
+  if (relative) {
+    const [, sign, amount, unit] = relative;
+    return unit ? now + (sign === "-" ? -1 : 1) * Number(amount) * UNIT_MS[unit] : now;
+  }
+  if (/^\d{1,12}(\.\d+)?$/.test(text)) return Number(text) * 1000;
+  return Date.parse(text);
+}
+
+/** What the API and the URL are given for what a person typed. Throws an Error that says what is expected. */
+export function canonicalTime(text) {
+  text = text.trim();
+  if (isRelative(text)) return text;
+  const millis = toMillis(text);
+  if (Number.isNaN(millis)) throw new Error(`“${text}” is not a time: use now, now-15m, 2026-01-31 12:00 or Unix seconds`);
+  return toRfc3339(millis);
+}
+
+export const toRfc3339 = (millis) => new Date(Math.round(millis)).toISOString();
+
+/** What a range is called on its button: "last 15 minutes", or both ends in local time. */
+export function describeRange(start, end) {
+  const relative = RELATIVE.exec(start);
+  if (relative && relative[1] === "-" && end === "now") {
+    const [, , amount, unit] = relative;
+    return `last ${amount} ${amount === "1" ? UNIT_WORD[unit].replace(/s$/, "") : UNIT_WORD[unit]}`;
+  }
+  if (isRelative(start) || isRelative(end)) return `${start} – ${end}`;
+  return formatRange(toMillis(start), toMillis(end));
+}
+
+/** Both ends in local time, the day only once. */
+export function formatRange(start, end) {
+  const sameDay = new Date(start).toDateString() === new Date(end).toDateString();
+  return `${formatMoment(start)} – ${sameDay ? formatClock(end) : formatMoment(end)}`;
+}
+
+export const formatMoment = (millis) => `${formatDay(millis)} ${formatClock(millis)}`;
+
+export function formatDay(millis) {
+  const moment = new Date(millis);
+  return `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())}`;
+}
+
+export function formatClock(millis, seconds = true) {
+  const moment = new Date(millis);
+  return `${two(moment.getHours())}:${two(moment.getMinutes())}${seconds ? ":" + two(moment.getSeconds()) : ""}`;
+}
+
+const two = (number) => String(number).padStart(2, "0");
+
+/** A range moved into the past by `by` milliseconds; a relative one stays relative. */
+export function earlier(start, end, by, now = Date.now()) {
+  return [start, end].map((text) => {
+    const moved = toMillis(text, now) - by;
+    return isRelative(text) ? `now-${Math.round((now - moved) / 1000)}s` : toRfc3339(moved);
+  });
+}
+
+/** The range of the same length just before. */
+export function preceding(start, end, now = Date.now()) {
+  return earlier(start, end, toMillis(end, now) - toMillis(start, now), now);
+}

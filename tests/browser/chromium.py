@@ -1,0 +1,43 @@
+"""A headless Chromium, driven over WebDriver; the Debian packages `chromium` and `chromium-driver`."""
+
+from pathlib import Path
+
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+
+CHROMIUM = Path("/usr/bin/chromium")
+DRIVER = Path("/usr/bin/chromedriver")
+
+_FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",
+)
+
+
+def missing() -> str | None:
+    """Why there is no browser, in words; None: there is one."""
+    absent = [str(path) for path in (CHROMIUM, DRIVER) if not path.exists()]
+    return f"not installed: {', '.join(absent)} (apt install chromium chromium-driver)" if absent else None
+
+
+def launch(profile: Path, width: int = 1440, height: int = 900) -> webdriver.Chrome:
+    """A browser with a fresh profile folder. Its console can be read with get_log("browser")."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(CHROMIUM)
+    for flag in (*_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    return webdriver.Chrome(options=options, service=Service(str(DRIVER)))
+
+
+def set_scheme(browser: webdriver.Chrome, scheme: str) -> None:
+    """`light` or `dark`, as the system would say it."""
+    features = [{"name": "prefers-color-scheme", "value": scheme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

@@ -1,0 +1,39 @@
+"""Serves the API and the page over generated data, from an embedded engine of its own.
+
+    python -m tests.browser.serve FOLDER [PORT]
+
+Prints one line of JSON when it can be asked: {"address", "start", "middle", "end", "wide_end", "wide_ns"}, times in Unix seconds.
+"""
+
+import json
+import socket
+import sys
+import time
+from dataclasses import asdict
+
+import uvicorn
+
+from api.app import create_app
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients, connect
+from sinks.migrate import migrate
+from tests.browser.fill import fill, fill_wide
+
+
+def main(folder: str, port: int = 0) -> None:
+    dsn = f"chdb://{folder}"
+    client = connect(dsn)
+    migrate(client)
+    filled = fill(client, int(time.time()) // 60 * 60)
+    wide_end = filled.start - 3600
+    wide_ns = fill_wide(client, wide_end)
+    listening = socket.create_server(("127.0.0.1", port))
+    address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+    said = {"address": address, **asdict(filled), "wide_end": wide_end, "wide_ns": wide_ns}
+    print(json.dumps(said), flush=True)
+    app = create_app(ApiSettings(clickhouse=dsn), Clients(dsn))
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
