@@ -46,11 +46,17 @@ enum {
 
 #define preserve __attribute__((preserve_access_index))
 
+/* include/linux/mm_types.h */
+struct mm_struct {
+	unsigned long start_code;
+	unsigned long start_stack;
+} preserve;
+
 /* include/linux/sched.h */
 struct task_struct {
-	struct task_struct *group_leader;
-	u64 start_time;
-	u64 self_exec_id;
+	int tgid;
+	struct task_struct *real_parent;
+	struct mm_struct *mm;
 } preserve;
 
 /* arch/x86/include/asm/processor.h: the thread pointer is the base of fs */

@@ -2,9 +2,8 @@
 /* The profiler's program: runs on every tick of a perf_event (software cpu-clock) on every CPU and gives user space one
  * small record per tick, and each distinct stack once per interval.
  *
- * Kernel floor: 5.8. What sets it: BPF ring buffers and CAP_BPF (5.8), task_struct.self_exec_id of 64 bits (5.7),
- * bpf_probe_read_user/kernel and mmapable arrays (5.5), bounded loops (5.3), and a kernel with BTF
- * (CONFIG_DEBUG_INFO_BTF, 5.2). One object serves every little-endian architecture: registers are never read here, and
+ * Kernel floor: 5.8. What sets it: BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable
+ * arrays (5.5), bounded loops (5.3), and a kernel with BTF (CONFIG_DEBUG_INFO_BTF, 5.2). One object serves every little-endian architecture: registers are never read here, and
  * the thread pointer is found by CO-RE on x86-64 and aarch64 (elsewhere there is no trace context).
  *
  * Why ring buffers: all CPUs share one, so that its size bounds the memory however many CPUs there are; a record is a
@@ -66,11 +65,13 @@ struct thread_name {
 	u32 unused;
 };
 
-/* The OpenTelemetry thread context (OTEP 4947) of a process: where, from the thread pointer, lies the pointer to the record. */
+/* Where, from a thread's pointer, the threads of a process keep the pointer to their OpenTelemetry thread context (OTEP
+ * 4947). It holds for the program that the process was executing when user space looked: where its code and its stack
+ * start tells whether it still is that (both are random; /proc/PID/stat shows them). */
 struct context_slot {
 	s64 tls_offset;
-	u64 start_time; /* these two are noted by the program when it first sees the process: */
-	u64 exec_id;	/* after an exec, or in another process with this ID, the offset means nothing */
+	u64 start_code;
+	u64 start_stack;
 };
 
 struct otel_thread_context {
@@ -241,23 +242,33 @@ static __always_inline u64 thread_pointer(struct task_struct *task)
 	return 0;
 }
 
+/* The slot of a process, or, right after a fork, when user space does not know it yet, of its parent. */
+static __always_inline struct context_slot *find_slot(struct task_struct *task, u32 pid)
+{
+	struct context_slot *slot = bpf_map_lookup_elem(&contexts, &pid);
+	struct mm_struct *mm;
+
+	if (!slot) {
+		pid = BPF_CORE_READ(task, real_parent, tgid);
+		slot = bpf_map_lookup_elem(&contexts, &pid);
+	}
+	if (!slot)
+		return 0;
+	mm = BPF_CORE_READ(task, mm);
+	if (!mm || BPF_CORE_READ(mm, start_code) != slot->start_code || BPF_CORE_READ(mm, start_stack) != slot->start_stack)
+		return 0;
+	return slot;
+}
+
 /* The trace context the current thread shows: nothing can change it while the thread is interrupted here. */
 static __always_inline void read_context(struct sample *sample, u32 pid)
 {
-	struct context_slot *slot = bpf_map_lookup_elem(&contexts, &pid);
 	struct task_struct *task = (void *)bpf_get_current_task();
+	struct context_slot *slot = find_slot(task, pid);
 	struct otel_thread_context record;
-	u64 start_time, exec_id, pointer, at = 0;
+	u64 pointer, at = 0;
 
 	if (!slot)
-		return;
-	start_time = BPF_CORE_READ(task, group_leader, start_time);
-	exec_id = BPF_CORE_READ(task, self_exec_id);
-	if (slot->start_time == 0) {
-		slot->exec_id = exec_id;
-		slot->start_time = start_time;
-	}
-	if (slot->start_time != start_time || slot->exec_id != exec_id)
 		return;
 	pointer = thread_pointer(task);
 	if (!pointer || bpf_probe_read_user(&at, sizeof(at), (void *)(pointer + slot->tls_offset)) || !at)

@@ -174,7 +174,7 @@ def _load(library: ctypes.CDLL, path: Path, program: str, sizes: Mapping[str, in
 
 def _explain(what: str, code: int, log: list[str]) -> str:
     reason = os.strerror(code)
-    if code in (errno.EPERM, errno.EACCES) and os.geteuid() != 0:
+    if code == errno.EPERM or (code == errno.EACCES and os.geteuid() != 0):  # EACCES: also what the verifier refuses
         return f"{what}: {reason}: needs root, or CAP_BPF and CAP_PERFMON"
     lines = [line for line in "".join(log).splitlines() if line.strip()][-LOG_LINES:]
     return "\n  ".join([f"{what}: {reason}", *lines])

@@ -4,11 +4,12 @@ import mmap
 import secrets
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from collector.libbpf import Map, possible_cpus, run_stats
-from collector.loader import Program, choose
+from collector.loader import LoadError, Program, choose
 from collector.perf_event import PerfEvents, online_cpus
 from collector.records import SAMPLE_WORDS
 from collector.ringbuf import RingBuffer
@@ -22,6 +23,19 @@ _BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
 _STACK_BYTES = 320  # of a description; most ticks find a stack that is known
 _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
+
+
+class Image(NamedTuple):
+    """Tells the program a process is executing from what it executed before, or its parent: both are random."""
+
+    start_code: int
+    start_stack: int
+
+
+def image_of(pid: int) -> Image:
+    """Raises OSError when there is no such process."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # from the third on, see proc(5)
+    return Image(int(fields[26 - 3]), int(fields[28 - 3]))
 
 
 class ProfileProgram:
@@ -39,7 +53,7 @@ class ProfileProgram:
             except OSError:
                 self._events.close()
                 raise
-        except OSError:
+        except (OSError, LoadError):
             self._program.close()
             raise
 
@@ -62,9 +76,9 @@ class ProfileProgram:
         """Takes in CPUs that came online. Raises OSError."""
         self._events.follow_cpus()
 
-    def set_context(self, pid: int, tls_offset: int) -> None:
+    def set_context(self, pid: int, tls_offset: int, image: Image) -> None:
         """See Sampler.set_context. Raises OSError."""
-        self._contexts.update(struct.pack("=I", pid), struct.pack("=qQQ", tls_offset, 0, 0))
+        self._contexts.update(struct.pack("=I", pid), struct.pack("=qQQ", tls_offset, *image))
 
     def forget(self, pid: int) -> None:
         self._contexts.delete(struct.pack("=I", pid))

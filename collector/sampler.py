@@ -9,7 +9,7 @@ import numpy as np
 from collector import records
 from collector.loader import LoadError
 from collector.perf_event import PARANOID
-from collector.program import ProfileProgram
+from collector.program import Image, ProfileProgram, image_of
 from collector.records import Descriptions
 from collector.samples import Samples
 
@@ -91,12 +91,15 @@ class Sampler:
         _follow_cpus(program)
         return self._columns(samples, descriptions, before)
 
-    def set_context(self, pid: int, tls_offset: int) -> None:
-        """From now on the program reads the thread contexts of this process: `tls_offset` bytes from a thread's pointer
-        lies the address of its record. Holds until the process ends or executes another program. Raises SamplerError
-        when the table is full (8,192 processes)."""
+    def set_context(self, pid: int, tls_offset: int, image: Image | None = None) -> None:
+        """From now on reads the thread contexts of this process, and of children it forks: `tls_offset` bytes from a
+        thread's pointer lies the address of its record. Holds while the process executes the program for which the
+        offset was found (`image`; by default what it executes now).
+
+        Raises SamplerError when the process is gone or the table is full (8,192 processes).
+        """
         try:
-            self._running().set_context(pid, tls_offset)
+            self._running().set_context(pid, tls_offset, image or image_of(pid))
         except OSError as error:
             why = "the table is full" if error.errno == errno.E2BIG else str(error)
             raise SamplerError(f"the thread contexts of process {pid} cannot be read: {why}") from error

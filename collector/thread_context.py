@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from collector.program import Image, image_of
 from collector.sampler import SamplerError
 from collector.tls_symbol import TlsSymbol, find
 
@@ -50,9 +51,9 @@ class _File:
 
 @dataclass
 class ThreadContexts:
-    """`set_context(pid, offset)` and `forget(pid)` are the sampler's."""
+    """`set_context(pid, offset, image)` and `forget(pid)` are the sampler's."""
 
-    set_context: Callable[[int, int], None]
+    set_context: Callable[[int, int, Image], None]
     forget: Callable[[int], None]
     clock: Callable[[], float] = time.monotonic
     _processes: dict[int, _Process] = field(default_factory=dict)
@@ -94,6 +95,7 @@ class ThreadContexts:
         process.due = now + _LOOK_AGAIN[min(process.looks, len(_LOOK_AGAIN) - 1)]
         process.looks, process.looked = process.looks + 1, now
         try:
+            image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
             offset = self._offset(pid)
         except (FileNotFoundError, ProcessLookupError):
             self._drop(pid)
@@ -103,8 +105,7 @@ class ThreadContexts:
             return
         try:
             if offset is not None:
-                # Every time: the program in the kernel ignores the offset after an exec until it is told anew.
-                self.set_context(pid, offset)
+                self.set_context(pid, offset, image)
             elif process.offset is not None:
                 self.forget(pid)
             process.offset = offset

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.program import Image, image_of
 from collector.sampler import Sampler
 from collector.thread_context import VARIABLE, ThreadContexts, mapped_files
 from collector.tls_symbol import find
@@ -59,6 +60,10 @@ int main(int count, char **arguments) {
 		printf("%lld\n", clock_ns(CLOCK_MONOTONIC));
 		fflush(stdout);
 	}
+	if (count > 2) {
+		printf("%d\n", fork());
+		fflush(stdout);
+	}
 	while (clock_ns(CLOCK_PROCESS_CPUTIME_ID) < (count > 1 ? 300000000 : 600000000))
 		;
 	if (count > 1)
@@ -82,7 +87,11 @@ class Told:
     def __init__(self) -> None:
         self.clock = Clock()
         self.offsets: dict[int, int] = {}
-        self.contexts = ThreadContexts(self.offsets.__setitem__, self.offsets.__delitem__, self.clock)
+        self.contexts = ThreadContexts(self.set_context, self.offsets.__delitem__, self.clock)
+
+    def set_context(self, pid: int, offset: int, image: Image) -> None:
+        self.offsets[pid] = offset
+        assert image == image_of(pid)
 
 
 @pytest.fixture
@@ -278,6 +287,27 @@ def test_no_context_is_read_after_a_process_executed_another_program(tmp_path: P
     assert shown[~after].sum() > 100
     assert after.sum() > 100
     assert not shown[after].any()
+
+
+@pytest.mark.ebpf
+def test_a_forked_child_shows_its_context_before_it_was_looked_at(tmp_path: Path) -> None:
+    program = build(tmp_path, EXECUTING, "first", "-rdynamic", "-DVARIABLE=otel_thread_ctx_v1")
+    process = start(program, "/bin/true", "fork")
+    line(process)
+    sampler = Sampler(999)
+    sampler.start()
+    try:
+        contexts = ThreadContexts(sampler.set_context, sampler.forget)
+        contexts.observe([process.pid])
+        go_on(process)
+        child = max(int(text) for text in process.communicate()[0].split())
+        drain = sampler.drain()
+    finally:
+        sampler.close()
+    assert list(contexts.publishing()) == [process.pid]
+    of_child = drain.pid == child
+    assert of_child.sum() > 100
+    assert (drain.context[of_child] > 0).mean() > 0.9
 
 
 @given(st.binary(max_size=300))
