@@ -37,8 +37,8 @@ class Pipeline:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._producer: Producer = kafka.producer(settings)
 
-    def start(self, name: str) -> None:
-        """Starts `store`, `streams` or `collect`; its log goes to DATA/NAME.log."""
+    def start(self, name: str, *more: str) -> None:
+        """Starts `store`, `streams` or `collect` with more arguments; its log goes to DATA/NAME.log."""
         arguments = {
             "store": ["store", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"],
             "streams": ["streams", "--metrics-listen", "127.0.0.1:0"],
@@ -52,7 +52,7 @@ class Pipeline:
         }  # fmt: skip
         with open(self.data / f"{name}.log", "ab") as log:
             self._processes[name] = subprocess.Popen(
-                [*ICESTREAM, *arguments], env=environ, stdout=log, stderr=log, cwd=Path(__file__).parents[2]
+                [*ICESTREAM, *arguments, *more], env=environ, stdout=log, stderr=log, cwd=Path(__file__).parents[2]
             )
 
     def kill(self, name: str) -> None:

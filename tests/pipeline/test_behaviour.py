@@ -1,10 +1,9 @@
 """One behaviour suite for the pipeline, on the in-process broker and on Apache Kafka."""
 
 import pytest
-from confluent_kafka import TopicPartition
 
-from icestream import kafka
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
+from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline, between
 from tests.pipeline.synthetic import WINDOW_NS, Made, window
 
@@ -68,13 +67,7 @@ def expected_traces(made: list[Made]) -> dict[str, int]:
 
 def dead_letters(pipeline: Pipeline) -> list[tuple[bytes, dict[str, str]]]:
     """All dead letters so far: the message, and its headers."""
-    reader = kafka.consumer(pipeline.settings, "test")
-    partitions = reader.list_topics(DEAD_LETTERS, timeout=10).topics[DEAD_LETTERS].partitions
-    reader.assign([TopicPartition(DEAD_LETTERS, partition, 0) for partition in partitions])
-    letters = []
-    while (message := reader.poll(2.0)) is not None:
-        if message.error() is None:
-            headers = {name: value.decode() for name, value in message.headers() or []}
-            letters.append((message.value() or b"", headers))
-    reader.close()
-    return letters
+    return [
+        (message.value() or b"", {name: value.decode() for name, value in message.headers() or []})
+        for message in messages(pipeline.settings, DEAD_LETTERS)
+    ]

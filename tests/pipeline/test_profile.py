@@ -1,0 +1,156 @@
+"""Real programs on this kernel, from perf_event to merged profiles."""
+
+import gzip
+import os
+import shutil
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from icestream import packed
+from icestream.pprof.profile_pb2 import Profile
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from icestream.v1.raw_pb2 import RawBatch
+from tests.pipeline.reading import messages
+from tests.pipeline.running import Pipeline, between
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
+
+SELECTOR = '{executable="known"}'
+Known = Callable[[], subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def known(tmp_path: Path) -> Iterator[Known]:
+    """Starts the program of known functions."""
+    program = tmp_path / "known"
+    source = Path(__file__).with_name("known.c")
+    subprocess.run(["gcc", "-O1", "-g", "-fno-omit-frame-pointer", "-Wl,--build-id", "-o", program, source], check=True)
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start() -> subprocess.Popen[bytes]:
+        running.append(subprocess.Popen([program]))
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, known: Known, tmp_path: Path) -> None:
+    begin = time.time_ns()
+    pipeline.start("collect")
+    process = known()
+    time.sleep(8)
+    process.kill()
+    process.wait()
+    pipeline.stop("collect")
+    end = time.time_ns() + 60 * 10**9
+
+    def named() -> Counter[str]:
+        return collapsed(pipeline, begin, end)
+
+    functions = pipeline.wait(named, lambda found: found["three_quarters"] > 0 and settled(named, found))
+    total = pipeline.total(begin, end, SELECTOR)
+    assert total > 4e9
+    assert_shares(functions, total)
+
+    tree = pipeline.get("/api/v1/merge", selector=SELECTOR, format="tree", **between(begin, end))
+    assert tree["total"] == total
+
+    path = tmp_path / "profile.pb.gz"
+    with open(path, "wb") as file:
+        file.write(fetch(pipeline, "pprof", begin, end))
+    profile = Profile.FromString(gzip.decompress(path.read_bytes()))
+    assert sum(sample.value[-1] for sample in profile.sample) == total
+    by_second_reader = pprof_top(path)
+    assert sum(v for name, v in by_second_reader.items() if name == "main") == pytest.approx(
+        functions["main"], rel=0.01
+    assert by_second_reader["main"] == pytest.approx(functions["main"], rel=0.01)
+    assert_shares(by_second_reader, total)
+
+    series = pipeline.get("/api/v1/series", selector=SELECTOR, **between(begin, end))
+    assert sum(value for line in series["series"] for _, value in line["points"]) == total
+
+
+def test_totals_agree_with_the_cpu_clock_when_the_collector_is_killed(kafka_pipeline: Pipeline, known: Known) -> None:
+    """What a killed collector had cut into a batch arrives once; only what the kernel still held is gone."""
+    pipeline = kafka_pipeline
+    begin = time.time_ns()
+    process = known()
+    for _ in range(4):
+        pipeline.start("collect")
+        time.sleep(4)
+        pipeline.kill("collect")
+    pipeline.start("collect")
+    time.sleep(3)
+    pipeline.stop("collect")
+    process.kill()
+    end = time.time_ns() + 60 * 10**9
+    raw = raw_total(pipeline.settings, process.pid)
+    pipeline.wait(lambda: pipeline.total(begin, end, SELECTOR), lambda total: total >= raw)
+    time.sleep(3)
+    assert pipeline.total(begin, end, SELECTOR) == raw > 0
+
+
+def raw_total(settings: KafkaSettings, pid: int) -> int:
+    """CPU of a process by the raw batches in the topic, each batch ID once."""
+    totals: dict[bytes, int] = {}
+    for message in messages(settings, RAW):
+        batch = RawBatch.FromString(message.value() or b"")
+        samples = int((packed.column(batch, "sample_pid") == pid).sum())
+        totals[batch.id.SerializeToString(deterministic=True)] = samples * batch.period
+    return sum(totals.values())
+
+
+def collapsed(pipeline: Pipeline, begin: int, end: int) -> Counter[str]:
+    """Cumulative nanoseconds of each function."""
+    text = pipeline.get("/api/v1/merge", selector=SELECTOR, format="collapsed", **between(begin, end))
+    functions: Counter[str] = Counter()
+    for line in text.splitlines():
+        stack, _, value = line.rpartition(" ")
+        for function in set(stack.split(";")):
+            functions[function] += int(value)
+    return functions
+
+
+def settled(named: Callable[[], Counter[str]], found: Counter[str]) -> bool:
+    time.sleep(2)
+    return named() == found
+
+
+def assert_shares(functions: Counter[str], total: int) -> None:
+    """75 % and 25 %, within 3 points."""
+    assert functions["three_quarters"] / total == pytest.approx(0.75, abs=0.03)
+    assert functions["one_quarter"] / total == pytest.approx(0.25, abs=0.03)
+
+
+def fetch(pipeline: Pipeline, format: str, begin: int, end: int) -> bytes:
+    address = pipeline.address("/api/v1/merge", selector=SELECTOR, format=format, **between(begin, end))
+    with urllib.request.urlopen(address) as answer:
+        return bytes(answer.read())
+
+
+def pprof_top(path: Path) -> Counter[str]:
+    """Cumulative nanoseconds of each function, as Go's pprof reads the file."""
+    if shutil.which("go") is None:
+        if os.environ.get("CI"):
+            pytest.fail("the second reader of pprof, Go, is not installed: make setup installs it")
+        pytest.skip("Go is not installed: no second reader of pprof")
+    out = subprocess.run(
+        ["go", "tool", "pprof", "-top", "-cum", "-unit=ns", "-nodecount=10000", "-nodefraction=0", path],
+        check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    functions: Counter[str] = Counter()
+    lines = out.splitlines()
+    for line in lines[next(i for i, text in enumerate(lines) if "flat%" in text) + 1 :]:
+        columns = line.split(None, 5)
+        functions[columns[5].replace(" (inline)", "")] += int(float(columns[3].removesuffix("ns")))
+    return functions

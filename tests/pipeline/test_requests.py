@@ -1,0 +1,105 @@
+"""Requests of known CPU, threads and interleaved asyncio tasks, at 999 Hz: what each is said to have used."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from icestream import packed
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, SAMPLES
+from icestream.v1.activity_pb2 import ActivityBatch
+from icestream.v1.samples_pb2 import SampleBatch
+from tests.pipeline.reading import messages
+from tests.pipeline.running import Pipeline, between
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
+
+REQUESTS = 200
+
+
+def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> None:
+    begin = time.time_ns()
+    pipeline.start("collect", "--frequency", "999")
+    pipeline.wait(lambda: (pipeline.data / "activity.sock").exists(), bool)
+    requests = list(workload(pipeline.data / "activity.sock"))
+    pipeline.stop("collect")
+    end = time.time_ns() + 60 * 10**9
+    assert len(requests) == REQUESTS
+    clock = sum(request["cpu_ns"] for request in requests)
+
+    def sampled() -> dict[str, int]:
+        rows = pages(pipeline, begin, end)
+        return {row["trace_id"]: row["cpu_ns"] for row in rows}
+
+    known = {request["trace_id"] for request in requests}
+    pipeline.wait(lambda: len(known & set(sampled())), lambda n: n == REQUESTS)
+    time.sleep(3)  # corrections
+    rows = {row["trace_id"]: row for row in pages(pipeline, begin, end) if row["trace_id"] in known}
+    assert sum(row["clock_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
+    assert sum(row["cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
+    assert {rows[r["trace_id"]]["operation"] for r in requests} == {r["operation"] for r in requests}
+    for by in ("thread", "asyncio"):
+        mine = [r for r in requests if r["by"] == by]
+        assert sum(rows[r["trace_id"]]["cpu_ns"] for r in mine) == pytest.approx(
+            sum(r["cpu_ns"] for r in mine), rel=0.06
+        )
+    assert_covered(pipeline.settings)
+
+
+def workload(socket: Path) -> Iterator[dict]:
+    """Requests of 20 ms, as the workload clocked them itself."""
+    command = [sys.executable, "-m", "standalone.workload", "--requests", str(REQUESTS), "--cpu-ms", "20", "--json"]
+    with subprocess.Popen(
+        [*command, "--wait", "--socket", str(socket)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(3)
+        process.stdin.write("go\n")
+        process.stdin.flush()
+        for line in process.stdout:
+            yield json.loads(line)
+    assert process.returncode == 0
+
+
+def pages(pipeline: Pipeline, begin: int, end: int) -> list[dict]:
+    """All traces, by following `next`."""
+    rows, following = [], {}
+    while True:
+        answer = pipeline.get("/api/v1/traces", limit=50, **between(begin, end), **following)
+        rows += answer["traces"]
+        if not answer["next"]:
+            return rows
+        following = {"cursor": answer["next"]}
+
+
+def assert_covered(settings: KafkaSettings) -> None:
+    """Each sample of a trace lies in an interval of that trace on that thread (to the millisecond of the topic)."""
+    intervals = defaultdict(list)
+    for message in messages(settings, ACTIVITY):
+        batch = ActivityBatch.FromString(message.value() or b"")
+        start = packed.column(batch, "interval_start") + batch.start_unix_nano
+        end = start + packed.column(batch, "interval_duration").astype(np.int64)
+        for row, (tid, context) in enumerate(zip(batch.interval_tid, batch.interval_context, strict=True)):
+            trace = batch.context_trace_ids[16 * context : 16 * context + 16]
+            intervals[tid, trace].append((start[row] // 10**6, end[row] // 10**6))
+    samples = 0
+    for message in messages(settings, SAMPLES):
+        batch = SampleBatch.FromString(message.value() or b"")
+        for row, context in enumerate(batch.sample_context):
+            if context:
+                samples += 1
+                at = batch.start_unix_ms + batch.sample_time_ms[row]
+                trace = batch.context_trace_ids[16 * (context - 1) : 16 * context]
+                spans = intervals[batch.sample_tid[row], trace]
+                assert any(start <= at <= end for start, end in spans), (at, spans)
+    assert samples > 2000
