@@ -1,62 +1,29 @@
-"""The agent: one thread samples, one makes batches, one publishes, one answers symbol requests.
-
-The sampling thread does little and never waits for a disk or for Kafka, so that the kernel's buffers do not run full.
-"""
+"""The agent: profiles this host, publishes to Kafka, answers for the symbols of its files."""
 
 import logging
-import queue
 import resource
 import threading
-import time
-from collections import deque
-from dataclasses import dataclass
-
-import numpy as np
 
 from collector import metrics
-from collector.activity_socket import ActivityReceiver
-from collector.mapped_files import FileCache
+from collector.profiler import Profiler
 from collector.publish import Publisher
-from collector.sampler import Sampler
-from collector.settings import CollectorSettings, host_id, host_name
+from collector.settings import CollectorSettings
 from collector.spool import Spool
 from collector.symbol_files import SymbolFiles
 from collector.symbol_requests import SymbolRequests
-from collector.thread_context import ThreadContexts
-from collector.windows import Drained, Windows
 
 log = logging.getLogger(__name__)
-
-_POLL_S = 0.1
-_OBSERVE_S = 1.0
-_QUEUE = 256
-
-
-@dataclass(frozen=True)
-class _Due:
-    """A window that is complete, with its activity, at `at` (time.monotonic)."""
-
-    drained: Drained
-    at: float
 
 
 class Agent:
     """Everything that runs on a host. Raises SamplerError, SpoolError or OSError where it cannot begin."""
 
     def __init__(self, settings: CollectorSettings) -> None:
-        self._settings = settings
-        self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
-        self._sampler = Sampler(settings.frequency, settings.loader)
-        self._sampler.start()
-        self._activity = ActivityReceiver(settings.activity_socket)
-        self._contexts = ThreadContexts(self._sampler.set_context, self._sampler.forget)
         files = SymbolFiles()
-        self._windows = Windows(host_id(settings), host_name(settings), self._sampler.period_ns, FileCache(files.note))
+        self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
         self._publisher = Publisher(settings, self._spool)
+        self._profiler = Profiler(settings, files, self._publisher.publish)
         self._symbols = SymbolRequests(settings, self._publisher, files)
-        self._settling: deque[_Due] = deque()
-        self._queue: queue.Queue[np.ndarray | Drained | None] = queue.Queue(_QUEUE)
-        self._builder = threading.Thread(target=self._build, name="build", daemon=True)
         metrics.CPU_SECONDS.set_function(_cpu_seconds)
 
     def ready(self) -> str | None:
@@ -64,73 +31,12 @@ class Agent:
         return self._publisher.ready()
 
     def run(self, stop: threading.Event) -> None:
-        """Samples until `stop` is set, then sends what there is."""
-        self._builder.start()
-        started = time.monotonic_ns()
-        observe = drain = time.monotonic()
-        drain += self._settings.interval
-        while not stop.wait(min(_POLL_S, max(0.0, drain - time.monotonic()))):
-            pids = self._sampler.poll()
-            now = time.monotonic()
-            self._pass_on(now)
-            if now >= observe:
-                self._look_for_contexts()
-                observe = now + _OBSERVE_S
-            if now >= drain:
-                started = self._drain(started)
-                drain = max(drain + self._settings.interval, now)
-            elif len(pids) and not self._queue.full():
-                self._queue.put_nowait(pids)  # to be looked at while they live
-        self._close(started)
-
-    def _drain(self, start_ns: int) -> int:
-        """Ends a window; returns when the next one begins."""
-        if len(self._settling) + self._queue.qsize() >= _QUEUE:
-            log.warning("batches are made too slowly; this window becomes longer")
-            return start_ns
-        samples = self._sampler.drain()
-        end_ns = time.monotonic_ns()
-        self._contexts.observe(np.unique(samples.pid).tolist())
-        self._settling.append(_Due(Drained(samples, start_ns, end_ns), time.monotonic() + self._settings.settle))
-        return end_ns
-
-    def _pass_on(self, until: float) -> None:
-        """Windows whose activity has come go to the building thread."""
-        while self._settling and self._settling[0].at <= until and not self._queue.full():
-            self._queue.put_nowait(self._settling.popleft().drained)
-
-    def _look_for_contexts(self) -> None:
-        for pid in self._activity.pids():
-            self._contexts.notice(pid)
-        self._contexts.observe()
-
-    def _close(self, started: int) -> None:
-        self._drain(started)
-        self._sampler.close()
-        time.sleep(self._settings.settle)
-        for due in self._settling:
-            self._queue.put(due.drained)
-        self._queue.put(None)
-        self._builder.join()
+        """Until `stop` is set; then sends the last window, for at most 5 seconds."""
+        self._profiler.run(stop)
         self._symbols.close()
         if left := self._publisher.close():
             log.info("%d windows stay in the spool; the next start sends them", left)
-        self._activity.close()
         self._spool.close()
-
-    def _build(self) -> None:
-        """The building thread."""
-        while (item := self._queue.get()) is not None:
-            try:
-                if isinstance(item, Drained):
-                    messages = self._windows.messages(item, self._activity.take(), self._activity.services())
-                    if messages:
-                        self._publisher.publish(messages)
-                else:
-                    self._windows.notice(item.tolist())
-            except Exception:
-                metrics.FAILED.inc()
-                log.exception("a window could not be made into a batch")
 
 
 def _cpu_seconds() -> float:

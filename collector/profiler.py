@@ -1,0 +1,123 @@
+"""Samples this host and makes batches, on two threads.
+
+The sampling thread does little and never waits for a disk or for Kafka, so that the kernel's buffers do not run full;
+the building thread reads /proc and makes the messages.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector import metrics
+from collector.activity_socket import ActivityReceiver
+from collector.frames import Message
+from collector.mapped_files import FileCache
+from collector.sampler import Sampler
+from collector.settings import CollectorSettings, host_id, host_name
+from collector.symbol_files import SymbolFiles
+from collector.thread_context import ThreadContexts
+from collector.windows import Drained, Windows
+
+log = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_OBSERVE_S = 1.0
+_QUEUE = 256
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A window that is complete, with its activity, at `at` (time.monotonic)."""
+
+    drained: Drained
+    at: float
+
+
+class Profiler:
+    """Gives the messages of each window to `publish`, on the building thread. Raises SamplerError, or OSError where the
+    activity socket cannot be made."""
+
+    def __init__(
+        self, settings: CollectorSettings, files: SymbolFiles, publish: Callable[[list[Message]], None]
+    ) -> None:
+        self._settings = settings
+        self._publish = publish
+        self._sampler = Sampler(settings.frequency, settings.loader)
+        self._sampler.start()
+        self._activity = ActivityReceiver(settings.activity_socket)
+        self._contexts = ThreadContexts(self._sampler.set_context, self._sampler.forget)
+        self._windows = Windows(host_id(settings), host_name(settings), self._sampler.period_ns, FileCache(files.note))
+        self._settling: deque[_Due] = deque()
+        self._queue: queue.Queue[np.ndarray | Drained | None] = queue.Queue(_QUEUE)
+        self._builder = threading.Thread(target=self._build, name="build", daemon=True)
+
+    def run(self, stop: threading.Event) -> None:
+        """Samples until `stop` is set, then publishes what there is. Once only."""
+        self._builder.start()
+        started = time.monotonic_ns()
+        observe = drain = time.monotonic()
+        drain += self._settings.interval
+        while not stop.wait(min(_POLL_S, max(0.0, drain - time.monotonic()))):
+            pids = self._sampler.poll()
+            now = time.monotonic()
+            self._pass_on(now)
+            if now >= observe:
+                self._look_for_contexts()
+                observe = now + _OBSERVE_S
+            if now >= drain:
+                started = self._drain(started)
+                drain = max(drain + self._settings.interval, now)
+            elif len(pids) and not self._queue.full():
+                self._queue.put_nowait(pids)  # to be looked at while they live
+        self._close(started)
+
+    def _drain(self, start_ns: int) -> int:
+        """Ends a window; returns when the next one begins."""
+        if len(self._settling) + self._queue.qsize() >= _QUEUE:
+            log.warning("batches are made too slowly; this window becomes longer")
+            return start_ns
+        samples = self._sampler.drain()
+        end_ns = time.monotonic_ns()
+        self._contexts.observe(np.unique(samples.pid).tolist())
+        self._settling.append(_Due(Drained(samples, start_ns, end_ns), time.monotonic() + self._settings.settle))
+        return end_ns
+
+    def _pass_on(self, until: float) -> None:
+        """Windows whose activity has come go to the building thread."""
+        while self._settling and self._settling[0].at <= until and not self._queue.full():
+            self._queue.put_nowait(self._settling.popleft().drained)
+
+    def _look_for_contexts(self) -> None:
+        for pid in self._activity.pids():
+            self._contexts.notice(pid)
+        self._contexts.observe()
+
+    def _close(self, started: int) -> None:
+        self._drain(started)
+        self._sampler.close()
+        time.sleep(self._settings.settle)
+        for due in self._settling:
+            self._queue.put(due.drained)
+        self._queue.put(None)
+        self._builder.join()
+        self._activity.close()
+
+    def _build(self) -> None:
+        """The building thread."""
+        while (item := self._queue.get()) is not None:
+            try:
+                if isinstance(item, Drained):
+                    messages = self._windows.messages(item, self._activity.take(), self._activity.services())
+                    if messages:
+                        self._publish(messages)
+                else:
+                    self._windows.notice(item.tolist())
+            except Exception:
+                metrics.FAILED.inc()
+                log.exception("a window could not be made into a batch")

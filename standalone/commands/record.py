@@ -1,0 +1,63 @@
+"""Records what the collector would publish, with the symbols of it, into a file that the demo can replay.
+
+sudo icestream record machine.recording --seconds 20
+"""
+
+import argparse
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from collector.frames import Message
+from collector.settings import CollectorSettings, host_id
+from collector.symbol_files import SymbolFiles
+from collector.symbols import SymbolBuilder
+from icestream.cli import CommandError
+from icestream.stop import stop_event
+from icestream.topics import RAW, SYMBOLS
+from icestream.v1.raw_pb2 import RawBatch
+from standalone import recording
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="where to write the recording")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long to record (default: 20)")
+    CollectorSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """For that time, or until it is told to stop. Raises CommandError where this machine cannot be profiled."""
+    from collector.profiler import Profiler
+    from collector.sampler import SamplerError
+
+    if not 0 < args.seconds <= 3600:
+        raise CommandError(f"--seconds: expected more than 0 and at most 3600, got {args.seconds}")
+    settings = CollectorSettings.from_args(args)
+    files = SymbolFiles()
+    messages: list[Message] = []
+    stop = stop_event()
+    try:
+        with open(args.file, "ab"):  # rather fail now than after the recording
+            pass
+        profiler = Profiler(settings, files, messages.extend)
+    except (SamplerError, OSError) as error:
+        raise CommandError(str(error)) from error
+    threading.Timer(args.seconds, stop.set).start()
+    profiler.run(stop)
+    messages += _symbols(messages, SymbolBuilder(host_id(settings), "", files))
+    size = recording.write(args.file, messages)
+    print(f"{args.file}: {len(messages)} messages, {size} bytes")
+    return 0
+
+
+def _symbols(messages: list[Message], builder: SymbolBuilder) -> Iterator[Message]:
+    """The symbol files of every build ID in the raw batches, as far as this host has them."""
+    mappings: dict[str, str] = {}
+    for message in messages:
+        if message.topic == RAW:
+            mappings.update((m.build_id, m.file) for m in RawBatch.FromString(message.value).mappings if m.build_id)
+    for build_id, file in mappings.items():
+        for answer in builder.answer(build_id, file):
+            if not answer.error:
+                yield Message(SYMBOLS, build_id.encode(), answer.SerializeToString())
+    builder.rest()
