@@ -1,0 +1,302 @@
+"""CPU time by request: complete, without overlap, and for nobody else."""
+
+import asyncio
+import random
+import signal
+import socket
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from icestream import tracing
+from icestream.tracing import threads
+from tests.tracing.traced import OTHER, TRACE, Listener, burn
+
+SLACK_NS = 300_000  # what entering and leaving, and a switch of threads, may add to a measured block
+
+
+def test_each_thread_has_its_own_context_and_sums_are_its_clock(started: Listener) -> None:
+    burned: Counter[str] = Counter()
+
+    def work(trace: str) -> None:
+        for _ in range(10):
+            with tracing.span(trace):
+                burned[trace] += burn(3)
+            burn(1)
+
+    workers = [threading.Thread(target=work, args=(trace,)) for trace in (TRACE, OTHER)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    tracing.stop()
+    heard = started.take()
+    heard.assert_no_overlap()
+    assert heard.dropped == 0
+    for trace in (TRACE, OTHER):
+        assert burned[trace] <= heard.cpu_ns(trace) <= burned[trace] + 10 * SLACK_NS
+
+
+def test_interleaved_tasks_each_get_their_own_intervals(started: Listener) -> None:
+    burned: Counter[str] = Counter()
+
+    async def work(trace: str, amount: float) -> None:
+        async with tracing.span(trace):
+            for _ in range(10):
+                burned[trace] += burn(amount)
+                await asyncio.sleep(0)
+
+    async def nobody() -> None:
+        for _ in range(10):
+            burned["nobody"] += burn(2)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        await asyncio.gather(work(TRACE, 1), nobody(), work(OTHER, 3))
+
+    asyncio.run(main())
+    tracing.stop()
+    heard = started.take()
+    heard.assert_no_overlap()
+    for trace in (TRACE, OTHER):
+        assert burned[trace] <= heard.cpu_ns(trace) <= burned[trace] + 10 * SLACK_NS
+    assert sum(row[5] for row in heard.rows) == heard.cpu_ns(TRACE) + heard.cpu_ns(OTHER)
+
+
+def test_an_event_loop_inside_a_span_works_for_it_unless_a_task_says_otherwise(started: Listener) -> None:
+    async def main() -> tuple[int, int]:
+        mine = burn(5)
+        with tracing.span(OTHER):
+            await asyncio.sleep(0)
+            others = burn(5)
+        return mine + burn(5), others
+
+    with tracing.span(TRACE):
+        mine, others = asyncio.run(main())
+        mine += burn(5)
+    tracing.stop()
+    heard = started.take()
+    heard.assert_no_overlap()
+    assert others <= heard.cpu_ns(OTHER) <= others + SLACK_NS
+    assert heard.cpu_ns(TRACE) >= mine
+
+
+def test_to_thread_carries_the_context_and_an_executor_alone_does_not(started: Listener) -> None:
+    async def main() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        with tracing.span(TRACE):
+            carried = await asyncio.to_thread(burn, 10)
+            await loop.run_in_executor(None, burn, 10)
+        with tracing.span(OTHER):
+            other = await asyncio.to_thread(burn, 10)
+        return carried, other
+
+    carried, other = asyncio.run(main())
+    with tracing.span(TRACE), ThreadPoolExecutor(1) as pool:
+        pool.submit(burn, 10).result()
+    tracing.stop()
+    heard = started.take()
+    assert carried <= heard.cpu_ns(TRACE) <= carried + 5e6
+    assert other <= heard.cpu_ns(OTHER) <= other + 5e6
+
+
+def test_a_request_that_computes_long_is_known_while_it_runs(started: Listener) -> None:
+    start = time.thread_time_ns()
+    with tracing.span(TRACE):
+        behind = []
+        for _ in range(8):
+            burn(100)
+            behind.append(time.thread_time_ns() - start - started.take().cpu_ns(TRACE))
+    assert max(behind[3:]) < 350e6
+    tracing.stop()
+    heard = started.take()
+    heard.assert_no_overlap()
+    took = time.thread_time_ns() - start
+    assert 800e6 <= heard.cpu_ns(TRACE) <= took
+    assert len(heard.rows) >= 4
+
+
+def test_a_thread_that_ends_in_a_context_leaves_it(started: Listener) -> None:
+    burned = []
+
+    def work() -> None:
+        tracing.span(TRACE).__enter__()
+        burned.append(burn(10))
+
+    for _ in range(3):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    time.sleep(0.5)
+    heard = started.take()
+    heard.assert_no_overlap()
+    assert sum(burned) <= heard.cpu_ns(TRACE) <= sum(burned) + 3 * 5e6
+    assert all(not thread.opened for thread in threads.registry.threads)
+
+
+def test_many_short_lived_threads_leave_nothing_behind(started: Listener) -> None:
+    def work() -> None:
+        with tracing.span(TRACE):
+            pass
+
+    for _ in range(300):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    time.sleep(0.5)
+    assert len(threads.registry.threads) < 10
+    assert len(started.take().spans) == 300
+
+
+def test_a_signal_handler_with_spans_does_not_disturb_the_sums(started: Listener) -> None:
+    def handler(*_: object) -> None:
+        with tracing.span(OTHER):
+            sum(range(1000))
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+    try:
+        start = time.thread_time_ns()
+        end = time.monotonic() + 1
+        while time.monotonic() < end:
+            with tracing.span(TRACE):
+                sum(range(50))
+        took = time.thread_time_ns() - start
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    tracing.stop()
+    heard = started.take()
+    heard.assert_no_overlap()
+    assert heard.cpu_ns(TRACE) + heard.cpu_ns(OTHER) <= took
+
+
+def test_without_a_collector_and_with_a_new_one_nothing_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "activity.sock"
+    tracing.start(service="tested", socket=str(path))
+    try:
+        with tracing.span(TRACE):
+            first = burn(10)
+        time.sleep(0.3)
+        listener = Listener(path)
+        time.sleep(0.3)
+        assert listener.take().cpu_ns(TRACE) >= first
+        listener.close()
+        listener = Listener(path)
+        with tracing.span(OTHER):
+            second = burn(10)
+        time.sleep(0.5)
+        assert listener.take().cpu_ns(OTHER) >= second
+        assert listener.take().dropped == 0
+        listener.close()
+    finally:
+        tracing.stop()
+
+
+def test_a_collector_that_does_not_read_costs_intervals_and_they_are_counted(tmp_path: Path) -> None:
+    path = str(tmp_path / "deaf.sock")
+    deaf = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    deaf.bind(path)
+    tracing.start(service="tested", socket=path)
+    made = 0
+    slowest = 0
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        before = time.monotonic_ns()
+        with tracing.span(TRACE, "b7ad6b7169203331"):
+            pass
+        slowest = max(slowest, time.monotonic_ns() - before)
+        made += 1
+    assert slowest < 150e6  # nobody waits for it; other threads may have the interpreter
+    time.sleep(0.3)
+    status = tracing.status()
+    deaf.close()
+    tracing.stop()
+    assert status.dropped_intervals > 0
+    assert status.sent_intervals + status.dropped_intervals <= made
+
+
+def test_a_thread_keeps_no_more_than_the_limit(started: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads.Limits, "rows", 10 * threads.WIDTH)
+    monkeypatch.setattr(threads.registry, "share_limits", lambda: None)
+    for _ in range(5000):
+        with tracing.span(TRACE):
+            pass
+    tracing.stop()
+    heard = started.take()
+    assert heard.dropped > 0
+    assert len(heard.rows) + heard.dropped == 5000
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    moves=st.lists(st.tuples(st.sampled_from(["enter", "leave", "burn", "take"]), st.integers(0, 3)), max_size=60),
+)
+def test_however_it_is_cut_intervals_do_not_overlap_and_sums_are_kept(moves: list[tuple[str, int]]) -> None:
+    threads.registry.set_limits(True)
+    thread = threads.Thread(threads.ctypes.c_char_p())
+    taken: list[bytes | int] = []
+    spent: Counter[bytes] = Counter()
+    for move, number in moves:
+        before, context = time.thread_time_ns(), thread.context
+        if move == "enter":
+            thread.switch(bytes([number + 1]) * 28)
+        elif move == "leave":
+            thread.switch(None)
+        elif move == "take":
+            taken += thread.take()
+        else:
+            sum(range(100 * number))
+        if context is not None and move in ("burn", "take"):
+            spent[context] += time.thread_time_ns() - before
+    thread.switch(None)
+    taken += thread.take()
+    threads.registry.set_limits(False)
+    rows = [taken[at : at + threads.WIDTH] for at in range(0, len(taken), threads.WIDTH)]
+    for _, start, start_cpu, end, end_cpu in rows:
+        assert start <= end
+        assert start_cpu <= end_cpu
+    for before_row, after_row in zip(rows, rows[1:], strict=False):
+        assert before_row[3] <= after_row[1]
+        assert before_row[4] <= after_row[2]
+    for context in spent:
+        assert sum(row[4] - row[2] for row in rows if row[0] == context) >= spent[context]
+
+
+def test_taking_beside_a_thread_that_switches_loses_and_doubles_nothing() -> None:
+    threads.registry.set_limits(True)
+    result: dict[str, object] = {}
+    ready = threading.Event()
+
+    def work() -> None:
+        thread = result["thread"] = threads.Thread(threads.ctypes.c_char_p())
+        ready.set()
+        choice = random.Random(1)
+        context = bytes([7]) * 28
+        thread.switch(context)
+        first = thread.opened
+        for _ in range(30_000):
+            thread.switch(bytes([choice.randrange(5)]) * 28)
+        thread.switch(None)
+        result["first"] = first
+        result["last"] = time.thread_time_ns()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    ready.wait()
+    taken: list[bytes | int] = []
+    while worker.is_alive():
+        taken += result["thread"].take()  # type: ignore[attr-defined]
+    taken += result["thread"].take()  # type: ignore[attr-defined]
+    threads.registry.set_limits(False)
+    starts, ends = taken[2 :: threads.WIDTH], taken[4 :: threads.WIDTH]
+    assert result["thread"].dropped == 0  # type: ignore[attr-defined]
+    assert starts[1:] == ends[:-1]  # every nanosecond of CPU between first and last switch, once
+    assert starts[0] == result["first"][2]  # type: ignore[index]

@@ -1,0 +1,120 @@
+"""Spans by hand."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from icestream import tracing
+from tests.tracing.traced import OTHER, TRACE, Listener, burn
+
+
+@pytest.mark.parametrize("wrong", ["", "ab", "0" * 32, "g" * 32, TRACE + "00", TRACE[:31] + " ", " ".join(["ab"] * 11)])
+def test_a_trace_id_that_is_none_is_refused_by_name(wrong: str) -> None:
+    with pytest.raises(ValueError, match="trace_id: expected 32 hexadecimal digits"):
+        tracing.span(wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "0" * 16, "b7ad6b716920333", "xyz"])
+def test_a_span_id_that_is_none_is_refused_by_name(wrong: str) -> None:
+    with pytest.raises(ValueError, match="span_id: expected 16 hexadecimal digits"):
+        tracing.span(TRACE, wrong)
+
+
+def test_identifiers_of_a_wrong_type_are_refused() -> None:
+    with pytest.raises(ValueError, match="trace_id"):
+        tracing.span(7)  # type: ignore[arg-type]
+
+
+def test_span_ids_are_made_where_none_is_given() -> None:
+    made = {tracing.span(TRACE).span_id for _ in range(1000)}
+    assert len(made) == 1000
+    assert all(len(span_id) == 16 for span_id in made)
+
+
+def test_spans_are_reported_with_names_parents_and_times(started: Listener) -> None:
+    before = time.monotonic_ns()
+    with tracing.span(TRACE, name="outer", parent_id="b7ad6b7169203331") as outer:
+        with tracing.span(TRACE, name="inner") as inner:
+            pass
+        with tracing.span(OTHER, name="elsewhere"):
+            pass
+    after = time.monotonic_ns()
+    tracing.stop()
+    spans = {span.name: span for span in started.take().spans}
+    assert spans["outer"].span_id.hex() == outer.span_id
+    assert spans["outer"].trace_id.hex() == TRACE
+    assert spans["outer"].parent_span_id.hex() == "b7ad6b7169203331"
+    assert spans["inner"].span_id.hex() == inner.span_id
+    assert spans["inner"].parent_span_id.hex() == outer.span_id
+    assert spans["elsewhere"].parent_span_id == b""
+    assert {span.service for span in spans.values()} == {"tested"}
+    for span in spans.values():
+        assert before <= span.start_unix_nano <= span.end_unix_nano <= after
+
+
+def test_a_span_ends_when_its_block_raises(started: Listener) -> None:
+    with pytest.raises(RuntimeError), tracing.span(TRACE, name="fails"):
+        raise RuntimeError
+    burned = burn(5)
+    tracing.stop()
+    heard = started.take()
+    assert [span.name for span in heard.spans] == ["fails"]
+    assert heard.cpu_ns(TRACE) < burned
+
+
+def test_names_longer_than_the_limit_are_cut(started: Listener) -> None:
+    with tracing.span(TRACE, name="ü" * 5000):
+        pass
+    tracing.stop()
+    assert started.take().spans[0].name == "ü" * 128
+
+
+def test_before_start_and_after_stop_spans_do_nothing(listener: Listener) -> None:
+    with tracing.span(TRACE, name="before"):
+        tracing.start(service="tested", socket=listener.path)
+    tracing.stop()
+    with tracing.span(TRACE, name="after"):
+        burn(1)
+    assert listener.take().rows == []
+    assert listener.take().spans == []
+
+
+def test_a_span_that_is_open_at_stop_is_sent_up_to_there(started: Listener) -> None:
+    with tracing.span(TRACE):
+        burned = burn(20)
+        tracing.stop()
+        burn(20)
+    assert burned <= started.take().cpu_ns(TRACE) < burned + 15e6
+
+
+def test_start_again_goes_on(started: Listener) -> None:
+    tracing.start(service="other")
+    assert tracing.status().service == "tested"
+    tracing.stop()
+    tracing.stop()
+    assert not tracing.status().started
+    tracing.start(service="again", socket=started.path)
+    with tracing.span(TRACE):
+        burned = burn(10)
+    tracing.stop()
+    assert started.take().cpu_ns(TRACE) >= burned
+    assert "again" in started.receiver.services().values()
+
+
+def test_a_generator_closed_in_another_context_leaves_the_thread_where_it_is(started: Listener) -> None:
+    async def rows():  # type: ignore[no-untyped-def]
+        with tracing.span(TRACE):
+            yield 1
+
+    async def main() -> None:
+        generator = rows()
+        await anext(generator)
+        await asyncio.create_task(generator.aclose())
+        burn(10)
+
+    asyncio.run(main())
+    thread = threading.Thread(target=burn, args=(1,))
+    thread.start()
+    thread.join()
