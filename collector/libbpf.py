@@ -7,8 +7,6 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-import numpy as np
-
 from collector.loader import LoadError
 
 BTF = Path("/sys/kernel/btf/vmlinux")
@@ -88,17 +86,6 @@ class Map:
         _check(result)
         return value.raw
 
-    def lookup_batch(self, key: np.dtype, value: np.dtype, most: int) -> tuple[np.ndarray, np.ndarray]:
-        """Up to `most` keys and values in one system call. Raises OSError(ENOSPC) when a bucket holds more."""
-        keys, values = np.empty(most, key), np.empty(most, value)
-        count, cursor = ctypes.c_uint32(most), ctypes.create_string_buffer(max(8, key.itemsize))
-        result = self._library.bpf_map_lookup_batch(
-            self._fd, None, cursor, keys.ctypes.data, values.ctypes.data, ctypes.byref(count), None
-        )
-        if result != -errno.ENOENT:  # the end of the map was reached; what was counted is valid all the same
-            _check(result)
-        return keys[: count.value], values[: count.value]
-
 
 def run_stats(program_fd: int) -> dict[str, int]:
     """What the kernel measured of a program (struct bpf_prog_info); 0 unless sysctl kernel.bpf_stats_enabled is on."""
@@ -147,7 +134,6 @@ def _open_library() -> ctypes.CDLL:
             ("bpf_map_update_elem", number, number, text, text, ctypes.c_uint64),
             ("bpf_map_delete_elem", number, number, text),
             ("bpf_map_lookup_elem", number, number, text, pointer),
-            ("bpf_map_lookup_batch", number, number, pointer, pointer, pointer, pointer, pointer, pointer),
         ):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments

@@ -54,7 +54,7 @@ class PerfEvents:
         libc = ctypes.CDLL(None, use_errno=True)
         fd: int = libc.syscall(number, attributes, -1, cpu, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
         if fd < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"perf_event_open on CPU {cpu}")
         try:
             fcntl.ioctl(fd, _SET_PROGRAM, self._program_fd)
             fcntl.ioctl(fd, _ENABLE, 0)
@@ -65,6 +65,10 @@ class PerfEvents:
 
 
 def online_cpus() -> set[int]:
-    """The kernel's list, such as `0-3,6`."""
-    ranges = (part.partition("-") for part in ONLINE.read_text().strip().split(","))
+    return parse_cpus(ONLINE.read_text())
+
+
+def parse_cpus(text: str) -> set[int]:
+    """The kernel's way of writing a set of CPUs, such as `0-3,6`."""
+    ranges = (part.partition("-") for part in text.strip().split(","))
     return {cpu for first, _, last in ranges for cpu in range(int(first), int(last or first) + 1)}

@@ -2,7 +2,6 @@
 
 import errno
 import logging
-import os
 
 import numpy as np
 
@@ -181,6 +180,6 @@ def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.
 
 
 def _advice(error: Exception) -> str:
-    if isinstance(error, PermissionError) and os.geteuid() != 0:
+    if isinstance(error, PermissionError):
         return f": needs root, or CAP_BPF and CAP_PERFMON ({PARANOID} is {PARANOID.read_text().strip()})"
     return ""

@@ -5,6 +5,7 @@ of the psABIs of x86-64 and aarch64. Files come from anybody's container: counts
 Not followed: variables reached only by the general dynamic model (they lie behind the thread's DTV).
 """
 
+import mmap
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ _STT_TLS = 6
 _X86_64, _AARCH64 = 62, 183
 _TLSDESC = {_X86_64: 36, _AARCH64: 1031}
 _TPOFF = {_X86_64: 18, _AARCH64: 1030}
-_PAGE = 0xFFF
+_PAGE = mmap.PAGESIZE - 1
 _MAX_HEADERS = 4096
 _MAX_CHAIN = 4096
 _MAX_RELOCATION_BYTES = 128 << 20

@@ -213,6 +213,19 @@ def test_polling_without_draining_stays_within_bounded_memory_and_keeps_what_it_
     assert drain.lost > 0
 
 
+def test_polls_name_the_processes_they_saw_and_drains_in_quick_succession_are_empty_but_whole(busy: Path) -> None:
+    with running(999) as sampler:
+        process = subprocess.Popen([busy, "1", "300", "1"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        process.communicate(b"\n")
+        assert process.pid in sampler.poll().tolist()
+        assert process.pid in sampler.drain().pid
+        for _ in range(20):
+            drain = sampler.drain()
+            assert len(drain.stack) == len(drain.context) == len(drain.time_ns)
+            assert (drain.stack < len(drain.stack_depth)).all()
+        assert sampler.stats()["lost_no_stack"] == 0
+
+
 def test_without_privileges_the_error_says_what_is_missing() -> None:
     code = "from collector.sampler import check; print(check())"
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]

@@ -1,0 +1,90 @@
+"""Events on CPUs that come and go, on this kernel."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector import perf_event
+from collector.perf_event import online_cpus
+from collector.sampler import Sampler
+
+
+@pytest.fixture
+def online(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What the kernel would say is online."""
+    file = tmp_path / "online"
+    monkeypatch.setattr(perf_event, "ONLINE", file)
+    return file
+
+
+@given(st.sets(st.integers(0, 300), min_size=1))
+def test_the_kernels_list_of_cpus_is_understood(cpus: set[int]) -> None:
+    text, left = [], sorted(cpus)
+    while left:
+        last = next(i for i, cpu in enumerate(left) if cpu + 1 not in cpus)
+        text.append(f"{left[0]}-{left[last]}" if last else f"{left[0]}")
+        left = left[last + 1 :]
+    assert perf_event.parse_cpus(",".join(text) + "\n") == cpus
+
+
+def burn(cpu: int, seconds: float) -> None:
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {cpu})
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+    os.sched_setaffinity(0, allowed)
+
+
+@pytest.mark.ebpf
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_a_cpu_that_comes_online_is_profiled_from_the_next_drain_on_and_one_that_goes_is_let_go(online: Path) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    online.write_text(f"{first}\n")
+    sampler = Sampler(999)
+    sampler.start()
+    try:
+        descriptors = len(os.listdir("/proc/self/fd"))
+        burn(second, 0.2)
+        before = sampler.drain()
+        online.write_text(f"{first},{second}\n")
+        sampler.drain()
+        burn(second, 0.2)
+        after = sampler.drain()
+        online.write_text(f"{first}\n")
+        sampler.drain()
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+    finally:
+        sampler.close()
+    assert np.sum(before.tid == os.getpid()) < 50
+    assert np.sum(after.tid == os.getpid()) > 150
+
+
+@pytest.mark.ebpf
+def test_a_cpu_that_cannot_be_followed_does_not_stop_the_others(online: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cpus = sorted(online_cpus_really())
+    online.write_text(",".join(map(str, cpus)))
+    sampler = Sampler(999)
+    sampler.start()
+    try:
+        online.write_text(",".join(map(str, [*cpus, 100_000])))
+        sampler.drain()
+        assert "not profiled" in caplog.text
+        burn(cpus[0], 0.2)
+        assert np.sum(sampler.drain().tid == os.getpid()) > 150
+    finally:
+        sampler.close()
+
+
+def online_cpus_really() -> set[int]:
+    return perf_event.parse_cpus(Path("/sys/devices/system/cpu/online").read_text())
+
+
+def test_the_list_is_read_from_the_kernel(online: Path) -> None:
+    online.write_text("0-2,5\n")
+    assert online_cpus() == {0, 1, 2, 5}
