@@ -1,6 +1,7 @@
 """A profile as a response in the format asked for."""
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,25 +11,39 @@ from api.context import Context
 from api.errors import too_large
 from api.formats import Format
 from api.graph import build
-from api.render import collapsed
+from api.render import collapsed, pprof, speedscope
 from api.render.tree import tree
 from api.settings import ApiSettings
 from api.stack_values import StackValues
+from api.timerange import TimeRange
 
 
-def graph_answer(
-    context: Context, values: StackValues, about: dict[str, Any], format: Format, max_nodes: int
-) -> Response:
-    """`about` describes the query (`Scope.as_json`), and stands first in a tree. Raises ApiError."""
+@dataclass(frozen=True)
+class About:
+    """What a profile is of."""
+
+    profile_type: str
+    time: TimeRange | None
+    head: dict[str, Any]  # what a tree says of the query
+    labels: dict[str, str] = field(default_factory=dict)  # of its samples in pprof
+
+
+def graph_answer(context: Context, values: StackValues, about: About, format: Format, max_nodes: int) -> Response:
+    """Raises ApiError."""
     check_max_nodes(context.settings, max_nodes)
+    if format is Format.PPROF:
+        return _pprof(context, values, about)
     resolved = context.stacks.functions_of(values.stack_ids)
-    graph = build(
-        resolved.tree, resolved.leaves, values.values[np.newaxis], max_nodes if format is Format.TREE else None
-    )
+    most = max_nodes if format is Format.TREE else None
+    graph = build(resolved.tree, resolved.leaves, values.values[np.newaxis], most)
     if format is Format.COLLAPSED:
         return StreamingResponse(collapsed.collapsed(graph, resolved.functions), media_type=collapsed.MEDIA_TYPE)
+    if format is Format.SPEEDSCOPE:
+        unit = about.profile_type.split(":")[2]
+        text = speedscope.speedscope(graph, resolved.functions, about.profile_type, unit)
+        return StreamingResponse(text, media_type=speedscope.MEDIA_TYPE, headers=_file(speedscope.FILE_NAME))
     head = {"total": values.total, "samples": values.samples, "stacks": len(values.stack_ids)}
-    return json_response(about | head | tree(graph, resolved.functions))
+    return json_response(about.head | head | tree(graph, resolved.functions))
 
 
 def check_max_nodes(settings: ApiSettings, max_nodes: int) -> None:
@@ -41,3 +56,13 @@ def check_max_nodes(settings: ApiSettings, max_nodes: int) -> None:
 def json_response(body: Any) -> Response:
     """Compact JSON."""
     return Response(json.dumps(body, separators=(",", ":"), ensure_ascii=False), media_type="application/json")
+
+
+def _pprof(context: Context, values: StackValues, about: About) -> Response:
+    stacks = context.stacks.addresses_of(values.stack_ids)
+    data = pprof.pprof(values, stacks, about.profile_type, about.time, about.labels)
+    return Response(data, media_type=pprof.MEDIA_TYPE, headers=_file(pprof.FILE_NAME))
+
+
+def _file(name: str) -> dict[str, str]:
+    return {"Content-Disposition": f'attachment; filename="{name}"'}

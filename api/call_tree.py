@@ -127,6 +127,20 @@ class CallTree:
         self._location.extend(location)
 
 
+def paths(leaves: Rows, parent: Rows, depth: npt.NDArray[np.int16]) -> tuple[npt.NDArray[np.int64], Rows]:
+    """Rows from each leaf up to its root: path i is rows[first[i]] up to, without, rows[first[i + 1]]."""
+    lengths = depth[leaves].astype(np.int64)
+    first = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    rows = np.empty(first[-1], np.int32)
+    at, place = leaves[lengths > 0], first[:-1][lengths > 0]
+    while len(at):
+        rows[place] = at
+        at, place = parent[at], place + 1
+        below_root = at != ROOT
+        at, place = at[below_root], place[below_root]
+    return first, rows
+
+
 def _find(where: Keys, what: Keys) -> npt.NDArray[np.intp]:
     """Positions in `where` (sorted) of those of `what` that are in it."""
     at = np.minimum(np.searchsorted(where, what), max(len(where) - 1, 0))

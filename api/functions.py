@@ -54,7 +54,7 @@ class Functions:
         self._mapping_rows: dict[Mapping, int] = {}
 
     def __getitem__(self, row: int) -> Function:
-        return self._unnamed(row - UNNAMED) if row >= UNNAMED else self._functions[row]
+        return self.unnamed(row - UNNAMED) if row >= UNNAMED else self._functions[row]
 
     def add_mappings(self, kinds: pa.ChunkedArray, build_ids: pa.ChunkedArray, files: pa.ChunkedArray) -> Rows:
         """Rows of `mappings`, one a row of the columns."""
@@ -90,7 +90,8 @@ class Functions:
             self._functions.append(Function(name, mapping.file, source, start, kind))
         return row
 
-    def _unnamed(self, row: int) -> Function:
+    def unnamed(self, row: int) -> Function:
+        """What stands for a location (row) without symbols."""
         at = int(self._locations.mapping[row])
         if at < 0:
             return Function(f"[unresolved location {int(self._locations.ids[row]):016x}]", named=False)

@@ -1,6 +1,7 @@
 """A flame graph as columns: what a query summed up over the tree of functions."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,21 @@ def level_bounds(parent: Rows) -> list[int]:
     while bounds[-1] < len(parent):
         bounds.append(int(np.searchsorted(parent, bounds[-1])))
     return bounds
+
+
+def intervals(parent: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Of nodes in level order: the depth-first number of each, and the one behind the last node below it."""
+    levels = list(pairwise(level_bounds(parent)[1:]))
+    size = np.ones(len(parent), np.int64)
+    for start, stop in reversed(levels):
+        np.add.at(size, parent[start:stop], size[start:stop])
+    first = np.zeros(len(parent), np.int64)
+    for start, stop in levels:
+        above = parent[start:stop]
+        before = np.cumsum(size[start:stop]) - size[start:stop]
+        leading = np.searchsorted(above, above)  # the first sibling
+        first[start:stop] = first[above] + 1 + before - before[leading]
+    return first, first + size
 
 
 def rows_above(leaves: Rows, parent: Rows, seen: npt.NDArray[np.bool_]) -> Rows:

@@ -4,8 +4,9 @@ import threading
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
-from api.call_tree import CallTree
+from api.call_tree import CallTree, paths
 from api.database import Database
 from api.function_tree import NO_STACK_ROW, FunctionTree
 from api.functions import Functions
@@ -25,12 +26,14 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Stacks as rows of the tree of addresses: `leaves` (-1: not there), parents, and rows of `locations`."""
+    """Stacks as paths of locations: stack i is locations[first[i]] up to, without, locations[first[i + 1]], leaf first.
 
-    leaves: Rows
-    parent: Rows
-    location: Rows  # of each node of the call tree; -1 where no stack asked for has it
-    locations: Locations
+    It is empty where the stack ID is 0, or the stack has not arrived.
+    """
+
+    first: npt.NDArray[np.int64]  # one longer than the stacks
+    locations: Rows  # rows of `kept`
+    kept: Locations
 
 
 class Stacks:
@@ -54,6 +57,16 @@ class Stacks:
             leaves = np.full(len(stack_ids), NO_STACK_ROW, np.int32)
             leaves[there] = self._functions.rows(self._calls.rows(stack_ids[there]))
             return Resolved(leaves, self._functions.tree, self._locations.functions)
+
+    def addresses_of(self, stack_ids: Keys) -> Addresses:
+        """Raises ApiError."""
+        with self._lock:
+            self._renew()
+            leaves = self._calls.rows(stack_ids)  # 0, no stack, is the row above the roots: an empty path
+            first, nodes = paths(np.maximum(leaves, 0), self._calls.parent, self._calls.depth)
+            distinct, of = np.unique(nodes, return_inverse=True)
+            locations = self._locations.rows(self._calls.location[distinct])
+            return Addresses(first, locations[of], self._locations)
 
     def _renew(self) -> None:
         if self._calls.full:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from api.database import Database
-from api.errors import too_large
+from api.errors import ApiError, too_large
 from api.graph import Values
 from api.scope import Scope
 
@@ -42,8 +42,8 @@ def read_timeline(database: Database, scope: Scope, step_ms: int, sum_by: tuple[
         f" GROUP BY labels, step LIMIT {_MAX_CELLS + 1}",
         where.parameters,
     )
-    if len(answer) > _MAX_CELLS or len(times) * len(answer["labels"].unique()) > 10 * _MAX_CELLS:
-        raise too_large("too many series over too many steps", "sum by fewer labels, or give a larger step")
+    if len(answer) > _MAX_CELLS:
+        raise _too_many()
     return _timeline(times, answer, ("",) * len(sum_by))
 
 
@@ -54,9 +54,15 @@ def _timeline(times: npt.NDArray[np.int64], answer: pa.Table, no_labels: tuple[s
         for labels in answer["labels"].to_pylist()
     ]
     labels = list(rows) or [no_labels]
+    if len(labels) * len(times) > 5 * _MAX_CELLS:
+        raise _too_many()
     values, counts = np.zeros((2, len(labels), len(times)), np.int64)
     at = (np.array(of, np.intp), answer["step"].to_numpy())
     np.add.at(values, at, answer["value"].to_numpy())
     np.add.at(counts, at, answer["count"].to_numpy())
     order = np.argsort(-values.sum(axis=1), kind="stable")
     return Timeline(times, [labels[i] for i in order], values[order], counts[order])
+
+
+def _too_many() -> ApiError:
+    return too_large("too many series over too many steps", "sum by fewer labels, or give a larger step")

@@ -1,12 +1,11 @@
 """What a graph spends its value in: flat (in itself) and cumulative (with what it called)."""
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from api.graph import Graph, Values, level_bounds
+from api.graph import Graph, Values, intervals
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ def _inside_own_group(graph: Graph, of: npt.NDArray[np.intp]) -> npt.NDArray[np.
     In depth-first order the nodes below one are an interval behind it, and intervals are nested or apart: so within a
     group, in that order, a node is inside when an interval that began before it has not ended.
     """
-    first, end = _intervals(graph)
+    first, end = intervals(graph.parent)
     order = np.lexsort((first, of))
     span = len(first) + 1
     # Each group gets a range of numbers of its own, so that one running maximum serves all.
@@ -47,19 +46,3 @@ def _inside_own_group(graph: Graph, of: npt.NDArray[np.intp]) -> npt.NDArray[np.
     inside = np.zeros(len(first), bool)
     inside[order] = begins < latest
     return inside
-
-
-def _intervals(graph: Graph) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Depth-first number of each node, and the one behind the last node below it."""
-    bounds = level_bounds(graph.parent)
-    levels = list(pairwise(bounds[1:]))
-    size = np.ones(len(graph.parent), np.int64)
-    for start, stop in reversed(levels):
-        np.add.at(size, graph.parent[start:stop], size[start:stop])
-    first = np.zeros(len(graph.parent), np.int64)
-    for start, stop in levels:
-        parent = graph.parent[start:stop]
-        before = np.cumsum(size[start:stop]) - size[start:stop]
-        leading = np.searchsorted(parent, parent)  # the first sibling
-        first[start:stop] = first[parent] + 1 + before - before[leading]
-    return first, first + size

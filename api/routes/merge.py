@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
-from api.answer import graph_answer
+from api.answer import About, graph_answer
 from api.context import Context, context
 from api.formats import DEFAULT_MAX_NODES, GRAPH_RESPONSES, Format, FormatParam, MaxNodesParam
 from api.scope import Scope, scope
@@ -23,4 +23,4 @@ def merge(
 ) -> Response:
     """Sums up all samples of a selector in a time range."""
     values = read_stack_values(context.database, "samples", scope.where(), context.settings.api_max_stacks)
-    return graph_answer(context, values, scope.as_json(), format, max_nodes)
+    return graph_answer(context, values, About(scope.profile_type, scope.time, scope.as_json()), format, max_nodes)

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
-from api.answer import graph_answer, json_response
+from api.answer import About, graph_answer, json_response
 from api.context import Context, context
 from api.cursor import read_cursor, write_cursor
 from api.errors import ApiError
@@ -120,5 +120,6 @@ def trace_cpu(
         return json_response(about)
     where = trace_where(trace_id, profile_type)
     values = read_stack_values(context.database, "trace_samples", where, context.settings.api_max_stacks)
-    said = {"profile_type": profile_type, "unit": profile_type.split(":")[2], "trace_id": trace_id}
+    head = {"profile_type": profile_type, "unit": profile_type.split(":")[2], "trace_id": trace_id}
+    said = About(profile_type, None, head, labels={"trace_id": trace_id})
     return graph_answer(context, values, said, format, max_nodes)

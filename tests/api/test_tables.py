@@ -28,8 +28,11 @@ def test_a_timeline_sums_up_steps_by_label(api: Api, client: Client) -> None:
     cart = {"service": "cart", "version": "2"}
     fill(
         client,
-        [Sample((MAIN,), 5, time_s=START_S + 1), Sample((MAIN,), 7, time_s=START_S + 61)]
-        + [Sample((MAIN,), 100, labels=cart, time_s=START_S + 3599)],
+        [
+            Sample((MAIN,), 5, time_s=START_S + 1),
+            Sample((MAIN,), 7, time_s=START_S + 61),
+            Sample((MAIN,), 100, labels=cart, time_s=START_S + 3599),
+        ],
     )
     found = api.json("/api/v1/series", step="1m", sum_by="service, version")
     assert found["times"][:2] == [START_S * 1000, (START_S + 60) * 1000]

@@ -1,0 +1,71 @@
+"""Profiles for speedscope.app (its file format: src/lib/file-format-spec.ts of github.com/jlfwong/speedscope)."""
+
+import json
+from collections.abc import Iterator
+
+import numpy as np
+
+from api.functions import Functions
+from api.graph import Graph, intervals
+from icestream import __version__
+
+MEDIA_TYPE = "application/json"
+FILE_NAME = "icestream.speedscope.json"
+
+_UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
+_STACKS_A_CHUNK = 500
+
+
+def speedscope(graph: Graph, functions: Functions, name: str, unit: str) -> Iterator[str]:
+    """One "sampled" profile, in chunks of text: a sample a node with a value of its own, in depth-first order."""
+    used, frame = np.unique(graph.function, return_inverse=True)
+    frames = [_frame(functions, row) for row in used.tolist()]
+    first, _ = intervals(graph.parent)
+    rows = np.flatnonzero(graph.own[0])
+    rows = rows[np.argsort(first[rows])]
+    weights = graph.own[0, rows].tolist()
+    head = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "exporter": f"icestream@{__version__}",
+        "name": name,
+        "activeProfileIndex": 0,
+        "shared": {"frames": frames},
+    }
+    profile = {
+        "type": "sampled",
+        "name": name,
+        "unit": unit if unit in _UNITS else "none",
+        "startValue": 0,
+        "endValue": sum(weights),
+        "weights": weights,
+    }
+    yield f'{_json(head)[:-1]},"profiles":[{_json(profile)[:-1]},"samples":['
+    yield from _samples(graph.parent.tolist(), frame.tolist(), rows.tolist())
+    yield "]}]}"
+
+
+def _samples(parent: list[int], frame: list[int], rows: list[int]) -> Iterator[str]:
+    for start in range(0, len(rows), _STACKS_A_CHUNK):
+        paths = []
+        for row in rows[start : start + _STACKS_A_CHUNK]:
+            path = []
+            at = row
+            while at > 0:
+                path.append(frame[at])
+                at = parent[at]
+            paths.append(path[::-1])
+        yield ("," if start else "") + _json(paths)[1:-1]
+
+
+def _frame(functions: Functions, row: int) -> dict[str, str | int]:
+    function = functions[row]
+    frame: dict[str, str | int] = {"name": function.name}
+    if function.file or function.module:
+        frame["file"] = function.file or function.module
+    if function.line:
+        frame["line"] = function.line
+    return frame
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""The pprof profile format, generated from schemas/icestream/pprof/profile.proto."""
