@@ -12,6 +12,7 @@ Nodes, locations, series and spans are the same row when they come twice (Replac
 The tables remember the tokens of their latest 10,000 blocks.
 """
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from sinks.decode import activity, samples, stacks
 from sinks.decode.columns import together
 from sinks.migrate import check
 from sinks.ranges import Range
+from sinks.retention import drop_unused_locations
 
 Decoded = samples.Samples | stacks.Stacks | activity.Activity
 
@@ -35,6 +37,7 @@ SETTINGS = {
     "max_partitions_per_insert_block": 0,  # late samples of many days in one block are no mistake here
 }
 _SERIES_KEPT = 200_000
+_CLEAN_S = 86_400.0
 
 
 class ClickHouseSink:
@@ -48,6 +51,7 @@ class ClickHouseSink:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
         self._series: dict[int, int] = {}  # series ID -> day it was last written
+        self._cleaned = time.monotonic()
 
     def check(self) -> None:
         """Raises MigrationError where tables are missing."""
@@ -78,6 +82,12 @@ class ClickHouseSink:
             self._insert("spans", [m.spans for m in new_activity])
             self._insert("activity", [m.intervals for m in new_activity], range.name)
             self._insert("batches", [marks.table([m.batch for m in new_activity], range.name)], range.name)
+
+    def idle(self) -> None:
+        """Deletes locations that nothing refers to, once a day."""
+        if time.monotonic() - self._cleaned > _CLEAN_S:
+            self._cleaned = time.monotonic()
+            drop_unused_locations(self._clients.get())
 
     def close(self) -> None:
         """Nothing to do: everything written is stored."""

@@ -49,6 +49,9 @@ class Sink(Protocol):
     def write(self, range: Range[Any]) -> None:
         """Stores what of the range is not stored yet; whatever it raises, it is called again with the same range."""
 
+    def idle(self) -> None:
+        """Work of its own, if any, between ranges; called often. What it raises is logged."""
+
     def close(self) -> None: ...
 
 
@@ -95,10 +98,19 @@ class Runner:
                 self._read(reader)
                 self._learn(reader)
                 self._flush(reader, self._flush_s)
+                self._idle()
             self._flush(reader, 0.0)
         finally:
             reader.close()
             self.sink.close()
+
+    def _idle(self) -> None:
+        try:
+            self.sink.idle()
+        except Exception as error:  # it is tried again; the topics go on
+            metrics.FAILURES.labels(self.sink.name).inc()
+            log.error("%s: %s", self.sink.name, error)
+            self._stop.wait(1)
 
     def _connect(self, reader: Consumer) -> bool:
         """Waits for the cluster's ID; False when stopped before."""

@@ -1,24 +1,32 @@
 """Runs sinks as threads: for `icestream sink` and for the store process, which runs all of them beside the API."""
 
 import logging
+import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from confluent_kafka import Message, Producer
 
 from icestream import dead_letters
 from icestream.clickhouse import Clients
 from icestream.kafka import producer
+from icestream.settings import SettingError
+from icestream.symcache import SymCaches
+from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
+from sinks.parquet import ParquetSink
+from sinks.resolve import ResolveSink
 from sinks.runner import Runner, Sink
 from sinks.settings import SinkSettings
 
 _FLUSH_S = 30.0
+_FLUSH_BYTES = 16_000_000
 
 log = logging.getLogger(__name__)
 
-KINDS = ("clickhouse",)
+KINDS = ("clickhouse", "parquet", "archive", "resolve")
 
 
 @dataclass
@@ -64,12 +72,34 @@ def start(
 
 
 def _wanted(settings: SinkSettings) -> list[str]:
-    return ["clickhouse"]
+    places = {"parquet": settings.parquet, "archive": settings.archive}
+    return ["clickhouse", "resolve", *(kind for kind, place in places.items() if place)]
 
 
 def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading.Event) -> Runner:
-    sink: Sink = ClickHouseSink(clients)
-    return Runner(sink, settings, _reject(settings, sink.name), stop, settings.flush_s)
+    """Raises SettingError where the settings do not say where to write."""
+    flush_s, flush_bytes = settings.flush_s, _FLUSH_BYTES
+    sink: Sink
+    if kind == "clickhouse":
+        sink = ClickHouseSink(clients)
+    elif kind == "resolve":
+        folder = settings.symbol_cache or tempfile.mkdtemp(prefix="icestream-symcaches-")
+        sink = ResolveSink(clients, SymCaches(Path(folder), settings.symbol_store), producer(settings))
+    elif kind == "parquet":
+        sink, flush_s = ParquetSink(_place(settings.parquet, kind)), settings.parquet_flush_s
+    else:
+        sink = ArchiveSink(Path(_place(settings.archive, kind)), settings.archive_days)
+        flush_s = settings.parquet_flush_s
+    if settings.kafka_in_process:
+        # It keeps 5 MB a partition, and its producers wait at 3 MB that we have not committed.
+        flush_bytes = 1_000_000
+    return Runner(sink, settings, _reject(settings, sink.name), stop, flush_s, flush_bytes)
+
+
+def _place(place: str, kind: str) -> str:
+    if not place:
+        raise SettingError(f"the {kind} sink needs --{kind}, or ICESTREAM_{kind.upper()}: where to write")
+    return place
 
 
 def _reject(settings: SinkSettings, sink: str) -> Callable[[Message, Exception], None]:
@@ -79,7 +109,7 @@ def _reject(settings: SinkSettings, sink: str) -> Callable[[Message, Exception],
     def reject(message: Message, error: Exception) -> None:
         if not senders:
             senders.append(producer(settings))
-        dead_letters.send(senders[0], message, f"sink {sink}", error)
+        dead_letters.send(senders[0], message, f"sinks.{sink}", error)
         senders[0].flush(_FLUSH_S)
 
     return reject

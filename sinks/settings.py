@@ -15,9 +15,11 @@ class SinkSettings(KafkaSettings):
     )
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: none are written")
     archive: str = setting("", "folder of the raw archive; empty: none is written")
-    symbols: str = setting(
-        "", "folder or URI of the symbol store that collectors write to; empty: symbols come by Kafka"
+    archive_days: int = setting(30, "days that the raw archive is kept; 0: for ever")
+    symbol_store: str = setting(
+        "", "folder or URI of the symbol store; symbols elsewhere are refused; empty: any place"
     )
+    symbol_cache: str = setting("", "folder for SymCaches that were fetched; empty: a temporary one")
     flush_s: float = setting(1.0, "seconds that rows wait in the ClickHouse sink to be inserted together")
     parquet_flush_s: float = setting(60.0, "seconds that rows wait in the Parquet sink and messages in the archive")
     retention_days: int | None = setting(

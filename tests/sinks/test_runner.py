@@ -127,6 +127,8 @@ class Recording:
         if self.fail:
             raise OSError("no space left on device")
 
+    def idle(self) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -177,8 +179,11 @@ from icestream.clickhouse import Clients
 from icestream.settings import KafkaSettings
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import migrate
+from functools import partial
+from sinks import runner
 from sinks.runner import Runner
 
+runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 1500, "heartbeat.interval.ms": 300})
 dsn, kafka, seed = sys.argv[1:]
 lives = random.Random(int(seed)).randint(0, 6) if seed != "-1" else 1_000_000
 
