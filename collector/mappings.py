@@ -53,7 +53,7 @@ class _Cached:
     mapped: _Mapped
     used: float
     refreshed: float
-    wait: float = _REFRESH_FIRST_S
+    wait: float  # from then until it may be read again
     before: _Mapped | None = None  # what it had mapped when it was read before
     perf_map: PerfMap | None = None
 
@@ -75,7 +75,8 @@ class Mappings:
         if mapped is not None:
             now = time.monotonic()
             same = cached is not None and cached.mapped.process.start_ticks == process.start_ticks
-            self._cached[pid] = _Cached(mapped, now, now, before=cached.mapped if cached and same else None)
+            before = cached.mapped if cached and same else None
+            self._cached[pid] = _Cached(mapped, now, now, _REFRESH_FIRST_S, before)
         return process
 
     def locate(self, pid: int, addresses: np.ndarray) -> Located:

@@ -1,0 +1,244 @@
+"""Windows as raw batches: nothing lost or mixed up by deduplication or by splitting, every part on its own."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from collector import batch
+from collector.kernel import Kernel
+from collector.locations import locate
+from collector.mapped_files import UNKNOWN, FileCache, MappedFile
+from collector.mappings import Located, Mappings
+from collector.perfmap import Name
+from collector.samples import Samples
+from icestream.packed import column
+from icestream.v1.common_pb2 import BatchId, Mapping
+from icestream.v1.raw_pb2 import RawBatch
+
+LIBRARY = MappedFile(Mapping.FILE, "gnu:aa", "/lib/a.so")
+JIT = MappedFile(Mapping.NAMED, "", "[jit]")
+BASE = 0x7F00_0000_0000
+
+
+class Processes(Mappings):
+    """Process p has LIBRARY at BASE + p * 2^32, and compiled code that it named below address 100."""
+
+    def __init__(self) -> None:
+        super().__init__(FileCache())
+
+    def locate(self, pid: int, addresses: np.ndarray) -> Located:
+        base = np.uint64(BASE + (pid << 32))
+        in_library = (addresses >= base) & (addresses < base + np.uint64(1 << 32))
+        name = np.where(addresses < 100, addresses, np.uint64(0)).astype(np.int64)
+        file = np.where(in_library, 1, np.where(addresses < 100, 2, 0))
+        address = np.where(in_library, addresses - base, np.uint64(0))
+        names = [Name(f"compiled {i} of {pid % 2}", "") for i in range(100)]
+        return Located(file, address, np.where(addresses < 100, name, -1), [UNKNOWN, LIBRARY, JIT], names)
+
+
+class NoKernel(Kernel):
+    """Kernel code at 2^63 and up."""
+
+    def __init__(self) -> None:
+        self.files = [MappedFile(Mapping.KERNEL, "gnu:bb", "[kernel]")]
+
+    def locate(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.zeros(len(addresses), np.int64), addresses - np.uint64(1 << 63)
+
+
+Stack = tuple[int, tuple[int, ...], tuple[int, ...]]  # process, kernel frames, user frames
+user_frame = st.one_of(st.integers(1, 99), st.integers(1000, 1 << 31).map(lambda o: o | 1 << 40))
+stacks = st.tuples(
+    st.integers(1, 4),
+    st.lists(st.integers(1, 1 << 30), max_size=3).map(tuple),
+    st.lists(user_frame, max_size=5).map(tuple),
+)
+windows = st.lists(stacks, min_size=1, max_size=12).flatmap(
+    lambda known: st.tuples(
+        st.just(known),
+        st.lists(
+            st.tuples(
+                st.integers(0, len(known) - 1),
+                st.integers(0, 10**13),
+                st.integers(1, 5),
+                st.integers(0, 2),
+                st.integers(0, 3),
+            ),
+            max_size=60,
+        ),
+    )
+)
+
+
+def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> Samples:
+    frames = []
+    for pid, kernel, user in known:
+        frames += [(1 << 63) + f for f in kernel]
+        frames += [f if f < 100 else BASE + (pid << 32) + (f & 0xFFFFFFFF) for f in user]
+    row = [o[0] for o in observed]
+    return Samples(
+        time_ns=np.array([o[1] for o in observed], np.uint64),
+        pid=np.array([known[r][0] for r in row], np.uint32),
+        tid=np.array([o[2] for o in observed], np.uint32),
+        stack=np.array(row, np.uint32),
+        context=np.array([o[4] for o in observed], np.uint32),
+        stack_pid=np.array([k[0] for k in known], np.uint32),
+        stack_kernel_depth=np.array([len(k[1]) for k in known], np.uint32),
+        stack_depth=np.array([len(k[1]) + len(k[2]) for k in known], np.uint32),
+        frames=np.array(frames, np.uint64),
+        trace_ids=bytes(range(48)),
+        span_ids=bytes(range(24)),
+        lost=7,
+    )
+
+
+def expected(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> Counter[tuple[object, ...]]:
+    """What a reader must find: each sample with its frames spelled out."""
+
+    def frame(pid: int, address: int, is_return: bool) -> tuple[object, ...]:
+        if address < 100:
+            address -= is_return
+            return ("[jit]", f"compiled {address} of {pid % 2}", 0)
+        return ("gnu:aa", "", (address & 0xFFFFFFFF) - is_return)
+
+    found: Counter[tuple[object, ...]] = Counter()
+    for row, time, tid, series, context in observed:
+        pid, kernel, user = known[row]
+        frames = [("gnu:bb", "", f - (i > 0)) for i, f in enumerate(kernel)]
+        frames += [frame(pid, f, i > 0) for i, f in enumerate(user)]
+        trace = (bytes(range(48))[16 * (context - 1) : 16 * context], bytes(range(24))[8 * (context - 1) : 8 * context])
+        found[time // 1000, pid, tid, f"s{series}", trace if context else None, tuple(frames)] += 1
+    return found
+
+
+def read(values: list[bytes]) -> Counter[tuple[object, ...]]:
+    found: Counter[tuple[object, ...]] = Counter()
+    for value in values:
+        message = RawBatch.FromString(value)
+        assert message.mappings[0].kind == Mapping.UNKNOWN
+        assert list(message.strings[:1]) in ([""], [])
+        c = {
+            field.name: column(message, field.name).tolist()
+            for field in RawBatch.DESCRIPTOR.fields
+            if columnar(field.name)
+        }
+        ends = np.cumsum(c["stack_depth"]).tolist()
+        for i, time in enumerate(c["sample_time_us"]):
+            stack = c["sample_stack"][i]
+            rows = c["stack_frames"][ends[stack] - c["stack_depth"][stack] : ends[stack]]
+            frames = []
+            for row in rows:
+                mapping = message.mappings[c["location_mapping"][row]]
+                function = message.strings[c["location_function"][row]] if c["location_function"] else ""
+                frames.append((mapping.build_id or mapping.file, function, c["location_address"][row]))
+            context = c["sample_context"][i]
+            trace = (
+                message.context_trace_ids[16 * (context - 1) : 16 * context],
+                message.context_span_ids[8 * (context - 1) : 8 * context],
+            )
+            series = message.series[c["sample_series"][i]].labels[0].value
+            unix = message.start_unix_nano + 1000 * time
+            assert message.start_unix_nano <= unix < message.end_unix_nano
+            key = (
+                unix // 1000,
+                c["sample_pid"][i],
+                c["sample_tid"][i],
+                series,
+                trace if context else None,
+                tuple(frames),
+            )
+            found[key] += 1
+    return found
+
+
+def columnar(name: str) -> bool:
+    return name.startswith(("location_", "stack_", "sample_"))
+
+
+def window(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> batch.Window:
+    samples = to_samples(known, observed)
+    stacks = locate(samples, Processes(), NoKernel())
+    return batch.Window(
+        time_unix_nano=samples.time_ns.astype(np.int64) // 1000 * 1000,
+        series=np.array([o[3] for o in observed], np.int64),
+        pid=samples.pid,
+        tid=samples.tid,
+        stack=stacks.row[samples.stack],
+        context=samples.context.astype(np.int64),
+        stacks=stacks,
+        labels=[(("service", f"s{i}"),) for i in range(3)],
+        trace_ids=samples.trace_ids,
+        span_ids=samples.span_ids,
+        start_unix_nano=0,
+        end_unix_nano=5 * 10**9,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(windows, st.sampled_from([500, 1500, 900_000]))
+def test_every_sample_is_in_one_part_with_its_own_stack_series_and_context(
+    given_window: tuple[list[Stack], list[tuple[int, int, int, int, int]]], room: int
+) -> None:
+    known, observed = given_window
+    limit = batch.HEADER_BYTES + room
+    parts = batch.split(window(known, observed), RawBatch(host_id="h", lost_samples=7), limit)
+    finished = batch.finish(parts, BatchId(collector="h", started_unix_nano=1, sequence=3), 9)
+    messages = [RawBatch.FromString(value) for value in finished]
+    assert [(m.id.sequence, m.id.part, m.id.parts) for m in messages] == [(3, i, len(parts)) for i in range(len(parts))]
+    assert all(len(value) <= limit for value in finished)
+    assert sum(m.lost_samples for m in messages) == 7
+    assert all(m.host_id == "h" and m.published_unix_nano == 9 for m in messages)
+    assert read(finished) == expected(known, observed)
+
+
+def test_equal_stacks_of_different_processes_are_one_stack() -> None:
+    known = [(1, (), (1 << 40 | 5000,)), (3, (), (1 << 40 | 5000,))]
+    parts = batch.split(window(known, [(0, 5, 1, 0, 0), (1, 6, 1, 0, 0)]), RawBatch())
+    message = RawBatch.FromString(parts[0])
+    assert (len(message.stack_depth), len(message.location_address)) == (1, 1)
+
+
+def test_a_window_of_lost_samples_alone_says_so() -> None:
+    parts = batch.split(window([(1, (), ())], []), RawBatch(lost_samples=3))
+    message = RawBatch.FromString(parts[0])
+    assert message.lost_samples == 3
+    assert len(message.sample_pid) == 0
+
+
+def test_a_stack_too_large_for_a_message_leaves_its_sample_behind() -> None:
+    known = [(1, (), tuple(range(1, 60)))]
+    parts = batch.split(window(known, [(0, 5, 1, 0, 0)]), RawBatch(), batch.HEADER_BYTES + 300)
+    message = RawBatch.FromString(parts[0])
+    assert (len(parts), list(message.sample_stack), list(message.stack_depth)) == (1, [0], [0])
+
+
+def test_samples_hours_apart_get_parts_of_their_own() -> None:
+    hours = [(0, hour * 3600 * 10**9, 1, 0, 0) for hour in (0, 1, 5, 30)]
+    parts = batch.split(window([(1, (), ())], hours), RawBatch())
+    assert len(parts) == 4
+    assert sum(read(parts).values()) == 4
+
+
+@pytest.mark.parametrize("count", [200_000])
+def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> None:
+    import time
+
+    rng = np.random.default_rng(1)
+    known = [(1 + i % 4, (), tuple((1 << 40 | int(a)) for a in rng.integers(1000, 1 << 20, 35))) for i in range(3000)]
+    samples = to_samples(known, [])
+    rows = rng.integers(0, 3000, count)
+    started = time.perf_counter()
+    stacks = locate(samples, Processes(), NoKernel())
+    big = batch.Window(
+        time_unix_nano=np.sort(rng.integers(0, 5 * 10**9, count)), series=np.zeros(count, np.int64),
+        pid=samples.stack_pid[rows], tid=samples.stack_pid[rows], stack=stacks.row[rows],
+        context=np.zeros(count, np.int64), stacks=stacks, labels=[(("service", "s"),)], trace_ids=b"", span_ids=b"",
+        start_unix_nano=0, end_unix_nano=5 * 10**9,
+    )  # fmt: skip
+    parts = batch.split(big, RawBatch())
+    assert time.perf_counter() - started < 2
+    assert max(len(part) for part in parts) < 900_000
+    assert sum(len(RawBatch.FromString(part).sample_pid) for part in parts) == count

@@ -1,0 +1,189 @@
+"""Addresses of real processes as (file, ELF virtual address)."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector import elf, mappings
+from collector.mapped_files import FileCache, MappedFile, Place, open_place
+from collector.mappings import Mappings
+from icestream.v1.common_pb2 import Mapping
+
+WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getchar(); return 0; }'
+
+
+@pytest.fixture
+def mine() -> Mappings:
+    known = Mappings(FileCache())
+    known.notice(os.getpid())
+    return known
+
+
+def located(known: Mappings, pid: int, *addresses: int) -> list[tuple[MappedFile, int]]:
+    found = known.locate(pid, np.array(addresses, np.uint64))
+    return [
+        (found.files[row], address) for row, address in zip(found.file.tolist(), found.address.tolist(), strict=True)
+    ]
+
+
+def waiting(*command: str) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    path = tmp_path / "program"
+    source = f"#include <stdio.h>\n{WAIT}"
+    subprocess.run(["gcc", "-x", "c", "-", "-no-pie", "-o", path], input=source.encode(), check=True)
+    return path
+
+
+@pytest.fixture
+def running(program: Path) -> Iterator[subprocess.Popen[bytes]]:
+    process = waiting(str(program))
+    yield process
+    process.kill()
+    process.wait()
+
+
+def address_of(path: Path, symbol: str) -> int:
+    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    return next(int(line.split()[0], 16) for line in lines if line.endswith(f" T {symbol}"))
+
+
+def test_a_function_of_a_library_is_at_the_address_that_its_file_gives(mine: Mappings) -> None:
+    libc = ctypes.CDLL("libc.so.6")
+    address = ctypes.cast(libc.malloc, ctypes.c_void_p).value or 0
+    [(file, vaddr)] = located(mine, os.getpid(), address)
+    symbols = subprocess.run(["nm", "-D", file.file], capture_output=True, text=True, check=True).stdout
+    assert f"{vaddr:016x} T malloc@" in symbols
+    assert file.kind == Mapping.FILE
+    assert file.build_id.startswith("gnu:")
+
+
+def test_an_executable_at_a_fixed_address_keeps_its_addresses(
+    mine: Mappings, program: Path, running: subprocess.Popen[bytes]
+) -> None:
+    mine.notice(running.pid)
+    main = address_of(program, "main")
+    with open(program, "rb") as file:
+        build_id = elf.read_file(file.fileno()).build_id
+    assert located(mine, running.pid, main) == [(MappedFile(Mapping.FILE, build_id, str(program)), main)]
+
+
+def test_a_deleted_file_is_still_known_by_its_content(
+    mine: Mappings, program: Path, running: subprocess.Popen[bytes]
+) -> None:
+    main = address_of(program, "main")
+    program.unlink()
+    mine.notice(running.pid)
+    [(file, _)] = located(mine, running.pid, main)
+    assert file.build_id.startswith("gnu:")
+    assert file.file == str(program)
+
+
+def test_a_file_that_was_compiled_again_in_its_place_is_another_one(mine: Mappings, tmp_path: Path) -> None:
+    ids = []
+    for text in ("one", "two"):
+        path = tmp_path / "program"
+        path.unlink(missing_ok=True)
+        source = f'#include <stdio.h>\nconst char *text = "{text}";\n{WAIT}'
+        subprocess.run(["gcc", "-x", "c", "-", "-no-pie", "-o", path], input=source.encode(), check=True)
+        process = waiting(str(path))
+        mine.notice(process.pid)
+        ids.append(located(mine, process.pid, address_of(path, "main"))[0][0].build_id)
+        process.kill()
+        process.wait()
+    assert ids[0] != ids[1]
+
+
+def test_after_exec_the_new_program_counts(mine: Mappings, program: Path) -> None:
+    script = f"import os, sys; print('ready', flush=True); sys.stdin.readline(); os.execv('{program}', ['program'])"
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdout.readline()
+    mine.notice(process.pid)
+    process.stdin.write(b"\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    mine.notice(process.pid)
+    assert located(mine, process.pid, address_of(program, "main"))[0][0].file == str(program)
+    process.kill()
+    process.wait()
+
+
+def test_a_library_that_is_loaded_later_is_found(
+    mine: Mappings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(mappings, "_REFRESH_FIRST_S", 0.0)
+    known = Mappings(FileCache())
+    known.notice(os.getpid())
+    path = tmp_path / "later.so"
+    subprocess.run(
+        ["gcc", "-shared", "-fPIC", "-x", "c", "-", "-o", path], input=b"int later(void) { return 1; }", check=True
+    )
+    address = ctypes.cast(ctypes.CDLL(str(path)).later, ctypes.c_void_p).value or 0
+    assert located(known, os.getpid(), address)[0][0].file == str(path)
+
+
+def test_addresses_outside_of_any_code_are_unknown_and_all_the_same(mine: Mappings) -> None:
+    unknown = (MappedFile(Mapping.UNKNOWN, "", ""), 0)
+    assert located(mine, os.getpid(), 5, 2**64 - 1, id(object())) == [unknown] * 3
+
+
+def test_a_process_that_nobody_noticed_is_unknown() -> None:
+    assert located(Mappings(FileCache()), 1, 5) == [(MappedFile(Mapping.UNKNOWN, "", ""), 0)]
+
+
+def test_a_process_that_ended_keeps_its_mappings_for_its_last_samples(
+    mine: Mappings, program: Path, running: subprocess.Popen[bytes]
+) -> None:
+    mine.notice(running.pid)
+    running.kill()
+    running.wait()
+    assert mine.notice(running.pid) is None
+    assert located(mine, running.pid, address_of(program, "main"))[0][0].file == str(program)
+
+
+def test_processes_are_forgotten_when_nobody_asks(mine: Mappings, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert mine.expire() == []
+    monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
+    assert mine.expire() == [os.getpid()]
+    assert len(mine) == 0
+
+
+def test_the_vdso_is_a_file_with_a_build_id(mine: Mappings) -> None:
+    line = next(line for line in Path("/proc/self/maps").read_text().splitlines() if line.endswith("[vdso]"))
+    start = int(line.split("-")[0], 16)
+    [(file, vaddr)] = located(mine, os.getpid(), start + 0x900)
+    assert (file.file, vaddr) == ("[vdso]", 0x900)
+    assert file.build_id.startswith("gnu:")
+
+
+def test_a_path_that_holds_another_file_now_is_not_taken_for_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    status = (tmp_path / "file").stat()
+    gone = 2**22 + 1  # no process has this ID
+    place = Place(gone, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "file"))
+    os.close(open_place(place))
+    with pytest.raises(OSError, match="file"):
+        open_place(place._replace(inode=place.inode + 1))
+
+
+def test_locating_takes_no_time_per_address(mine: Mappings) -> None:
+    address = ctypes.cast(ctypes.CDLL("libc.so.6").malloc, ctypes.c_void_p).value or 0
+    addresses = np.full(200_000, address, np.uint64)
+    started = time.perf_counter()
+    mine.locate(os.getpid(), addresses)
+    assert time.perf_counter() - started < 1
