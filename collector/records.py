@@ -41,7 +41,7 @@ def complete_descriptions(unread: np.ndarray, marker: int) -> int:
         return 0
     headers = unread[starts]
     ends = starts + 1 + (headers & LENGTH).astype(np.int64) // 8
-    broken = (headers & BUSY) != 0
+    broken = ((headers & BUSY) != 0) | (ends > len(unread))
     broken[1:] |= starts[1:] != ends[:-1]
     count = _first_true(broken)
     return int(ends[count - 1]) if count else 0

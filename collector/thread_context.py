@@ -5,7 +5,7 @@ with it may be loaded at any time, so a process is looked at when it is first sa
 from then on every 30 seconds while it is being sampled; soon (but not more than once in a second) when it shows
 otherwise that it is traced. A look reads /proc/PID/maps and asks for the status of each file with code: about
 0.1 ms. Whether a file has the variable is remembered. One call spends at most LOOK_SECONDS and leaves the rest to the
-next.
+next, and a process that takes long to look at, with mappings in the ten thousands, is looked at more rarely.
 """
 
 import logging
@@ -26,6 +26,7 @@ MAX_PROCESSES = 16_384
 
 _LOOK_AGAIN = (1.0, 2.0, 5.0, 30.0)  # seconds after the look before; the last for good
 _NOTICE_SECONDS = 1.0
+_PAUSE_PER_COST = 200  # a process takes at most 0.5 % of a CPU
 _SWEEP_SECONDS = 30.0
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class _Process:
     due: float
     looked: float = float("-inf")
     looks: int = 0
+    pause: float = _NOTICE_SECONDS  # seconds to the next look at least
     offset: int | None = None
 
 
@@ -73,12 +75,12 @@ class ThreadContexts:
             if due > now or self.clock() - now > LOOK_SECONDS:
                 break
             self._noticed.discard(pid)
-            self._look(pid, self._processes[pid], now)
+            self._look(pid)
 
     def notice(self, pid: int) -> None:
         """This process shows that it is traced, as by sending activity: the next `observe` looks at it first."""
         process = self._process(pid, self.clock())
-        if process.offset is None and self.clock() - process.looked >= _NOTICE_SECONDS:
+        if process.offset is None and self.clock() - process.looked >= process.pause:
             process.due = float("-inf")
             self._noticed.add(pid)
 
@@ -91,9 +93,14 @@ class ThreadContexts:
             self._drop(next(iter(self._processes)))
         return self._processes.setdefault(pid, _Process(due=now))
 
-    def _look(self, pid: int, process: _Process, now: float) -> None:
-        process.due = now + _LOOK_AGAIN[min(process.looks, len(_LOOK_AGAIN) - 1)]
+    def _look(self, pid: int) -> None:
+        process, now = self._process(pid, self.clock()), self.clock()
+        self._find(pid, process)
+        process.pause = max(_NOTICE_SECONDS, _PAUSE_PER_COST * (self.clock() - now))
+        process.due = now + max(process.pause, _LOOK_AGAIN[min(process.looks, len(_LOOK_AGAIN) - 1)])
         process.looks, process.looked = process.looks + 1, now
+
+    def _find(self, pid: int, process: _Process) -> None:
         try:
             image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
             offset = self._offset(pid)

@@ -216,6 +216,15 @@ def test_a_process_that_ended_is_forgotten(told: Told, tmp_path: Path) -> None:
     assert told.contexts.publishing() == {}
 
 
+def test_more_processes_than_are_remembered_are_no_error(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.thread_context.MAX_PROCESSES", 3)
+    monkeypatch.setattr("collector.thread_context.MAX_FILES", 3)
+    told.contexts.observe([os.getpid(), os.getppid(), 1, *range(1 << 22, (1 << 22) + 10)])
+    told.contexts.notice(os.getpid())
+    told.contexts.observe()
+    assert told.offsets == {}
+
+
 def test_a_look_at_a_process_whose_files_are_known_takes_well_under_a_millisecond(told: Told) -> None:
     told.contexts.observe([os.getpid()])
     started = os.times().user + os.times().system
