@@ -1,0 +1,30 @@
+"""Keeps and serves: the sinks and the query API in one process (`icestream up` runs it).
+
+icestream store --kafka 127.0.0.1:9092 --data /var/lib/icestream
+icestream store --kafka 127.0.0.1:9092 --clickhouse http://default@127.0.0.1:8123/default
+
+Makes or updates the tables, stores what comes by Kafka, and answers queries on --listen. Its metrics, the sinks' too,
+are at /metrics there.
+"""
+
+import argparse
+
+from api.server import ServerError
+from icestream.cli import CommandError
+from icestream.stop import stop_event
+from sinks.migrate import MigrationError
+from standalone.settings import StoreSettings
+from standalone.store import StoreError, run_store
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    StoreSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    stop = stop_event()
+    try:
+        run_store(StoreSettings.from_args(args).with_places(), stop)
+    except (StoreError, ServerError, MigrationError) as error:
+        raise CommandError(str(error)) from error
+    return 0

@@ -1,0 +1,32 @@
+"""Runs everything on this machine: collector, stream processors, storage, API and page.
+
+sudo icestream up
+icestream up --data ./data --no-collector
+sudo icestream up --kafka broker:9092 --clickhouse http://default@clickhouse:8123/default
+
+Without --kafka it starts a broker: an Apache Kafka where `make kafka` has fetched one, else the in-process one, which
+forgets what was not stored yet when it ends. Without --clickhouse the data lies in --data, and is there at the next
+start. Only the collector needs root. Ctrl-C and SIGTERM end it within 10 seconds.
+"""
+
+import argparse
+
+from icestream.cli import CommandError
+from icestream.stop import stop_event
+from standalone.machine import Machine, StartError
+from standalone.settings import UpSettings
+from standalone.supervisor import PartFailed
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    UpSettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    stop = stop_event()
+    try:
+        with Machine(UpSettings.from_args(args)) as machine:
+            machine.run(stop)
+    except (StartError, PartFailed) as error:
+        raise CommandError(str(error)) from error
+    return 0

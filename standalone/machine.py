@@ -1,0 +1,188 @@
+"""The whole on one machine: a broker, then store, streams and collector as processes of their own."""
+
+import contextlib
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+
+from icestream.commands import topics
+from icestream.metrics import HealthServer
+from icestream.settings import KafkaSettings, variable
+from icestream.topics import CLICKHOUSE_GROUP, PARQUET_GROUP
+from standalone import kafka
+from standalone.broker import PARTITIONS, InProcessBroker
+from standalone.data_lock import DataLock, InUse
+from standalone.settings import UpSettings
+from standalone.supervisor import Part, Supervisor, ask_ready
+
+_READY_TIMEOUT_S = 90.0
+_KAFKA_PORT = 9092
+_MEMORY = "memory only: what is stored stays, what was still on its way when this ends is lost"
+_METRICS = {"streams": 4061, "collector": 4062}
+
+log = logging.getLogger(__name__)
+
+
+class StartError(Exception):
+    """It cannot run here; the message says what to do."""
+
+
+class Machine:
+    """Everything `icestream up` runs, from entering its context to leaving it. Main thread only (see `spawn`)."""
+
+    def __init__(self, settings: UpSettings) -> None:
+        self._settings = settings
+        self._folder = settings.folder
+        self._open = contextlib.ExitStack()
+        self._supervisor = Supervisor()
+        self._addresses: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as opened:
+            try:
+                opened.callback(DataLock(self._folder).close)
+            except (InUse, OSError) as error:
+                raise StartError(f"cannot use the data folder: {error}") from error
+            self._addresses["api"] = _wanted(self._settings.listen, "--listen")
+            for part, port in _METRICS.items():
+                self._addresses[part] = _preferred(port)
+            if self._settings.metrics_listen:
+                self._addresses["supervisor"] = _wanted(self._settings.metrics_listen, "--metrics-listen")
+                health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready)
+                opened.callback(health.close)
+            self._open = opened.pop_all()
+        return self
+
+    def run(self, stop: threading.Event) -> None:
+        """Until `stop` is set. Raises StartError and PartFailed."""
+        broker = self._start_broker(stop)
+        if stop.is_set():
+            return
+        self._make_topics(broker)
+        environ = self._environ(broker)
+        for part in self._parts(environ):
+            self._supervisor.start(part)
+        self._note(broker)
+        if self._supervisor.wait_ready(stop, _READY_TIMEOUT_S):
+            log.info("ready: http://%s (data in %s)", self._addresses["api"], self._folder)
+            self._supervisor.run(stop)
+        log.info("ending")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._supervisor.close()
+        self._open.close()
+
+    def _start_broker(self, stop: threading.Event) -> KafkaSettings:
+        settings = self._settings
+        if settings.kafka:
+            log.info("broker: the given one, %s", settings.kafka)
+            return settings
+        reason = kafka.missing() if settings.local_kafka else "leave out --no-local-kafka"
+        if reason is None:
+            return self._start_local_kafka(stop)
+        broker = InProcessBroker()
+        self._open.callback(broker.close)
+        log.info("broker: in this process, at %s; %s. For a durable one: %s", broker.address, _MEMORY, reason)
+        return broker.settings()
+
+    def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
+        try:
+            local = kafka.LocalKafka(self._folder / "kafka", _KAFKA_PORT)
+        except kafka.KafkaUnavailable as error:
+            raise StartError(str(error)) from error
+        log.info("broker: Apache Kafka, at %s; durable, in %s", local.address, self._folder / "kafka")
+        self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0))
+        self._supervisor.wait_ready(stop, _READY_TIMEOUT_S)
+        return local.settings()
+
+    def _make_topics(self, broker: KafkaSettings) -> None:
+        try:
+            if made := topics.create(broker, PARTITIONS, replication=1):
+                log.info("made the topics %s", ", ".join(made))
+            if problems := topics.check(broker):
+                raise StartError("; ".join(problems))
+        except KafkaException as error:
+            raise StartError(f"Kafka at {broker.kafka}: {error.args[0].str()}") from error
+
+    def _environ(self, broker: KafkaSettings) -> dict[str, str]:
+        """What all parts are told; each takes from it the settings it has. A place the environment names wins."""
+        settings = self._settings
+        places = {
+            "archive": self._folder / "archive",
+            "spool": self._folder / "spool",
+            "symbol_store": self._folder / "symbols",
+            "symbol_cache": self._folder / "symbol-cache",
+            "hold_back_for": ",".join([CLICKHOUSE_GROUP, *([PARQUET_GROUP] if settings.parquet else [])]),
+        }
+        told = {
+            "data": self._folder,
+            "clickhouse": settings.clickhouse or f"chdb://{self._folder / 'clickhouse'}",
+            "parquet": settings.parquet,
+            "activity_socket": settings.socket,
+            "frequency": settings.frequency,
+        }
+        kafka_settings = {name: value for name, value in broker.environ().items() if name.startswith(variable("kafka"))}
+        return _variables(places) | dict(os.environ) | kafka_settings | _variables(told)
+
+    def _parts(self, environ: dict[str, str]) -> list[Part]:
+        parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
+        if not self._settings.collector:
+            log.info("this machine is not profiled: --no-collector")
+        elif os.geteuid() != 0:
+            log.warning("this machine is not profiled: that needs root; the rest works without")
+        else:
+            parts.append(self._part("collect", "collector", environ, optional=True))
+        return parts
+
+    def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> Part:
+        address = self._addresses[name]
+        own = {variable("listen" if name == "api" else "metrics_listen"): address}
+        argv = [sys.executable, "-m", "icestream.cli", command]
+        return Part(command, argv, environ | own, partial(ask_ready, address), optional=optional)
+
+    def _note(self, broker: KafkaSettings) -> None:
+        """Writes down what runs where, for people and programs: DATA/run.json."""
+        found = {"pid": os.getpid(), "kafka": broker.kafka, "addresses": self._addresses}
+        (self._folder / "run.json").write_text(json.dumps(found, indent=2) + "\n")
+        log.info("to read along: icestream tail icestream.samples --kafka %s", broker.kafka)
+        log.info("traced applications need ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)
+
+
+def _variables(values: Mapping[str, object]) -> dict[str, str]:
+    return {variable(name): str(value) for name, value in values.items()}
+
+
+def _wanted(listen: str, flag: str) -> str:
+    """HOST:PORT with a port that can be listened on. Raises StartError."""
+    host, _, port = listen.rpartition(":")
+    try:
+        with _listener(host.strip("[]") or "127.0.0.1", int(port)) as found:
+            return f"{host or '127.0.0.1'}:{found.getsockname()[1]}"
+    except (OSError, ValueError, OverflowError) as error:
+        raise StartError(
+            f"cannot listen on {flag} {listen}: {error}; choose another one with {flag} HOST:PORT"
+        ) from error
+
+
+def _preferred(port: int) -> str:
+    """This loopback port, or a free one where it is taken."""
+    try:
+        return _wanted(f"127.0.0.1:{port}", "")
+    except StartError:
+        return _wanted("127.0.0.1:0", "")
+
+
+def _listener(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)

@@ -1,0 +1,77 @@
+"""The store: the sinks and the API in one process, because the embedded ClickHouse belongs to one process."""
+
+import logging
+import threading
+
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from api.app import create_app
+from api.server import Server
+from icestream.clickhouse import Clients
+from sinks import service
+from sinks.migrate import migrate, shown
+from sinks.retention import retain
+from standalone.settings import StoreSettings
+
+_RETRY_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class StoreError(Exception):
+    """The store cannot go on; the message says why."""
+
+
+def run_store(settings: StoreSettings, stop: threading.Event) -> None:
+    """Until `stop` is set. Makes the tables first; a ClickHouse server that is not there is waited for.
+
+    Raises StoreError, ServerError and MigrationError.
+    """
+    clients = Clients(settings.clickhouse)
+    problem: list[str | None] = ["the tables are not made yet"]
+    sinks: list[service.Running] = []
+
+    def also_ready() -> str | None:
+        return sinks[0].problem() if sinks else problem[0]
+
+    server = Server(create_app(settings, clients, also_ready), settings.listen)
+    server.start()
+    log.info("the API and the page are at http://%s", server.address)
+    try:
+        if _make_tables(clients, settings, stop, problem):
+            sinks.append(service.start(settings, stop, clients))
+            _watch(server, sinks[0], stop)
+    finally:
+        stop.set()
+        server.close()
+        if sinks:
+            sinks[0].join()
+
+
+def _make_tables(clients: Clients, settings: StoreSettings, stop: threading.Event, problem: list[str | None]) -> bool:
+    """False when `stop` came first. `problem[0]` says what it waits for."""
+    while not stop.is_set():
+        try:
+            client = clients.get()
+            for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in migrate(client)):
+                log.info("made the tables of %s", migration)
+            if settings.retention_days is not None:
+                retain(client, settings.retention_days)
+            return True
+        except ClickHouseError as error:
+            text = str(error).strip()
+            if settings.clickhouse.startswith("chdb:"):
+                raise StoreError(f"the embedded ClickHouse in {settings.clickhouse} does not open: {text}") from error
+            problem[0] = f"ClickHouse at {shown(settings.clickhouse)}: {text}"
+            log.warning("%s; trying again", problem[0])
+            clients.discard()
+            stop.wait(_RETRY_S)
+    return False
+
+
+def _watch(server: Server, sinks: service.Running, stop: threading.Event) -> None:
+    while not stop.wait(0.2):
+        if sinks.failed:
+            raise StoreError(sinks.problem())
+        if not server.alive():
+            raise StoreError("the API's server ended")
