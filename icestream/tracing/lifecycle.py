@@ -6,12 +6,15 @@ import mmap
 import os
 import sys
 import threading
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from icestream.tracing import asyncio_hook, threads
 from icestream.tracing.sender import Sender
 from icestream.tracing.span import forked as new_span_ids
 from icestream.tracing.threads import registry
+
+if TYPE_CHECKING:
+    from icestream.tracing.opentelemetry_hook import Hook
 
 _DEFAULT_SOCKET = "/run/icestream/activity.sock"
 _LOG = logging.getLogger("icestream.tracing")
@@ -40,7 +43,7 @@ class _Tracing:
         self.slots: object = None
         self.thread_context = "not started"
         self.process_context: mmap.mmap | None = None
-        self.hook: object = None
+        self.hook: Hook | None = None
         self.service_given = False
         self.at_fork = False
 
@@ -130,14 +133,14 @@ def _no_thread_context(reason: str) -> None:
 
 
 def _hook_opentelemetry() -> None:
-    if _tracing.hook is not None:
-        return
     try:
         from icestream.tracing.opentelemetry_hook import Hook
 
-        _tracing.hook = Hook(_named)
-    except ImportError:  # not installed
+        hook = _tracing.hook = _tracing.hook or Hook(_named)
+    except ImportError:  # OpenTelemetry is not installed
         return
+    hook.equip()
+    hook.tell_service()
 
 
 def _named(service: str) -> None:

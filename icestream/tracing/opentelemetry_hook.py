@@ -44,11 +44,10 @@ class Hook:
         self._trace = opentelemetry.trace
         self._named = named
         self._provider: object = None
+        self._service = ""
         runtime = opentelemetry.context._RUNTIME_CONTEXT
         self._attach, self._detach = runtime.attach, runtime.detach
-        self._current = runtime.get_current
         runtime.attach, runtime.detach = self.attach, self.detach  # type: ignore[method-assign]
-        self.equip()
 
     def attach(self, context: "Context") -> Any:
         """In place of the runtime context's own."""
@@ -75,15 +74,23 @@ class Hook:
     def equip(self) -> None:
         """Adds our span processor to the global tracer provider, once there is one that takes it."""
         provider = self._trace.get_tracer_provider()
-        if provider is self._provider:
-            return
-        self._provider = provider
+        if provider is not self._provider:
+            self._provider = provider
+            self._add_processor(provider)
+
+    def tell_service(self) -> None:
+        """Says the service's name, if a provider has one."""
+        if self._service:
+            self._named(self._service)
+
+    def _add_processor(self, provider: object) -> None:
         add = getattr(provider, "add_span_processor", None)
         if add is not None:
             add(_processor())
-            service = provider.resource.attributes.get("service.name", "")  # type: ignore[attr-defined]
-            if isinstance(service, str) and service and not service.startswith(_DEFAULT_SERVICE):
-                self._named(service)
+            service = getattr(getattr(provider, "resource", None), "attributes", {}).get("service.name")
+            if isinstance(service, str) and not service.startswith(_DEFAULT_SERVICE):
+                self._service = service
+                self.tell_service()
 
     def _record(self, context: "Context") -> bytes | None:
         """The thread record of the span in the context."""

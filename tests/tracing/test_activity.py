@@ -1,6 +1,7 @@
 """CPU time by request: complete, without overlap, and for nobody else."""
 
 import asyncio
+import itertools
 import random
 import signal
 import socket
@@ -8,7 +9,6 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -263,7 +263,7 @@ def test_however_it_is_cut_intervals_do_not_overlap_and_sums_are_kept(moves: lis
     for _, start, start_cpu, end, end_cpu in rows:
         assert start <= end
         assert start_cpu <= end_cpu
-    for before_row, after_row in zip(rows, rows[1:], strict=False):
+    for before_row, after_row in itertools.pairwise(rows):
         assert before_row[3] <= after_row[1]
         assert before_row[4] <= after_row[2]
     for context in spent:

@@ -1,5 +1,6 @@
 """Helpers: CPU to burn, and what a collector heard."""
 
+import itertools
 import socket
 import time
 from collections import defaultdict
@@ -41,7 +42,7 @@ class Heard:
             threads[pid, tid].append((start, end))
         for intervals in threads.values():
             intervals.sort()
-            assert all(before[1] <= after[0] for before, after in zip(intervals, intervals[1:], strict=False))
+            assert all(before[1] <= after[0] for before, after in itertools.pairwise(intervals))
 
 
 class Listener:
