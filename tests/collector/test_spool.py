@@ -1,0 +1,157 @@
+"""The spool: in order, bounded, and whole after any death."""
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.frames import MAGIC, FrameError, Message, decode, encode
+from collector.spool import Spool, SpoolError
+
+messages = st.lists(
+    st.builds(Message, st.text(max_size=20), st.binary(max_size=20), st.binary(max_size=200)), max_size=5
+)
+
+
+def window(number: int, size: int = 100) -> list[Message]:
+    return [Message("icestream.raw", b"host", number.to_bytes(4, "big") + bytes(size))]
+
+
+def content(spool: Spool) -> list[int]:
+    """Takes everything out, in order."""
+    found: list[int] = []
+    while (entry := spool.hold(set())) is not None:
+        found += [int.from_bytes(message.value[:4], "big") for message in spool.read(entry)]
+        spool.delete(entry)
+    return found
+
+
+@given(messages, st.integers(0, 400))
+def test_frames_come_back_as_they_were_and_a_torn_end_is_cut_off(given_messages: list[Message], cut: int) -> None:
+    data = b"".join(encode(given_messages))
+    assert list(decode(io.BytesIO(data))) == given_messages
+    torn = data[: max(len(MAGIC), len(data) - cut)]
+    found = list(decode(io.BytesIO(torn)))
+    assert found == given_messages[: len(found)]
+
+
+@given(messages.filter(bool), st.data())
+def test_a_damaged_frame_is_never_taken_for_a_good_one(given_messages: list[Message], data: st.DataObject) -> None:
+    encoded = bytearray(b"".join(encode(given_messages)))
+    at = data.draw(st.integers(len(MAGIC), len(encoded) - 1))
+    encoded[at] ^= data.draw(st.integers(1, 255))
+    found = list(decode(io.BytesIO(bytes(encoded))))
+    assert found == given_messages[: len(found)]
+    assert len(found) < len(given_messages)
+
+
+def test_what_is_no_file_of_frames_is_a_clear_error() -> None:
+    with pytest.raises(FrameError, match="expected a file"):
+        list(decode(io.BytesIO(b"something else")))
+
+
+def test_windows_come_out_in_order_also_after_a_restart(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1 << 20)
+    for number in range(5):
+        spool.append(window(number))
+    first = spool.hold(set())
+    assert first is not None
+    spool.delete(first)
+    spool.close()
+    again = Spool(tmp_path, 1 << 20)
+    again.append(window(5))
+    assert content(again) == [1, 2, 3, 4, 5]
+    assert (len(again), again.bytes) == (0, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+    again.close()
+
+
+def test_beyond_the_limit_the_oldest_are_dropped_and_counted_but_not_one_that_is_being_sent(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1000)
+    spool.append(window(0))
+    assert spool.hold(set()) is not None
+    for number in range(1, 10):
+        spool.append(window(number))
+    kept = content(spool)
+    assert kept[0] == 0
+    assert kept[1:] == list(range(10 - len(kept) + 1, 10))
+    assert spool.dropped == 10 - len(kept) > 0
+    spool.close()
+
+
+def test_two_collectors_cannot_use_one_directory(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1000)
+    with pytest.raises(SpoolError, match="another collector"):
+        Spool(tmp_path, 1000)
+    spool.close()
+    Spool(tmp_path, 1000).close()
+
+
+def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpoolError, match="cannot be used"):
+        Spool(tmp_path / "file" / "spool", 1000)
+
+
+def test_files_of_garbage_stop_nothing(tmp_path: Path) -> None:
+    (tmp_path / f"{7:016d}.frames").write_bytes(b"garbage")
+    (tmp_path / f"{8:016d}.frames").write_bytes(b"")
+    (tmp_path / f"{9:016d}.part").write_bytes(MAGIC)
+    (tmp_path / "notes.txt").write_text("mine")
+    spool = Spool(tmp_path, 1 << 20)
+    spool.append(window(3))
+    assert content(spool) == [3]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "notes.txt"]
+    spool.close()
+
+
+def test_a_disk_that_is_full_leaves_the_latest_windows_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(tmp_path, 1 << 20, memory_bytes=500)
+
+    def full(*arguments: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    spool.append(window(0))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", full)
+        for number in range(1, 8):
+            spool.append(window(number))
+    spool.append(window(8))
+    assert content(spool) == [0, 4, 5, 6, 7, 8]
+    assert (spool.failed_writes, spool.dropped) == (7, 3)
+    spool.close()
+
+
+def test_windows_that_were_taken_in_survive_kill_9(tmp_path: Path) -> None:
+    script = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from collector.frames import Message
+        from collector.spool import Spool
+        spool = Spool(Path(sys.argv[1]), 1 << 30)
+        for number in range(10**6):
+            spool.append([Message("icestream.raw", b"host", number.to_bytes(4, "big") + bytes(300_000))])
+            print(number, flush=True)
+    """)
+    for _ in range(3):
+        with subprocess.Popen([sys.executable, "-c", script, tmp_path], stdout=subprocess.PIPE) as writer:
+            assert writer.stdout is not None
+            writer.stdout.readline()
+            time.sleep(0.05)
+            writer.send_signal(signal.SIGKILL)
+            taken = [0, *(int(line) for line in writer.stdout.read().splitlines() if line)]
+        spool = Spool(tmp_path, 1 << 30)
+        found = content(spool)
+        spool.close()
+        assert found[: len(taken)] == taken
+        assert found == list(range(len(found)))
