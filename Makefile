@@ -1,0 +1,62 @@
+# `make` lists what can be done. What it installs lands in this folder (.venv, deploy/kafka/lib), except for apt packages.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROTOS := $(wildcard schemas/icestream/*/*.proto)
+FAST := not pipeline and not kafka and not ebpf and not browser
+# The committed eBPF objects are what this clang builds; another major builds other bytes.
+BPF_CLANG := version 14\.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast lint schemas schemas-check bpf-check kafka bench recording clean setup-test
+
+help: ## list what can be done
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## install what icestream needs to run, into .venv and by apt
+	@PYTHON=$(PYTHON) deploy/setup.sh run
+
+demo: setup ## profile this machine while a small web service works, and show the CPU of its requests
+	@$(BIN)/icestream demo
+
+test: setup-test kafka schemas-check bpf-check lint ## install what tests need, and run all of them
+	$(BIN)/pytest
+
+test-fast: setup-test ## the tests that need no broker, no kernel and no browser
+	$(BIN)/pytest -q -m "$(FAST)"
+
+lint: setup-test ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+kafka: ## fetch Apache Kafka (Maven, Java): then `icestream up` uses it as its broker
+	@deploy/setup.sh kafka
+
+schemas: setup-test ## generate icestream/v1 and icestream/pprof from schemas/
+	$(BIN)/python -m grpc_tools.protoc -I schemas --python_out . --pyi_out . $(PROTOS)
+
+schemas-check: setup-test
+	@aside=$$(mktemp -d) && trap 'rm -r $$aside' EXIT \
+	  && $(BIN)/python -m grpc_tools.protoc -I schemas --python_out $$aside --pyi_out $$aside $(PROTOS) \
+	  && for package in $$(ls $$aside/icestream); do \
+	       diff -r -x __init__.py -x __pycache__ $$aside/icestream/$$package icestream/$$package \
+	         || { echo "icestream/$$package is not what schemas/ generates: run make schemas"; exit 1; }; \
+	     done && echo "the generated messages are what schemas/ says"
+
+bpf-check: setup-test
+	@if clang --version | grep -q '$(BPF_CLANG)'; then $(MAKE) -s -C bpf check; \
+	  else echo "eBPF objects not compared: they are built with clang $(BPF_CLANG)"; fi
+
+bench: setup-test ## measure, and print one JSON object
+	@$(BIN)/python -m benchmarks
+
+recording: setup ## make the recording that the demo replays where nothing can be profiled (root)
+	@$(BIN)/icestream record --help >/dev/null
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) deploy/kafka/lib build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+setup-test:
+	@PYTHON=$(PYTHON) deploy/setup.sh test

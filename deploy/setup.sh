@@ -1,0 +1,89 @@
+#!/bin/bash
+# Installs what is missing, and nothing else: packages of Debian or Ubuntu, .venv, the jars of Apache Kafka.
+#
+#   deploy/setup.sh run      to run icestream
+#   deploy/setup.sh test     to run its tests as well
+#   deploy/setup.sh kafka    Apache Kafka
+set -euo pipefail
+cd "$(dirname "$0")/.."
+purpose=${1:?run, test or kafka}
+python=${PYTHON:-python3}
+missing=()
+
+need() { # PACKAGE COMMAND...: the package, where the command fails
+    local package=$1
+    shift
+    "$@" >/dev/null 2>&1 || missing+=("$package")
+}
+
+has_library() { /sbin/ldconfig -p | grep -qF "$1"; }
+
+java_17() { [ "$(java -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
+
+apt_install() {
+    [ ${#missing[@]} -eq 0 ] && return
+    local sudo=()
+    if [ "$(id -u)" -ne 0 ]; then
+        command -v sudo >/dev/null || { echo "as root: apt-get install ${missing[*]}" >&2; exit 1; }
+        sudo=(sudo)
+    fi
+    command -v apt-get >/dev/null || { echo "not Debian or Ubuntu: install by hand: ${missing[*]}" >&2; exit 1; }
+    echo "installing ${missing[*]}"
+    "${sudo[@]}" apt-get update -qq
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+}
+
+install_packages() { # EXTRA: icestream itself and what the extra names, once until the versions change
+    local stamp=.venv/.installed-$1
+    [ -x .venv/bin/python ] || "$python" -m venv .venv
+    if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]; then
+        echo "installing Python packages into .venv"
+        .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$1]"
+        touch "$stamp" .venv/.installed-standalone # every extra holds that one
+    fi
+}
+
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "$python is too old: icestream needs Python 3.11; choose another with make PYTHON=..." >&2
+    exit 1
+}
+need python3-venv "$python" -c 'import ensurepip, venv'
+
+case $purpose in
+run)
+    need libbpf1 has_library libbpf.so.1
+    apt_install
+    install_packages standalone
+    ;;
+test)
+    need libbpf1 has_library libbpf.so.1
+    need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
+    need clang command -v clang
+    need llvm command -v llvm-strip
+    need gcc command -v gcc
+    need libc6-dev test -e /usr/include/stdio.h
+    need chromium command -v chromium
+    need chromium-driver command -v chromedriver
+    apt_install
+    install_packages test
+    ;;
+kafka)
+    need default-jre-headless java_17
+    if [ deploy/kafka/pom.xml -nt deploy/kafka/lib ]; then
+        need maven command -v mvn
+    fi
+    apt_install
+    if [ deploy/kafka/pom.xml -nt deploy/kafka/lib ]; then
+        echo "fetching Apache Kafka into deploy/kafka/lib"
+        rm -rf deploy/kafka/lib deploy/kafka/lib.new
+        mvn -q -B -f deploy/kafka/pom.xml dependency:copy-dependencies -DincludeScope=runtime \
+            -DoutputDirectory="$PWD/deploy/kafka/lib.new"
+        mv deploy/kafka/lib.new deploy/kafka/lib
+        touch deploy/kafka/lib
+    fi
+    ;;
+*)
+    echo "setup.sh: run, test or kafka" >&2
+    exit 2
+    ;;
+esac
