@@ -119,14 +119,8 @@ def _window(
 
 
 def _labels(i: int) -> list[Label]:
-    names = {
-        "host": "host",
-        "namespace": "shop",
-        "pod": f"service-{i}-abcde",
-        "service": f"service-{i}",
-        "version": "1.4",
-    }
-    return [Label(name=name, value=value) for name, value in names.items()]
+    labels = {"host": "host", "namespace": "shop", "pod": f"cart-{i}-abcde", "service": f"cart-{i}", "version": "1.4"}
+    return [Label(name=name, value=value) for name, value in labels.items()]
 
 
 if __name__ == "__main__":

@@ -117,8 +117,9 @@ def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:
 
 def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """start, start + 1, ... of each range, one after another, int64."""
-    ends = np.cumsum(lengths)
-    return np.arange(lengths.sum()) + np.repeat(starts - (ends - lengths), lengths)
+    ranges = np.arange(lengths.sum())
+    ranges += np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return ranges
 
 
 def _find(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:

@@ -1,0 +1,223 @@
+"""One partition's messages on their way through the processor: each topic in order, and acknowledged in order."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+
+from icestream.topics import ACTIVITY, RAW
+from streams import metrics
+from streams.columns import ActivityColumns, RawColumns
+from streams.decode import BadMessage, decode_activity, decode_raw
+from streams.deduplicate import Announced
+from streams.outbox import Outbox
+from streams.process import Processor
+from streams.publish import Origin
+from streams.restore import Past
+
+AHEAD_NS = 30 * 10**9
+"""Activity is not processed further ahead of its host's raw batches than this, as it is held in memory."""
+STANDSTILL_S = 2.0
+"""... but only while raw batches are moving."""
+UNDER_WAY = 64
+"""Messages whose outputs may be unacknowledged at a time."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A message from Kafka, with the means to acknowledge it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    ack: Callable[[], object]
+
+
+@dataclass
+class Feed:
+    """Messages of one topic."""
+
+    topic: str
+    queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
+    under_way: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
+    acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Lane:
+    """Runs from `start` to `close`.
+
+    Each topic has a task that processes, and one that waits for the broker and acknowledges, in order. A raw batch
+    waits for activity that its collector promised, up to `wait_s`; activity never waits for raw, except not to run
+    ahead of it. Any error but BadMessage goes to `failed`, and nothing after it is acknowledged.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        cluster: str,
+        processor: Processor,
+        outbox: Outbox,
+        wait_s: float,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        self.partition = partition
+        self.queued_bytes = 0
+        self.processed_s = time.monotonic()
+        self._cluster = cluster
+        self._processor = processor
+        self._outbox = outbox
+        self._wait_s = wait_s
+        self._failed = failed
+        self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
+        self._activity_came = asyncio.Event()
+        self._raw_moved_s = time.monotonic()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, past: "asyncio.Future[Past]") -> None:
+        """Begins: first with what is to be done again."""
+        self._tasks.append(asyncio.create_task(self._guard(self._start(past))))
+
+    def put(self, topic: str, event: Event) -> None:
+        """Takes a message in; they come in order of their offsets."""
+        self.queued_bytes += len(event.value)
+        self._feeds[topic].queue.put_nowait(event)
+
+    async def close(self) -> None:
+        """Stops; what is under way is not acknowledged any more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._processor.forget(self.partition)
+
+    async def _start(self, past: "asyncio.Future[Past]") -> None:
+        await self._again(await past)
+        raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
+        for work in (
+            self._run(raw, self._raw),
+            self._run(activity, self._activity),
+            self._ack(raw),
+            self._ack(activity),
+        ):
+            self._tasks.append(asyncio.create_task(self._guard(work)))
+
+    async def _guard(self, work: Coroutine[None, None, None]) -> None:
+        try:
+            await work
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._failed(error)
+
+    async def _again(self, past: Past) -> None:
+        """Processes again what the worker before published; publishes only announcements that may be missing."""
+        state = self._processor.partition(self.partition)
+        for batch in past.seen:
+            state.collector(batch).raw.add(batch.sequence, batch.part, batch.parts)
+        announcing = False
+        announced: list[asyncio.Future[None]] = []
+        for topic, offset, value in past.events:
+            if topic == RAW and offset >= past.raw_committed and not announcing:
+                announcing, state.announced = True, Announced()
+            try:
+                if topic == ACTIVITY:
+                    self._processor.activity(value, self._origin(ACTIVITY, offset))
+                    continue
+                outputs = self._processor.raw(value, self._origin(RAW, offset))
+            except BadMessage:  # it is among the dead letters already
+                continue
+            if announcing:
+                announced.append(await self._outbox.send_stacks(outputs, self.partition))
+            await asyncio.sleep(0)
+        await asyncio.gather(*announced)
+        if not announcing:
+            state.announced = Announced()
+        state.raw_next, state.activity_next = past.raw_next, past.activity_next
+
+    async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:
+        while True:
+            event = await feed.queue.get()
+            delivery = await process(event)
+            self.queued_bytes -= len(event.value)
+            self.processed_s = time.monotonic()
+            feed.under_way.append((event, delivery))
+            feed.sent.set()
+            while len(feed.under_way) >= UNDER_WAY:
+                feed.acknowledged.clear()
+                await feed.acknowledged.wait()
+
+    async def _ack(self, feed: Feed) -> None:
+        while True:
+            while not feed.under_way:
+                feed.sent.clear()
+                await feed.sent.wait()
+            event, delivery = feed.under_way[0]
+            await delivery
+            event.ack()
+            feed.under_way.popleft()
+            feed.acknowledged.set()
+
+    async def _raw(self, event: Event) -> "asyncio.Future[None]":
+        state = self._processor.partition(self.partition)
+        if event.offset < state.raw_next:
+            return _done()
+        try:
+            raw = decode_raw(event.value)
+        except BadMessage as error:
+            return self._dead(RAW, event, error)
+        await self._await_activity(raw)
+        outputs = self._processor.raw_columns(raw, self._origin(RAW, event.offset))
+        self._raw_moved_s = time.monotonic()
+        return await self._outbox.send(outputs, self.partition)
+
+    async def _activity(self, event: Event) -> "asyncio.Future[None]":
+        state = self._processor.partition(self.partition)
+        if event.offset < state.activity_next:
+            return _done()
+        try:
+            activity = decode_activity(event.value)
+        except BadMessage as error:
+            return self._dead(ACTIVITY, event, error)
+        await self._keep_pace(activity)
+        outputs = self._processor.activity_columns(activity, self._origin(ACTIVITY, event.offset))
+        self._activity_came.set()
+        return await self._outbox.send(outputs, self.partition)
+
+    def _dead(self, topic: str, event: Event, error: BadMessage) -> "asyncio.Future[None]":
+        return self._outbox.dead_letter(topic, self.partition, event.offset, event.key, event.value, error)
+
+    async def _await_activity(self, raw: RawColumns) -> None:
+        deadline = time.monotonic() + self._wait_s
+        waited = False
+        while self._processor.awaits_activity(raw, self.partition):
+            waited = True
+            self._activity_came.clear()
+            try:
+                await asyncio.wait_for(self._activity_came.wait(), deadline - time.monotonic())
+            except TimeoutError:
+                metrics.WAITED.labels("in vain").inc()
+                self._processor.give_up_waiting(raw, self.partition)
+                return
+        if waited:
+            metrics.WAITED.labels("came").inc()
+
+    async def _keep_pace(self, activity: ActivityColumns) -> None:
+        hosts = self._processor.partition(self.partition).hosts
+        while (
+            (host := hosts.get(activity.host_id)) is not None
+            and host.raw_end_ns
+            and activity.complete_unix_nano > host.raw_end_ns + AHEAD_NS
+            and time.monotonic() < self._raw_moved_s + STANDSTILL_S
+        ):
+            await asyncio.sleep(0.02)
+
+    def _origin(self, topic: str, offset: int) -> Origin:
+        return Origin(self._cluster, topic, self.partition, offset)
+
+
+def _done() -> "asyncio.Future[None]":
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_result(None)
+    return future

@@ -1,0 +1,164 @@
+"""Sends what was made, and says when the broker has acknowledged all of it."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Iterable
+
+from confluent_kafka import KafkaError, Message
+
+from icestream import dead_letters, kafka
+from icestream.backlog import Backlog
+from icestream.settings import KafkaSettings
+from icestream.topics import SAMPLES, STACKS, SYMBOL_REQUESTS
+from icestream.v1.symbols_pb2 import SymbolRequest
+from streams import metrics
+from streams.process import Outputs
+
+log = logging.getLogger(__name__)
+
+POSITION_HEADER = "icestream.position"
+"""Of messages on icestream.samples: Partition.position() after the message, four numbers; read by streams.restore."""
+Headers = list[tuple[str, str | bytes | None]]
+_HOLD_S = 0.05
+_COMPLAIN_S = 30.0
+
+
+class Outbox:
+    """An idempotent producer whose deliveries are futures of the running event loop.
+
+    With the in-process broker, `room` waits until those who read have made room for what is to be sent.
+    """
+
+    def __init__(self, settings: KafkaSettings, hold_back_for: Iterable[str] = ()) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._producer = kafka.producer(settings, **{"queue.buffering.max.kbytes": 262_144})
+        groups = list(hold_back_for) if settings.kafka_in_process else []
+        self._backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
+        self._closing = threading.Event()
+        self.held_back = False
+        threading.Thread(target=self._poll, name="deliveries", daemon=True).start()
+
+    async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
+        """Sends outputs to the input's partition; the future is done when all are acknowledged, or one was not."""
+        await self._room([(STACKS, outputs.stacks), (SAMPLES, outputs.samples)])
+        delivery = Delivery(self._loop)
+        position: Headers = [(POSITION_HEADER, " ".join(map(str, outputs.position)).encode())]
+        for message in outputs.stacks:
+            self._produce(delivery, STACKS, message, outputs.key, partition)
+        for message in outputs.samples:
+            self._produce(delivery, SAMPLES, message, outputs.key, partition, position)
+        self.ask(outputs.requests)
+        return delivery.sealed()
+
+    async def send_stacks(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
+        """Sends only the announcements."""
+        return await self.send(Outputs(outputs.key, outputs.stacks, [], outputs.requests), partition)
+
+    def ask(self, requests: list[SymbolRequest]) -> None:
+        """Sends symbol requests; one that is lost is asked again."""
+        for request in requests:
+            metrics.SYMBOL_REQUESTS.inc()
+            self._producer.produce(SYMBOL_REQUESTS, request.SerializeToString(), key=request.build_id.encode())
+
+    def dead_letter(
+        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None, error: Exception
+    ) -> "asyncio.Future[None]":
+        """Sends an input message to the dead letters."""
+        metrics.DEAD_LETTERS.labels(topic).inc()
+        log.warning("%s/%d/%d goes to the dead letters: %s", topic, partition, offset, error)
+        delivery = Delivery(self._loop)
+        delivery.expect()
+        dead_letters.send_parts(
+            self._producer, topic, partition, offset, key, value, "streams decode", error, delivery.report
+        )
+        return delivery.sealed()
+
+    def close(self, timeout_s: float) -> None:
+        """Waits that long for what is under way."""
+        self._closing.set()
+        self._producer.flush(timeout_s)
+
+    def _produce(
+        self, delivery: "Delivery", topic: str, value: bytes, key: bytes, partition: int,
+        headers: Headers | None = None,
+    ) -> None:  # fmt: skip
+        backlog = self._backlogs.get(topic)
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if backlog is not None and error is None:
+                backlog.sent(partition, message.offset() or 0, len(value))
+            delivery.report(error, message)
+
+        delivery.expect()
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key=key, partition=partition, headers=headers or [], on_delivery=delivered
+                )
+                return
+            except BufferError:  # 256 MB under way: the broker is slow, and so are we
+                self._producer.poll(0.1)
+
+    async def _room(self, messages: list[tuple[str, list[bytes]]]) -> None:
+        complain = time.monotonic() + _COMPLAIN_S
+        for topic, values in messages:
+            backlog = self._backlogs.get(topic)
+            if backlog is None or not values:
+                continue
+            size = sum(map(len, values))
+            # Asking may take a second when the broker does not answer.
+            while not await self._loop.run_in_executor(None, backlog.room, size):
+                self.held_back = True
+                if time.monotonic() > complain:
+                    log.warning(
+                        "holding back: what was sent to %s is not read (%d bytes)", topic, backlog.unread_bytes()
+                    )
+                    complain += _COMPLAIN_S
+                await asyncio.sleep(_HOLD_S)
+            self.held_back = False
+
+    def _poll(self) -> None:
+        while not self._closing.is_set():
+            self._producer.poll(0.1)
+
+
+class Delivery:
+    """Messages that are acknowledged together."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._future: asyncio.Future[None] = loop.create_future()
+        self._open = 1  # itself, until sealed
+        self._lock = threading.Lock()
+        self._error: KafkaError | None = None
+
+    def expect(self) -> None:
+        with self._lock:
+            self._open += 1
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """A delivery report, on the producer's thread."""
+        self._done(error)
+
+    def sealed(self) -> "asyncio.Future[None]":
+        """No more are expected."""
+        self._done(None)
+        return self._future
+
+    def _done(self, error: KafkaError | None) -> None:
+        with self._lock:
+            self._error = self._error or error
+            self._open -= 1
+            last = self._open == 0
+        if last and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._resolve)
+
+    def _resolve(self) -> None:
+        if self._future.done():
+            return
+        if self._error is not None:
+            self._future.set_exception(RuntimeError(f"Kafka did not take a message: {self._error.str()}"))
+        else:
+            self._future.set_result(None)

@@ -1,0 +1,89 @@
+"""Reads icestream.symbols: every worker all of it, from the earliest message, outside the group."""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from confluent_kafka import KafkaException, Message, TopicPartition
+from google.protobuf.message import DecodeError
+
+from icestream.kafka import consumer
+from icestream.settings import KafkaSettings
+from icestream.symcache import SymCacheError, SymCaches
+from icestream.topics import STREAMS_GROUP, SYMBOLS
+from icestream.v1.symbols_pb2 import SymbolFile
+from streams import metrics
+
+log = logging.getLogger(__name__)
+
+_TIMEOUT_S = 10.0
+
+
+class SymbolReader:
+    """A thread that hands symbol files to `symcaches`, from construction until `close`.
+
+    `came` is called on that thread with every message that could be read. `caught_up` is set when all that was there
+    at the start was read: before, a build ID without names may have them already.
+    """
+
+    def __init__(self, settings: KafkaSettings, symcaches: SymCaches, came: Callable[[SymbolFile], None]) -> None:
+        self.caught_up = threading.Event()
+        self._symcaches = symcaches
+        self._came = came
+        self._stop = threading.Event()
+        self._reader = consumer(settings, STREAMS_GROUP)
+        self._behind: dict[int, int] = {}
+        self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(2)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._assign()
+                break
+            except KafkaException as error:
+                log.warning("cannot read %s: %s", SYMBOLS, error)
+                self._stop.wait(1)
+        while not self._stop.is_set():
+            message = self._reader.poll(0.2)
+            if message is None:
+                continue
+            if message.error() is not None:
+                log.warning("reading %s: %s", SYMBOLS, message.error())
+                continue
+            self._take(message)
+            self._pass(message.partition() or 0, (message.offset() or 0) + 1)
+        self._reader.close()
+
+    def _assign(self) -> None:
+        partitions = self._reader.list_topics(SYMBOLS, timeout=_TIMEOUT_S).topics[SYMBOLS].partitions
+        places = []
+        for partition in partitions:
+            low, high = self._reader.get_watermark_offsets(TopicPartition(SYMBOLS, partition), timeout=_TIMEOUT_S)
+            places.append(TopicPartition(SYMBOLS, partition, low))
+            if low < high:
+                self._behind[partition] = high
+        self._reader.assign(places)
+        if not self._behind:
+            self.caught_up.set()
+
+    def _pass(self, partition: int, next_offset: int) -> None:
+        if self._behind.get(partition, 0) <= next_offset:
+            self._behind.pop(partition, None)
+        if not self._behind:
+            self.caught_up.set()
+
+    def _take(self, message: Message) -> None:
+        try:
+            file = SymbolFile.FromString(message.value() or b"")
+            new = self._symcaches.add(file)
+        except (DecodeError, SymCacheError, OSError) as error:
+            metrics.SYMBOL_FILES.labels("bad").inc()
+            log.warning("%s/%s/%s: %s", message.topic(), message.partition(), message.offset(), error)
+            return
+        metrics.SYMBOL_FILES.labels("refused" if file.error else "new" if new else "known").inc()
+        self._came(file)

@@ -1,0 +1,116 @@
+"""A stream worker: the application, its lanes, and what runs beside them, from start to an orderly stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+from icestream.metrics import HealthServer
+from icestream.symcache import SymCaches
+from icestream.topics import RAW
+from icestream.v1.symbols_pb2 import SymbolFile
+from streams.app import Lanes, create
+from streams.outbox import Outbox
+from streams.process import Operators, Processor
+from streams.settings import StreamsSettings
+from streams.symbol_requests import SymbolRequests
+from streams.symbolize import Symbolizer
+from streams.symbols import SymbolReader
+from streams.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+STOP_S = 3.0
+"""How long an orderly stop may take; then the process ends all the same, and what was under way is processed again."""
+_LOOK_S = 0.2
+
+
+class Worker:
+    """Made and run within an event loop."""
+
+    def __init__(self, settings: StreamsSettings, cluster: str) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
+        self._requests = SymbolRequests()
+        folder = Path(settings.symbol_cache).expanduser()
+        symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
+        self._symbols = SymbolReader(settings, symcaches, self._symbols_came)
+        processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
+        self._outbox = Outbox(settings, [group for group in settings.hold_back_for.split(",") if group])
+        self._lanes = Lanes(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
+        self._app = create(settings, self._lanes)
+        self._watchdog = Watchdog(
+            settings, settings.watchdog_s, lambda: self._lanes.assigned, lambda: self._outbox.held_back, self._bark
+        )
+        self._health = HealthServer(settings.metrics_listen, self._ready) if settings.metrics_listen else None
+
+    async def run(self) -> BaseException | None:
+        """Until SIGINT or SIGTERM (None), or until something fails (the error). Ends within 5 s of it."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._loop.add_signal_handler(number, self._end, None)
+        beside = [asyncio.create_task(self._run_app()), asyncio.create_task(self._ask())]
+        log.info("reading %s", RAW)
+        error = await self._ended
+        _exit_after(STOP_S + 1.5, 1 if error else 0)
+        for task in beside:
+            task.cancel()
+        await self._stop()
+        return error
+
+    async def _stop(self) -> None:
+        self._watchdog.close()
+        try:
+            # Commits what was acknowledged.
+            await asyncio.wait_for(self._app.stop(), STOP_S)
+        except Exception as error:
+            log.warning("the application did not stop in good order: %r", error)
+        await self._lanes.revoke()
+        self._symbols.close()
+        self._outbox.close(1.0)
+        if self._health is not None:
+            self._health.close()
+
+    async def _run_app(self) -> None:
+        try:
+            await self._app.start()
+            while not self._app.crashed and not self._app.should_stop:
+                await asyncio.sleep(_LOOK_S)
+            self._end(self._app.crash_reason or RuntimeError("Faust stopped for no reason that it says"))
+        except Exception as error:
+            self._end(error)
+
+    async def _ask(self) -> None:
+        """Asks for missing symbols, when it is known which are missing."""
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if self._symbols.caught_up.is_set():
+                self._outbox.ask(self._requests.due(time.monotonic(), time.time_ns()))
+
+    def _symbols_came(self, file: SymbolFile) -> None:
+        if file.error:
+            self._loop.call_soon_threadsafe(self._requests.failed, file.build_id, file.host_id, time.monotonic())
+        else:
+            self._loop.call_soon_threadsafe(self._requests.answered, file.build_id)
+
+    def _ready(self) -> str | None:
+        if not self._lanes.started:
+            return "no partitions were assigned yet"
+        return "the partitions are being assigned anew" if self._app.rebalancing else None
+
+    def _end(self, error: BaseException | None) -> None:
+        if not self._ended.done():
+            self._ended.set_result(error)
+
+    def _bark(self, error: BaseException) -> None:
+        log.critical("%s", error)
+        _exit_after(2 * STOP_S, 1)  # an event loop that hangs cannot be told
+        self._loop.call_soon_threadsafe(self._end, error)
+
+
+def _exit_after(seconds: float, code: int) -> None:
+    timer = threading.Timer(seconds, os._exit, (code,))
+    timer.daemon = True
+    timer.start()
