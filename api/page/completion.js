@@ -15,6 +15,7 @@ export class SelectorField {
   #choices = [];
   #active = -1;
   #asked = 0;
+  #stale = false; // the choices shown are those of what stood there before
   #submitted = "";
 
   /**
@@ -27,7 +28,12 @@ export class SelectorField {
     this.#source = source;
     this.#submit = submit;
     const listId = `completions-${++fields}`;
-    const suggest = debounce(() => this.#suggest(), 60);
+    const suggestSoon = debounce(() => this.#suggest(), 60);
+    const suggest = () => {
+      this.#stale = true;
+      this.#activate(-1);
+      suggestSoon();
+    };
     this.#input = element("input", {
       id: names.id,
       type: "text",
@@ -61,6 +67,7 @@ export class SelectorField {
 
   async #suggest() {
     const asked = ++this.#asked;
+    this.#stale = false;
     const spot = completionAt(this.#input.value, this.#input.selectionStart ?? 0);
     if (!spot || document.activeElement !== this.#input) return this.#close();
     let found = [];
@@ -118,7 +125,7 @@ export class SelectorField {
       this.#activate(this.#active < 0 ? (step > 0 ? 0 : count - 1) : (this.#active + step + count) % count);
     } else if (event.key === "Tab" && open && !event.shiftKey) {
       event.preventDefault();
-      this.#take(Math.max(0, this.#active));
+      this.#takeFirst();
     } else if (event.key === "Enter") {
       event.preventDefault();
       if (open && this.#active >= 0) this.#take(this.#active);
@@ -131,6 +138,11 @@ export class SelectorField {
       this.#close();
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") suggest();
     return undefined;
+  }
+
+  async #takeFirst() {
+    if (this.#stale) await this.#suggest();
+    if (this.#choices.length) this.#take(Math.max(0, this.#active));
   }
 
   #pick(event, row) {

@@ -8,8 +8,15 @@ export function element(tag, properties = {}, ...children) {
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined));
+  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
   return made;
+}
+
+/** A bar filled up to a share of 0 to 1. */
+export function bar(share) {
+  const filled = element("span", { class: "filled" });
+  filled.style.width = `${Math.min(100, Math.max(0, share * 100)) || 0}%`;
+  return element("span", { class: "bar", "aria-hidden": "true" }, filled);
 }
 
 export const byId = (id) => document.getElementById(id);

@@ -17,8 +17,9 @@ export function formatValue(value, unit = "nanoseconds") {
 /** A share as a percentage: "12.3 %", "0.04 %", "<0.01 %". */
 export function formatShare(part, whole) {
   if (!whole) return "–";
+  if (part === 0) return "0 %";
   const percent = (100 * part) / whole;
-  if (percent !== 0 && Math.abs(percent) < 0.01) return "<0.01 %";
+  if (Math.abs(percent) < 0.01) return "<0.01 %";
   return `${percent.toFixed(Math.abs(percent) >= 99.95 ? 0 : Math.abs(percent) >= 10 ? 1 : 2)} %`;
 }
 

@@ -52,6 +52,7 @@ export class Icicle {
 
   /** Shows another tree, zoomed to one of its nodes. */
   show(tree, look, zoomed = 0) {
+    const stays = this.#tree?.hash[this.#zoomed] === tree.hash[zoomed]; // as after a refresh
     this.#tree = tree;
     this.#look = look;
     this.#selected = -1;
@@ -59,7 +60,7 @@ export class Icicle {
     this.#sizer.style.height = `${(tree.levelStart.length - 1) * ROW + 2}px`;
     this.#zoomed = zoomed;
     this.#view = this.#viewOf(zoomed);
-    this.#scrollTo(zoomed);
+    if (!stays) this.#scrollTo(zoomed);
     this.#later();
   }
 

@@ -126,11 +126,12 @@ function nothingFound(values) {
   const everything = () => state.update({ selector: "{}" });
   return [
     element("h2", {}, values.trace && values.view === "requests" ? "No samples of this request." : "No samples here."),
-    element("p", {}, `Nothing was seen of ${values.selector} in ${describeRange(values.start, values.end)}.`),
+    element("p", {}, `Nothing was seen of ${values.selector} (${describeRange(values.start, values.end)}).`),
     element(
       "p",
       {},
       element("button", { type: "button", onclick: wider }, "Look at the last day"),
+      " ",
       values.selector !== "{}" && element("button", { type: "button", onclick: everything }, "Look at every series"),
     ),
     element("p", { class: "hint" }, "A host appears a few seconds after its collector started: icestream up, or icestream collect."),

@@ -4,6 +4,7 @@ import { firstBeyond } from "./tree.js";
 
 export const ROW = 19;
 const TEXT_LEAST = 28; // pixels a frame needs before a name is worth drawing
+const LONGEST = 400; // letters of a name that are measured
 const SLIVER = 0.5; // frames narrower than this many pixels are drawn together
 
 /**
@@ -98,7 +99,8 @@ function paintFrame(font, tree, look, row, left, pixels, y, width, above) {
 const widths = new Map();
 
 /** As much of a text as `room` pixels hold. */
-function fitted({ context, ellipsis }, text, room) {
+function fitted({ context, ellipsis }, label, room) {
+  const text = label.length > LONGEST ? label.slice(0, LONGEST) : label;
   let full = widths.get(text);
   if (full === undefined) {
     if (widths.size > 100_000) widths.clear();

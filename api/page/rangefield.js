@@ -1,7 +1,7 @@
 // The control of a time range: a button that says which, and a popover with the usual ones and two fields to type in.
 
 import { element } from "./dom.js";
-import { canonicalTime, describeRange, isRelative, PRESETS, toMillis, formatMoment } from "./times.js";
+import { canonicalTime, describeRange, isRelative, PRESETS, formatMoment, toMillis, toRfc3339 } from "./times.js";
 
 export class RangeField {
   #button;
@@ -10,6 +10,7 @@ export class RangeField {
   #to;
   #problem;
   #submit;
+  #shown = ["now-15m", "now"];
 
   /** @param {(start: string, end: string) => void} submit gets what the API takes */
   constructor(host, { id, label }, submit) {
@@ -38,6 +39,12 @@ export class RangeField {
     const presets = PRESETS.map((start) =>
       element("button", { type: "button", onclick: () => this.#choose(start, "now") }, describeRange(start, "now")),
     );
+    const fixed = element(
+      "button",
+      { type: "button", title: "A link then shows the same time tomorrow", onclick: () => this.#fix() },
+      "Fix as it is now",
+    );
+    presets.push(fixed);
     this.#panel = element("div", { class: "popover range", role: "dialog", "aria-label": label, hidden: true },
       element("div", { class: "presets" }, ...presets), form);
     host.append(this.#button, this.#panel);
@@ -52,6 +59,7 @@ export class RangeField {
   }
 
   show(start, end) {
+    this.#shown = [start, end];
     this.#button.textContent = describeRange(start, end);
     this.#from.value = typed(start);
     this.#to.value = typed(end);
@@ -61,6 +69,12 @@ export class RangeField {
     this.#panel.hidden = !open;
     this.#button.setAttribute("aria-expanded", String(open));
     if (open) this.#panel.querySelector("button").focus();
+  }
+
+  /** The range in absolute times. */
+  #fix() {
+    const [start, end] = this.#shown.map((text) => toMillis(text));
+    if (start < end) this.#choose(toRfc3339(start), toRfc3339(end));
   }
 
   #apply(event) {

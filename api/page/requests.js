@@ -1,7 +1,7 @@
 // Requests: the heaviest ones as a list, and one of them: its CPU per span, sampled beside the threads' clock.
 
 import * as api from "./api.js";
-import { byId, element } from "./dom.js";
+import { bar, byId, element } from "./dom.js";
 import { formatCount, formatShare, formatValue } from "./format.js";
 
 export class Requests {
@@ -110,7 +110,8 @@ function showSpans(spans, whole) {
       const share = element("span", { class: "share" }, formatShare(span.cpu_ns, whole));
       const cells = [
         element("td", { class: "text" }, span.service),
-        element("td", {}, formatValue(span.cpu_ns), share, bar(span.cpu_ns / (whole || 1))),
+        element("td", { class: "bars" }, bar(span.cpu_ns / (whole || 1))),
+        element("td", {}, formatValue(span.cpu_ns), share),
         element("td", {}, span.clock_ns ? formatValue(span.clock_ns) : "–"),
       ];
       return element("tr", { title: `span ${span.span_id}` }, name, ...cells);
@@ -135,10 +136,4 @@ function inOrder(spans) {
   }
   const placed = new Set(ordered.map(({ span }) => span));
   return [...ordered, ...spans.filter((span) => !placed.has(span)).map((span) => ({ span, depth: 0 }))]; // parents in a circle
-}
-
-function bar(share) {
-  const filled = element("span", { class: "filled" });
-  filled.style.width = `${Math.min(100, Math.max(0, share * 100)) || 0}%`;
-  return element("span", { class: "bar", "aria-hidden": "true" }, filled);
 }

@@ -46,19 +46,19 @@ export class Strip {
     if (!this.#series) return;
     const { start, end, step, points } = this.#series;
     const scale = width / (end - start);
-    const highest = Math.max(1, ...points.map(([, value]) => value));
+    const highest = points.reduce((most, [, value]) => Math.max(most, value), 0);
     const room = height - AXIS - 2;
     context.fillStyle = cssVariable("--bar");
     for (const [time, value] of points) {
       const left = Math.max(0, (time - start) * scale);
       const right = Math.min(width, (time + step - start) * scale);
-      const tall = Math.max(value > 0 ? 1 : 0, (value / highest) * room);
+      const tall = value > 0 ? Math.max(1, (value / highest) * room) : 0;
       if (right > left) context.fillRect(left, 2 + room - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
     }
     this.#paintAxis(context, width, height, scale);
     context.fillStyle = cssVariable("--muted");
     context.textAlign = "left";
-    context.fillText(this.#format(highest, step), 3, 10);
+    if (highest > 0) context.fillText(this.#format(highest, step), 3, 10);
   }
 
   #paintAxis(context, width, height, scale) {

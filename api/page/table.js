@@ -1,7 +1,7 @@
 // The table of functions beside the graph, and its accessible twin: the same sums, sortable, in rows.
 
 import { changeOf, formatChange, sides } from "./change.js";
-import { element } from "./dom.js";
+import { bar, element } from "./dom.js";
 import { formatShare, formatValue } from "./format.js";
 
 const FIRST = 100;
@@ -55,8 +55,11 @@ export class FunctionTable {
     if (!rows.length) parts.push(element("p", { class: "empty" }, matched ? "No function matches the search." : "No functions."));
     if (rows.length > shown.length) parts.push(this.#moreButton(rows.length - shown.length));
     const top = this.#host.scrollTop;
+    const focused = this.#host.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     this.#host.replaceChildren(...parts);
     this.#host.scrollTop = top;
+    // The buttons are new ones: the keyboard stays where it was.
+    if (focused) this.#host.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
   #header(column, sort) {
@@ -68,7 +71,7 @@ export class FunctionTable {
       { scope: "col", class: column.key, "aria-sort": order[0] ? "descending" : order[1] ? "ascending" : "none" },
       element(
         "button",
-        { type: "button", title: column.hint, onclick: () => this.#actions.sort(down ? `-${column.key}` : column.key) },
+        { type: "button", "data-key": column.key, title: column.hint, onclick: () => this.#actions.sort(down ? `-${column.key}` : column.key) },
         column.title,
       ),
     );
@@ -81,6 +84,7 @@ export class FunctionTable {
       "button",
       {
         type: "button",
+        "data-key": `function ${functions.name[row]}`,
         title: `${functions.name[row]}\n${functions.module[row]}\nClick: highlight. Double click: zoom to the widest.`,
         onclick: () => this.#actions.highlight(row),
         ondblclick: () => this.#actions.zoom(row),
@@ -136,10 +140,4 @@ function changeCell(tree, sums, row) {
   const kind = change > 0 ? "worse" : change < 0 ? "better" : "";
   const sign = now > before ? "+" : now < before ? "−" : "";
   return element("td", { class: kind }, `${sign}${formatValue(Math.abs(now - before), tree.unit)}`);
-}
-
-function bar(share) {
-  const filled = element("span", { class: "filled" });
-  filled.style.width = `${Math.min(100, Math.max(0, share * 100))}%`;
-  return element("span", { class: "bar", "aria-hidden": "true" }, filled);
 }

@@ -91,7 +91,8 @@ export function nodeOfHash(tree, text) {
 }
 
 function readFunctions({ functions, strings, kinds }) {
-  const text = (rows) => rows.map((row) => strings[row]);
+  const shown = strings.map(visible);
+  const text = (rows) => rows.map((row) => shown[row]);
   return {
     count: functions.name.length,
     name: text(functions.name),
@@ -102,6 +103,10 @@ function readFunctions({ functions, strings, kinds }) {
     named: functions.named,
   };
 }
+
+/** Text with its control and direction characters written out: a name shall not rearrange what stands beside it. */
+const visible = (text) =>
+  text.replace(/[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
 
 function levels(parent) {
   const count = parent.length;

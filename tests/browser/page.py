@@ -1,0 +1,91 @@
+"""What a test does on the page, in the words of a user."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+
+_PATIENCE_S = 15
+_NODE_OF = """
+const tree = icestream.graph.tree;
+let best = -1;
+for (let node = 0; node < tree.count; node++) {
+  if (tree.functions.name[tree.frame[node]] === arguments[0] && (best < 0 || tree.width[node] > tree.width[best])) best = node;
+}
+return best;
+"""
+
+
+class Page:
+    def __init__(self, browser: Any, site: Any) -> None:
+        self.browser = browser
+        self.site = site
+
+    def open(self, **state: object) -> None:
+        """Opens the page with these values in its address; over the whole range unless said otherwise."""
+        values = {"start": self.site.start, "end": self.site.end} | state
+        self.browser.get(self.site.address + "?" + urlencode(values))
+        self.settle()
+
+    def settle(self) -> None:
+        """Waits until what was asked for is shown."""
+        self.until(lambda: self.js("return document.getElementById('main')?.getAttribute('aria-busy')") == "false")
+        self.js_async("requestAnimationFrame(() => requestAnimationFrame(() => done()))")
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = time.monotonic() + _PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, "did not come true in time"
+            time.sleep(0.03)
+
+    def js(self, script: str, *arguments: object) -> Any:
+        return self.browser.execute_script(script, *arguments)
+
+    def js_async(self, script: str, *arguments: object) -> Any:
+        """Runs until the script calls `done(result)`; `given` is the list of arguments."""
+        self.browser.set_script_timeout(60)
+        wrapped = f"const done = arguments[arguments.length - 1], given = [...arguments].slice(0, -1); {script}"
+        return self.browser.execute_async_script(wrapped, *arguments)
+
+    def find(self, selector: str) -> Any:
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def texts(self, selector: str) -> list[str]:
+        script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText.trim())"
+        found: list[str] = self.js(script, selector)
+        return found
+
+    def click(self, selector: str) -> None:
+        self.find(selector).click()
+
+    def type(self, selector: str, *keys: str) -> None:
+        self.find(selector).send_keys(*keys)
+
+    def state(self) -> dict[str, str]:
+        """The values in the address."""
+        return {name: values[0] for name, values in parse_qs(urlsplit(self.browser.current_url).query).items()}
+
+    def node(self, name: str) -> int:
+        """The widest node of a function, -1 where there is none."""
+        return int(self.js(_NODE_OF, name))
+
+    def box(self, node: int) -> dict[str, float]:
+        found: dict[str, float] = self.js("return icestream.graph.icicle.screenBox(arguments[0])", node)
+        return found
+
+    def point_at(self, name: str, click: bool = False) -> None:
+        """Moves the pointer to the widest frame of a function."""
+        box = self.box(self.node(name))
+        where = (int(box["left"] + min(box["width"] / 2, 40)), int(box["top"] + box["height"] / 2))
+        actions = ActionChains(self.browser)
+        actions.w3c_actions.pointer_action.move_to_location(*where)
+        if click:
+            actions.w3c_actions.pointer_action.click()
+        actions.perform()
+
+    def errors(self) -> list[str]:
+        """What the console said since the last call, apart from notes."""
+        return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]

@@ -1,0 +1,199 @@
+"""The view of one profile."""
+
+import re
+from collections import defaultdict
+
+import httpx
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import Site
+from tests.browser.page import Page
+from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, WIDE_NODES
+
+pytestmark = pytest.mark.browser
+
+_SUMS = """
+const { total, self, childStart, x, width, levelStart } = icestream.graph.tree;
+const sum = (column, from, to) => { let s = 0; for (let i = from; i < to; i++) s += column[i]; return s; };
+return { root: total[0], flat: sum(self, 0, self.length), level1: sum(width, levelStart[1], levelStart[2]), self0: self[0] };
+"""
+
+
+def collapsed(site: Site, **query: object) -> dict[tuple[str, ...], int]:
+    """The API's own stacks and values, in another format than the page reads."""
+    parameters = {"start": site.start, "end": site.end, "format": "collapsed"} | query
+    answer = httpx.get(f"{site.address}api/v1/merge", params=parameters, timeout=60)
+    stacks: dict[tuple[str, ...], int] = defaultdict(int)
+    for line in answer.text.splitlines():
+        stack, _, value = line.rpartition(" ")
+        stacks[tuple(stack.split(";"))] += int(value)
+    return stacks
+
+
+def test_the_page_loads_everything_from_its_own_address(page: Page, site: Site) -> None:
+    page.open()
+    resources = page.js("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+    assert resources
+    assert all(name.startswith(site.address) for name in resources)
+    policy = page.js("return document.querySelector('meta[http-equiv]').content")
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+
+
+def test_the_graph_sums_to_what_the_api_says(page: Page, site: Site) -> None:
+    page.open()
+    total = site.ask("merge", format="tree")["total"]
+    sums = page.js(_SUMS)
+    assert sums["root"] == sums["flat"] == total == sum(collapsed(site).values())
+    assert sums["level1"] + sums["self0"] == total
+    assert int(page.find("#total").get_attribute("data-value")) == total
+    widths = sum(page.box(node)["width"] for node in page.js("return [...Array(4).keys()].map((i) => i + 1)"))
+    assert widths == pytest.approx(page.js("return document.querySelector('#icicle .scroll').clientWidth"), abs=1)
+
+
+def test_search_shows_how_much_of_the_profile_matches_and_lists_only_that(page: Page, site: Site) -> None:
+    page.open()
+    page.type("#search", "tcp_")
+    page.until(lambda: "matched" in page.find("#matched").text)
+    stacks = collapsed(site)
+    matched = sum(value for stack, value in stacks.items() if any("tcp_" in name for name in stack))
+    assert page.find("#matched").text == f"{100 * matched / sum(stacks.values()):.2f} % matched"
+    names = page.texts("#table tbody th")
+    assert names
+    assert all("tcp_" in name for name in names)
+    assert page.state()["search"] == "tcp_"
+
+
+def test_search_takes_regular_expressions_and_says_when_one_is_wrong(page: Page) -> None:
+    page.open()
+    page.click("#regex")
+    page.type("#search", "^sha\\d+_|_bt_")
+    page.until(lambda: page.texts("#table tbody th") == ["sha256_block_data_order_avx2", "_bt_compare", "_bt_search"])
+    page.type("#search", "(")
+    page.until(lambda: page.find("#matched").text == "not a regular expression")
+    page.type("#search", Keys.ESCAPE)
+    page.until(lambda: len(page.texts("#table tbody th")) > 50)
+
+
+def test_a_click_zooms_and_the_browser_goes_back(page: Page) -> None:
+    page.open()
+    before = page.box(page.node("PostgresMain"))
+    page.point_at("PostgresMain", click=True)
+    page.until(lambda: page.box(page.node("PostgresMain"))["width"] > before["width"] * 3)
+    assert page.texts("#crumbs button")[-1] == "PostgresMain"
+    names = page.texts("#table tbody th")
+    assert "_bt_compare" in names
+    assert "main.(*Index).intersect" not in names
+    zoomed = page.browser.current_url
+    page.browser.back()
+    page.until(lambda: "at" not in page.state())
+    page.until(lambda: page.texts("#crumbs button") == ["all"])
+    page.browser.get(zoomed)  # as a link that somebody sent
+    page.settle()
+    assert page.texts("#crumbs button")[-1] == "PostgresMain"
+    page.click("#reset")
+    page.until(lambda: page.texts("#crumbs button") == ["all"])
+
+
+def test_pointing_at_a_frame_says_what_it_is(page: Page) -> None:
+    page.open()
+    page.point_at("py::price:/app/checkout/pricing.py")
+    page.until(lambda: page.find("#tooltip").is_displayed())
+    text = page.find("#tooltip").text
+    assert "py::price:/app/checkout/pricing.py" in text
+    assert re.search(r"cumulative\s+[\d.]+ s · [\d.]+ %", text)
+    assert re.search(r"source\s+/app/checkout/pricing\.py:\d+", text)
+
+
+def test_the_table_has_the_sums_of_functions_and_sorts(page: Page, site: Site) -> None:
+    page.open()
+    flat: dict[str, int] = defaultdict(int)
+    for stack, value in collapsed(site).items():
+        flat[stack[-1]] += value
+    heaviest = sorted(flat, key=lambda name: -flat[name])[:5]
+    assert page.texts("#table tbody th")[:5] == heaviest
+    page.click("#table th.cumulative button")
+    page.until(lambda: page.find("#table th.cumulative").get_attribute("aria-sort") == "descending")
+    assert page.texts("#table tbody th")[:2] == ["Py_BytesMain", "_start"]  # as much, so by name
+    assert page.js("return document.activeElement.dataset.key") == "cumulative"
+    page.click("#table th.name button")
+    page.until(lambda: page.find("#table th.name").get_attribute("aria-sort") == "ascending")
+    names = page.texts("#table tbody th")
+    assert names == sorted(names)
+    assert page.state()["sort"] == "name"
+
+
+def test_a_function_of_the_table_is_highlighted_in_the_graph(page: Page) -> None:
+    page.open()
+    page.find("#table tbody th button").click()
+    page.until(lambda: page.find("#matched").text.endswith("matched"))
+    name = page.texts("#table tbody th")[0]
+    assert page.state()["search"] == f'"{name}"'
+    page.find("#table tbody th button").click()
+    page.until(lambda: "search" not in page.state())
+
+
+def test_the_graph_is_walked_with_the_keyboard(page: Page) -> None:
+    page.open()
+    graph = page.find("#icicle .scroll")
+    graph.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
+    said = page.js("return document.getElementById('announcer').textContent")
+    assert said.startswith("runtime.goexit, ")
+    assert "cumulative" in said
+    graph.send_keys(Keys.ENTER)
+    page.until(lambda: page.texts("#crumbs button") == ["all", "runtime.goexit"])
+    graph.send_keys(Keys.ESCAPE)
+    page.until(lambda: page.texts("#crumbs button") == ["all"])
+
+
+def test_a_drag_over_the_strip_selects_a_time_range(page: Page, site: Site) -> None:
+    page.open()
+    strip = page.find("#strip")
+    width = strip.size["width"]
+    ActionChains(page.browser).move_to_element_with_offset(strip, -width // 4, -10).click_and_hold().move_by_offset(
+        width // 2, 0
+    ).release().perform()
+    page.until(lambda: page.state()["start"].startswith("20"))
+    page.settle()
+    shown = page.js("return [icestream.state.values.start, icestream.state.values.end].map((t) => Date.parse(t) / 1000)")
+    quarter = (site.end - site.start) / 4
+    assert shown[0] == pytest.approx(site.start + quarter, abs=quarter / 20)
+    assert shown[1] == pytest.approx(site.end - quarter, abs=quarter / 20)
+    total = int(page.find("#total").get_attribute("data-value"))
+    assert total == site.ask("merge", start=page.state()["start"], end=page.state()["end"])["total"]
+
+
+def test_names_that_look_like_markup_are_text(page: Page) -> None:
+    page.open(selector='{service="odd"}')
+    assert HOSTILE_FUNCTION in page.texts("#table tbody th")
+    page.point_at(HOSTILE_FUNCTION)
+    page.until(lambda: HOSTILE_LABEL in page.find("#tooltip").text)
+    page.point_at(HOSTILE_FUNCTION, click=True)
+    page.until(lambda: HOSTILE_FUNCTION in page.texts("#crumbs button"))
+    assert any("\\u{202e}" in name for name in page.texts("#table tbody th"))
+    selector = page.find("#selector")
+    selector.send_keys(Keys.CONTROL + "a")
+    selector.send_keys("{note=")
+    page.until(lambda: page.texts(".completions li") == [HOSTILE_LABEL])
+    selector.send_keys(Keys.TAB)
+    page.until(lambda: "note" in page.state()["selector"])
+    page.settle()
+    assert HOSTILE_FUNCTION in page.texts("#table tbody th")
+    assert page.js("return document.querySelectorAll('main img, main script').length") == 0
+
+
+def test_fifty_thousand_frames_are_drawn_by_what_can_be_seen(page: Page, site: Site) -> None:
+    page.open(selector='{service="wide"}', start=site.wide_end - 900, end=site.wide_end)
+    assert page.js("return icestream.graph.tree.count") >= WIDE_NODES
+    assert page.js(_SUMS)["flat"] == site.wide_ns
+    drawn = page.js("return icestream.graph.icicle.paintNow()")
+    canvas = page.js("const c = document.querySelector('#icicle canvas'); return [c.clientWidth, c.clientHeight]")
+    assert 0 < drawn["rectangles"] < canvas[0] * canvas[1] / 19
+    assert drawn["milliseconds"] < 1000
+    assert len(page.texts("#table tbody tr")) == 100
+    page.click("#table .more")
+    assert len(page.texts("#table tbody tr")) == 500
+    page.type("#icicle .scroll", *[Keys.ARROW_DOWN, Keys.ENTER] * 12)
+    page.until(lambda: len(page.texts("#crumbs button")) == 6 and page.find("#reset").is_displayed())
