@@ -3,8 +3,8 @@
 A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds. Before and after it
 the thread is in what it was in when the loop was started, mostly nothing: the loop's own work belongs to nobody.
 
-Event loops other than asyncio's own (uvloop) call back in machine code that cannot be followed: under them, coroutines
-are in no context, rather than in one that may be another's.
+uvloop calls back in machine code, but is handed every step of a task by `call_soon`, which is followed; its timers and
+protocols are not. Under other event loops, coroutines are in no context, rather than in one that may be another's.
 """
 
 import functools
@@ -21,24 +21,35 @@ def _no_loop() -> object:
 
 
 _running_loop: Callable[[], object] = _no_loop
-_followed_loop: type = object
+_followed_loops: tuple[type, ...] = (object,)
 _undo: list[Callable[[], None]] = []
 
 
 def install() -> None:
-    """Patches asyncio's `Handle._run` and `BaseEventLoop.run_in_executor`, from 3.12 on `create_task` as well."""
-    global _running_loop, _followed_loop
+    """Patches asyncio's `Handle._run` and `BaseEventLoop.run_in_executor`, from 3.12 on `create_task` as well; and
+    where there is uvloop, its `call_soon`, `call_soon_threadsafe` and `run_in_executor`.
+    """
+    global _running_loop, _followed_loops
     import asyncio
     import asyncio.base_events
     import asyncio.events
 
     if _undo:
         return
-    _running_loop, _followed_loop = asyncio._get_running_loop, asyncio.base_events.BaseEventLoop
+    _running_loop, _followed_loops = asyncio._get_running_loop, (asyncio.base_events.BaseEventLoop,)
     _patch(asyncio.events.Handle, "_run", _run_in_context)
-    _patch(asyncio.base_events.BaseEventLoop, "run_in_executor", _carry_to_executor)
-    if sys.version_info >= (3, 12):
-        _patch(asyncio.base_events.BaseEventLoop, "create_task", _return_from_eager_task)
+    try:
+        import uvloop
+    except ImportError:
+        pass
+    else:
+        _followed_loops += (uvloop.Loop,)
+        _patch(uvloop.Loop, "call_soon", _call_in_context)
+        _patch(uvloop.Loop, "call_soon_threadsafe", _call_in_context)
+    for loop in _followed_loops:
+        _patch(loop, "run_in_executor", _carry_to_executor)
+        if sys.version_info >= (3, 12):
+            _patch(loop, "create_task", _return_from_eager_task)
 
 
 def uninstall() -> None:
@@ -50,7 +61,7 @@ def uninstall() -> None:
 def followed() -> bool:
     """False where the calling thread runs an event loop that is not followed."""
     loop = _running_loop()
-    return loop is None or isinstance(loop, _followed_loop)
+    return loop is None or isinstance(loop, _followed_loops)
 
 
 def _patch(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
@@ -89,6 +100,26 @@ def _run_in_context(original: Callable[[Any], None]) -> Callable[[Any], None]:
                 thread.switch(outer)
 
     return _run
+
+
+def _call_in_context(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call_soon(self: Any, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Any:
+        return original(self, _called, callback, *args, context=context)
+
+    return call_soon
+
+
+def _called(callback: Callable[..., Any], *args: Any) -> None:
+    """A callback of uvloop, which has set the callback's `contextvars.Context` already."""
+    outer = local.thread.context if local.thread is not None else None
+    context = context_of_task.get()
+    if context is not outer:
+        enter(context)
+    try:
+        callback(*args)
+    finally:
+        if local.thread is not None and local.thread.context is not outer:
+            local.thread.switch(outer)
 
 
 def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,12 @@ import socket
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import uvloop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,7 +46,10 @@ def test_each_thread_has_its_own_context_and_sums_are_its_clock(started: Listene
         assert burned[trace] <= heard.cpu_ns(trace) <= burned[trace] + 10 * SLACK_NS
 
 
-def test_interleaved_tasks_each_get_their_own_intervals(started: Listener) -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_interleaved_tasks_each_get_their_own_intervals(
+    started: Listener, run: Callable[[Coroutine[None, None, None]], None]
+) -> None:
     burned: Counter[str] = Counter()
 
     async def work(trace: str, amount: float) -> None:
@@ -61,7 +66,7 @@ def test_interleaved_tasks_each_get_their_own_intervals(started: Listener) -> No
     async def main() -> None:
         await asyncio.gather(work(TRACE, 1), nobody(), work(OTHER, 3))
 
-    asyncio.run(main())
+    run(main())
     tracing.stop()
     heard = started.take()
     heard.assert_no_overlap()
@@ -88,7 +93,10 @@ def test_an_event_loop_inside_a_span_works_for_it_unless_a_task_says_otherwise(s
     assert heard.cpu_ns(TRACE) >= mine
 
 
-def test_to_thread_carries_the_context_and_an_executor_alone_does_not(started: Listener) -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_to_thread_carries_the_context_and_an_executor_alone_does_not(
+    started: Listener, run: Callable[[Coroutine[None, None, tuple[int, int]]], tuple[int, int]]
+) -> None:
     async def main() -> tuple[int, int]:
         loop = asyncio.get_running_loop()
         with tracing.span(TRACE):
@@ -98,7 +106,7 @@ def test_to_thread_carries_the_context_and_an_executor_alone_does_not(started: L
             other = await asyncio.to_thread(burn, 10)
         return carried, other
 
-    carried, other = asyncio.run(main())
+    carried, other = run(main())
     with tracing.span(TRACE), ThreadPoolExecutor(1) as pool:
         pool.submit(burn, 10).result()
     tracing.stop()

@@ -193,7 +193,7 @@ import asyncio
 from icestream.tracing import asyncio_hook
 tracing.start(service="other-loop", socket=sys.argv[1])
 asyncio_hook.uninstall()  # as if the loop called back in machine code
-asyncio_hook._followed_loop = str
+asyncio_hook._followed_loops = (str,)
 async def work():
     with tracing.span("{TRACE}"):
         burn(10)
