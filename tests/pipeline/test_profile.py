@@ -71,8 +71,6 @@ def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, k
     profile = Profile.FromString(gzip.decompress(path.read_bytes()))
     assert sum(sample.value[-1] for sample in profile.sample) == total
     by_second_reader = pprof_top(path)
-    assert sum(v for name, v in by_second_reader.items() if name == "main") == pytest.approx(
-        functions["main"], rel=0.01
     assert by_second_reader["main"] == pytest.approx(functions["main"], rel=0.01)
     assert_shares(by_second_reader, total)
 
