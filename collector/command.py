@@ -10,7 +10,10 @@ SIGTERM send the last window and end it.
 import argparse
 import logging
 
+from collector.agent import Agent
+from collector.sampler import SamplerError
 from collector.settings import CollectorSettings, host_id
+from collector.spool import SpoolError
 from icestream.cli import CommandError
 from icestream.metrics import HealthServer
 from icestream.stop import stop_event
@@ -24,17 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Until it is told to stop. Raises CommandError where this machine cannot be profiled."""
-    from collector.agent import Agent
-    from collector.sampler import SamplerError
-    from collector.spool import SpoolError
-
     settings = CollectorSettings.from_args(args)
     stop = stop_event()
     try:
         agent = Agent(settings)
-        server = HealthServer(settings.metrics_listen, agent.ready) if settings.metrics_listen else None
     except (SamplerError, SpoolError, OSError) as error:
         raise CommandError(str(error)) from error
+    server = _health_server(settings.metrics_listen, agent)
     log.info(
         "profiling host %s at %d Hz, a batch every %g s to %s",
         host_id(settings), settings.frequency, settings.interval, settings.kafka,
@@ -43,3 +42,10 @@ def run(args: argparse.Namespace) -> int:
     if server is not None:
         server.close()
     return 0
+
+
+def _health_server(listen: str, agent: Agent) -> HealthServer | None:
+    try:
+        return HealthServer(listen, agent.ready) if listen else None
+    except (OSError, OverflowError, ValueError) as error:
+        raise CommandError(f"cannot serve metrics on {listen!r}, expected HOST:PORT: {error}") from error

@@ -21,9 +21,9 @@ class CollectorSettings(KafkaSettings):
     loader: str = setting("libbpf", "what loads the eBPF program: libbpf (needs a kernel with BTF) or bcc")
     host_id: str = setting("", "this host in Kafka; by default /etc/machine-id, else the host's name")
     host: str = setting("", "the label `host`; by default the host's name")
-    spool: Path = setting(_SPOOL, "directory of batches that Kafka does not have yet")  # noqa: RUF009
+    spool: Path = setting(_SPOOL, "directory of batches that Kafka does not have yet")
     spool_limit_mb: int = setting(512, "size of the spool, beyond which the oldest batches are dropped")
-    activity_socket: Path = setting(_SOCKET, "socket where applications report activity")  # noqa: RUF009
+    activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
     metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
     raw_readers: str = setting(STREAMS_GROUP, "in-process broker: groups that must keep up with icestream.raw")

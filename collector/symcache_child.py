@@ -21,6 +21,7 @@ from collector.symbol_files import open_by_build_id
 
 MEMORY_BYTES = 1 << 30  # besides the files, which are mapped
 JOB_CPU_SECONDS = 60
+_EMPTY_BYTES = 80  # of a SymCache's header
 SYMBOL_TABLE, DEBUG_INFO = 1, 2
 """Versions of names: those with lines are better."""
 
@@ -48,6 +49,8 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         with tempfile.TemporaryFile() as symcache:
             version, load_address = _build(job, symcache)
             size = symcache.tell()
+            if size <= _EMPTY_BYTES:
+                raise JobError("the file names no function: it is stripped")
             symcache.seek(0)
             sha256 = hashlib.file_digest(symcache, "sha256").hexdigest()
             symcache.seek(0)

@@ -1,0 +1,209 @@
+"""`icestream collect` as a process on this kernel: batches, symbols on request, and no loss when it is killed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zstandard
+from confluent_kafka import Consumer
+from symbolic.symcache import SymCache
+
+from icestream.kafka import consumer, producer
+from icestream.packed import column
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW, SYMBOL_REQUESTS, SYMBOLS
+from icestream.v1.raw_pb2 import RawBatch
+from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
+
+pytestmark = pytest.mark.ebpf
+HERE = Path(__file__).parent
+ICESTREAM = Path(sys.executable).parent / "icestream"
+HOST = "the-host"
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("busy") / "busy"
+    flags = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
+    subprocess.run(["gcc", *flags, HERE / "busy.c", "-o", program], check=True)
+    return program
+
+
+def collect(broker: KafkaSettings, folder: Path, *flags: str) -> subprocess.Popen[bytes]:
+    command = [
+        ICESTREAM, "collect", "--kafka", broker.kafka, "--host-id", HOST,
+        "--spool", f"{folder}/spool", "--activity-socket", f"{folder}/activity.sock", "--metrics-listen", "",
+        "--interval", "1", "--frequency", "199", *flags,
+    ]  # fmt: skip
+    return subprocess.Popen(command, cwd=folder)
+
+
+@contextmanager
+def collecting(broker: KafkaSettings, folder: Path, *flags: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = collect(broker, folder, *flags)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+
+
+@pytest.fixture
+def reader(in_process_broker: KafkaSettings) -> Iterator[Consumer]:
+    reading = consumer(in_process_broker, "test")
+    reading.subscribe([RAW, SYMBOLS])
+    yield reading
+    reading.close()
+
+
+def batches(reading: Consumer, seconds: float) -> Iterator[RawBatch]:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        message = reading.poll(0.2)
+        if message is not None and message.error() is None and message.topic() == RAW:
+            yield RawBatch.FromString(message.value() or b"")
+
+
+def work(busy: Path, milliseconds: int) -> int:
+    """Runs the busy program for so long; returns its process ID."""
+    with subprocess.Popen([busy, "1", str(milliseconds), "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as run:
+        run.communicate(b"\n")
+        return run.pid
+
+
+def ask(broker: KafkaSettings, reading: Consumer, build_id: str, file: str) -> tuple[SymCache, int]:
+    asking = producer(broker)
+    request = SymbolRequest(build_id=build_id, host_id=HOST, file=file, attempt=1, requested_unix_nano=time.time_ns())
+    asking.produce(SYMBOL_REQUESTS, request.SerializeToString(), build_id)
+    asking.flush(5)
+    chunks: dict[int, SymbolFile] = {}
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        message = reading.poll(0.2)
+        if message is not None and message.error() is None and message.topic() == SYMBOLS:
+            answer = SymbolFile.FromString(message.value() or b"")
+            assert not answer.error
+            if answer.build_id == build_id:
+                chunks[answer.chunk] = answer
+                if len(chunks) == answer.chunks:
+                    break
+    data = zstandard.ZstdDecompressor().decompress(b"".join(chunks[i].data for i in range(len(chunks))))
+    return SymCache.from_bytes(data), chunks[0].load_address
+
+
+def test_a_busy_program_is_profiled_by_name(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path, busy: Path
+) -> None:
+    with collecting(in_process_broker, tmp_path):
+        time.sleep(1.5)
+        pid = work(busy, 2000)
+        leaves: Counter[tuple[str, int]] = Counter()
+        services = set()
+        for batch in batches(reader, 3.0):
+            build_ids = [mapping.build_id for mapping in batch.mappings]
+            frames, depth = column(batch, "stack_frames"), column(batch, "stack_depth")
+            starts = depth.cumsum() - depth
+            for i in (column(batch, "sample_pid") == pid).nonzero()[0].tolist():
+                stack = batch.sample_stack[i]
+                leaf = int(frames[starts[stack]])
+                leaves[build_ids[batch.location_mapping[leaf]], batch.location_address[leaf]] += 1
+                services |= {v.value for v in batch.series[batch.sample_series[i]].labels if v.name == "service"}
+        assert services == {"busy"}
+        build_id = max(leaves, key=lambda leaf: leaves[leaf])[0]
+        symcache, load_address = ask(in_process_broker, reader, build_id, str(busy))
+        names: Counter[str] = Counter()
+        for (found, address), count in leaves.items():
+            if found == build_id:
+                names[symcache.lookup(address - load_address)[0].symbol] += count
+    total = sum(leaves.values())
+    assert total == pytest.approx(2 * 199, rel=0.15)
+    assert names["three_quarters"] / total == pytest.approx(0.75, abs=0.08)
+    assert names["one_quarter"] / total == pytest.approx(0.25, abs=0.08)
+
+
+def test_killed_again_and_again_every_batch_that_was_cut_arrives(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    for pause in (1.7, 1.3, 2.1):
+        process = collect(in_process_broker, tmp_path, "--interval", "0.2", "--settle", "0.02")
+        while not list(spool.glob("*.frames")):
+            time.sleep(0.005)
+        time.sleep(pause)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with collecting(in_process_broker, tmp_path, "--interval", "0.2"):
+        found = list(batches(reader, 4.0))
+    found += batches(reader, 2.0)
+    parts: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for batch in found:
+        parts[batch.id.started_unix_nano][batch.id.sequence].add(batch.id.part)
+        assert batch.id.collector == HOST
+    assert len(parts) == 4
+    for sequences in parts.values():
+        assert sorted(sequences) == list(range(1, len(sequences) + 1))
+    assert list(spool.glob("*.frames")) == []
+
+
+def test_terminated_it_sends_its_last_window_and_ends_soon(
+    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path, busy: Path
+) -> None:
+    process = collect(in_process_broker, tmp_path, "--interval", "60")
+    time.sleep(2)
+    pid = work(busy, 500)
+    process.terminate()
+    started = time.monotonic()
+    assert process.wait(10) == 0
+    assert time.monotonic() - started < 5
+    assert any(pid in column(batch, "sample_pid") for batch in batches(reader, 5.0))
+
+
+def test_a_broker_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
+    with collecting(KafkaSettings(kafka="127.0.0.1:1"), tmp_path):
+        deadline = time.monotonic() + 15
+        while len(list((tmp_path / "spool").glob("*.frames"))) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
+    assert len(list((tmp_path / "spool").glob("*.frames"))) >= 3
+
+
+def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -> None:
+    port = 20_000 + os.getpid() % 20_000
+    with collecting(in_process_broker, tmp_path, "--metrics-listen", f"127.0.0.1:{port}"):
+        time.sleep(3.5)
+        figures = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+        ready = urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).read()
+    assert b"ready" in ready
+    values = dict(line.rsplit(" ", 1) for line in figures.splitlines() if not line.startswith("#"))
+    assert float(values["icestream_collector_samples_total"]) > 0
+    assert float(values['icestream_collector_sent_bytes_total{topic="icestream.raw"}']) > 0
+    assert 0 < float(values["icestream_collector_cpu_seconds"]) < 5
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--frequency", "0"], "expected 1 to"),
+        (["--interval", "0"], "interval: expected"),
+        (["--loader", "magic"], "unknown loader"),
+        (["--spool", "/proc/nowhere"], "spool directory"),
+        (["--activity-socket", "/etc/passwd"], "is no socket"),
+        (["--metrics-listen", "nonsense"], "metrics"),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_exit_code_1(tmp_path: Path, flags: list[str], says: str) -> None:
+    command = [
+        ICESTREAM, "collect", "--kafka", "127.0.0.1:1", "--metrics-listen", "",
+        "--spool", f"{tmp_path}/spool", "--activity-socket", f"{tmp_path}/a.sock", *flags,
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    assert done.returncode == 1
+    assert says in done.stderr.splitlines()[-1]
+    assert len(done.stderr.splitlines()) == 1

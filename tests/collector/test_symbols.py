@@ -1,0 +1,132 @@
+"""Symbol files: real names for real files, errors in words for everything else."""
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zstandard
+from symbolic.symcache import SymCache
+
+from collector import elf, symbols
+from collector.mapped_files import Place
+from collector.symbol_files import SymbolFiles
+from collector.symbols import SymbolBuilder
+from icestream.v1.symbols_pb2 import SymbolFile
+
+SOURCE = "int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"
+
+
+@pytest.fixture
+def builder() -> Iterator[SymbolBuilder]:
+    made = SymbolBuilder("host", "", SymbolFiles())
+    yield made
+    made.rest()
+
+
+def compiled(path: Path, *flags: str) -> tuple[str, int]:
+    """Compiles a program; returns its build ID and the address of `answer`."""
+    source = path.with_suffix(".c")
+    source.write_text(SOURCE)
+    subprocess.run(["gcc", "-O0", source, "-o", path, *flags], check=True)
+    lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
+    address = next(int(line.split()[0], 16) for line in lines if line.endswith(" T answer"))
+    with open(path, "rb") as file:
+        found = elf.read_file(file.fileno()).build_id or elf.file_hash(file.fileno())
+    return found, address
+
+
+def unpacked(answers: list[SymbolFile]) -> SymCache:
+    first = answers[0]
+    assert [(a.chunk, a.chunks) for a in answers] == [(i, len(answers)) for i in range(len(answers))]
+    data = zstandard.ZstdDecompressor().decompress(b"".join(a.data for a in answers))
+    assert (len(data), hashlib.sha256(data).hexdigest()) == (first.size, first.sha256)
+    return SymCache.from_bytes(data)
+
+
+@pytest.mark.parametrize("flags", [("-no-pie",), ("-pie", "-fPIE"), ("-static",), ("-Wl,--build-id=none",)])
+def test_functions_are_found_at_their_addresses_in_every_kind_of_file(
+    builder: SymbolBuilder, tmp_path: Path, flags: tuple[str, ...]
+) -> None:
+    build_id, address = compiled(tmp_path / "program", *flags)
+    answers = list(builder.answer(build_id, str(tmp_path / "program")))
+    [line] = unpacked(answers).lookup(address + 1 - answers[0].load_address)
+    assert line.symbol == "answer"
+    assert answers[0].version == 1
+
+
+def test_names_with_lines_are_a_better_version(builder: SymbolBuilder, tmp_path: Path) -> None:
+    build_id, address = compiled(tmp_path / "program", "-g")
+    answers = list(builder.answer(build_id, str(tmp_path / "program")))
+    [line] = unpacked(answers).lookup(address + 1 - answers[0].load_address)
+    assert (line.symbol, line.line, answers[0].version) == ("answer", 1, 2)
+
+
+def test_a_large_file_comes_in_chunks(builder: SymbolBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(symbols, "CHUNK_BYTES", 100)
+    build_id, address = compiled(tmp_path / "program", "-g")
+    answers = list(builder.answer(build_id, str(tmp_path / "program")))
+    assert len(answers) > 2
+    assert unpacked(answers).lookup(address - answers[0].load_address)
+
+
+def test_the_symbol_store_gets_the_file_under_its_hash(tmp_path: Path) -> None:
+    build_id, address = compiled(tmp_path / "program")
+    for store in (str(tmp_path / "store"), f"file://{tmp_path}/other"):
+        builder = SymbolBuilder("host", store, SymbolFiles())
+        [answer] = builder.answer(build_id, str(tmp_path / "program"))
+        builder.rest()
+        path = Path(answer.uri.removeprefix("file://"))
+        assert answer.uri.startswith(store)
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == answer.sha256
+        assert SymCache.open(str(path)).lookup(address - answer.load_address)
+        assert len(list(path.parent.iterdir())) == 1
+
+
+def test_a_stripped_file_is_an_error_so_that_another_host_is_asked(builder: SymbolBuilder, tmp_path: Path) -> None:
+    build_id, _ = compiled(tmp_path / "program")
+    subprocess.run(["strip", tmp_path / "program"], check=True)
+    [answer] = builder.answer(build_id, str(tmp_path / "program"))
+    assert "stripped" in answer.error
+
+
+def test_a_file_is_found_where_a_process_has_it(tmp_path: Path) -> None:
+    build_id, address = compiled(tmp_path / "program")
+    files = SymbolFiles()
+    status = (tmp_path / "program").stat()
+    files.note(build_id, Place(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "program")))
+    builder = SymbolBuilder("host", "", files)
+    answers = list(builder.answer(build_id, "/gone"))
+    assert unpacked(answers).lookup(address - answers[0].load_address)
+    builder.rest()
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/gone", "", "/dev/zero", "/proc/kcore", "../../x", "/tmp/\0x", "/"])
+def test_nothing_is_taken_from_a_file_with_another_build_id(builder: SymbolBuilder, path: str) -> None:
+    for build_id in ("gnu:0123", "sha256:00", "go:x", "", "gnu:../../../etc"):
+        [answer] = builder.answer(build_id, path)
+        assert answer.error == "the file is not on this host any more"
+        assert (answer.version, answer.data, answer.uri) == (0, b"", "")
+
+
+def test_a_damaged_file_is_an_error_and_the_next_one_is_answered(builder: SymbolBuilder, tmp_path: Path) -> None:
+    build_id, _ = compiled(tmp_path / "program", "-g", "-Wl,--build-id=0xabcd")
+    data = bytearray((tmp_path / "program").read_bytes())
+    for at in range(0x4000, len(data) - 16, 7):
+        data[at] ^= 0xFF
+    (tmp_path / "damaged").write_bytes(data)
+    damaged = list(builder.answer(build_id, str(tmp_path / "damaged")))
+    assert damaged[0].error or damaged[0].version
+    assert not next(iter(builder.answer(build_id, str(tmp_path / "program")))).error
+
+
+def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
+    builder: SymbolBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_id, _ = compiled(tmp_path / "program")
+    with monkeypatch.context() as patch:
+        patch.setattr(symbols, "TIMEOUT_S", 0.0)
+        [answer] = builder.answer(build_id, str(tmp_path / "program"))
+        assert "time" in answer.error
+    assert not next(iter(builder.answer(build_id, str(tmp_path / "program")))).error
