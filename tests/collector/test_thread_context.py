@@ -41,6 +41,7 @@ int main(int count, char **arguments) {
 
 EXECUTING = r"""
 #include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 __thread void *VARIABLE;
@@ -63,6 +64,7 @@ int main(int count, char **arguments) {
 	if (count > 2) {
 		printf("%d\n", fork());
 		fflush(stdout);
+		wait(NULL); /* a child whose parent ended has another parent */
 	}
 	while (clock_ns(CLOCK_PROCESS_CPUTIME_ID) < (count > 1 ? 300000000 : 600000000))
 		;
