@@ -33,7 +33,7 @@ class Counts:
     malformed: int = 0  # datagrams that were not
     refused: int = 0  # intervals and spans that cannot be true
     overflowed: int = 0  # intervals for which there was no room
-    unknown_threads: int = 0  # intervals of a container's threads that had ended: taken, with thread ID 0
+    unknown_threads: int = 0  # intervals of threads that are not the sender's, or ended in a container: taken, as of 0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Thread IDs of containers, as the host has them."""
+"""Thread IDs that processes say, as the host has them: translated for containers, checked for all."""
 
 import os
 import time
@@ -7,25 +7,27 @@ import numpy as np
 
 _AGAIN_SECONDS = 0.01
 _KEPT_SECONDS = 60.0
+_MOST_THREADS = 100_000
 
 
 class ThreadIds:
-    """Translates the thread IDs that a process in another PID namespace sees (proc(5): NSpid)."""
+    """Knows the threads of the processes that were heard of."""
 
     def __init__(self) -> None:
         self._own = _namespace(os.getpid())
         self._processes: dict[int, _Process] = {}
 
     def of_host(self, pid: int, tids: np.ndarray, claimed_pid: int) -> np.ndarray:
-        """uint32 (n,): IDs of the threads of process `pid`, which calls itself `claimed_pid`; 0 where it has no such
-        thread (any more).
+        """uint32 (n,): IDs of the threads of process `pid`, which calls itself `claimed_pid`.
+
+        0 where it is another process's thread; and in another PID namespace, where the thread ended before it was seen.
         """
         process = self._process(pid, claimed_pid)
-        if process.same:
-            return tids
         distinct, inverse = np.unique(tids, return_inverse=True)
         wanted = distinct.tolist()
-        if not process.tids.keys() >= set(wanted):
+        if process.same:
+            process.check(pid, wanted)
+        elif not process.tids.keys() >= set(wanted):
             process.read(pid)
         translated = np.array([process.tids.get(tid, 0) for tid in wanted], np.uint32)
         return translated[inverse]
@@ -52,8 +54,17 @@ class _Process:
         self.tids: dict[int, int] = {}  # threads that ended stay: their activity comes after them
         self._read_at = 0.0
 
+    def check(self, pid: int, tids: list[int]) -> None:
+        """Looks at those it has not seen: they are its own, or nobody's any more."""
+        if len(self.tids) > _MOST_THREADS:
+            self.tids.clear()
+        for tid in tids:
+            if tid not in self.tids:
+                own = os.path.exists(f"/proc/{pid}/task/{tid}") or not os.path.exists(f"/proc/{tid}")
+                self.tids[tid] = tid if own else 0
+
     def read(self, pid: int) -> None:
-        """Reads its threads, but not all the time."""
+        """Reads its threads with the IDs it sees (proc(5): NSpid), but not all the time."""
         now = time.monotonic()
         if now - self._read_at < _AGAIN_SECONDS:
             return

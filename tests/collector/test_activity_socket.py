@@ -6,6 +6,7 @@ import stat
 import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,9 +138,18 @@ def test_who_sent_it_is_what_the_kernel_says(receiver: ActivityReceiver) -> None
 
 
 def test_a_thread_that_another_process_names_as_its_own_is_not_found_there(receiver: ActivityReceiver) -> None:
-    _send(receiver, _datagram([_row()], pid=1, tid=1))
-    assert 1 not in receiver.take().tid.tolist()
-    assert receiver.counts.unknown_threads == 1
+    _send(receiver, _datagram([_row()], pid=1, tid=1), _datagram([_row()], tid=1))
+    assert receiver.take().tid.tolist() == [0, 0]
+    assert receiver.counts.unknown_threads == 2
+
+
+def test_a_thread_that_ended_before_its_activity_came_is_taken(receiver: ActivityReceiver) -> None:
+    thread = threading.Thread(target=lambda: ended.append(threading.get_native_id()))
+    ended: list[int] = []
+    thread.start()
+    thread.join()
+    _send(receiver, _datagram([_row()], tid=ended[0]))
+    assert receiver.take().tid.tolist() == ended
 
 
 def test_threads_of_a_container_have_the_hosts_ids(receiver: ActivityReceiver) -> None:

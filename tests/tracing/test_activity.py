@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import os
 import random
 import signal
 import socket
@@ -22,6 +23,13 @@ from icestream.tracing import threads
 from tests.tracing.traced import OTHER, TRACE, Listener, burn
 
 SLACK_NS = 300_000  # what entering and leaving, and a switch of threads, may add to a measured block
+
+
+def test_the_collector_hears_of_a_process_before_it_has_any_activity(started: Listener) -> None:
+    end = time.monotonic() + 5
+    while started.receiver.services() != {os.getpid(): "tested"}:
+        assert time.monotonic() < end
+        time.sleep(0.02)
 
 
 def test_each_thread_has_its_own_context_and_sums_are_its_clock(started: Listener) -> None:
