@@ -7,13 +7,13 @@ import numpy.typing as npt
 
 from api.column import Column
 from api.database import Database
-from api.key_table import Keys, KeyTable, Rows
+from api.key_table import Keys, KeyTable, Rows, distinct
 
 ROOT = 0
 """The row above all roots."""
 
 IDS_A_QUERY = 20_000
-QUERIES_BEFORE_SYNC = 6
+QUERIES_BEFORE_SYNC = 3
 """When more would be needed than this, a table that fits is read whole instead."""
 
 _MAX_DEPTH = 2048
@@ -68,7 +68,7 @@ class CallTree:
         rows = self._table.find(stack_ids)
         missing = np.flatnonzero(rows < 0)
         if len(missing):
-            self._insert(self._read_up(np.unique(stack_ids[missing])))
+            self._insert(self._read_up(distinct(stack_ids[missing])))
             rows[missing] = self._table.find(stack_ids[missing])
         return rows
 
@@ -86,14 +86,14 @@ class CallTree:
                 return self._read("", {})
             level = self._read_ids(wanted)
             levels.append(level)
-            above = np.unique(level[1])
+            above = distinct(level[1])
             wanted = above[(self._table.find(above) < 0) & (seen.find(above) < 0)]
         return _concatenate(levels)
 
     def _read_ids(self, ids: Keys) -> Nodes:
         chunks = [ids[i : i + IDS_A_QUERY] for i in range(0, len(ids), IDS_A_QUERY)]
         return _concatenate(
-            [self._read("WHERE node_id IN {ids:Array(UInt64)}", {"ids": chunk.tolist()}) for chunk in chunks]
+            [self._read("WHERE node_id IN {ids:Array(UInt64)}", {"ids": id_list(chunk)}) for chunk in chunks]
         )
 
     def _read(self, where: str, parameters: dict[str, Any]) -> Nodes:
@@ -125,6 +125,11 @@ class CallTree:
         self._parent.extend(parent)
         self._depth.extend(depth)
         self._location.extend(location)
+
+
+def id_list(ids: Keys) -> str:
+    """A value for a parameter of type Array(UInt64); as text, which the client takes as it is, ten times as fast."""
+    return f"[{','.join(map(str, ids.tolist()))}]"
 
 
 def paths(leaves: Rows, parent: Rows, depth: npt.NDArray[np.int16]) -> tuple[npt.NDArray[np.int64], Rows]:

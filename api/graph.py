@@ -76,13 +76,18 @@ def intervals(parent: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64
 
 def rows_above(leaves: Rows, parent: Rows, seen: npt.NDArray[np.bool_]) -> Rows:
     """`leaves` and all rows above them in ascending order, without those seen (and what is above these)."""
-    marked = np.zeros(len(parent), bool)
-    level = np.unique(leaves)
-    level = level[~seen[level]]
+    done = seen.copy()
+    stamp = np.empty(len(parent), np.int32)
+    level = leaves
     while len(level):
-        marked[level] = True
-        level = np.unique(parent[level])
-        level = level[~(seen[level] | marked[level])]
+        level = level[~done[level]]
+        # Each row once (np.unique sorts, which takes ten times as long): of equal rows, the last one's stamp stays.
+        numbers = np.arange(len(level), dtype=np.int32)
+        stamp[level] = numbers
+        level = level[stamp[level] == numbers]
+        done[level] = True
+        level = parent[level]
+    marked = done & ~seen
     return np.flatnonzero(marked).astype(np.int32)
 
 

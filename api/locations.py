@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from api.call_tree import IDS_A_QUERY, QUERIES_BEFORE_SYNC
+from api.call_tree import IDS_A_QUERY, QUERIES_BEFORE_SYNC, id_list
 from api.column import Column
 from api.database import Database
 from api.functions import Functions
-from api.key_table import Keys, KeyTable, Rows
+from api.key_table import Keys, KeyTable, Rows, distinct
 
 _REFRESH_PAUSE = 5
 """Times as long as a refresh took, before the next: with much to read it takes a sixth of the time at most."""
@@ -85,7 +85,7 @@ class Locations:
         self._many.extend(np.zeros(fresh))
         self._mapping.extend(np.full(fresh, _NOT_READ))
         self._address.extend(np.zeros(fresh))
-        self._read(np.unique(location_ids[self.mapping[rows] == _NOT_READ]))
+        self._read(distinct(location_ids[self.mapping[rows] == _NOT_READ]))
         return rows
 
     def refresh(self) -> bool:
@@ -103,7 +103,7 @@ class Locations:
         ids, versions, rows = ids[rows >= 0], versions[rows >= 0], rows[rows >= 0]
         better = ids[versions > self._version.values[rows]]
         missing = self.ids[self.mapping == _NOT_READ]
-        self._read(np.unique(np.concatenate([better, missing])))
+        self._read(distinct(np.concatenate([better, missing])))
         changed = len(better) > 0 or bool((self.mapping == _NOT_READ).sum() < len(missing))
         self._table_state = state
         self._next_refresh = time.monotonic() + _REFRESH_PAUSE * (time.monotonic() - started)
@@ -114,7 +114,7 @@ class Locations:
             self._store(self._select("", {}))
             return
         for start in range(0, len(ids), IDS_A_QUERY):
-            chunk = ids[start : start + IDS_A_QUERY].tolist()
+            chunk = id_list(ids[start : start + IDS_A_QUERY])
             self._store(self._select("WHERE location_id IN {ids:Array(UInt64)}", {"ids": chunk}))
 
     def _fits(self) -> bool:
@@ -131,14 +131,15 @@ class Locations:
     def _store(self, answer: pa.Table) -> None:
         answer = self._newest(answer)
         rows = self._table.find(answer["location_id"].to_numpy())
-        mapping = self.functions.add_mappings(answer["kind"], answer["build_id"], answer["file"])
-        many = answer["line"].combine_chunks().value_lengths().to_numpy().astype(np.int32)
+        column = {name: _whole(answer[name]) for name in answer.column_names}
+        mapping = self.functions.add_mappings(column["kind"], column["build_id"], column["file"])
+        many = column["line"].value_lengths().to_numpy().astype(np.int32)
         names, sources, lines, starts = (
-            answer[name].combine_chunks().flatten() for name in ("function", "source", "line", "start_line")
+            column[name].flatten() for name in ("function", "source", "line", "start_line")
         )
         frame_mapping, frame_row = np.repeat(mapping, many), np.repeat(rows, many)
         first = len(self._frame_function) + np.cumsum(many) - many
-        self._frame_function.extend(self.functions.add(names, frame_mapping, frame_row, sources, starts.to_numpy()))
+        self._frame_function.extend(self.functions.add(names, frame_mapping, frame_row, sources, starts))
         self._frame_line.extend(lines.to_numpy())
         self._version.values[rows] = answer["version"].to_numpy()
         self._first.values[rows] = first
@@ -158,3 +159,8 @@ class Locations:
         order, rows = order[there], rows[there]
         news = (self.mapping[rows] == _NOT_READ) | (versions[order] > self._version.values[rows])
         return answer.take(pa.array(np.sort(order[news]))).combine_chunks()
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    chunks = column.combine_chunks()
+    return pa.concat_arrays(chunks.chunks) if isinstance(chunks, pa.ChunkedArray) else chunks

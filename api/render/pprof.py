@@ -3,7 +3,7 @@
 import gzip
 from collections.abc import Mapping as Labels
 
-from api.functions import Function
+from api.functions import NO_STACK, OWN, UNRESOLVED, Function
 from api.stack_values import StackValues
 from api.stacks import Addresses
 from api.timerange import TimeRange
@@ -11,9 +11,6 @@ from icestream.pprof.profile_pb2 import Profile
 
 MEDIA_TYPE = "application/octet-stream"
 FILE_NAME = "icestream.pb.gz"
-
-_NO_STACK = Function("[no stack]")
-_UNRESOLVED = Function("[unresolved stack]")
 
 
 def pprof(
@@ -36,7 +33,7 @@ def pprof(
     path = [builder.location(row) for row in stacks.locations.tolist()]
     rows = zip(values.stack_ids.tolist(), values.counts.tolist(), values.values.tolist(), strict=True)
     for i, (stack_id, count, value) in enumerate(rows):
-        locations = path[bounds[i] : bounds[i + 1]] or [builder.own(_UNRESOLVED if stack_id else _NO_STACK)]
+        locations = path[bounds[i] : bounds[i + 1]] or [builder.own(OWN[UNRESOLVED if stack_id else NO_STACK])]
         sample = profile.sample.add(location_id=locations, value=(count, value))
         for key, text in label:
             sample.label.add(key=key, str=text)

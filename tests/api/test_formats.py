@@ -130,7 +130,8 @@ def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    rows = {line.split()[5]: line.split() for line in top.splitlines() if "%" in line}
+    _, _, table = top.partition("cum%\n")
+    rows = {line.split()[5]: line.split() for line in table.splitlines()}
     assert "Total samples = 50ms" in top
     assert rows["leaf"][0] == "30ms"
     assert "(inline)" in top
