@@ -19,11 +19,12 @@ class HealthServer:
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                if self.path == "/metrics":
+                path = self.path.partition("?")[0]
+                if path == "/metrics":
                     self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
-                elif self.path == "/healthz":
+                elif path == "/healthz":
                     self._answer(200, b'{"status": "ok"}', "application/json")
-                elif self.path == "/readyz":
+                elif path == "/readyz":
                     reason = ready()
                     body = {"status": "ready"} if reason is None else {"status": "not ready", "reason": reason}
                     self._answer(200 if reason is None else 503, json.dumps(body).encode(), "application/json")

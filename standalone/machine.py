@@ -153,7 +153,12 @@ class Machine:
 
     def _note(self, broker: KafkaSettings) -> None:
         """Writes down what runs where, for people and programs: DATA/run.json."""
-        found = {"pid": os.getpid(), "kafka": broker.kafka, "addresses": self._addresses}
+        found = {
+            "pid": os.getpid(),
+            "kafka": broker.kafka,
+            "addresses": self._addresses,
+            "activity_socket": str(self._settings.socket),
+        }
         (self._folder / "run.json").write_text(json.dumps(found, indent=2) + "\n")
         log.info("to read along: icestream tail icestream.samples --kafka %s", broker.kafka)
         log.info("traced applications need ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)

@@ -17,6 +17,7 @@ from standalone.metrics import PART_READY, PART_STARTS
 
 FAILED_STARTS = 5
 """After so many starts in a row in which a part ended before it was ready, it is given up."""
+OPTIONAL_FAILED_STARTS = 2
 QUICK_DEATHS = 20
 """After so many deaths in a row within 30 s it is given up too."""
 
@@ -138,7 +139,8 @@ class Supervisor:
         child.reason = f"ended with {_exit(code)}"
         if child.reader is not None:
             child.reader.join(1)
-        if child.failed_starts >= FAILED_STARTS or child.quick_deaths >= QUICK_DEATHS:
+        failed = child.failed_starts >= (OPTIONAL_FAILED_STARTS if child.part.optional else FAILED_STARTS)
+        if failed or child.quick_deaths >= QUICK_DEATHS:
             self._give_up(child)
             return
         wait_s = _BACKOFF_S[min(child.quick_deaths, len(_BACKOFF_S) - 1)]

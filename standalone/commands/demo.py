@@ -1,0 +1,56 @@
+"""Shows what icestream does: profiles this machine while a small traced web service answers requests.
+
+sudo icestream demo
+sudo icestream demo --once --json
+
+Everything runs embedded, in a temporary folder. It prints what was seen and the requests that used most CPU, each with
+the CPU clocks of its threads beside the CPU from samples, and stays up with the web page until Ctrl-C. Where nothing
+can be profiled (no root, no BPF) it says so and replays a recording.
+"""
+
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from icestream.cli import CommandError
+from icestream.stop import stop_event
+from standalone.asking import AskError
+from standalone.demo import DemoError, profiled, running, say, settle, work
+from standalone.demo_replay import RECORDING, replay
+from standalone.demo_result import as_text
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--once", action="store_true", help="end after printing, instead of staying up")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long requests are sent (default: 20)")
+    parser.add_argument("--frequency", type=int, default=199, help="samples per second and CPU (default: 199)")
+    parser.add_argument("--recording", type=Path, help="replay this recording instead of profiling")
+
+
+def run(args: argparse.Namespace) -> int:
+    stop = stop_event()
+    say("starting broker, store, stream processors and collector")
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="icestream-demo-") as data,
+            running(Path(data), args.frequency) as found,
+        ):
+            if args.recording is None and profiled(found):
+                say(f"profiling this machine at {args.frequency} Hz; a web service works for {args.seconds:g} s")
+                demo = work(found, args.seconds, stop)
+            else:
+                if args.recording is None:
+                    say("this machine cannot be profiled (that needs root and eBPF): replaying a recording instead")
+                demo = replay(found, args.recording or RECORDING, stop)
+            if stop.is_set():
+                return 130
+            result = settle(demo, stop)
+            print(json.dumps(result.as_dict()) if args.json else as_text(result), flush=True)
+            if not args.once:
+                say(f"\nthe page is at {demo.page} until Ctrl-C; profiling goes on")
+                stop.wait()
+    except (DemoError, AskError) as error:
+        raise CommandError(str(error)) from error
+    return 0
