@@ -1,4 +1,4 @@
-"""Makes threads that run asyncio take up each callback's context, and functions that `asyncio.to_thread` hands over.
+"""Makes threads take up the context of each callback of asyncio, and of functions that `to_thread` hands them.
 
 A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds. Before and after it
 the thread is in what it was in when the loop was started, mostly nothing: the loop's own work belongs to nobody.
@@ -26,8 +26,8 @@ _undo: list[Callable[[], None]] = []
 
 
 def install() -> None:
-    """Patches asyncio's `Handle._run` and `BaseEventLoop.run_in_executor`, from 3.12 on `create_task` as well; and
-    where there is uvloop, its `call_soon`, `call_soon_threadsafe` and `run_in_executor`.
+    """Patches asyncio's `Handle._run` and the loops' `run_in_executor`, from 3.12 on `create_task` as well; and, where
+    they are installed, uvloop's `call_soon` and `call_soon_threadsafe`, and anyio's `to_thread.run_sync`.
     """
     global _running_loop, _followed_loops
     import asyncio
@@ -46,6 +46,12 @@ def install() -> None:
         _followed_loops += (uvloop.Loop,)
         _patch(uvloop.Loop, "call_soon", _call_in_context)
         _patch(uvloop.Loop, "call_soon_threadsafe", _call_in_context)
+    try:
+        import anyio.to_thread
+    except ImportError:
+        pass
+    else:
+        _patch(anyio.to_thread, "run_sync", _carry_to_worker)
     for loop in _followed_loops:
         _patch(loop, "run_in_executor", _carry_to_executor)
         if sys.version_info >= (3, 12):
@@ -64,7 +70,7 @@ def followed() -> bool:
     return loop is None or isinstance(loop, _followed_loops)
 
 
-def _patch(owner: type, name: str, wrap: Callable[[Any], Any]) -> None:
+def _patch(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
     original = getattr(owner, name)
     replacement = functools.update_wrapper(wrap(original), original)
     setattr(owner, name, replacement)
@@ -131,6 +137,16 @@ def _carry_to_executor(original: Callable[..., Any]) -> Callable[..., Any]:
         return original(self, executor, func, *args)
 
     return run_in_executor
+
+
+def _carry_to_worker(original: Callable[..., Any]) -> Callable[..., Any]:
+    async def run_sync(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        context = context_of_task.get()
+        if context is not None:
+            func = functools.partial(_run_carried, context, func)
+        return await original(func, *args, **options)
+
+    return run_sync
 
 
 def _run_carried(context: bytes | None, func: Callable[..., Any], *args: Any) -> Any:

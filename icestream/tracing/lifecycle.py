@@ -191,7 +191,7 @@ def _service_from_environment() -> str:
 
 def _program() -> str:
     name = os.path.basename(sys.argv[0] if sys.argv else "")
-    return name.removesuffix(".py") or "python"
+    return "python" if name in ("", "-c", "-m") else name.removesuffix(".py")
 
 
 def _nothing() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import anyio.to_thread
 import pytest
 import uvloop
 from hypothesis import given, settings
@@ -123,6 +124,17 @@ def test_to_thread_carries_the_context_and_an_executor_alone_does_not(
     assert other <= heard.cpu_ns(OTHER) <= other + 5e6
 
 
+def test_a_plain_handler_of_a_web_framework_works_for_the_request_that_awaits_it(started: Listener) -> None:
+    async def main() -> int:
+        with tracing.span(TRACE):
+            return await anyio.to_thread.run_sync(burn, 10)
+
+    burned = asyncio.run(main())
+    assert asyncio.run(anyio.to_thread.run_sync(burn, 1)) > 0
+    tracing.stop()
+    assert burned <= started.take().cpu_ns(TRACE) <= burned + 1e6
+
+
 def test_a_request_that_computes_long_is_known_while_it_runs(started: Listener) -> None:
     start = time.thread_time_ns()
     with tracing.span(TRACE):
@@ -230,7 +242,7 @@ def test_a_collector_that_does_not_read_costs_intervals_and_they_are_counted(tmp
             pass
         slowest = max(slowest, time.monotonic_ns() - before)
         made += 1
-    assert slowest < 150e6  # nobody waits for it; other threads may have the interpreter
+    assert slowest < 1e9  # nobody waits for it; others may have the machine
     time.sleep(0.3)
     status = tracing.status()
     deaf.close()
