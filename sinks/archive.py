@@ -86,6 +86,9 @@ class ArchiveSink:
             _write(_hour_folder(self._folder / range.topic, hour) / name, messages)
         metrics.ROWS.labels(self.name, range.topic).inc(len(range.messages))
 
+    def failed(self) -> None:
+        """Nothing is open."""
+
     def idle(self) -> None:
         """Deletes days that are too old."""
         if not self._keep_days or time.monotonic() - self._cleaned < _CLEAN_S:
@@ -104,7 +107,7 @@ def archived(message: Message, cluster: str) -> Archived:
     """A consumed message with what it says about itself."""
     timestamp_ms = max(message.timestamp()[1], 0)
     try:
-        id, start, end = _about(message.topic() or "", message.value())
+        id, start, end = about(message.topic() or "", message.value())
     except BadMessage:
         id, start, end = BatchId(), timestamp_ms * 10**6, timestamp_ms * 10**6
     key = message.key()
@@ -148,8 +151,8 @@ def covers(folder: Path, topic: str) -> tuple[int, int] | None:
     return (hours[0], hours[-1] + _HOUR_NS) if hours else None
 
 
-def _about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
-    """Batch ID, first and last moment; raises BadMessage where they make no sense."""
+def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
+    """Batch ID, first and last moment of a raw or activity message; raises BadMessage where they make no sense."""
     if topic == RAW:
         raw = parse(RawBatch, value)
         id, start, end = raw.id, raw.start_unix_nano, raw.end_unix_nano

@@ -83,6 +83,10 @@ class ClickHouseSink:
             self._insert("activity", [m.intervals for m in new_activity], range.name)
             self._insert("batches", [marks.table([m.batch for m in new_activity], range.name)], range.name)
 
+    def failed(self) -> None:
+        """See Clients.discard."""
+        self._clients.discard()
+
     def idle(self) -> None:
         """Deletes locations that nothing refers to, once a day."""
         if time.monotonic() - self._cleaned > _CLEAN_S:

@@ -72,6 +72,9 @@ class ParquetSink:
         self._append("spans", range, [(offset, m.spans) for offset, m in intervals])
         self._append("activity", range, [(offset, m.intervals) for offset, m in intervals])
 
+    def failed(self) -> None:
+        """Nothing is open."""
+
     def idle(self) -> None:
         """Joins small files, once an hour."""
         if time.monotonic() - self._compacted < COMPACT_S:

@@ -80,6 +80,10 @@ class ResolveSink:
                 log.warning("symbols of %s cannot be used: %s", file.build_id[:100], error)
         self._resolve(list({file.build_id for file in range.messages if file.version}))
 
+    def failed(self) -> None:
+        """See Clients.discard."""
+        self._clients.discard()
+
     def idle(self) -> None:
         """Looks now and then for unnamed locations whose symbols are known."""
         if time.monotonic() < self._next:

@@ -49,6 +49,9 @@ class Sink(Protocol):
     def write(self, range: Range[Any]) -> None:
         """Stores what of the range is not stored yet; whatever it raises, it is called again with the same range."""
 
+    def failed(self) -> None:
+        """`write` or `idle` raised: gives up connections that may be in no good state."""
+
     def idle(self) -> None:
         """Work of its own, if any, between ranges; called often. What it raises is logged."""
 
@@ -108,6 +111,7 @@ class Runner:
         try:
             self.sink.idle()
         except Exception as error:  # it is tried again; the topics go on
+            self.sink.failed()
             metrics.FAILURES.labels(self.sink.name).inc()
             log.error("%s: %s", self.sink.name, error)
             self._stop.wait(1)
@@ -247,6 +251,7 @@ class Runner:
                 self.sink.write(Range(self._cluster, *key, offsets, decoded, again))
             except Exception as error:
                 # Whatever it is, going on would lose the range and ending would lose the other partitions' time.
+                self.sink.failed()
                 metrics.FAILURES.labels(self.sink.name).inc()
                 self.problem = f"the store does not take data: {error}"
                 log.error("%s: %s/%d not written, will try again: %s", self.sink.name, *key, error)

@@ -1,7 +1,6 @@
 """Runs sinks as threads: for `icestream sink` and for the store process, which runs all of them beside the API."""
 
 import logging
-import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -83,8 +82,8 @@ def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading
     if kind == "clickhouse":
         sink = ClickHouseSink(clients)
     elif kind == "resolve":
-        folder = settings.symbol_cache or tempfile.mkdtemp(prefix="icestream-symcaches-")
-        sink = ResolveSink(clients, SymCaches(Path(folder), settings.symbol_store), producer(settings))
+        symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
+        sink = ResolveSink(clients, symcaches, producer(settings))
     elif kind == "parquet":
         sink, flush_s = ParquetSink(_place(settings.parquet, kind)), settings.parquet_flush_s
     else:

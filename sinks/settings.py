@@ -19,7 +19,7 @@ class SinkSettings(KafkaSettings):
     symbol_store: str = setting(
         "", "folder or URI of the symbol store; symbols elsewhere are refused; empty: any place"
     )
-    symbol_cache: str = setting("", "folder for SymCaches that were fetched; empty: a temporary one")
+    symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder that SymCaches are kept in")
     flush_s: float = setting(1.0, "seconds that rows wait in the ClickHouse sink to be inserted together")
     parquet_flush_s: float = setting(60.0, "seconds that rows wait in the Parquet sink and messages in the archive")
     retention_days: int | None = setting(

@@ -1,0 +1,116 @@
+"""Two hosts' windows, made up, processed as they would be live (activity late for some), stored, and archived."""
+
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+
+from icestream.clickhouse import Clients
+from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
+from sinks.archive import Archived, ArchiveSink, about
+from sinks.clickhouse import ClickHouseSink
+from sinks.decode import activity, samples, stacks
+from sinks.decode.columns import BadMessage
+from sinks.ranges import InFlight, Range
+from streams.process import Processor
+from streams.publish import Origin
+from tests.pipeline.synthetic import window
+
+T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
+"""Half a minute before a midnight: the range spans two days."""
+WINDOWS = 12
+
+SUMS = {
+    "samples": "profile_type, service, series_id, host_id, ts, pid, tid, stack_id, trace_id, span_id",
+    "trace_samples": "profile_type, service, series_id, host_id, ts, pid, tid, stack_id, trace_id, span_id",
+}
+
+
+@dataclass
+class Stored:
+    client: Client
+    archive: Path
+    sink: ClickHouseSink
+    outputs: list[tuple[str, bytes]] = field(default_factory=list)  # what the stream processors published
+    inputs: int = 0
+
+    def sink_again(self) -> None:
+        """All that the stream processors published comes again, as after a group was reset."""
+        _sink(self.sink, self.outputs, nonce=random.Random(len(self.outputs)).randbytes(6).hex())
+
+    def total(self) -> int:
+        return int(self.client.query("SELECT sum(value) FROM samples").result_rows[0][0])
+
+    def add(self, topic: str, value: bytes, host: int = 0) -> None:
+        """To the archive."""
+        try:
+            id, start, end = about(topic, value)
+            names = (id.collector, id.started_unix_nano, id.sequence, id.part, id.parts)
+        except BadMessage:
+            names, start, end = ("", 0, 0, 0, 0), T0, T0
+        offset, self.inputs = self.inputs, self.inputs + 1
+        message = Archived("C", host, offset, end // 10**6, b"", value, *names, start, end)
+        ArchiveSink(self.archive).write(Range("C", topic, host, InFlight(offset, offset, "0" * 12), [message], False))
+
+
+class _One(Clients):
+    """One client for all."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__("chdb:")
+        self._client = client
+
+    def get(self) -> Client:
+        return self._client
+
+
+def make_stored(client: Client, folder: Path) -> Stored:
+    stored = Stored(client, folder / "archive", ClickHouseSink(_One(client)))
+    processor = Processor()
+    for host in (0, 1):
+        for sequence in range(1, WINDOWS + 1):
+            made = window(T0, sequence, host)
+            at = stored.inputs
+            stored.add(ACTIVITY, made.activity, host)
+            stored.add(RAW, made.raw, host)
+            messages = [(ACTIVITY, made.activity, at), (RAW, made.raw, at + 1)]
+            for topic, value, offset in messages if sequence % 3 else reversed(messages):  # some activity comes late
+                process = processor.activity if topic == ACTIVITY else processor.raw
+                outputs = process(value, Origin("C", topic, host, offset))
+                stored.outputs += [(STACKS, m) for m in outputs.stacks] + [(SAMPLES, m) for m in outputs.samples]
+            stored.outputs.append((ACTIVITY, made.activity))
+    _sink(stored.sink, stored.outputs)
+    return stored
+
+
+def tables(client: Client) -> dict[str, Any]:
+    """The content of all tables; corrections and what they correct summed up."""
+    content: dict[str, Any] = {}
+    for table, columns in SUMS.items():
+        content[table] = client.query(
+            f"SELECT {columns}, sum(count) AS c, sum(value) AS v FROM {table} GROUP BY ALL HAVING c != 0 OR v != 0"
+            " ORDER BY ALL"
+        ).result_rows
+    content["activity"] = client.query("SELECT * FROM activity ORDER BY ALL").result_rows
+    for table in ("series", "nodes", "locations", "spans"):
+        rows = client.query(f"SELECT * EXCEPT last_seen FROM {table} FINAL ORDER BY ALL" if table != "spans" else
+                            "SELECT * FROM spans FINAL ORDER BY ALL").result_rows  # fmt: skip
+        content[table] = [str(row) for row in rows]
+    content["batches"] = client.query(
+        "SELECT kind, collector, sequence, part, rows, value FROM batches WHERE kind != 'corrections' ORDER BY ALL"
+    ).result_rows
+    return content
+
+
+def _sink(sink: ClickHouseSink, outputs: list[tuple[str, bytes]], nonce: str = "0" * 12) -> None:
+    for first in range(0, len(outputs), 40):
+        for topic in (STACKS, SAMPLES, ACTIVITY):
+            values = [value for of, value in outputs[first : first + 40] if of == topic]
+            decoded: list[Any] = [
+                activity.decode(value, "C", 0, first + i) if topic == ACTIVITY
+                else (samples if topic == SAMPLES else stacks).decode(value)
+                for i, value in enumerate(values)
+            ]  # fmt: skip
+            sink.write(Range("C", topic, 0, InFlight(first, first + 39, nonce), decoded, False))

@@ -1,0 +1,100 @@
+"""Replay on the embedded engine, from the archive: what is there stays, what is gone comes back."""
+
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from icestream.topics import ACTIVITY, RAW
+from standalone.replay import Report, replay
+from standalone.source import ArchiveSource
+from streams.process import Operators
+from tests.sinks.engine import client, clients, empty, engine
+from tests.standalone.stored import T0, WINDOWS, Stored, make_stored, tables
+
+__all__ = ["client", "clients", "empty", "engine"]
+
+END = T0 + WINDOWS * 5 * 10**9
+
+
+@pytest.fixture
+def stored(client: Client, tmp_path: Path) -> Stored:
+    return make_stored(client, tmp_path)
+
+
+def run(stored: Stored, dry: bool = False, start: int = T0, end: int = END) -> Report:
+    return replay(stored.client, ArchiveSource(stored.archive), Operators(), start, end, dry)
+
+
+def test_a_replay_of_what_is_there_changes_nothing(stored: Stored) -> None:
+    before = tables(stored.client)
+    report = run(stored)
+    assert report.samples == WINDOWS * 2 * 200
+    assert (report.minutes_restored, report.batches_added, report.missing) == (0, 0, [])
+    assert tables(stored.client) == before
+
+
+@pytest.mark.parametrize(
+    "deleted",
+    [
+        "DELETE FROM samples WHERE ts >= toDateTime64({at}, 3) AND ts < toDateTime64({at}, 3) + 11",
+        "DELETE FROM trace_samples WHERE host_id = 'host-1'",
+        "DELETE FROM samples WHERE stack_id % 3 = 0",
+        "DELETE FROM activity WHERE host_id = 'host-0'",
+        "DELETE FROM spans WHERE 1",
+        "DELETE FROM nodes WHERE node_id % 2 = 0",
+        "DELETE FROM locations WHERE 1",
+        "DELETE FROM series WHERE 1",
+        "DELETE FROM batches WHERE sequence > 5",
+    ],
+)
+def test_what_was_deleted_comes_back(stored: Stored, deleted: str) -> None:
+    before = tables(stored.client)
+    stored.client.command(deleted.format(at=T0 // 10**9 + 20), settings={"lightweight_deletes_sync": 2})
+    after = tables(stored.client)
+    assert after != before
+    run(stored, dry=True)
+    assert tables(stored.client) == after
+    run(stored)
+    assert tables(stored.client) == before
+
+
+def test_everything_comes_back_into_empty_tables_and_is_not_stored_again_by_the_sink(stored: Stored) -> None:
+    before = tables(stored.client)
+    for table in before:
+        stored.client.command(f"TRUNCATE TABLE {table}")
+    assert run(stored).batches_added == WINDOWS * 2 * 2
+    assert tables(stored.client) == before
+    stored.sink_again()
+    assert tables(stored.client) == before
+
+
+def test_only_the_range_is_restored(stored: Stored) -> None:
+    before = tables(stored.client)
+    stored.client.command("TRUNCATE TABLE samples")
+    stored.client.command("TRUNCATE TABLE trace_samples")
+    half = T0 + (END - T0) // 2
+    run(stored, end=half)
+    one = stored.client.query("SELECT max(toUnixTimestamp64Milli(ts)) FROM samples").result_rows[0][0]
+    assert half // 10**6 - 200 < one < half // 10**6
+    run(stored, start=half)
+    assert tables(stored.client) == before
+
+
+def test_minutes_whose_batches_the_source_lost_are_left_alone(stored: Stored) -> None:
+    files = sorted((stored.archive / RAW).rglob("*.parquet"))
+    files[0].unlink()
+    before = tables(stored.client)
+    assert run(stored).missing
+    assert tables(stored.client) == before
+    stored.client.command("DELETE FROM samples WHERE stack_id % 3 = 0", settings={"lightweight_deletes_sync": 2})
+    partly = stored.total()
+    report = run(stored)
+    assert report.missing
+    assert partly <= stored.total()
+
+
+def test_garbage_in_the_archive_stops_nothing(stored: Stored) -> None:
+    stored.add(RAW, b"\xff\xfe")
+    stored.add(ACTIVITY, b"garbage")
+    assert run(stored).bad == 2
