@@ -32,6 +32,8 @@ from streams.state import Limits, Partition, Recent
 from streams.symbol_requests import SymbolRequests
 from streams.symbolize import Named, Symbolizer
 
+__all__ = ["Limits", "Operators", "Origin", "Outputs", "Processor"]
+
 SERIES_CACHED = 100_000
 
 Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[Named]]
