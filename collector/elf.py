@@ -41,7 +41,8 @@ class Segment:
 class Elf:
     """`build_id` has the prefix of schemas/ids.md ("gnu:...", "go:..."), or is "" where the file carries none.
 
-    `segments` are those that the file fills; `load_address` is the virtual address of the first one, filled or not.
+    `segments` are those that the file fills, executable ones first; `load_address` is the virtual address of the first
+    one in the file, filled or not.
     """
 
     build_id: str
@@ -50,7 +51,7 @@ class Elf:
 
     def vaddr(self, offset: int) -> int | None:
         """The ELF virtual address of a file offset; None where no segment loads it."""
-        for segment in sorted(self.segments, key=lambda s: not s.executable):
+        for segment in self.segments:  # those with code come first
             # The kernel maps whole pages, so a mapping may begin a little before its segment does.
             if segment.offset & ~0xFFF <= offset < segment.offset + segment.size:
                 return segment.vaddr + offset - segment.offset
@@ -143,7 +144,9 @@ def _read(source: Read) -> Elf:
         sections = _note_sections(source, layout, section_at, section_size, section_count)
         found = [build_id(source(offset, min(size, _MAX_NOTE_BYTES))) for offset, size in sections]
     identity = min(filter(None, found), key=lambda text: not text.startswith("gnu:"), default="")
-    return Elf(identity, segments, loads[0]["vaddr"] if loads else 0)
+    return Elf(
+        identity, tuple(sorted(segments, key=lambda segment: not segment.executable)), loads[0]["vaddr"] if loads else 0
+    )
 
 
 def _programs(source: Read, layout: _Layout, at: int, size: int, count: int) -> Iterator[dict[str, int]]:

@@ -52,8 +52,8 @@ class ThreadLabels:
 
     def declare(self, pid: int, service: str) -> None:
         """The service that a process's activity names."""
-        if self._services.get(pid) != service:
-            self._services[pid] = service
+        if self._services.get(pid) != _clean(service):
+            self._services[pid] = _clean(service)
             self._forget_threads(pid)
 
     def of(self, pid: int, tid: int, thread_name: str | None) -> Labels:
@@ -63,7 +63,7 @@ class ThreadLabels:
             return found[1]
         known = self._known.get(pid)
         name = thread_name or _text(f"/proc/{pid}/task/{tid}/comm") or (known.comm if known else "")
-        labels = self._labels(pid, known, name)
+        labels = self._labels(pid, known, _clean(name))
         while len(self._threads) >= MAX_THREADS:
             del self._threads[next(iter(self._threads))]
         self._threads[pid, tid] = (name, labels)

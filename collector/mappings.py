@@ -8,6 +8,7 @@ import os
 import re
 import time
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from icestream.v1.common_pb2 import Mapping
 MAX_MAPPINGS = 16_384  # executable ones of one process
 MAX_PROCESSES = 8192
 _KEEP_S = 60.0
-_REFRESH_FIRST_S, _REFRESH_LAST_S = 1.0, 60.0
+_REFRESH_FIRST_S, _REFRESH_LAST_S = 4.0, 64.0
 _MASK = (1 << 64) - 1
 _ANONYMOUS = MappedFile(Mapping.UNKNOWN, "", "[anon]")
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *([^\n]*)$", re.MULTILINE)
@@ -36,14 +37,26 @@ class Located:
     names: list[Name] = field(default_factory=list)
 
 
+_Line = tuple[bytes, ...]  # as _LINE cuts it
+
+
+class _Row(NamedTuple):
+    start: int
+    end: int
+    bias: int  # ELF virtual address - address, modulo 2^64
+    file: MappedFile
+    anonymous: bool
+
+
 @dataclass
 class _Mapped:
     """The executable mappings of a process, sorted by address."""
 
     process: Process
+    rows: dict[_Line, _Row]  # of /proc/PID/maps
     starts: np.ndarray  # uint64
     ends: np.ndarray  # uint64
-    biases: np.ndarray  # uint64: ELF virtual address - address, modulo 2^64
+    biases: np.ndarray  # uint64
     files: list[MappedFile]
     anonymous: np.ndarray  # bool: may be named by a perf map
 
@@ -121,19 +134,21 @@ class Mappings:
         return located
 
     def _refresh(self, cached: _Cached) -> bool:
-        """Reads a process again, at most once a second, and ever less often while that finds nothing new."""
+        """Reads a process again; ever less often while that finds nothing new, since without frame pointers what looks
+        like a return address is often none."""
         now = time.monotonic()
         if now - cached.refreshed < cached.wait:
             return False
-        mapped = self._read(cached.mapped.process)
+        mapped = self._read(cached.mapped.process, cached.mapped)
         cached.refreshed = now
-        if mapped is None or np.array_equal(mapped.starts, cached.mapped.starts):
+        if mapped is None or mapped is cached.mapped:
             cached.wait = min(2 * cached.wait, _REFRESH_LAST_S)
             return False
         cached.before, cached.mapped, cached.wait = cached.mapped, mapped, _REFRESH_FIRST_S
         return True
 
-    def _read(self, process: Process) -> _Mapped | None:
+    def _read(self, process: Process, before: _Mapped | None = None) -> _Mapped | None:
+        """What a process maps now, `before` itself where that is the same; None where it has ended."""
         try:
             with open(f"/proc/{process.pid}/maps", "rb") as maps:
                 lines = _LINE.findall(maps.read())[:MAX_MAPPINGS]
@@ -141,13 +156,15 @@ class Mappings:
             return None
         if not lines:
             return None
-        rows = [self._row(process.pid, line) for line in lines]
-        starts, ends, biases = (np.array([row[i] for row in rows], np.uint64) for i in range(3))
-        files = [row[3] for row in rows]
-        return _Mapped(process, starts, ends, biases, files, np.array([row[4] for row in rows], bool))
+        if before is not None and list(before.rows) == lines:
+            return before
+        known = before.rows if before is not None else {}
+        rows = {line: known.get(line) or self._row(process.pid, line) for line in lines}
+        starts, ends, biases = (np.array([row[i] for row in rows.values()], np.uint64) for i in range(3))
+        anonymous = np.array([row.anonymous for row in rows.values()], bool)
+        return _Mapped(process, rows, starts, ends, biases, [row.file for row in rows.values()], anonymous)
 
-    def _row(self, pid: int, line: tuple[bytes, ...]) -> tuple[int, int, int, MappedFile, bool]:
-        """(start, end, bias, file, anonymous) of a line of /proc/PID/maps, as _LINE cuts it."""
+    def _row(self, pid: int, line: _Line) -> _Row:
         start, end, offset = int(line[0], 16), int(line[1], 16), int(line[2], 16)
         device = os.makedev(int(line[3], 16), int(line[4], 16))
         path = line[6].decode("utf-8", "replace").replace("\\012", "\n").removesuffix(" (deleted)")
@@ -158,15 +175,15 @@ class Mappings:
             elif path.startswith("/"):
                 identity = self._files.identify(Place(pid, start, end, device, int(line[5]), path))
             else:
-                return start, end, 0, MappedFile(Mapping.UNKNOWN, "", path) if path else _ANONYMOUS, True
+                return _Row(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path) if path else _ANONYMOUS, True)
         except OSError:
-            return start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), False
+            return _Row(start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), False)
         if identity is None:  # no ELF file: code that something generated into a file
-            return start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), True
+            return _Row(start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), True)
         vaddr = identity.elf.vaddr(offset)
         if vaddr is None:
-            return start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), False
-        return start, end, vaddr - start & _MASK, MappedFile(Mapping.FILE, identity.build_id, path), False
+            return _Row(start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), False)
+        return _Row(start, end, vaddr - start & _MASK, MappedFile(Mapping.FILE, identity.build_id, path), False)
 
 
 def _add(located: Located, mapped: _Mapped, addresses: np.ndarray) -> None:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-MAX_BYTES = 64 << 20
-MAX_AREAS = 500_000
+MAX_BYTES = 32 << 20
+MAX_AREAS = 200_000
 _MAX_NAME = 1000
 _LINE = re.compile(
     rb"^(?:0x)?([0-9a-fA-F]{1,16})[ \t]+(?:0x)?([0-9a-fA-F]{1,16})[ \t]+([^\n]*[^\s])[ \t\r]*$", re.MULTILINE

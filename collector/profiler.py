@@ -26,7 +26,7 @@ from collector.windows import Drained, Windows
 
 log = logging.getLogger(__name__)
 
-_POLL_S = 0.1
+_POLL_S = 0.2
 _OBSERVE_S = 1.0
 _QUEUE = 256
 

@@ -167,7 +167,7 @@ class Publisher:
                 metrics.DROPPED.inc()
                 self._spool.delete(flight.entry)
             else:
-                self._fail(f"{flight.error}")
+                self._fail(f"{flight.error.str()}{_advice(flight.error)}")
                 self._spool.release(flight.entry)
                 self._stay_back()
 
@@ -212,6 +212,11 @@ class Publisher:
         if error != self._error:
             log.warning("Kafka: %s", error)
         self._error = error
+
+
+def _advice(error: KafkaError) -> str:
+    missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
+    return " (topics are made by: icestream topics create)" if missing else ""
 
 
 def _backlogs(settings: CollectorSettings) -> Mapping[str, Backlog]:

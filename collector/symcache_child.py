@@ -70,7 +70,8 @@ def _build(job: dict[str, Any], out: Any) -> tuple[int, int]:
     build_id = job["build_id"]
     text = kallsyms.breakpad(build_id)
     if text is None and job["path"] == VDSO:
-        text = vdso_bytes()
+        vdso = vdso_bytes()
+        text = vdso if vdso and elf.read_bytes(vdso).build_id == build_id else None
     if text is not None:  # kernel, module, vDSO: addresses count from 0
         archive = Archive.from_bytes(text)
         return _dump(_only_object(archive), out), 0
