@@ -8,6 +8,7 @@ import numpy.typing as npt
 from api.column import Column
 from api.database import Database
 from api.key_table import Keys, KeyTable, Rows, distinct
+from api.metrics import NODES, STACKS
 
 ROOT = 0
 """The row above all roots."""
@@ -70,6 +71,11 @@ class CallTree:
         if len(missing):
             self._insert(self._read_up(distinct(stack_ids[missing])))
             rows[missing] = self._table.find(stack_ids[missing])
+            NODES.set(len(self))
+        unresolved = int((rows < 0).sum())
+        STACKS.labels("hit").inc(len(rows) - len(missing))
+        STACKS.labels("read").inc(len(missing) - unresolved)
+        STACKS.labels("unresolved").inc(unresolved)
         return rows
 
     def _read_up(self, wanted: Keys) -> Nodes:

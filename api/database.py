@@ -8,6 +8,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, OperationalError
 
 from api.errors import ApiError, bad_request, too_large, unavailable
+from api.metrics import CLICKHOUSE_ERRORS, CLICKHOUSE_SECONDS
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
 
@@ -48,10 +49,12 @@ class Database:
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """The answer of a SELECT. Raises ApiError."""
         try:
-            client = self._clients.get()
-            data = client.raw_query(sql + self._limits, parameters=dict(parameters or {}), fmt="ArrowStream")
+            with CLICKHOUSE_SECONDS.time():
+                client = self._clients.get()
+                data = client.raw_query(sql + self._limits, parameters=dict(parameters or {}), fmt="ArrowStream")
             return pa.ipc.open_stream(data).read_all()
         except (ClickHouseError, pa.ArrowException, OSError) as error:
+            CLICKHOUSE_ERRORS.inc()
             self._clients.discard()
             raise _as_api_error(error) from error
 

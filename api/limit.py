@@ -4,6 +4,7 @@ import asyncio
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api import metrics
 from api.errors import ApiError, response
 
 _MAX_WAIT_S = 10.0
@@ -25,9 +26,11 @@ class LimitQueries:
         if scope["type"] != "http" or not scope["path"].startswith("/api/"):
             await self._app(scope, receive, send)
         elif await self._turn():
+            metrics.RUNNING.inc()
             try:
                 await self._app(scope, receive, send)
             finally:
+                metrics.RUNNING.dec()
                 self._turns.release()
         else:
             error = ApiError(
@@ -39,10 +42,12 @@ class LimitQueries:
         if self._waiting >= self._max_waiting:
             return False
         self._waiting += 1
+        metrics.WAITING.inc()
         try:
             await asyncio.wait_for(self._turns.acquire(), _MAX_WAIT_S)
         except TimeoutError:
             return False
         finally:
             self._waiting -= 1
+            metrics.WAITING.dec()
         return True

@@ -1,5 +1,6 @@
 """Serves the application over HTTP, in a thread of a process that may do other things too."""
 
+import logging
 import socket
 import threading
 
@@ -7,6 +8,8 @@ import uvicorn
 from fastapi import FastAPI
 
 _GRACE_S = 5
+
+_log = logging.getLogger(__name__)
 
 
 class ServerError(Exception):
@@ -51,6 +54,7 @@ def serve(app: FastAPI, listen: str, stop: threading.Event) -> None:
     """Serves until `stop` is set. Raises ServerError when it cannot listen."""
     server = Server(app, listen)
     server.start()
+    _log.info("the API and the page are at http://%s", server.address)
     try:
         while server.alive() and not stop.wait(1.0):
             pass

@@ -2,11 +2,12 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Request
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from api.context import Context, context
+from api.render.reference import reference
 
 router = APIRouter(tags=["operations"])
 
@@ -22,6 +23,11 @@ def readyz(context: Annotated[Context, Depends(context)]) -> Response:
     if reason is None:
         return JSONResponse({"status": "ready"})
     return JSONResponse({"status": "not ready", "reason": reason}, 503)
+
+
+@router.get("/docs", summary="This description as a page", response_class=HTMLResponse)
+def docs(request: Request) -> HTMLResponse:
+    return HTMLResponse(reference(request.app.openapi()))
 
 
 @router.get("/metrics", summary="Metrics for Prometheus")

@@ -1,0 +1,34 @@
+"""Counts and times requests."""
+
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from api import metrics
+
+
+class Measure:
+    """Middleware: fills the metrics of requests. Paths that are no route count as route ""."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        started = time.perf_counter()
+
+        async def sent(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, sent)
+        finally:
+            route = getattr(scope.get("route"), "path", "")
+            metrics.REQUESTS.labels(route, str(status)).inc()
+            metrics.SECONDS.labels(route).observe(time.perf_counter() - started)
