@@ -1,6 +1,7 @@
 """Addresses of real processes as (file, ELF virtual address)."""
 
 import ctypes
+import mmap
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from collector import elf, mappings
-from collector.mapped_files import FileCache, MappedFile, Place, open_place
+from collector.mapped_files import JIT, FileCache, MappedFile, Place, open_place
 from collector.mappings import Mappings
 from icestream.v1.common_pb2 import Mapping
 
@@ -187,3 +188,50 @@ def test_locating_takes_no_time_per_address(mine: Mappings) -> None:
     started = time.perf_counter()
     mine.locate(os.getpid(), addresses)
     assert time.perf_counter() - started < 1
+
+
+@pytest.fixture
+def compiled_code() -> Iterator[int]:
+    """Address of anonymous executable memory."""
+    protection = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
+    memory = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=protection)
+    holder = ctypes.c_char.from_buffer(memory)
+    yield ctypes.addressof(holder)
+    del holder
+    memory.close()
+
+
+def test_code_compiled_at_run_time_has_the_name_of_the_perf_map(compiled_code: int) -> None:
+    known = Mappings(FileCache())
+    known.notice(os.getpid())
+    path = Path(f"/tmp/perf-{os.getpid()}.map")
+    path.write_text(f"{compiled_code:x} 100 compiled function\n")
+    try:
+        found = known.locate(os.getpid(), np.array([compiled_code + 5, compiled_code + 0x500], np.uint64))
+    finally:
+        path.unlink()
+    assert [found.files[row] for row in found.file.tolist()] == [JIT, MappedFile(Mapping.UNKNOWN, "", "[anon]")]
+    assert found.names[int(found.name[0])].function == "compiled function"
+    assert found.name[1] == -1
+    assert found.address[0] == 0
+
+
+def test_a_file_in_another_mount_namespace_is_known_by_its_content(
+    mine: Mappings, program: Path, tmp_path: Path
+) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    script = f"mount -t tmpfs none {inside} && cp {program} {inside}/p && exec {inside}/p"
+    process = subprocess.Popen(
+        ["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    if not process.stdout.readline():
+        pytest.skip("no mount namespaces here")
+    mine.notice(process.pid)
+    [(file, _)] = located(mine, process.pid, address_of(program, "main"))
+    process.kill()
+    process.wait()
+    assert file.file == f"{inside}/p"
+    assert not Path(file.file).exists()
+    assert file.build_id.startswith("gnu:")
