@@ -49,8 +49,12 @@ class Sender:
         """Starts the thread, if it is not there."""
         with self._start_lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._loop, name="icestream-tracing", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._loop, name="icestream-tracing", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # the process can have no more threads now
+                    return
+                self._thread = thread
 
     def wake(self) -> None:
         """Makes it send now."""
@@ -78,13 +82,16 @@ class Sender:
     def _loop(self) -> None:
         while not self._closing:
             self._bell.acquire(timeout=PERIOD_SECONDS)
-            try:
-                self._flush()
-            except Exception:  # whatever it is, the application must not be without activity from here on
-                _LOG.exception("activity was lost")
-        self._flush()
+            self._flush_whatever_comes()
+        self._flush_whatever_comes()  # what came while it was asked to close
         if self._socket is not None:
             self._socket.close()
+
+    def _flush_whatever_comes(self) -> None:
+        try:
+            self._flush()
+        except Exception:  # an application must not be without activity from here on
+            _LOG.exception("activity was lost")
 
     def _flush(self) -> None:
         columns, spans, dropped = _collect()
@@ -138,6 +145,8 @@ def _collect() -> tuple[Columns, list[SpanEnd], int]:
     with registry.lock:
         threads = list(registry.threads)
     for thread in threads:
+        if thread.idle:
+            continue
         ended = thread.ended  # before its rows are taken: nothing can come after
         rows = thread.take()
         columns.context.extend(rows[0::WIDTH])  # type: ignore[arg-type] # flat rows mix types

@@ -80,7 +80,7 @@ class Registry:
 
 
 class Thread:
-    """State of one thread. Only `take` and `take_spans` are for another thread, always the same one."""
+    """State of one thread. Only `idle`, `take` and `take_spans` are for another thread, always the same one."""
 
     __slots__ = (
         "context",
@@ -141,13 +141,18 @@ class Thread:
             rows.extend((*opened, now, cpu))
             if kept == Limits.wake:
                 registry.wake()
-        else:
+        elif Limits.rows:
             self.dropped += 1
 
     def end_span(self, span: SpanEnd) -> None:
         """Remembers a span that ended."""
         if len(self.spans) < Limits.spans:
             self.spans.append(span)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to take, and more to come."""
+        return not (self.rows or self.opened or self.spans or self.ended or self.dropped != self.reported)
 
     def take(self) -> list[bytes | int]:
         """Finished rows, and the open one up to now; flat, WIDTH values each."""

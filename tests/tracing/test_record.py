@@ -132,7 +132,7 @@ import os, sys
 from icestream import tracing
 tracing.start(service="parent", socket="/nonexistent/activity.sock")
 forked = os.fork()
-print(os.getpid(), flush=True)
+os.write(1, b"%d\\n" % os.getpid())  # print writes twice
 if forked == 0:
     sys.stdin.readline()
     os._exit(0)
