@@ -38,7 +38,7 @@ install_packages() { # EXTRA: icestream itself and what the extra names, once un
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]; then
         echo "installing Python packages into .venv"
-        .venv/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[$1]"
+        .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$1]"
         touch "$stamp" .venv/.installed-standalone # every extra holds that one
     fi
 }

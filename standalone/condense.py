@@ -1,0 +1,112 @@
+"""Makes a recording small enough to ship: one service only, and names in the batches instead of whole symbol files.
+
+    python -m standalone.condense machine.recording small.recording --service shop
+
+The names become host-given ones (mapping kind NAMED), one a location: inlined functions lose their own frame.
+"""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from icestream.packed import column, serialize
+from icestream.symcache import SymCaches
+from icestream.topics import RAW, SYMBOLS
+from icestream.v1.common_pb2 import Mapping
+from icestream.v1.raw_pb2 import RawBatch
+from icestream.v1.symbols_pb2 import SymbolFile
+from standalone import recording
+
+_PER_SAMPLE = ("time_us", "series", "pid", "tid", "stack", "context", "count", "value")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recording", type=Path)
+    parser.add_argument("to", type=Path)
+    parser.add_argument("--service", default="shop", help="the service to keep (default: shop)")
+    args = parser.parse_args(argv)
+    messages = list(recording.read(args.recording))
+    size = recording.write(args.to, condense(messages, args.service))
+    print(f"{args.to}: {size} bytes")
+    return 0
+
+
+def condense(messages: Iterable[tuple[str, bytes, bytes]], service: str) -> Iterator[tuple[str, bytes, bytes]]:
+    """The messages without symbol files, and the raw batches with samples of one service and names."""
+    messages = list(messages)
+    with tempfile.TemporaryDirectory() as folder:
+        symcaches = SymCaches(Path(folder))
+        for topic, _, value in messages:
+            if topic == SYMBOLS:
+                symcaches.add(SymbolFile.FromString(value))
+        for topic, key, value in messages:
+            if topic == RAW:
+                yield topic, key, _named(_of_service(RawBatch.FromString(value), service), symcaches)
+            elif topic != SYMBOLS:
+                yield topic, key, value
+
+
+def _of_service(batch: RawBatch, service: str) -> RawBatch:
+    """A batch with the samples of one service only, and the stacks and locations that these have."""
+    wanted = [any(label.name == "service" and label.value == service for label in s.labels) for s in batch.series]
+    samples = {name: column(batch, f"sample_{name}") for name in _PER_SAMPLE}
+    kept = np.array(wanted, bool)[samples["series"]]
+    samples = {name: values[kept] for name, values in samples.items() if len(values)}
+    series, samples["series"] = np.unique(samples["series"], return_inverse=True)
+    wanted_series = [batch.series[row] for row in series]
+    del batch.series[:]
+    batch.series.extend(wanted_series)
+
+    depth = column(batch, "stack_depth")
+    stacks, samples["stack"] = np.unique(samples["stack"], return_inverse=True)
+    in_kept = np.repeat(np.isin(np.arange(len(depth)), stacks), depth)
+    locations, frames = np.unique(column(batch, "stack_frames")[in_kept], return_inverse=True)
+
+    names = ("mapping", "address", "function", "file", "line")
+    places = {f"location_{name}": column(batch, f"location_{name}") for name in names}
+    columns = {name: values[locations] for name, values in places.items() if len(values)}
+    columns |= {f"sample_{name}": values for name, values in samples.items()}
+    columns |= {"stack_depth": depth[stacks], "stack_frames": frames}
+    for name in columns:
+        batch.ClearField(name)
+    return RawBatch.FromString(serialize(batch, columns))
+
+
+def _named(batch: RawBatch, symcaches: SymCaches) -> bytes:
+    """The batch with names at all locations that symbols name, without the strings and mappings that nobody needs."""
+    rows = len(batch.location_mapping)
+    given = len(batch.location_function) > 0
+    strings = {"": 0}
+    mappings = {Mapping().SerializeToString(): 0}
+    columns = {f"location_{name}": np.zeros(rows, int) for name in ("mapping", "function", "file", "line")}
+    columns["location_address"] = column(batch, "location_address")
+    for row in range(rows):
+        mapping = batch.mappings[batch.location_mapping[row]]
+        symbols = symcaches.get(mapping.build_id) if mapping.kind != Mapping.NAMED else None
+        lines = symbols.lookup(batch.location_address[row]) if symbols else []
+        function, file, number = "", "", 0
+        if lines:
+            function, file, number = lines[-1].function, PurePosixPath(lines[-1].file).name, lines[-1].line
+            mapping = Mapping(kind=Mapping.NAMED, file=mapping.file)
+            columns["location_address"][row] = 0
+        elif given:
+            function = batch.strings[batch.location_function[row]]
+            file, number = batch.strings[batch.location_file[row]], batch.location_line[row]
+        columns["location_mapping"][row] = mappings.setdefault(mapping.SerializeToString(), len(mappings))
+        columns["location_function"][row] = strings.setdefault(function, len(strings))
+        columns["location_file"][row] = strings.setdefault(file, len(strings))
+        columns["location_line"][row] = number
+    for name in (*columns, "strings", "mappings"):
+        batch.ClearField(name)
+    batch.strings.extend(strings)
+    batch.mappings.extend(Mapping.FromString(mapping) for mapping in mappings)
+    return serialize(batch, columns)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
