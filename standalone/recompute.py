@@ -3,8 +3,10 @@
 All activity of a slice is given first, so that every sample finds its context: nothing is late, nothing is corrected.
 """
 
+import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,8 +26,6 @@ from streams.state import Limits
 
 SLICE_NS = 600 * 10**9
 TABLES = ("samples", "activity", "spans", "series", "nodes", "locations")
-INSERT = SETTINGS | {"insert_deduplicate": 0}
-"""Jobs put back what was deleted: equal blocks are not repeats."""
 DELETE = {"lightweight_deletes_sync": 2}
 """A delete is done when it returns, on every replica."""
 _INSERT_ROWS = 200_000
@@ -41,6 +41,11 @@ class Recomputed:
     samples: int = 0
     bad: int = 0
     """Messages that cannot be decoded."""
+
+
+def insert_settings() -> dict[str, Any]:
+    """Of an insert that is one of its own: jobs put back what was deleted, an equal block is not a repeat."""
+    return SETTINGS | {"insert_deduplication_token": uuid.uuid4().hex}
 
 
 def slices(from_unix_nano: int, to_unix_nano: int) -> Iterator[tuple[int, int]]:
@@ -112,7 +117,7 @@ def _within(rows: pa.Table, column: str, start: int, end: int) -> pa.Table:
 def _insert(client: Client, table: str, parts: Iterable[pa.Table]) -> None:
     parts = [part for part in parts if part.num_rows]
     if parts:
-        client.insert_arrow(table, together(parts), settings=INSERT)
+        client.insert_arrow(table, together(parts), settings=insert_settings())
 
 
 def make_staging(client: Client, staging: str, tables: Iterable[str] = TABLES) -> None:
@@ -131,13 +136,13 @@ def add_announced(client: Client, staging: str) -> None:
     for name, key in (("series", "series_id"), ("nodes", "node_id"), ("spans", "(trace_id, span_id)")):
         client.command(
             f"INSERT INTO {name} SELECT * FROM {staging}{name} FINAL WHERE {key} NOT IN (SELECT {key} FROM {name})",
-            settings=INSERT,
+            settings=insert_settings(),
         )
     client.command(
         f"INSERT INTO locations SELECT * FROM {staging}locations FINAL"
         " WHERE (location_id, version) NOT IN (SELECT location_id, version FROM locations)"
         " AND (version > 0 OR location_id NOT IN (SELECT location_id FROM locations))",
-        settings=INSERT,
+        settings=insert_settings(),
     )
 
 
@@ -150,4 +155,4 @@ def absent_batches(client: Client, done: Recomputed) -> list[marks.Batch]:
 def add_batches(client: Client, batches: list[marks.Batch], block: str) -> None:
     """Remembers batches as stored."""
     if batches:
-        client.insert_arrow("batches", marks.table(batches, block), settings=INSERT)
+        client.insert_arrow("batches", marks.table(batches, block), settings=insert_settings())

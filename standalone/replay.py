@@ -15,12 +15,12 @@ from sinks import marks
 from standalone.coverage import Missing, missing
 from standalone.recompute import (
     DELETE,
-    INSERT,
     Recomputed,
     absent_batches,
     add_announced,
     add_batches,
     drop_staging,
+    insert_settings,
     make_staging,
     recompute,
     slices,
@@ -200,7 +200,9 @@ def _replace(client: Client, kind: _Kind, minutes: list[Minute], times: dict[str
     """Deletes the rows of these minutes, and inserts the recomputed ones; the view feeds what it feeds."""
     wrong = f"{STAGING}minutes"
     client.command(f"CREATE OR REPLACE TABLE {wrong} (host String, type String, minute UInt32) ENGINE = Memory")
-    client.insert(wrong, [list(minute) for minute in minutes], column_names=["host", "type", "minute"], settings=INSERT)
+    client.insert(
+        wrong, [list(minute) for minute in minutes], column_names=["host", "type", "minute"], settings=insert_settings()
+    )
     where = (
         f"{_RANGE.format(time=kind.time)} AND ({kind.group}, {_MINUTE.format(time=kind.time)})"
         f" IN (SELECT host, type, minute FROM {wrong})"
@@ -208,6 +210,8 @@ def _replace(client: Client, kind: _Kind, minutes: list[Minute], times: dict[str
     for table in filter(None, (kind.fed, kind.table)):
         client.command(f"DELETE FROM {table} WHERE {where}", parameters=times, settings=DELETE)
     client.command(
-        f"INSERT INTO {kind.table} SELECT * FROM {STAGING}{kind.table} WHERE {where}", parameters=times, settings=INSERT
+        f"INSERT INTO {kind.table} SELECT * FROM {STAGING}{kind.table} WHERE {where}",
+        parameters=times,
+        settings=insert_settings(),
     )
     client.command(f"DROP TABLE {wrong}")

@@ -1,0 +1,115 @@
+"""Backfill on the embedded engine, from the archive: the same tables as right the first time, and only its effect."""
+
+import dataclasses
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from icestream.topics import RAW
+from standalone import backfill as module
+from standalone.backfill import Report, backfill
+from standalone.replay import JobError
+from standalone.source import ArchiveSource
+from streams.columns import RawColumns
+from streams.process import Operators
+from tests.sinks.engine import client, clients, empty, engine
+from tests.standalone.stored import T0, WINDOWS, Stored, make_stored, tables
+
+__all__ = ["client", "clients", "empty", "engine"]
+
+END = T0 + WINDOWS * 5 * 10**9
+THIRD = (END - T0) // 3 // 10**9 * 10**9
+
+
+@pytest.fixture(params=["cold days: partitions are swapped", "a day still being written: rows are replaced"])
+def stored(request: pytest.FixtureRequest, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stored:
+    if request.param.startswith("a day"):
+        monkeypatch.setattr(module, "COLD_S", time.time())
+    return make_stored(client, tmp_path)
+
+
+def run(stored: Stored, start: int = T0, end: int = END, operators: Operators | None = None, **more: Any) -> Report:
+    return backfill(stored.client, ArchiveSource(stored.archive), operators or Operators(), start, end, **more)
+
+
+def test_a_backfill_gives_the_same_tables_as_live_processing(stored: Stored) -> None:
+    before = tables(stored.client)
+    run(stored)
+    assert tables(stored.client) == before
+    for table in ("samples", "trace_samples", "activity", "spans"):
+        stored.client.command(f"DELETE FROM {table} WHERE 1", settings={"lightweight_deletes_sync": 2})
+    run(stored, T0 + THIRD, T0 + 2 * THIRD)
+    assert 0 < stored.total() < sum(row[-1] for row in before["samples"])
+    run(stored)
+    assert tables(stored.client) == before
+    stored.sink_again()
+    assert tables(stored.client) == before
+    assert not [t for (t,) in stored.client.query("SHOW TABLES").result_rows if t.startswith("backfill")]
+
+
+def doubled(raw: RawColumns) -> RawColumns:
+    return dataclasses.replace(raw, sample_value=raw.sample_value * 2)
+
+
+def test_a_changed_operator_has_its_effect_in_the_range_and_nowhere_else(stored: Stored) -> None:
+    before = tables(stored.client)
+    start, end = T0 + THIRD, T0 + 2 * THIRD
+    run(stored, start, end, Operators(change=doubled))
+    after = tables(stored.client)
+    inside = stored.client.query(
+        "SELECT min(value), max(value), count() FROM samples WHERE ts >= fromUnixTimestamp64Milli({a:Int64})"
+        " AND ts < fromUnixTimestamp64Milli({b:Int64})",
+        parameters={"a": start // 10**6, "b": end // 10**6},
+    ).result_rows[0]
+    assert inside[:2] == (20_000_000, 20_000_000)
+    assert inside[2] > 0
+    for table in ("samples", "trace_samples"):
+        assert {row[:-1] for row in after[table]} == {row[:-1] for row in before[table]}
+        changed = [(a[-1], b[-1]) for a, b in zip(after[table], before[table], strict=True) if a != b]
+        assert all(a == 2 * b for a, b in changed)
+    assert {name: rows for name, rows in after.items() if "samples" not in name} == {
+        name: rows for name, rows in before.items() if "samples" not in name
+    }
+    run(stored, start, end)
+    assert tables(stored.client) == before
+
+
+def test_it_refuses_where_the_source_lacks_what_is_stored(stored: Stored) -> None:
+    before = tables(stored.client)
+    next((stored.archive / RAW).rglob("*.parquet")).unlink()
+    with pytest.raises(JobError, match="1 stored batches of 1 hosts"):
+        run(stored)
+    assert tables(stored.client) == before
+    total = stored.total()
+    run(stored, allow_missing=True)
+    assert stored.total() < total
+
+
+class Cut(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("step", range(2, 12, 2))
+def test_one_that_was_cut_off_anywhere_goes_on(stored: Stored, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = tables(stored.client)
+    left = [step]
+    record = module._Job.record
+
+    def cut(self: Any, name: str) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Cut  # the step was done, but is not recorded
+        record(self, name)
+
+    monkeypatch.setattr(module._Job, "record", cut)
+    try:
+        run(stored)
+        cut_off = False
+    except Cut:
+        cut_off = True
+    monkeypatch.setattr(module._Job, "record", record)
+    assert run(stored).resumed == cut_off
+    assert tables(stored.client) == before
