@@ -112,12 +112,12 @@ class ActivityReceiver:
                 continue
             try:
                 self._hear(pid, bytes(memoryview(buffer)[:size]))
+                self.counts.datagrams += 1
             except MalformedDatagram:
                 self.counts.malformed += 1
 
     def _hear(self, pid: int, content: bytes) -> None:
         datagram = decode(content, time.monotonic_ns())
-        self.counts.datagrams += 1
         self.counts.refused += datagram.refused
         tid = self._thread_ids.of_host(pid, datagram.tid, datagram.pid)
         self.counts.unknown_threads += len(tid) - int(np.count_nonzero(tid))
