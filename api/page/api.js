@@ -15,7 +15,8 @@ const MAX_NODES = 50_000;
 const range = ({ selector, start, end }) => ({ selector, start, end });
 const query = (values) => ({ profile_type: values.profile_type, ...range(values) });
 
-export const merge = (values, signal) => ask("merge", { ...query(values), format: "tree", max_nodes: MAX_NODES }, signal);
+export const merge = (values, signal) =>
+  ask("merge", { ...query(values), format: "tree", max_nodes: MAX_NODES }, signal);
 
 /** `baseline`: {selector, start, end}. */
 export const diff = (values, baseline, signal) =>
@@ -49,14 +50,18 @@ export async function labelNames(values) {
 
 /** Values of a label that contain a text: {found, more}. */
 export async function labelValues(name, values, contains) {
-  const { values: found, more } = await ask(`labels/${encodeURIComponent(name)}/values`, { ...range(values), contains });
+  const { values: found, more } = await ask(`labels/${encodeURIComponent(name)}/values`, {
+    ...range(values),
+    contains,
+  });
   return { found, more };
 }
 
 /** A page of the heaviest requests; `next`: of the page before, "" for the first. */
 export const traces = (values, next, signal) => ask("traces", { ...query(values), cursor: next }, signal);
 
-export const traceCpu = (trace, values, signal) => ask(traceRoute(trace), { profile_type: values.profile_type }, signal);
+export const traceCpu = (trace, values, signal) =>
+  ask(traceRoute(trace), { profile_type: values.profile_type }, signal);
 export const traceTree = (trace, values, signal) =>
   ask(traceRoute(trace), { profile_type: values.profile_type, format: "tree", max_nodes: MAX_NODES }, signal);
 
@@ -71,7 +76,10 @@ async function ask(route, parameters, signal) {
     response = await fetch(address, { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The query API cannot be reached.", "Is icestream still running? The page asks again when you refresh.");
+    throw new ApiError(
+      "The query API cannot be reached.",
+      "Is icestream still running? The page asks again when you refresh.",
+    );
   }
   const body = await response.json().catch((error) => {
     if (error.name === "AbortError") throw error;

@@ -1,4 +1,4 @@
-// What the colours of the graph mean: in a profile the kind of code (and, a shade, its module); in a comparison the change.
+// What the colours of the graph mean: in a profile the kind of code (its module is a shade); in a comparison the change.
 
 import { isDark } from "./dom.js";
 
@@ -64,7 +64,11 @@ export function changePalette(blueOrange) {
 }
 
 /** The number of a change's colour in the palette; `change` is -1 (gone) to 1 (new). */
-export const changeColour = (change) => STEPS + Math.sign(change) * Math.min(STEPS, Math.ceil(Math.abs(change) * STEPS - 0.3));
+export const changeColour = (change) =>
+  STEPS + Math.sign(change) * Math.min(STEPS, Math.ceil(Math.abs(change) * STEPS - 0.3));
+
+/** Whether a change is too small for a colour, and so for words in the graph. */
+export const isSame = (change) => changeColour(change) === STEPS;
 
 function palette(fill, dark) {
   return {

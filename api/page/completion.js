@@ -55,7 +55,13 @@ export class SelectorField {
         this.#send();
       },
     });
-    this.#list = element("ul", { id: listId, class: "completions", role: "listbox", "aria-label": "Completions", hidden: true });
+    this.#list = element("ul", {
+      id: listId,
+      class: "completions",
+      role: "listbox",
+      "aria-label": "Completions",
+      hidden: true,
+    });
     host.append(this.#input, this.#list);
   }
 
@@ -89,7 +95,12 @@ export class SelectorField {
       ...choices.map((choice, row) =>
         element(
           "li",
-          { role: "option", id: `${this.#list.id}-${row}`, "aria-selected": "false", onpointerdown: (event) => this.#pick(event, row) },
+          {
+            role: "option",
+            id: `${this.#list.id}-${row}`,
+            "aria-selected": "false",
+            onpointerdown: (event) => this.#pick(event, row),
+          },
           choice,
         ),
       ),

@@ -10,7 +10,11 @@ import { baselineOf, write } from "./state.js";
 import { earlier } from "./times.js";
 
 const DAY_MS = 86_400_000;
-const SHIFTS = [["Just before", 0], ["Day before", DAY_MS], ["Week before", 7 * DAY_MS]];
+const SHIFTS = [
+  ["Just before", 0],
+  ["Day before", DAY_MS],
+  ["Week before", 7 * DAY_MS],
+];
 
 let fields = null;
 let refreshTimer = 0;
@@ -21,15 +25,23 @@ let reload = null;
 export function startControls(state, load) {
   reload = load;
   fields = {
-    selector: selectorField(state, "selector", "selector-field", { label: "Selector", id: "selector", placeholder: "" }),
-    range: new RangeField(byId("range-field"), { id: "range", label: "Time range" }, (start, end) => state.update({ start, end })),
+    selector: selectorField(state, "selector", "selector-field", {
+      label: "Selector",
+      id: "selector",
+      placeholder: "",
+    }),
+    range: new RangeField(byId("range-field"), { id: "range", label: "Time range" }, (start, end) =>
+      state.update({ start, end }),
+    ),
     baselineSelector: selectorField(state, "baseline_selector", "baseline-selector-field", {
       label: "Selector of the baseline",
       id: "baseline-selector",
       placeholder: "the same selector",
     }),
-    baselineRange: new RangeField(byId("baseline-range-field"), { id: "baseline-range", label: "Time range of the baseline" }, (start, end) =>
-      state.update({ baseline_start: start, baseline_end: end }),
+    baselineRange: new RangeField(
+      byId("baseline-range-field"),
+      { id: "baseline-range", label: "Time range of the baseline" },
+      (start, end) => state.update({ baseline_start: start, baseline_end: end }),
     ),
   };
   startViews(state);
@@ -44,6 +56,7 @@ export function startControls(state, load) {
 /** Makes the controls say what the state says. */
 export function showControls(values) {
   document.body.dataset.view = values.view;
+  document.body.dataset.colours = values.colours;
   for (const link of document.querySelectorAll("[data-view]:is(a)")) {
     if (link.dataset.view === values.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
@@ -128,7 +141,11 @@ function keepRefreshing(seconds) {
   refreshEvery = seconds;
   clearInterval(refreshTimer);
   const every = Number(seconds) * 1000;
-  if (every >= 1000) refreshTimer = setInterval(() => document.visibilityState === "visible" && reload(), every);
+  const again = () => {
+    // A query that takes longer than the interval is waited for.
+    if (document.visibilityState === "visible" && byId("main").getAttribute("aria-busy") === "false") reload();
+  };
+  if (every >= 1000) refreshTimer = setInterval(again, every);
 }
 
 function shortcut(event, load) {

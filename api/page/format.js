@@ -1,8 +1,26 @@
 // Numbers as people read them. Values come in the unit of the profile type; CPU is nanoseconds.
 
-const TIME_STEPS = [[3600e9, "h"], [60e9, "min"], [1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
-const BYTE_STEPS = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
-const COUNT_STEPS = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""]];
+const TIME_STEPS = [
+  [3600e9, "h"],
+  [60e9, "min"],
+  [1e9, "s"],
+  [1e6, "ms"],
+  [1e3, "µs"],
+  [1, "ns"],
+];
+const BYTE_STEPS = [
+  [2 ** 40, "TiB"],
+  [2 ** 30, "GiB"],
+  [2 ** 20, "MiB"],
+  [2 ** 10, "KiB"],
+  [1, "B"],
+];
+const COUNT_STEPS = [
+  [1e9, "G"],
+  [1e6, "M"],
+  [1e3, "k"],
+  [1, ""],
+];
 
 /** A value of a unit ("nanoseconds", "bytes", anything else counts) with three significant digits. */
 export function formatValue(value, unit = "nanoseconds") {
@@ -10,7 +28,8 @@ export function formatValue(value, unit = "nanoseconds") {
   const steps = unit === "nanoseconds" ? TIME_STEPS : unit === "bytes" ? BYTE_STEPS : COUNT_STEPS;
   const size = Math.abs(value);
   // Minutes and hours only where seconds would be long: 90 s is easier to compare with 12 s than 1.5 min.
-  const [step, name] = steps.find(([least, word]) => size >= least * (word === "min" || word === "h" ? 10 : 1)) ?? steps.at(-1);
+  const [step, name] =
+    steps.find(([least, word]) => size >= least * (word === "min" || word === "h" ? 10 : 1)) ?? steps.at(-1);
   return `${threeDigits(value / step)}${name ? " " + name : ""}`;
 }
 

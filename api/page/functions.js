@@ -62,15 +62,15 @@ export function matcher(text, isRegex) {
     const pattern = new RegExp(text, "i");
     return (name) => pattern.test(name);
   }
-  if (text.length > 2 && text.startsWith('"') && text.endsWith('"')) {
-    const exact = text.slice(1, -1);
-    return (name) => name === exact;
-  }
+  if (isExact(text)) return (name) => name === text.slice(1, -1);
   const wanted = text.toLowerCase();
   return (name) => name.toLowerCase().includes(wanted);
 }
 
-/** Which functions match by name or module (Uint8Array by function), or null where nothing is searched. Never the root. */
+/** Whether a search means one name, as a click in the table does. */
+export const isExact = (text) => text.length > 2 && text.startsWith('"') && text.endsWith('"');
+
+/** Which functions match by name or module (Uint8Array by function; the root never), or null where nothing is searched. */
 export function matchFunctions(functions, matches) {
   if (!matches) return null;
   return Uint8Array.from(functions.name, (name, row) => row > 0 && (matches(name) || matches(functions.module[row])));

@@ -1,10 +1,10 @@
 // The panel of graph and table, the same for a profile, a comparison and a request: search, zoom, path, legend.
 
-import { changeColour, changePalette, kindColours, kindLegend } from "./colours.js";
+import { changeColour, changePalette, isSame, kindColours, kindLegend } from "./colours.js";
 import { changeOf, formatChange, sides } from "./change.js";
 import { byId, debounce, element, onSchemeChange } from "./dom.js";
 import { formatShare, formatValue } from "./format.js";
-import { largestNode, matchedTotal, matcher, matchFunctions, sumFunctions } from "./functions.js";
+import { isExact, largestNode, matchedTotal, matcher, matchFunctions, sumFunctions } from "./functions.js";
 import { Icicle } from "./icicle.js";
 import { FunctionTable } from "./table.js";
 import { nodeOfHash, pathTo } from "./tree.js";
@@ -35,7 +35,9 @@ export class Graph {
     const search = debounce(() => state.update({ search: byId("search").value }, { replace: true }), 120);
     byId("search").addEventListener("input", search);
     byId("search").addEventListener("keydown", (event) => event.key === "Escape" && this.#clearSearch());
-    byId("regex").addEventListener("click", () => state.update({ regex: state.values.regex ? "" : "1" }, { replace: true }));
+    byId("regex").addEventListener("click", () =>
+      state.update({ regex: state.values.regex ? "" : "1" }, { replace: true }),
+    );
     onSchemeChange(() => this.#tree && this.#recolour());
   }
 
@@ -129,8 +131,8 @@ export class Graph {
       colour: Uint8Array.from(frame, (_, node) => changeColour(changeOf(...this.#sidesOf(node)))),
       matched: this.#matched,
       label: (node) => {
-        const change = formatChange(...this.#sidesOf(node));
-        return change === "same" ? label(node) : `${change} · ${label(node)}`;
+        const [now, before] = this.#sidesOf(node);
+        return isSame(changeOf(now, before)) ? label(node) : `${formatChange(now, before)} · ${label(node)}`;
       },
     };
   }
@@ -156,7 +158,8 @@ export class Graph {
       rows.push(["change", formatChange(...this.#sidesOf(node))]);
     }
     if (functions.kind[row] === "jit") rows.push(["kind", "JIT or interpreter"]);
-    else if (functions.kind[row] !== "icestream" && !functions.named[row]) rows.push(["kind", "no symbols for this address"]);
+    else if (functions.kind[row] !== "icestream" && !functions.named[row])
+      rows.push(["kind", "no symbols for this address"]);
     return { title: functions.name[row], rows: rows.filter(([, value]) => value) };
   }
 
@@ -171,7 +174,15 @@ export class Graph {
     const items = shown.map((node) => {
       const name = node === 0 ? "all" : this.#tree.functions.name[this.#tree.frame[node]];
       const current = node === this.#zoomed;
-      return element("li", {}, element("button", { type: "button", title: name, "aria-current": current && "true", onclick: () => this.#askZoom(node) }, name));
+      return element(
+        "li",
+        {},
+        element(
+          "button",
+          { type: "button", title: name, "aria-current": current && "true", onclick: () => this.#askZoom(node) },
+          name,
+        ),
+      );
     });
     if (shown.length < path.length) items.splice(1, 0, element("li", { class: "skipped" }, "…"));
     byId("crumbs").replaceChildren(...items);
@@ -196,16 +207,27 @@ export class Graph {
     return [
       element("li", {}, "less ", ...fill.map(swatch), " more"),
       element("li", {}, "width: both sides together"),
-      element("li", {}, element("button", { type: "button", id: "colours", "aria-pressed": String(blueOrange), onclick: toggle }, "blue and orange")),
+      element(
+        "li",
+        {},
+        element(
+          "button",
+          { type: "button", id: "colours", "aria-pressed": String(blueOrange), onclick: toggle },
+          "blue and orange",
+        ),
+      ),
     ];
   }
 
   #showTable() {
+    const { search, regex, sort } = this.#state.values;
+    const one = !regex && isExact(search); // a click in the table marks its row, and leaves the others where they are
     this.#table.show({
       tree: this.#tree,
       sums: this.#sums,
-      matched: this.#matched,
-      sort: this.#state.values.sort,
+      filter: one ? null : this.#matched,
+      marked: one ? this.#matched : null,
+      sort,
       whole: this.#tree.total[0],
     });
   }

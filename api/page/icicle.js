@@ -36,7 +36,8 @@ export class Icicle {
       class: "scroll",
       tabindex: "0",
       role: "application",
-      "aria-label": "Icicle graph. Arrow keys go from frame to frame, Enter zooms, Escape zooms out. The table has the same figures.",
+      "aria-label":
+        "Icicle graph. Arrow keys go from frame to frame, Enter zooms, Escape zooms out. The table has the same figures.",
       onpointermove: (event) => this.#point(event),
       onpointerleave: () => this.#leave(),
       onclick: (event) => this.#click(event),
@@ -84,7 +85,10 @@ export class Icicle {
       if (this.#zoomed !== node) return;
       const done = still ? 1 : Math.min(1, Math.max(0, (now - started) / ZOOM_MS));
       const eased = 1 - (1 - done) ** 3;
-      this.#view = { left: from.left + (to.left - from.left) * eased, right: from.right + (to.right - from.right) * eased };
+      this.#view = {
+        left: from.left + (to.left - from.left) * eased,
+        right: from.right + (to.right - from.right) * eased,
+      };
       this.paintNow();
       if (done < 1) requestAnimationFrame(step);
     };
@@ -209,11 +213,14 @@ export class Icicle {
   }
 
   #place(outline, node) {
-    outline.hidden = node < 0;
-    if (node < 0) return;
+    outline.hidden = node < 0 || !this.#isInside(node);
+    if (outline.hidden) return;
     const scale = this.#scroll.clientWidth / (this.#view.right - this.#view.left);
     const left = Math.max(0, (this.#tree.x[node] - this.#view.left) * scale);
-    const right = Math.min(this.#scroll.clientWidth, (this.#tree.x[node] + this.#tree.width[node] - this.#view.left) * scale);
+    const right = Math.min(
+      this.#scroll.clientWidth,
+      (this.#tree.x[node] + this.#tree.width[node] - this.#view.left) * scale,
+    );
     outline.style.left = `${left}px`;
     outline.style.top = `${depthOf(this.#tree, node) * ROW}px`;
     outline.style.width = `${Math.max(2, right - left)}px`;

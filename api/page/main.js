@@ -16,7 +16,7 @@ const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refres
 
 const state = new PageState();
 const graph = new Graph(state);
-const requests = new Requests(state);
+const requests = new Requests(state, showProblem);
 const strip = new Strip(byId("strip"), (start, end) => state.update({ start: toRfc3339(start), end: toRfc3339(end) }));
 const baselineStrip = new Strip(byId("baseline-strip"), (start, end) =>
   state.update({ baseline_start: toRfc3339(start), baseline_end: toRfc3339(end) }),
@@ -115,9 +115,11 @@ function summary(answer, values) {
     parts.push(formatRange(start, end));
   }
   if (answer.baseline_total !== undefined) {
-    parts.push(`baseline ${formatValue(answer.baseline_total, unit)}${answer.relative ? ", compared by share" : ", compared as it is"}`);
+    const how = answer.relative ? "compared by share" : "compared as it is";
+    parts.push(`baseline ${formatValue(answer.baseline_total, unit)}, ${how}`);
   }
-  if (cut?.nodes) parts.push(`${formatCount(cut.nodes)} small frames joined as [cut] (${formatShare(cut.value, total)})`);
+  if (cut?.nodes)
+    parts.push(`${formatCount(cut.nodes)} small frames joined as [cut] (${formatShare(cut.value, total)})`);
   return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
 }
 
@@ -134,7 +136,11 @@ function nothingFound(values) {
       " ",
       values.selector !== "{}" && element("button", { type: "button", onclick: everything }, "Look at every series"),
     ),
-    element("p", { class: "hint" }, "A host appears a few seconds after its collector started: icestream up, or icestream collect."),
+    element(
+      "p",
+      { class: "hint" },
+      "A host appears a few seconds after its collector started: icestream up, or icestream collect.",
+    ),
   ];
 }
 
@@ -142,12 +148,15 @@ function nothingFound(values) {
 function showTimeline(values, signal) {
   const unit = unitOf(values.profile_type);
   const format = (value, step) =>
-    unit === "nanoseconds" ? `${(value / (step * 1e6)).toPrecision(2)} CPUs · ${formatValue(value, unit)}` : formatValue(value, unit);
+    unit === "nanoseconds"
+      ? `${(value / (step * 1e6)).toPrecision(2)} CPUs · ${formatValue(value, unit)}`
+      : formatValue(value, unit);
   const show = async (into, query) => {
     try {
       into.show(await api.timeline(query, signal), format);
     } catch {
-      if (!signal.aborted) into.show({ start: toMillis(query.start), end: toMillis(query.end), step: 1, points: [] }, format);
+      if (!signal.aborted)
+        into.show({ start: toMillis(query.start), end: toMillis(query.end), step: 1, points: [] }, format);
     }
   };
   show(strip, values);

@@ -18,8 +18,8 @@ const SLIVER = 0.5; // frames narrower than this many pixels are drawn together
 
 /**
  * Draws and returns how many rectangles that took.
- * @param {{left: number, right: number, top: number, zoomed: number, zoomedLevel: number}} view left and right in the tree's
- *   unit, top in pixels
+ * @param {{left: number, right: number, top: number, zoomedLevel: number}} view left and right in the tree's unit, top in
+ *   pixels
  */
 export function paint(context, tree, look, view, width, height) {
   const scale = width / (view.right - view.left);

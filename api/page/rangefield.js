@@ -23,7 +23,8 @@ export class RangeField {
       "aria-label": label,
       onclick: () => this.#toggle(this.#panel.hidden),
     });
-    const field = (name) => element("input", { type: "text", spellcheck: "false", autocomplete: "off", "aria-label": name });
+    const field = (name) =>
+      element("input", { type: "text", spellcheck: "false", autocomplete: "off", "aria-label": name });
     this.#from = field("From");
     this.#to = field("To");
     this.#problem = element("p", { class: "field-problem", role: "alert", hidden: true });
@@ -45,8 +46,12 @@ export class RangeField {
       "Fix as it is now",
     );
     presets.push(fixed);
-    this.#panel = element("div", { class: "popover range", role: "dialog", "aria-label": label, hidden: true },
-      element("div", { class: "presets" }, ...presets), form);
+    this.#panel = element(
+      "div",
+      { class: "popover range", role: "dialog", "aria-label": label, hidden: true },
+      element("div", { class: "presets" }, ...presets),
+      form,
+    );
     host.append(this.#button, this.#panel);
     host.addEventListener("keydown", (event) => {
       if (event.key !== "Escape" || this.#panel.hidden) return;

@@ -6,11 +6,14 @@ import { formatCount, formatShare, formatValue } from "./format.js";
 
 export class Requests {
   #state;
+  #complain;
   #next = "";
   #heaviest = 0;
 
-  constructor(state) {
+  /** @param {(error: Error) => void} complain shows what went wrong */
+  constructor(state, complain) {
     this.#state = state;
+    this.#complain = complain;
     byId("trace-form").addEventListener("submit", (event) => {
       event.preventDefault();
       this.#open(byId("trace-id").value.trim());
@@ -52,7 +55,11 @@ export class Requests {
 
   #row(trace) {
     const { trace_id: id, operation, service, cpu_ns: cpu, clock_ns: clock, samples } = trace;
-    const name = element("button", { type: "button", title: `Open request ${id}`, onclick: () => this.#open(id) }, operation || "(no name)");
+    const name = element(
+      "button",
+      { type: "button", title: `Open request ${id}`, onclick: () => this.#open(id) },
+      operation || "(no name)",
+    );
     const row = element(
       "tr",
       { "data-trace": id, onclick: (event) => event.target.closest("button") || this.#open(id) },
@@ -77,6 +84,8 @@ export class Requests {
         const page = await api.traces(this.#state.values, this.#next);
         byId("trace-rows").append(...page.traces.map((trace) => this.#row(trace)));
         this.#offerMore(page.next);
+      } catch (error) {
+        this.#complain(error);
       } finally {
         more.disabled = false;
       }
@@ -105,7 +114,11 @@ function showFigures({ cpu_ns: cpu, clock_ns: clock, samples }) {
 function showSpans(spans, whole) {
   byId("span-rows").replaceChildren(
     ...spans.map(({ span, depth }) => {
-      const name = element("th", { scope: "row" }, span.name || (/^0*$/.test(span.span_id) ? "(no span)" : span.span_id));
+      const name = element(
+        "th",
+        { scope: "row" },
+        span.name || (/^0*$/.test(span.span_id) ? "(no span)" : span.span_id),
+      );
       name.style.paddingLeft = `${8 + Math.min(8, depth) * 14}px`;
       const share = element("span", { class: "share" }, formatShare(span.cpu_ns, whole));
       const cells = [
@@ -135,5 +148,6 @@ function inOrder(spans) {
     for (const child of (children.get(span.span_id) ?? []).reverse()) open.push({ span: child, depth: depth + 1 });
   }
   const placed = new Set(ordered.map(({ span }) => span));
-  return [...ordered, ...spans.filter((span) => !placed.has(span)).map((span) => ({ span, depth: 0 }))]; // parents in a circle
+  const inCircles = spans.filter((span) => !placed.has(span));
+  return [...ordered, ...inCircles.map((span) => ({ span, depth: 0 }))];
 }

@@ -23,7 +23,15 @@ export function completionAt(text, cursor) {
     const name = readName(text, at);
     if (cursor < at || cursor <= name.end) {
       const prefix = text.slice(start, cursor).replace(/^["'`]/, "");
-      return { what: "name", label: "", operator: "", prefix, from: start, to: cursor < at ? cursor : name.end, others: join(others) };
+      return {
+        what: "name",
+        label: "",
+        operator: "",
+        prefix,
+        from: start,
+        to: cursor < at ? cursor : name.end,
+        others: join(others),
+      };
     }
     if (name.end === at) return null;
     at = skip(SPACE, text, name.end);
@@ -37,7 +45,15 @@ export function completionAt(text, cursor) {
     }
     if (cursor > at && (!value.closed || cursor < value.end)) {
       const to = value.closed ? value.end : cursor;
-      return { what: "value", label: name.text, operator, prefix: text.slice(at + 1, cursor), from: at, to, others: join(others) };
+      return {
+        what: "value",
+        label: name.text,
+        operator,
+        prefix: text.slice(at + 1, cursor),
+        from: at,
+        to,
+        others: join(others),
+      };
     }
     if (cursor < value.end || !value.closed) return null;
     at = value.end;

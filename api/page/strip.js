@@ -53,7 +53,8 @@ export class Strip {
       const left = Math.max(0, (time - start) * scale);
       const right = Math.min(width, (time + step - start) * scale);
       const tall = value > 0 ? Math.max(1, (value / highest) * room) : 0;
-      if (right > left) context.fillRect(left, 2 + room - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
+      if (right > left)
+        context.fillRect(left, 2 + room - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
     }
     this.#paintAxis(context, width, height, scale);
     context.fillStyle = cssVariable("--muted");
@@ -107,7 +108,12 @@ export class Strip {
     }
     const { points, step } = this.#series;
     const point = points.find(([time]) => time <= at && at < time + step);
-    if (point) showTooltip({ title: this.#format(point[1], step), rows: [["", formatRange(point[0], point[0] + step)]] }, event.clientX, event.clientY);
+    if (point)
+      showTooltip(
+        { title: this.#format(point[1], step), rows: [["", formatRange(point[0], point[0] + step)]] },
+        event.clientX,
+        event.clientY,
+      );
     else hideTooltip();
   }
 

@@ -33,15 +33,20 @@ export class FunctionTable {
   }
 
   /**
-   * @param {{tree: object, sums: object, matched: ?Uint8Array, sort: string, whole: number}} content `whole`: what is 100 %
+   * @param {{tree: object, sums: object, filter: ?Uint8Array, marked: ?Uint8Array, sort: string, whole: number}} content
+   *   `filter` and `marked` by function; `whole`: what is 100 %
    */
   show(content) {
     if (this.#content?.tree !== content.tree) this.#shown = FIRST;
     this.#content = content;
-    const { tree, sums, matched } = content;
+    const { tree, sums, filter } = content;
     const sort = content.sort || (tree.baseline ? "change" : "flat");
     const columns = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
-    const rows = sorted([...sums.rows].filter((row) => row > 0 && (!matched || matched[row])), content, sort);
+    const rows = sorted(
+      [...sums.rows].filter((row) => row > 0 && (!filter || filter[row])),
+      content,
+      sort,
+    );
     const shown = rows.slice(0, this.#shown);
     const body = element("tbody", {}, ...shown.map((row) => this.#row(row)));
     const table = element(
@@ -52,7 +57,8 @@ export class FunctionTable {
       body,
     );
     const parts = [table];
-    if (!rows.length) parts.push(element("p", { class: "empty" }, matched ? "No function matches the search." : "No functions."));
+    if (!rows.length)
+      parts.push(element("p", { class: "empty" }, filter ? "No function matches the search." : "No functions."));
     if (rows.length > shown.length) parts.push(this.#moreButton(rows.length - shown.length));
     const top = this.#host.scrollTop;
     const focused = this.#host.contains(document.activeElement) ? document.activeElement.dataset.key : null;
@@ -71,14 +77,19 @@ export class FunctionTable {
       { scope: "col", class: column.key, "aria-sort": order[0] ? "descending" : order[1] ? "ascending" : "none" },
       element(
         "button",
-        { type: "button", "data-key": column.key, title: column.hint, onclick: () => this.#actions.sort(down ? `-${column.key}` : column.key) },
+        {
+          type: "button",
+          "data-key": column.key,
+          title: column.hint,
+          onclick: () => this.#actions.sort(down ? `-${column.key}` : column.key),
+        },
         column.title,
       ),
     );
   }
 
   #row(row) {
-    const { tree, sums, whole } = this.#content;
+    const { tree, sums, whole, marked } = this.#content;
     const { functions, unit } = tree;
     const name = element(
       "button",
@@ -100,7 +111,7 @@ export class FunctionTable {
       cells.push(cell);
     }
     if (tree.baseline) cells.push(changeCell(tree, sums, row));
-    return element("tr", {}, ...cells);
+    return element("tr", { "aria-current": marked?.[row] ? "true" : null }, ...cells);
   }
 
   #moreButton(left) {
@@ -108,7 +119,11 @@ export class FunctionTable {
       this.#shown += MORE;
       this.show(this.#content);
     };
-    return element("button", { type: "button", class: "more", onclick: more }, `Show ${Math.min(MORE, left)} more of ${left}`);
+    return element(
+      "button",
+      { type: "button", class: "more", onclick: more },
+      `Show ${Math.min(MORE, left)} more of ${left}`,
+    );
   }
 }
 

@@ -25,7 +25,8 @@ export function canonicalTime(text) {
   text = text.trim();
   if (isRelative(text)) return text;
   const millis = toMillis(text);
-  if (Number.isNaN(millis)) throw new Error(`“${text}” is not a time: use now, now-15m, 2026-01-31 12:00 or Unix seconds`);
+  if (Number.isNaN(millis))
+    throw new Error(`“${text}” is not a time: use now, now-15m, 2026-01-31 12:00 or Unix seconds`);
   return toRfc3339(millis);
 }
 

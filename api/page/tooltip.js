@@ -5,7 +5,11 @@ import { byId, element } from "./dom.js";
 /** @param {{title: string, rows: [string, string][]}} content */
 export function showTooltip({ title, rows }, x, y) {
   const box = byId("tooltip");
-  const list = element("dl", {}, ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]));
+  const list = element(
+    "dl",
+    {},
+    ...rows.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]),
+  );
   box.replaceChildren(element("strong", {}, title), list);
   box.hidden = false;
   const { width, height } = box.getBoundingClientRect();

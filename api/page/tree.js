@@ -44,7 +44,21 @@ export function readTree(answer) {
   const { levelStart, childStart } = levels(parent);
   const { x, width } = layOut(parent, total, baseline);
   const hash = pathHashes(parent, frame, functions);
-  return { count, levelStart, childStart, parent, frame, x, width, total, self, hash, baseline, functions, unit: answer.unit };
+  return {
+    count,
+    levelStart,
+    childStart,
+    parent,
+    frame,
+    x,
+    width,
+    total,
+    self,
+    hash,
+    baseline,
+    functions,
+    unit: answer.unit,
+  };
 }
 
 export function depthOf(tree, node) {
@@ -106,7 +120,10 @@ function readFunctions({ functions, strings, kinds }) {
 
 /** Text with its control and direction characters written out: a name shall not rearrange what stands beside it. */
 const visible = (text) =>
-  text.replace(/[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu, (char) => `\\u{${char.codePointAt(0).toString(16)}}`);
+  text.replace(
+    /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
+    (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
+  );
 
 function levels(parent) {
   const count = parent.length;

@@ -10,12 +10,20 @@ from selenium.webdriver.common.by import By
 
 _PATIENCE_S = 15
 _NODE_OF = """
-const tree = icestream.graph.tree;
+const { count, frame, functions, width } = icestream.graph.tree;
 let best = -1;
-for (let node = 0; node < tree.count; node++) {
-  if (tree.functions.name[tree.frame[node]] === arguments[0] && (best < 0 || tree.width[node] > tree.width[best])) best = node;
+for (let node = 0; node < count; node++) {
+  if (functions.name[frame[node]] === arguments[0] && (best < 0 || width[node] > width[best])) best = node;
 }
 return best;
+"""
+_PIXEL = """
+const canvas = document.querySelector("#icicle canvas");
+const { left, top, width } = canvas.getBoundingClientRect();
+const ratio = canvas.width / width;
+const copy = new OffscreenCanvas(1, 1).getContext("2d");
+copy.drawImage(canvas, (arguments[0] - left) * ratio, (arguments[1] - top) * ratio, 1, 1, 0, 0, 1, 1);
+return [...copy.getImageData(0, 0, 1, 1).data];
 """
 
 
@@ -86,6 +94,13 @@ class Page:
             actions.w3c_actions.pointer_action.click()
         actions.perform()
 
+    def colour_at(self, x: float, y: float) -> tuple[int, int, int]:
+        """Red, green and blue that the graph has at a point of the window."""
+        red, green, blue, _ = self.js(_PIXEL, x, y)
+        return red, green, blue
+
     def errors(self) -> list[str]:
         """What the console said since the last call, apart from notes."""
-        return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+        return [
+            entry["message"] for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+        ]

@@ -2,7 +2,7 @@
 
     python -m tests.browser.serve FOLDER [PORT]
 
-Prints one line of JSON when it can be asked: {"address", "start", "middle", "end", "wide_end", "wide_ns"}, times in Unix seconds.
+Prints one line of JSON when it can be asked: address, start, middle, end, wide_end (Unix seconds) and wide_ns.
 """
 
 import json

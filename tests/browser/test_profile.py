@@ -15,9 +15,10 @@ from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, WIDE_NODES
 pytestmark = pytest.mark.browser
 
 _SUMS = """
-const { total, self, childStart, x, width, levelStart } = icestream.graph.tree;
-const sum = (column, from, to) => { let s = 0; for (let i = from; i < to; i++) s += column[i]; return s; };
-return { root: total[0], flat: sum(self, 0, self.length), level1: sum(width, levelStart[1], levelStart[2]), self0: self[0] };
+const { total, self, width, levelStart } = icestream.graph.tree;
+const sum = (column) => column.reduce((sum, value) => sum + value, 0);
+const level1 = sum(width.slice(levelStart[1], levelStart[2]));
+return { root: total[0], flat: sum(self), level1, self0: self[0] };
 """
 
 
@@ -129,8 +130,10 @@ def test_a_function_of_the_table_is_highlighted_in_the_graph(page: Page) -> None
     page.open()
     page.find("#table tbody th button").click()
     page.until(lambda: page.find("#matched").text.endswith("matched"))
-    name = page.texts("#table tbody th")[0]
-    assert page.state()["search"] == f'"{name}"'
+    names = page.texts("#table tbody th")
+    assert page.state()["search"] == f'"{names[0]}"'
+    assert len(names) > 50
+    assert page.texts("#table tbody tr[aria-current] th") == [names[0]]
     page.find("#table tbody th button").click()
     page.until(lambda: "search" not in page.state())
 
@@ -157,7 +160,9 @@ def test_a_drag_over_the_strip_selects_a_time_range(page: Page, site: Site) -> N
     ).release().perform()
     page.until(lambda: page.state()["start"].startswith("20"))
     page.settle()
-    shown = page.js("return [icestream.state.values.start, icestream.state.values.end].map((t) => Date.parse(t) / 1000)")
+    shown = page.js(
+        "return [icestream.state.values.start, icestream.state.values.end].map((t) => Date.parse(t) / 1000)"
+    )
     quarter = (site.end - site.start) / 4
     assert shown[0] == pytest.approx(site.start + quarter, abs=quarter / 20)
     assert shown[1] == pytest.approx(site.end - quarter, abs=quarter / 20)

@@ -1,0 +1,85 @@
+"""The view that compares two profiles: release 1.5.0 against 1.4.2, the half before."""
+
+import pytest
+
+from tests.browser.conftest import Site
+from tests.browser.page import Page
+
+pytestmark = pytest.mark.browser
+
+
+def colour(page: Page, name: str) -> tuple[int, int, int]:
+    """What the widest frame of a function is filled with."""
+    page.settle()
+    box = page.box(page.node(name))
+    return page.colour_at(box["left"] + 2, box["top"] + 2)
+
+
+def test_the_baseline_is_the_time_just_before_and_both_totals_are_the_apis(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle)
+    answer = site.ask("diff", start=site.middle, baseline_start=site.start, baseline_end=site.middle)
+    sums = page.js(
+        "const { total, self, baseline } = icestream.graph.tree; const sum = (c) => c.reduce((a, b) => a + b, 0);"
+        "return [total[0], sum(self), baseline.total[0], sum(baseline.self)]"
+    )
+    assert sums == [answer["total"], answer["total"], answer["baseline_total"], answer["baseline_total"]]
+
+
+def test_worse_is_red_better_is_green_and_the_table_says_it_in_words(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle, selector='{service="checkout"}')
+    names = page.texts("#table tbody th")
+    changes = page.texts("#table tbody td:last-child")
+    assert names[0] == "py::rule_matches:/app/checkout/rules.py"
+    assert changes[0].startswith("+")
+    assert changes[names.index("sha256_block_data_order_avx2")].startswith("\N{MINUS SIGN}")
+    red, green, _ = colour(page, "py::rule_matches:/app/checkout/rules.py")
+    assert red > green + 40
+    red, green, _ = colour(page, "sha256_block_data_order_avx2")
+    assert green > red + 40
+    page.click("#colours")
+    page.until(lambda: page.state().get("colours") == "blue-orange")
+    red, _, blue = colour(page, "sha256_block_data_order_avx2")
+    assert blue > red + 40
+
+
+def test_what_one_side_does_not_have_is_new_or_gone_and_nothing_is_infinite(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle, search="inflate|<img", regex="1")
+    rows = page.texts("#table tbody tr")
+    gone = next(row for row in rows if row.startswith("inflate_fast"))
+    assert "gone" in gone
+    new = next(row for row in rows if row.startswith("<img"))
+    assert "new" in new
+    assert not any(
+        word in row for row in [*rows, page.find("#summary").text] for word in ("NaN", "Infinity", "undefined")
+    )
+    page.point_at("inflate_fast")
+    page.until(lambda: page.find("#tooltip").is_displayed())
+    assert "gone" in page.find("#tooltip").text
+
+
+def test_selectors_compare_releases_in_one_time_range(page: Page, site: Site) -> None:
+    new, old = ('{service="search", version="1.5.0"}', '{service="search", version="1.4.2"}')
+    page.open(view="compare", selector=new, baseline_selector=old, baseline_start=site.start, baseline_end=site.end)
+    sides = page.js("const { total, baseline } = icestream.graph.tree; return [total[0], baseline.total[0]]")
+    assert sides == [site.ask("merge", selector=selector)["total"] for selector in (new, old)]
+
+
+def test_an_empty_baseline_makes_everything_new(page: Page, site: Site) -> None:
+    page.open(view="compare", baseline_start=site.start - 7200, baseline_end=site.start - 7100)
+    rows = page.texts("#table tbody tr")
+    assert rows
+    assert all("new" in row for row in rows if not row.endswith("0"))
+    assert page.errors() == []
+
+
+def test_values_are_compared_as_they_are_where_asked(page: Page, site: Site) -> None:
+    page.open(view="compare", start=site.middle + 600)
+    page.click("#shifts button:nth-child(2)")
+    page.until(lambda: "baseline_start" in page.state())
+    page.browser.back()
+    page.until(lambda: "baseline_start" not in page.state())
+    page.click("#absolute")
+    page.until(lambda: page.state().get("absolute") == "true")
+    page.settle()
+    assert "compared as it is" in page.find("#summary").text
+    assert page.js("const { baseline } = icestream.graph.tree; return [baseline.scale, baseline.ownScale]") == [1, 1]

@@ -1,0 +1,155 @@
+"""The page around the graphs: errors, nothing found, refresh, colours of the system, windows of any size."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.chromium import set_scheme
+from tests.browser.conftest import Site
+from tests.browser.page import Page
+
+pytestmark = pytest.mark.browser
+
+_LAY_OUT = """
+import("./tree.js").then(({ readTree, depthOf, nodeAt }) => {
+  const [parent, self] = given;
+  const total = [...self];
+  for (let row = parent.length - 1; row > 0; row--) total[parent[row]] += total[row];
+  const functions = { name: [0], module: [0], file: [0], line: [0], kind: [0], named: [1] };
+  const nodes = { parent, self, total, function: parent.map(() => 0) };
+  const tree = readTree({ nodes, functions, strings: ["f"], kinds: ["user"], unit: "count" });
+  const { x, width, childStart } = tree;
+  const under = (row) => nodeAt(tree, depthOf(tree, row), x[row] + width[row] / 2);
+  const found = [...parent.keys()].map((row) => (width[row] > 0 ? under(row) : row));
+  done({ x: [...x], width: [...width], childStart: [...childStart], found });
+}).catch((error) => done(String(error)));
+"""
+
+
+def test_what_the_api_says_is_wrong_is_shown_with_its_hint(page: Page) -> None:
+    page.open(selector="{service=")
+    assert "expected a value in quotes" in page.find("#problem strong").text
+    assert "for example" in page.find("#problem span").text
+    assert not page.find("#graph").is_displayed()
+    assert len(page.errors()) == 2  # the browser notes both answers with status 400
+    page.type("#selector", '"search"}', Keys.ENTER)
+    page.until(lambda: not page.find("#problem").is_displayed())
+    page.until(lambda: page.find("#graph").is_displayed())
+
+
+def test_nothing_found_offers_where_to_look(page: Page) -> None:
+    page.open(selector='{service="nobody"}')
+    assert "No samples" in page.find("#empty h2").text
+    assert '{service="nobody"}' in page.find("#empty").text
+    page.click("#empty button:nth-of-type(2)")
+    page.until(lambda: page.find("#graph").is_displayed())
+    assert "selector" not in page.state()
+
+
+def test_an_api_that_is_away_is_said_and_found_again(page: Page) -> None:
+    page.open()
+    page.browser.execute_cdp_cmd("Network.enable", {})
+    offline = {"latency": 0, "downloadThroughput": 0, "uploadThroughput": 0}
+    page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", offline | {"offline": True})
+    page.click("#reload")
+    page.until(lambda: "cannot be reached" in page.find("#problem").text)
+    page.browser.execute_cdp_cmd(
+        "Network.emulateNetworkConditions",
+        offline | {"offline": False, "downloadThroughput": -1, "uploadThroughput": -1},
+    )
+    page.click("#reload")
+    page.until(lambda: not page.find("#problem").is_displayed())
+    page.until(lambda: page.find("#graph").is_displayed())
+    assert page.errors()
+
+
+def test_the_time_range_is_chosen_from_the_usual_ones_or_typed(page: Page) -> None:
+    page.open()
+    page.click("#range")
+    page.click(".presets button:nth-child(3)")
+    page.until(lambda: page.find("#range").text == "last 1 hour")
+    assert page.state() == {"start": "now-1h"}
+    page.click("#range")
+    field = page.find(".popover input")
+    field.send_keys(Keys.CONTROL + "a")
+    field.send_keys("yesterday", Keys.ENTER)
+    page.until(lambda: "not a time" in page.find(".field-problem").text)
+    field.send_keys(Keys.CONTROL + "a")
+    field.send_keys("2026-01-31 12:00", Keys.ENTER)
+    page.until(lambda: page.state()["start"].startswith("2026-01-3"))
+    page.settle()
+
+
+def test_it_refreshes_by_itself_when_told_to_and_keeps_the_zoom(page: Page) -> None:
+    page.open(selector='{service="postgres"}')
+    page.point_at("PostgresMain", click=True)
+    page.until(lambda: "at" in page.state())
+    count = "return performance.getEntriesByType('resource').filter((entry) => entry.name.includes('/merge?')).length"
+    asked = page.js(count)
+    page.js("icestream.state.update({ refresh: '1' }, { replace: true })")
+    page.until(lambda: page.js(count) >= asked + 2)
+    page.settle()
+    assert page.texts("#crumbs button")[-1] == "PostgresMain"
+
+
+def test_it_follows_the_colours_of_the_system(page: Page) -> None:
+    ground = "return getComputedStyle(document.body).backgroundColor"
+    page.open()
+    box = page.box(page.node("_start"))
+    where = (box["left"] + 2, box["top"] + 2)
+    light = page.js(ground), sum(page.colour_at(*where))
+    set_scheme(page.browser, "dark")
+    page.until(lambda: sum(page.colour_at(*where)) < light[1] - 150)
+    assert page.js(ground) != light[0]
+
+
+@pytest.mark.parametrize("view", ["profile", "compare", "requests"])
+def test_a_narrow_window_needs_no_scrolling_sideways(page: Page, view: str) -> None:
+    page.browser.set_window_size(500, 900)
+    page.open(view=view)
+    assert page.js("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_the_graph_fits_the_window_when_it_changes(page: Page) -> None:
+    page.open()
+    wide = page.box(0)["width"]
+    page.browser.set_window_size(1000, 700)
+    page.until(lambda: page.box(0)["width"] < wide - 100)
+    bitmap, shown = page.js("const c = document.querySelector('#icicle canvas'); return [c.width, c.clientWidth]")
+    assert bitmap == shown * page.js("return devicePixelRatio")
+
+
+def test_a_link_of_another_time_and_broken_values_still_open(page: Page, site: Site) -> None:
+    page.open(view="nonsense", at="zz", sort="nonsense", search="", refresh="-5", unknown="x")
+    assert page.find("#graph").is_displayed()
+    assert page.js("return icestream.graph.tree.total[0]") == site.ask("merge")["total"]
+
+
+@pytest.fixture(scope="module")
+def module_page(browser: object, site: object) -> Page:
+    """One page for all examples of a property."""
+    page = Page(browser, site)
+    page.open(view="requests")
+    return page
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_frame_leaves_its_parent_or_covers_a_sibling(module_page: Page, data: st.DataObject) -> None:
+    parent = [-1]
+    for row in range(1, data.draw(st.integers(1, 30))):
+        parent.append(data.draw(st.integers(max(0, parent[-1]), row - 1)))
+    self_values = data.draw(st.lists(st.integers(-3, 20), min_size=len(parent), max_size=len(parent)))
+    found = module_page.js_async(_LAY_OUT, parent, self_values)
+    assert isinstance(found, dict), found
+    x, width, child = found["x"], found["width"], found["childStart"]
+    for row, above in enumerate(parent):
+        assert width[row] >= 0
+        if above >= 0:
+            assert x[row] >= x[above]
+            assert x[row] + width[row] <= x[above] + width[above]
+            assert child[above] <= row < child[above + 1]
+            if row > child[above]:
+                assert x[row] >= x[row - 1] + width[row - 1]
+    assert found["found"] == list(range(len(parent)))  # what lies under the middle of a frame is the frame

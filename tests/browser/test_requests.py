@@ -1,0 +1,65 @@
+"""The view of requests: the heaviest ones, and one of them."""
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import Site
+from tests.browser.page import Page
+
+pytestmark = pytest.mark.browser
+
+
+def test_the_heaviest_requests_are_listed_page_by_page(page: Page, site: Site) -> None:
+    page.open(view="requests")
+    listed = site.ask("traces", limit=100)["traces"]
+    shown = page.texts("#trace-rows code")
+    assert shown == [trace["trace_id"][:8] for trace in listed[:50]]
+    assert page.texts("#trace-rows tr:first-child th") == [listed[0]["operation"]]
+    page.click("#traces-more")
+    page.until(lambda: page.texts("#trace-rows code") == [trace["trace_id"][:8] for trace in listed])
+
+
+def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Page, site: Site) -> None:
+    trace = site.ask("traces", limit=1)["traces"][0]
+    page.open(view="requests")
+    page.type("#trace-id", "  " + trace["trace_id"] + " ", Keys.ENTER)
+    page.until(lambda: page.find("#graph").is_displayed())
+    page.settle()
+    about = site.ask(f"traces/{trace['trace_id']}/cpu")
+    assert page.state()["trace"] == trace["trace_id"]
+    assert page.find("#trace-title").text == trace["operation"]
+    assert (
+        page.js("return icestream.graph.tree.total[0]") == trace["cpu_ns"] == sum(s["cpu_ns"] for s in about["spans"])
+    )
+    spans = {span["name"] for span in about["spans"]}
+    assert set(page.texts("#span-rows th")) == spans
+    assert page.texts("#span-rows th")[0] == trace["operation"]  # parents come before what they called
+    figures = page.find("#trace-figures").text
+    assert "threads' clock" in figures
+    assert f"{trace['clock_ns'] / 1e9:.2f} s" in figures
+
+
+def test_a_click_opens_a_request_and_back_closes_it(page: Page) -> None:
+    page.open(view="requests")
+    page.click("#trace-rows tr:nth-child(3) button")
+    page.until(lambda: page.find("#trace-detail").is_displayed())
+    page.settle()
+    assert page.find("#trace-rows tr:nth-child(3)").get_attribute("aria-current") == "true"
+    page.browser.back()
+    page.until(lambda: not page.find("#trace-detail").is_displayed())
+    assert not page.find("#graph").is_displayed()
+
+
+@pytest.mark.parametrize("wrong", ["f" * 32, "no trace", "../../merge"])
+def test_an_unknown_trace_is_said_so_beside_the_list(page: Page, wrong: str) -> None:
+    page.open(view="requests", trace=wrong)
+    page.until(lambda: page.find("#problem").is_displayed())
+    assert page.find("#problem strong").text
+    page.until(lambda: len(page.texts("#trace-rows tr")) == 50)
+    assert not page.find("#trace-detail").is_displayed()
+    assert page.errors()
+
+
+def test_a_range_without_requests_says_where_requests_come_from(page: Page) -> None:
+    page.open(view="requests", selector='{service="search"}')
+    assert "icestream.tracing" in page.find("#traces-empty").text
