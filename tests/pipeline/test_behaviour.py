@@ -56,10 +56,6 @@ def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, s
     assert sorted(by_streams) == sorted(bad * 2)
 
 
-def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline) -> None:
-    pytest.skip("written with the collector: tests/pipeline/test_profile.py::test_late_symbols")
-
-
 def expected_traces(made: list[Made]) -> dict[str, int]:
     """CPU of each trace that got any."""
     return {trace: value for one in made for trace, value in one.by_trace.items() if value}
