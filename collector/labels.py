@@ -6,14 +6,15 @@ activity said, else the executable's name. Nothing else of the environment is ke
 
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from collector.process import Process
 
 KERNEL_SERVICE = "[kernel]"
-MAX_THREADS = 65_536
+MAX_PROCESSES = 16_384
+MAX_THREADS = 4096  # of one process
 _MAX_VALUE = 200
 _MAX_ENVIRON = 1 << 20
 _CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
@@ -23,13 +24,21 @@ Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Told:
+    """What /proc told of a process."""
+
     process: Process
-    declared: str  # the service as the environment says
+    service: str  # as the environment declares it
     executable: str
     comm: str
     container_id: str
     unit: str
+
+
+@dataclass
+class _Known:
+    told: _Told | None
+    threads: dict[int, tuple[str, Labels]] = field(default_factory=dict)  # name and labels of each
 
 
 class ThreadLabels:
@@ -39,76 +48,75 @@ class ThreadLabels:
         self._host = host
         self._known: dict[int, _Known] = {}
         self._services: dict[int, str] = {}
-        self._threads: dict[tuple[int, int], tuple[str, Labels]] = {}
 
     def notice(self, process: Process) -> None:
         """Reads a process that is new or runs another program since."""
         known = self._known.get(process.pid)
-        if known is None or known.process != process:
-            if known is not None and known.process.start_ticks != process.start_ticks:
-                self._services.pop(process.pid, None)
-            self._known[process.pid] = _read(process)
-            self._forget_threads(process.pid)
+        if known is None or known.told is None or known.told.process != process:
+            self._add(process.pid, _Known(_read(process)))
 
-    def declare(self, pid: int, service: str) -> None:
-        """The service that a process's activity names."""
-        if self._services.get(pid) != _clean(service):
-            self._services[pid] = _clean(service)
-            self._forget_threads(pid)
+    def declare(self, services: Mapping[int, str]) -> None:
+        """The services that processes name in their activity, of all that do."""
+        services = {pid: _clean(service) for pid, service in services.items()}
+        for pid, service in services.items():
+            if self._services.get(pid) != service and pid in self._known:
+                self._known[pid].threads.clear()
+        self._services = services
 
     def of(self, pid: int, tid: int, thread_name: str | None) -> Labels:
         """Labels of a thread. Without a name it is read from /proc, and is the process's where that is gone."""
-        found = self._threads.get((pid, tid))
+        known = self._known.get(pid) or self._add(pid, _Known(None))
+        found = known.threads.get(tid)
         if found is not None and thread_name in (None, found[0]):
             return found[1]
-        known = self._known.get(pid)
-        name = thread_name or _text(f"/proc/{pid}/task/{tid}/comm") or (known.comm if known else "")
-        labels = self._labels(pid, known, _clean(name))
-        while len(self._threads) >= MAX_THREADS:
-            del self._threads[next(iter(self._threads))]
-        self._threads[pid, tid] = (name, labels)
+        name = thread_name or _text(f"/proc/{pid}/task/{tid}/comm") or (known.told.comm if known.told else "")
+        labels = self._labels(pid, known.told, _clean(name))
+        if len(known.threads) >= MAX_THREADS:
+            known.threads.clear()
+        known.threads[tid] = (name, labels)
         return labels
 
     def forget(self, pids: Iterable[int]) -> None:
         """Processes that have ended."""
         for pid in pids:
             self._known.pop(pid, None)
-            self._services.pop(pid, None)
-            self._forget_threads(pid)
 
-    def _labels(self, pid: int, known: _Known | None, thread_name: str) -> Labels:
-        if known is None and pid:
-            known = _Known(Process(pid, 0, (0, 0, 0), False), "", "", thread_name, "", "")
-        if known is None or known.process.kernel:
+    def _add(self, pid: int, known: _Known) -> _Known:
+        self._known.pop(pid, None)
+        self._known[pid] = known
+        if len(self._known) > MAX_PROCESSES:
+            del self._known[next(iter(self._known))]
+        return known
+
+    def _labels(self, pid: int, told: _Told | None, thread_name: str) -> Labels:
+        if pid == 0 or (told is not None and told.process.kernel):
             service = KERNEL_SERVICE
+        elif told is None:
+            service = self._services.get(pid) or thread_name
         else:
-            service = known.declared or self._services.get(pid, "") or known.executable or known.comm
+            service = told.service or self._services.get(pid) or told.executable or told.comm
         labels = {
-            "comm": known.comm if known else thread_name,
-            "container_id": known.container_id if known else "",
-            "executable": known.executable if known else "",
+            "comm": told.comm if told else thread_name,
+            "container_id": told.container_id if told else "",
+            "executable": told.executable if told else "",
             "host": self._host,
             "service": service,
             "thread_name": thread_name,
-            "unit": known.unit if known else "",
+            "unit": told.unit if told else "",
         }
         return tuple((name, value[:_MAX_VALUE]) for name, value in labels.items() if value)
 
-    def _forget_threads(self, pid: int) -> None:
-        for key in [key for key in self._threads if key[0] == pid]:
-            del self._threads[key]
 
-
-def _read(process: Process) -> _Known:
+def _read(process: Process) -> _Told:
     root = f"/proc/{process.pid}"
     container_id, unit = parse_cgroup(_text(f"{root}/cgroup"))
     try:
         executable = os.path.basename(os.readlink(f"{root}/exe").removesuffix(" (deleted)"))
     except OSError:
         executable = ""
-    declared = declared_service(_bytes(f"{root}/environ"))
+    service = declared_service(_bytes(f"{root}/environ"))
     comm = _text(f"{root}/comm")
-    return _Known(process, declared, _clean(executable), comm, container_id, unit)
+    return _Told(process, service, _clean(executable), comm, container_id, unit)
 
 
 def declared_service(environ: bytes) -> str:

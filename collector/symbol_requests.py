@@ -52,7 +52,10 @@ class SymbolRequests:
 
     def close(self) -> None:
         self._stop.set()
-        self._thread.join(timeout=5.0)
+        self._thread.join(timeout=2.0)
+        if self._thread.is_alive():  # it waits for a large file
+            self._builder.rest()
+            self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
         positions: dict[int, int] = {}

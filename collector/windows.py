@@ -62,9 +62,9 @@ class Windows:
         """
         started = time.perf_counter()
         offset_ns = self._update_clock()
+        self._labels.declare(services)
+        self._fresh.clear()  # some may have executed another program since
         self.notice(np.unique(drained.samples.pid).tolist())
-        for pid, service in services.items():
-            self._labels.declare(pid, service)
         messages = self._activity(intervals, drained.end_ns + offset_ns, offset_ns)
         messages += self._raw(drained, offset_ns)
         self._fresh.clear()

@@ -70,7 +70,7 @@ def test_a_process_is_named_by_its_environment_before_its_activity_before_its_ex
         with python(**environ) as process:
             known.notice(process)
             assert labels(known, process)["host"] == "myhost"
-            known.declare(process.pid, declared)
+            known.declare({process.pid: declared} if declared else {})
             assert labels(known, process)["service"] == service
 
 
@@ -108,8 +108,24 @@ def test_a_process_id_that_was_given_again_is_another_process() -> None:
     with python(OTEL_SERVICE_NAME="old") as process:
         known.notice(process)
         assert labels(known, process)["service"] == "old"
-        known.declare(process.pid, "said")
+        known.declare({process.pid: "said"})
         known.notice(process._replace(pid=process.pid, start_ticks=1, kernel=True))
         assert labels(known, process)["service"] == "[kernel]"
         known.forget([process.pid])
         assert labels(known, process, "x")["service"] == "x"
+
+
+def test_memory_is_bounded_however_many_processes_and_threads_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.labels.MAX_PROCESSES", 10)
+    monkeypatch.setattr("collector.labels.MAX_THREADS", 10)
+    known = ThreadLabels("h")
+    for i in range(100):
+        assert dict(known.of(2**22 + i, i, f"p{i}"))["service"] == f"p{i}"
+        assert dict(known.of(2**22, i, f"t{i}"))["thread_name"] == f"t{i}"
+    assert len(known._known) == 10
+    assert max(len(process.threads) for process in known._known.values()) <= 10
+
+
+def test_names_with_control_characters_or_broken_text_are_made_harmless() -> None:
+    labels = dict(ThreadLabels("h").of(2**22 + 1, 5, "a\x1b[2J\udcff"))
+    assert labels["thread_name"] == "a?[2J?"
