@@ -10,11 +10,10 @@ from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.columns import ActivityColumns, RawColumns
 from streams.decode import BadMessage, decode_activity, decode_raw
-from streams.deduplicate import Announced
 from streams.outbox import Outbox
 from streams.process import Processor
 from streams.publish import Origin
-from streams.restore import Past
+from streams.restore import Past, again
 
 AHEAD_NS = 30 * 10**9
 """Activity is not processed further ahead of its host's raw batches than this, as it is held in memory."""
@@ -113,28 +112,12 @@ class Lane:
 
     async def _again(self, past: Past) -> None:
         """Processes again what the worker before published; publishes only announcements that may be missing."""
-        state = self._processor.partition(self.partition)
-        for batch in past.seen:
-            state.collector(batch).raw.add(batch.sequence, batch.part, batch.parts)
-        announcing = False
         announced: list[asyncio.Future[None]] = []
-        for topic, offset, value in past.events:
-            if topic == RAW and offset >= past.raw_committed and not announcing:
-                announcing, state.announced = True, Announced()
-            try:
-                if topic == ACTIVITY:
-                    self._processor.activity(value, self._origin(ACTIVITY, offset))
-                    continue
-                outputs = self._processor.raw(value, self._origin(RAW, offset))
-            except BadMessage:  # it is among the dead letters already
-                continue
-            if announcing:
+        for outputs in again(past, self._processor, self.partition, self._cluster):
+            if outputs.stacks:
                 announced.append(await self._outbox.send_stacks(outputs, self.partition))
             await asyncio.sleep(0)
         await asyncio.gather(*announced)
-        if not announcing:
-            state.announced = Announced()
-        state.raw_next, state.activity_next = past.raw_next, past.activity_next
 
     async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:
         while True:

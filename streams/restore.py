@@ -1,11 +1,11 @@
 """What a worker must do again to be where the one before it stopped.
 
-A partition's outputs depend on the order in which its raw and activity messages were processed. icestream.samples is
-the log of that order: every message names its source, and its header `icestream.position` says how far both topics were
-processed and from which offsets on the state at that moment can be rebuilt. A worker that takes over a partition reads
-the end of that log, then the raw and activity messages that are still remembered, and processes them again in the same
-order, without publishing: samples without context are remembered again, so that late activity corrects each exactly
-once; batches that collectors send again are recognised.
+A partition's outputs depend on how far activity was processed when a raw message was, and the other way round.
+icestream.samples is the log of that: every message names its source, and its header `icestream.position` says how far
+both topics were processed then, and from which offsets on what is remembered can be rebuilt. A worker that takes over a
+partition reads the end of that log, then the raw and activity messages that are still remembered, and processes them
+again without publishing: the samples that no activity processed so far covers are remembered again (in whichever order
+both came), so that late activity corrects each exactly once; batches that collectors send again are recognised.
 
 What can be lost: with more than MAX_MESSAGES to read again, or messages that Kafka has deleted, the oldest are left
 out: activity that comes late for those samples does not correct them; they stay without a trace. Repeated raw batches
@@ -13,6 +13,7 @@ are recognised if the first one is among the last TAIL messages of the partition
 published, with the same batch ID, by which sinks know them.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -23,7 +24,11 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
+from streams.decode import BadMessage
+from streams.deduplicate import Announced
 from streams.outbox import POSITION_HEADER
+from streams.process import Outputs, Processor
+from streams.publish import Origin
 
 TAIL = 500
 """Messages of icestream.samples to read back, of a partition."""
@@ -35,10 +40,11 @@ _IDLE_S = 5.0
 
 @dataclass(frozen=True)
 class Past:
-    """What to do again, in order."""
+    """What to do again."""
 
-    seen: list[BatchId] = field(default_factory=list)  # raw batches before those of `events`
-    events: list[tuple[str, int, bytes]] = field(default_factory=list)  # topic, offset, message
+    seen: list[BatchId] = field(default_factory=list)  # raw batches before those of `raw`
+    raw: list[tuple[int, bytes]] = field(default_factory=list)  # offset, message
+    activity: list[tuple[int, bytes]] = field(default_factory=list)
     raw_next: int = 0  # from here on nothing was published
     activity_next: int = 0
     raw_committed: int = 0  # from here on announcements may be missing
@@ -61,8 +67,9 @@ def read(settings: KafkaSettings, partition: int) -> Past:
         committed = [max(place.offset, 0) for place in reader.committed(places, timeout=_TIMEOUT_S)]
         tail = [published(message, cluster) for message in _last(reader, SAMPLES, partition, TAIL)]
         log, broken_off = whole([entry for entry in tail if entry])
-        if not log:
-            return Past(raw_committed=committed[0])
+        if not log:  # activity that nothing was published of may still be waited for
+            activity = _range(reader, ACTIVITY, partition, 0, committed[1])
+            return Past(activity=activity, activity_next=committed[1], raw_committed=committed[0])
         raw_from, activity_from, raw_next, activity_next = log[-1].position
         if broken_off:
             activity_next = max(activity_next, activity_before(broken_off))
@@ -73,13 +80,35 @@ def read(settings: KafkaSettings, partition: int) -> Past:
         activity = _range(reader, ACTIVITY, partition, activity_from, max(activity_next, committed[1]))
         return Past(
             seen=[e.source.batch for e in log if e.source.topic == RAW and e.source.offset < raw_from],
-            events=merged(raw, activity, {e.source.offset: activity_before(e) for e in log if e.source.topic == RAW}),
+            raw=raw,
+            activity=activity,
             raw_next=raw_next,
             activity_next=max(activity_next, committed[1]),
             raw_committed=committed[0],
         )
     finally:
         reader.close()
+
+
+def again(past: Past, processor: Processor, partition: int, cluster: str) -> Iterator[Outputs]:
+    """Processes it again; yields outputs after every message, with announcements where they may be missing."""
+    state = processor.partition(partition)
+    for batch in past.seen:
+        state.collector(batch).raw.add(batch.sequence, batch.part, batch.parts)
+    announcing = False
+    events = [(ACTIVITY, *message) for message in past.activity] + [(RAW, *message) for message in past.raw]
+    for topic, offset, value in events:
+        if topic == RAW and offset >= past.raw_committed and not announcing:
+            announcing, state.announced = True, Announced()
+        try:
+            process = processor.raw if topic == RAW else processor.activity
+            outputs = process(value, Origin(cluster, topic, partition, offset))
+        except BadMessage:  # it is among the dead letters already
+            continue
+        yield Outputs(outputs.key, outputs.stacks if announcing else [])
+    if not announcing:
+        state.announced = Announced()
+    state.raw_next, state.activity_next = past.raw_next, past.activity_next
 
 
 def whole(entries: list[Published]) -> tuple[list[Published], Published | None]:
@@ -97,26 +126,6 @@ def whole(entries: list[Published]) -> tuple[list[Published], Published | None]:
 def activity_before(entry: Published) -> int:
     """The activity offset that came next when this output's input was processed."""
     return entry.source.offset if entry.source.topic == ACTIVITY else entry.position[3]
-
-
-def merged(
-    raw: list[tuple[int, bytes]], activity: list[tuple[int, bytes]], activity_next: dict[int, int]
-) -> list[tuple[str, int, bytes]]:
-    """Raw and activity messages (offset, value) in the order they were processed in.
-
-    `activity_next`: for raw offsets, the activity offset that came next. Where it is not known, a raw message comes
-    as early as its successors allow.
-    """
-    events: list[tuple[str, int, bytes]] = []
-    position = 0
-    reached = min(activity_next.values(), default=0)
-    for offset, value in raw:
-        reached = max(reached, activity_next.get(offset, 0))
-        while position < len(activity) and activity[position][0] < reached:
-            events.append((ACTIVITY, *activity[position]))
-            position += 1
-        events.append((RAW, offset, value))
-    return events + [(ACTIVITY, *message) for message in activity[position:]]
 
 
 def published(message: Message, cluster: str) -> Published | None:

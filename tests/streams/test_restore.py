@@ -1,0 +1,153 @@
+"""A worker that is killed at any moment, and the next one, publish together what one would have."""
+
+import random
+from collections import Counter
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+
+from icestream import kafka
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
+from streams import restore
+from streams.decode import BadMessage
+from streams.outbox import POSITION_HEADER
+from streams.process import Outputs, Processor
+from streams.publish import Origin
+from tests.streams.make import START, WINDOW_NS, Interval, Raw, Row, Sample, activity, context, rows, stacks
+from tests.streams.test_process import expected_rows
+
+SEQUENCES = range(1, 9)
+INTERVALS = {  # each ends in its window; some begin in one long before
+    sequence: [
+        Interval(1, (sequence - 1) * 5_000_000, (sequence - 1) * 5_000_000 + 2_500_000, context(sequence)),
+        Interval(2, max(sequence - 3, 0) * 5_000_000, sequence * 5_000_000 - 1000, context(100 + sequence)),
+    ]
+    for sequence in SEQUENCES
+    if sequence % 3 or sequence == 3
+}
+# Of thread 2 only every third, as the intervals of a thread do not overlap.
+FOUND = {s: [i for i in found if i.tid == 1 or s % 3 == 0] for s, found in INTERVALS.items()}
+RAWS = {
+    sequence: Raw(
+        [Sample(t * 90_000, stack=t % 4, tid=t % 3) for t in range(50)],
+        [[0], [1, 0], [2, 1, 0], []],
+        [(1, sequence), (1, 1000), (3, 4)],
+        sequence=sequence,
+        start=START + (sequence - 1) * WINDOW_NS,
+        activity_sequence=sequence,
+    )
+    for sequence in SEQUENCES
+}
+
+
+class Kafka:
+    """A partition of the topics, and what was published by whoever lived."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.settings = settings
+        self.producer: Producer = kafka.producer(settings)
+        self.cluster = str(self.producer.list_topics(timeout=10).cluster_id)
+        self.samples: dict[tuple[str, int, int], bytes] = {}  # what a sink keeps: each source once
+        self.stacks: list[bytes] = []
+        self.committed = {RAW: 0, ACTIVITY: 0}
+        self._group = kafka.consumer(settings, STREAMS_GROUP)
+
+    def send(self, topic: str, value: bytes, headers: list[tuple[str, str | bytes | None]] | None = None) -> None:
+        self.producer.produce(topic, value, partition=0, headers=headers or [])
+
+    def publish(self, origin: Origin, outputs: Outputs, parts: int | None = None) -> None:
+        """The outputs, or only some of their parts: the worker is killed in between."""
+        header: list[tuple[str, str | bytes | None]] = [
+            (POSITION_HEADER, " ".join(map(str, outputs.position)).encode())
+        ]
+        self.stacks += outputs.stacks
+        for part, message in enumerate(outputs.samples[:parts]):
+            self.send(SAMPLES, message, header)
+            self.samples.setdefault((origin.topic, origin.offset, part), message)
+
+    def commit(self, topic: str, offset: int) -> None:
+        self.committed[topic] = offset
+        self._group.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_killed_worker_and_its_successors_lose_nothing_and_double_nothing(
+    in_process_broker: KafkaSettings, seed: int
+) -> None:
+    chance = random.Random(seed)
+    broker = Kafka(in_process_broker)
+    inputs: dict[str, list[bytes]] = {RAW: [], ACTIVITY: []}
+    for sequence in SEQUENCES:
+        inputs[ACTIVITY].append(activity(FOUND.get(sequence, []), sequence=sequence))
+        inputs[RAW].append(RAWS[sequence].bytes())
+    inputs[RAW].insert(3, b"\xff not protobuf")
+    inputs[RAW].append(RAWS[2].bytes())  # sent again from a spool
+    for topic, messages in inputs.items():
+        for message in messages:
+            broker.send(topic, message)
+    broker.producer.flush(10)
+
+    lives = 0
+    while live(broker, inputs, chance):
+        lives += 1
+        assert lives < 100
+    expected: Counter[Row] = Counter()
+    found = [interval for some in FOUND.values() for interval in some]
+    for raw in RAWS.values():
+        expected.update(expected_rows(raw, found))
+    assert rows(list(broker.samples.values())) == expected
+    nodes, locations = stacks(broker.stacks)
+    assert {row[4] for row in expected} - {0} <= set(nodes)
+    assert {location for _, location in nodes.values()} <= set(locations)
+
+
+def live(broker: Kafka, inputs: dict[str, list[bytes]], chance: random.Random) -> bool:
+    """A worker that dies early or late, with outputs published or not; False when there was nothing left to do."""
+    past = restore.read(broker.settings, 0)
+    processor = Processor()
+    for outputs in restore.again(past, processor, 0, broker.cluster):
+        broker.stacks += outputs.stacks
+    state = processor.partition(0)
+    done = {RAW: state.raw_next, ACTIVITY: state.activity_next}
+    left = {topic: max(done[topic], broker.committed[topic]) for topic in done}
+    for _ in range(chance.randrange(1, 7)):
+        topics = [topic for topic, messages in inputs.items() if left[topic] < len(messages)]
+        if not topics:
+            return False
+        topic = chance.choice(topics)
+        origin = Origin(broker.cluster, topic, 0, left[topic])
+        left[topic] += 1
+        try:
+            process = processor.raw if topic == RAW else processor.activity
+            outputs = process(inputs[topic][origin.offset], origin)
+        except BadMessage:
+            continue
+        killed = chance.random() < 0.2
+        broker.publish(origin, outputs, parts=chance.choice([0, 1]) if killed else None)
+        broker.producer.flush(10)
+        if killed:
+            break
+        if chance.random() < 0.5:
+            broker.commit(topic, origin.offset + 1)
+    return True
+
+
+def test_nothing_is_restored_of_another_cluster(in_process_broker: KafkaSettings) -> None:
+    broker = Kafka(in_process_broker)
+    origin = Origin("another", RAW, 0, 3)
+    broker.publish(origin, Processor().raw(RAWS[1].bytes(), origin))
+    broker.send(SAMPLES, b"somebody else's")
+    broker.producer.flush(10)
+    assert restore.read(in_process_broker, 0) == restore.Past()
+
+
+def test_activity_that_was_committed_before_any_samples_is_still_known(in_process_broker: KafkaSettings) -> None:
+    broker = Kafka(in_process_broker)
+    broker.send(ACTIVITY, activity(FOUND[1], sequence=1))
+    broker.producer.flush(10)
+    broker.commit(ACTIVITY, 1)
+    processor = Processor()
+    list(restore.again(restore.read(in_process_broker, 0), processor, 0, broker.cluster))
+    outputs = processor.raw(RAWS[1].bytes(), Origin(broker.cluster, RAW, 0, 0))
+    assert rows(outputs.samples) == expected_rows(RAWS[1], FOUND[1])
