@@ -1,5 +1,6 @@
 """What the demo's requests spend their CPU on: work of library functions, so that what a profiler finds has names."""
 
+import bz2
 import hashlib
 import json
 import random
@@ -21,14 +22,16 @@ _ORDER_TEXT = json.dumps(_ORDER)
 _TEXT = " ".join(_random.choice(("teapot", "kettle", "cup", "saucer", "spoon", "sugar")) for _ in range(3000))
 _PATTERN = re.compile(r"(teapot|kettle)(?: \w+){2,3} (?:sugar|spoon)\b")
 _IMAGE = bytes(_random.choice(b"aabbbcdz") for _ in range(40_000))
+_PAGE = _IMAGE * 60
 _SCORES = [_random.random() for _ in range(8000)]
 
 
 def checkout() -> Iterator[None]:
     """Prices an order and signs it."""
-    for step in range(90):
+    for step in range(70):
         json.loads(_ORDER_TEXT)
-        hashlib.pbkdf2_hmac("sha256", b"order", step.to_bytes(4, "big"), 900)
+        json.dumps(_ORDER)
+        hashlib.pbkdf2_hmac("sha256", b"order", step.to_bytes(4, "big"), 200)
         yield
 
 
@@ -40,9 +43,12 @@ def search() -> Iterator[None]:
 
 
 def thumbnail() -> Iterator[None]:
-    """Compresses a picture."""
-    for level in (4, 5, 6, 6) * 2:
-        zlib.compress(_IMAGE, level)
+    """Compresses a picture, and checks that it is whole."""
+    for _ in range(4):
+        zlib.compress(_IMAGE, 1)
+        bz2.compress(_IMAGE)
+        yield
+        zlib.crc32(_PAGE)
         yield
 
 
@@ -66,7 +72,7 @@ def feed() -> Iterator[None]:
         sorted(_SCORES)
         yield
         json.dumps(_ORDER)
-        hashlib.sha256(_IMAGE * 10).hexdigest()
+        zlib.adler32(_PAGE)
         yield
 
 
