@@ -16,11 +16,12 @@ CONTAINER = "0123456789abcdef" * 4
 
 @contextmanager
 def python(**environ: str) -> Iterator[Process]:
-    command = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, env=os.environ | environ) as running:
-        process = read_process(running.pid)
-        while not os.readlink(f"/proc/{running.pid}/exe").startswith(os.path.realpath(sys.executable)):
-            process = read_process(running.pid)
+    command = [sys.executable, "-c", "print('ready', flush=True); input()"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=os.environ | environ) as run:
+        assert run.stdout is not None
+        run.stdout.readline()
+        process = read_process(run.pid)
         assert process is not None
         yield process
 
