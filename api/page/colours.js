@@ -16,7 +16,7 @@ const STEPS = 6;
 
 /**
  * Colours by number: `fill` as it is, `faded` for frames that are not looked for.
- * @typedef {{fill: string[], faded: string[], text: string, fadedText: string, sliver: string}} Palette
+ * @typedef {{fill: string[], faded: string[], text: string, fadedText: string}} Palette
  */
 
 /** Palette and number of each function's colour. Modules of one kind differ by a shade. */
@@ -76,7 +76,6 @@ function palette(fill, dark) {
     faded: fill.map(() => (dark ? "hsl(220 6% 20%)" : "hsl(220 10% 94%)")),
     text: dark ? "#f0f1f3" : "#16191d",
     fadedText: dark ? "#7d838c" : "#8b929b",
-    sliver: dark ? "hsl(220 6% 30%)" : "hsl(220 10% 82%)",
   };
 }
 

@@ -49,10 +49,11 @@ function paintLevel(font, tree, look, view, scale, width, level) {
   const above = level < view.zoomedLevel;
   let sliverStart = -1;
   let sliverEnd = -1;
+  let sliverColour = "";
   let drawn = 0;
   const flush = () => {
     if (sliverStart < 0) return;
-    context.fillStyle = look.palette.sliver;
+    context.fillStyle = sliverColour;
     context.fillRect(sliverStart, y, Math.max(SLIVER, sliverEnd - sliverStart), ROW - 1);
     drawn++;
     sliverStart = -1;
@@ -69,27 +70,38 @@ function paintLevel(font, tree, look, view, scale, width, level) {
       row++;
       continue;
     }
-    if (sliverStart >= 0 && left - sliverEnd > 1) flush();
+    // Straight to the first frame beyond this pixel.
+    const next = Math.max(row + 1, firstBeyond(tree, row, end, view.left + (left + 1) / scale));
+    const colour = fillOf(tree, look, look.matched ? firstMatch(tree, look, row, next) : row);
+    if (left - sliverEnd > 1 || colour !== sliverColour) flush();
     if (sliverStart < 0) sliverStart = left;
     sliverEnd = left + 1;
-    // Straight to the first frame beyond this pixel.
-    row = Math.max(row + 1, firstBeyond(tree, row, end, view.left + (left + 1) / scale));
+    sliverColour = colour;
+    row = next;
   }
   flush();
   return drawn;
 }
 
+const fades = (tree, look, row) => look.matched !== null && !look.matched[tree.frame[row]];
+
+const fillOf = (tree, look, row) => (fades(tree, look, row) ? look.palette.faded : look.palette.fill)[look.colour[row]];
+
+/** The first frame from `from` to `to` that is looked for, else `from`: what matches is seen however narrow it is. */
+function firstMatch(tree, look, from, to) {
+  for (let row = from; row < to; row++) if (look.matched[tree.frame[row]]) return row;
+  return from;
+}
+
 function paintFrame(font, tree, look, row, left, pixels, y, width, above) {
   const { context } = font;
-  const { palette } = look;
-  const fades = look.matched !== null && !look.matched[tree.frame[row]];
   const from = Math.max(0, left);
   const to = Math.min(width, left + pixels);
   context.globalAlpha = above ? 0.6 : 1;
-  context.fillStyle = fades ? palette.faded[look.colour[row]] : palette.fill[look.colour[row]];
+  context.fillStyle = fillOf(tree, look, row);
   context.fillRect(from, y, Math.max(SLIVER, to - from - (pixels > 3 ? 1 : 0)), ROW - 1);
   if (to - from >= TEXT_LEAST) {
-    context.fillStyle = fades ? palette.fadedText : palette.text;
+    context.fillStyle = fades(tree, look, row) ? look.palette.fadedText : look.palette.text;
     const text = fitted(font, look.label(row), to - from - 8);
     if (text) context.fillText(text, from + 4, y + ROW / 2);
   }

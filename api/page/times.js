@@ -67,8 +67,14 @@ const two = (number) => String(number).padStart(2, "0");
 export function earlier(start, end, by, now = Date.now()) {
   return [start, end].map((text) => {
     const moved = toMillis(text, now) - by;
-    return isRelative(text) ? `now-${Math.round((now - moved) / 1000)}s` : toRfc3339(moved);
+    return isRelative(text) ? `now-${duration(now - moved)}` : toRfc3339(moved);
   });
+}
+
+/** Milliseconds in the largest unit that says them exactly, else in seconds: "30m". */
+function duration(millis) {
+  const unit = ["d", "h", "m"].find((name) => millis % UNIT_MS[name] === 0) ?? "s";
+  return `${Math.round(millis / UNIT_MS[unit])}${unit}`;
 }
 
 /** The range of the same length just before. */
