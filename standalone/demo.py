@@ -19,8 +19,8 @@ from standalone.supervisor import ask_ready
 
 _START_TIMEOUT_S = 120.0
 _VISIBLE_TIMEOUT_S = 60.0
-_NAMES_TIMEOUT_S = 30.0
-_STEADY_S = 3.0
+_NAMES_TIMEOUT_S = 60.0
+_STEADY_S = 6.0
 _STOP_TIMEOUT_S = 12.0
 _MARGIN_NS = 10**9
 
@@ -89,7 +89,7 @@ def work(found: dict[str, Any], seconds: float, stop: threading.Event) -> Demo:
 
 
 def settle(demo: Demo, stop: threading.Event) -> Result:
-    """The numbers, once corrections and names have come: when nothing changes any more, or after 30 s."""
+    """The numbers, once corrections and names have come: when nothing changes any more, or after a minute."""
     last: object = None
     since = time.monotonic()
     deadline = since + _NAMES_TIMEOUT_S

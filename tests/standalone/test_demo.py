@@ -1,0 +1,106 @@
+"""`icestream demo --once --json`, on this kernel and from the recording."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from icestream import cli
+from icestream.topics import RAW, SYMBOLS
+from icestream.v1.raw_pb2 import RawBatch
+from standalone import recording
+from standalone.asking import quantile
+from standalone.demo_replay import RECORDING
+
+DEMO = [sys.executable, "-m", "icestream.cli", "demo", "--once", "--json"]
+
+
+@pytest.mark.ebpf
+@pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root")
+def test_it_profiles_this_machine_and_says_what_requests_cost() -> None:
+    result = run_demo([*DEMO, "--seconds", "10"])
+    assert result["profiler"] == "ebpf"
+    check(result)
+    assert result["samples"] > 500
+    assert result["cpu_sampled_s"] == pytest.approx(result["cpu_clock_s"], rel=0.2)
+
+
+@pytest.mark.pipeline
+def test_without_root_it_replays_the_recording() -> None:
+    """In a user namespace of its own the process is nobody, and may load no eBPF program."""
+    if shutil.which("unshare") is None or subprocess.run(["unshare", "--user", "true"], check=False).returncode:
+        pytest.skip("no user namespaces here")
+    result = run_demo(["unshare", "--user", *DEMO])
+    assert result["profiler"] == "recording"
+    check(result)
+    raw = [RawBatch.FromString(value) for topic, _, value in recording.read(RECORDING) if topic == RAW]
+    assert result["samples"] == sum(len(batch.sample_stack) for batch in raw)
+    assert result["cpu_sampled_s"] == pytest.approx(result["cpu_clock_s"], rel=0.1)
+
+
+@pytest.mark.pipeline
+def test_a_file_that_is_no_recording_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bad = tmp_path / "bad.recording"
+    bad.write_bytes(b"no recording")
+    assert cli.main(["demo", "--once", "--recording", str(bad)]) == 1
+    assert capfd.readouterr().err.splitlines()[-1].startswith(f"icestream demo: {bad}")
+
+
+def test_the_shipped_recording_is_small_and_holds_nothing_but_the_shop() -> None:
+    assert RECORDING.stat().st_size < 1_000_000
+    messages = list(recording.read(RECORDING))
+    assert SYMBOLS not in {topic for topic, _, _ in messages}
+    batches = [RawBatch.FromString(value) for topic, _, value in messages if topic == RAW]
+    services = {label.value for b in batches for s in b.series for label in s.labels if label.name == "service"}
+    assert services == {"shop"}
+    assert {batch.host_id for batch in batches} == {"demo"}
+
+
+@given(st.lists(st.floats(0, 100), min_size=1), st.floats(0.01, 1))
+def test_a_quantile_lies_in_the_bucket_of_the_exact_one(values: list[float], q: float) -> None:
+    bounds = [1.0, 5.0, 10.0, 50.0, 200.0]
+    buckets = [({"le": str(bound)}, float(sum(v <= bound for v in values))) for bound in bounds]
+    exact = sorted(values)[max(0, -int(-q * len(values) // 1) - 1)]
+    upper = next(bound for bound in bounds if exact <= bound)
+    lower = max([0.0, *(bound for bound in bounds if bound < upper)])
+    found = quantile([*buckets, ({"le": "+Inf"}, float(len(values)))], q)
+    assert found is not None
+    assert lower <= found <= upper
+
+
+def test_there_is_no_quantile_of_nothing() -> None:
+    assert quantile([], 0.95) is None
+    assert quantile([({"le": "1.0"}, 0.0), ({"le": "+Inf"}, 0.0)], 0.95) is None
+
+
+def run_demo(argv: list[str]) -> dict[str, Any]:
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    result = json.loads(line)
+    assert isinstance(result, dict)
+    return result
+
+
+def check(result: dict[str, Any]) -> None:
+    assert set(result) == {
+        "profiler", "samples", "stacks", "frames", "frames_named", "freshness_p95_s", "cpu_sampled_s", "cpu_clock_s",
+        "requests",
+    }  # fmt: skip
+    assert result["samples"] >= result["stacks"] > 0
+    assert result["frames"] >= result["frames_named"] > result["frames"] / 3
+    assert 0 < result["freshness_p95_s"] < 60
+    requests = result["requests"]
+    assert len(requests) == 10
+    clocks = [request["cpu_clock_s"] for request in requests]
+    assert clocks == sorted(clocks, reverse=True)
+    assert all(len(request["trace_id"]) == 32 for request in requests)
+    assert all(request["operation"].startswith("GET /") for request in requests)
+    assert all(request["top_functions"] for request in requests if request["cpu_sampled_s"] > 0)
