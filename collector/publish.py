@@ -224,5 +224,6 @@ def _backlogs(settings: CollectorSettings) -> Mapping[str, Backlog]:
         return {}
     readers = {RAW: settings.raw_readers, ACTIVITY: settings.activity_readers}
     return {
-        topic: Backlog(settings, topic, [g.strip() for g in groups.split(",")]) for topic, groups in readers.items()
+        topic: Backlog(settings, topic, [group for group in map(str.strip, groups.split(",")) if group])
+        for topic, groups in readers.items()
     }

@@ -112,6 +112,7 @@ def test_a_process_id_that_was_given_again_is_another_process() -> None:
         known.declare({process.pid: "said"})
         known.notice(process._replace(pid=process.pid, start_ticks=1, kernel=True))
         assert labels(known, process)["service"] == "[kernel]"
+        known.declare({})
         known.forget([process.pid])
         assert labels(known, process, "x")["service"] == "x"
 

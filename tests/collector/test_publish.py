@@ -127,3 +127,20 @@ def test_with_the_in_process_broker_unread_windows_wait_in_the_spool(
     assert publisher.close() == 0
     reading.close()
     spool.close()
+
+
+def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
+    broker: KafkaSettings, reader: Consumer, tmp_path: Path
+) -> None:
+    settings = collector_settings(broker, tmp_path)
+    spool = Spool(settings.spool, 1 << 20)
+    publisher = Publisher(settings, spool)
+    for number in range(20):
+        publisher.publish(window(number))
+        if number == 10:
+            publisher._fatal = True  # as the delivery report of a fatal error says
+    found = read(reader, 20)
+    while set(found) != set(range(20)):
+        found += read(reader, 1)
+    assert publisher.close() == 0
+    spool.close()
