@@ -43,7 +43,7 @@ class Line(NamedTuple):
     function: str
     file: str
     line: int  # 0: not known
-    start_line: int  # where the function starts; 0: not known
+    start_line: int  # of the function's first instruction; 0: not known
 
 
 @dataclass(frozen=True)

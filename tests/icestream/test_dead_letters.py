@@ -1,0 +1,73 @@
+import hashlib
+from typing import Any
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from icestream import dead_letters, kafka
+from icestream.settings import KafkaSettings
+from icestream.topics import DEAD_LETTERS, MAX_MESSAGE_BYTES, RAW
+
+
+def letters(settings: KafkaSettings, count: int) -> list[tuple[bytes, bytes | None, dict[str, Any]]]:
+    """Value, key and headers of all dead letters."""
+    reader = kafka.consumer(settings, "test")
+    partitions = reader.list_topics(DEAD_LETTERS, timeout=10).topics[DEAD_LETTERS].partitions
+    reader.assign([TopicPartition(DEAD_LETTERS, partition, 0) for partition in partitions])
+    found = []
+    while len(found) < count:
+        message = reader.poll(10)
+        assert message is not None
+        assert message.error() is None
+        found.append((message.value() or b"", message.key(), {k: v.decode() for k, v in message.headers() or []}))
+    reader.close()
+    return found
+
+
+def test_a_consumed_message_is_kept_as_it_came_with_what_was_wrong(broker: KafkaSettings) -> None:
+    sender = kafka.producer(broker)
+    sender.produce(RAW, b"\xff\x00", key=b"host", partition=1)
+    sender.flush(10)
+    reader = kafka.consumer(broker, "test")
+    reader.assign([TopicPartition(RAW, 1, 0)])
+    message = reader.poll(10)
+    assert message is not None
+    dead_letters.send(sender, message, "a stage", ValueError("größer"))
+    assert sender.flush(10) == 0
+    assert letters(broker, 1) == [
+        (b"\xff\x00", b"host", {
+            "icestream.error": "größer", "icestream.stage": "a stage", "icestream.topic": RAW,
+            "icestream.partition": "1", "icestream.offset": str(message.offset()),
+        })
+    ]  # fmt: skip
+    reader.close()
+
+
+@pytest.mark.parametrize("size", [MAX_MESSAGE_BYTES, MAX_MESSAGE_BYTES + 1, 5_000_000])
+def test_a_message_that_is_too_large_is_cut_and_says_so(in_process_broker: KafkaSettings, size: int) -> None:
+    sender = kafka.producer(in_process_broker)
+    data = bytes(range(256)) * (size // 256 + 1)
+    data = data[:size]
+    delivered: list[object] = []
+    dead_letters.send_parts(
+        sender, RAW, 2, 7, "k" * 5000, data, "s", RuntimeError("\ud800" + "x" * 9999), lambda e, m: delivered.append(e)
+    )
+    assert sender.flush(10) == 0
+    assert delivered == [None]
+    [(value, key, headers)] = letters(in_process_broker, 1)
+    assert value == data[:MAX_MESSAGE_BYTES]
+    assert key == b"k" * 1024
+    assert len(headers["icestream.error"]) == 2000
+    if size > MAX_MESSAGE_BYTES:
+        assert headers["icestream.size"] == str(size)
+        assert headers["icestream.sha256"] == hashlib.sha256(data).hexdigest()
+    else:
+        assert "icestream.size" not in headers
+
+
+def test_a_message_without_anything_is_a_dead_letter_too(in_process_broker: KafkaSettings) -> None:
+    sender = kafka.producer(in_process_broker)
+    dead_letters.send_parts(sender, RAW, 0, 0, None, None, "s", ValueError())
+    sender.flush(10)
+    [(value, key, headers)] = letters(in_process_broker, 1)
+    assert (value, key, headers["icestream.error"]) == (b"", None, "ValueError")
