@@ -1,0 +1,33 @@
+"""A running top of functions, read along from Kafka: python examples/top_functions.py 127.0.0.1:9092"""
+
+import sys
+import time
+from collections import Counter
+
+from confluent_kafka import Consumer
+
+from icestream.consumer import Names
+from icestream.v1.samples_pb2 import SampleBatch
+from icestream.v1.stacks_pb2 import StackBatch
+
+consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "top", "auto.offset.reset": "earliest"})
+consumer.subscribe(["icestream.stacks", "icestream.samples"])
+names, cpu, seen, shown = Names(), Counter[int](), dict[tuple[str, int], tuple[int, int]](), time.monotonic()
+while True:
+    message = consumer.poll(1)
+    if message is not None and message.error() is None and message.topic() == "icestream.stacks":
+        names.learn(StackBatch.FromString(message.value()))
+    elif message is not None and message.error() is None:
+        source = (batch := SampleBatch.FromString(message.value())).source
+        place, position = (source.topic, source.partition), (source.offset, source.part)
+        if position > seen.get(place, (-1, 0)):  # else Kafka, which is at least once, gave it twice
+            seen[place] = position
+            for stack, value in zip(batch.sample_stack, batch.sample_value, strict=True):
+                cpu[stack] += value
+    if time.monotonic() > shown + 2:
+        shown, functions = time.monotonic(), Counter[str]()
+        for stack, value in cpu.items():
+            functions[names.leaf(stack)] += value
+        print(
+            "\n" + "\n".join(f"{value / 1e9:9.2f} s  {name}" for name, value in functions.most_common(10)), flush=True
+        )
