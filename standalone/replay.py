@@ -50,7 +50,7 @@ class Report:
 
     samples: int = 0
     """In the source, of the range."""
-    batches: int = 0
+    batches: set[marks.Mark] = field(default_factory=set)
     batches_added: int = 0
     minutes: int = 0
     """Of a host and a profile type, or of a host's activity."""
@@ -66,7 +66,7 @@ class Report:
     def lines(self, dry: bool) -> list[str]:
         """For people."""
         text = [
-            f"{self.samples} samples in {self.batches} batches recomputed",
+            f"{self.samples} samples in {len(self.batches)} batches recomputed",
             f"{self.minutes_restored} of {self.minutes} minutes of hosts {'would be' if dry else 'were'} restored",
             f"{self.batches_added} batches {'would be' if dry else 'were'} added",
         ]
@@ -132,7 +132,7 @@ def _restore(client: Client, done: Recomputed, start: int, end: int, dry: bool, 
     }
     report.missing += lost
     report.samples += done.samples
-    report.batches += len(done.batches)
+    report.batches |= done.batches.keys()
     report.bad += done.bad
     report.activity |= {entry[0].mark: entry for entry in done.activity}
     if not dry:

@@ -49,7 +49,7 @@ class KafkaSource:
 
     def read(self, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Archived]:
         """Messages with something in [from, to), by partition and offset. Raises SourceError."""
-        reader = consumer(self.settings, "icestream.replay", **{"enable.partition.eof": False})
+        reader = consumer(self.settings, "icestream.replay", log_level=2)
         try:
             cluster = str(reader.list_topics(timeout=_ASK_S).cluster_id)
             for begin, end in self._places(reader, topic, from_unix_nano // 10**6 - _EARLY_MS):
