@@ -1,0 +1,61 @@
+from streams.symbol_requests import BUILD_IDS, HOSTS, MAX_ATTEMPTS, TIMEOUT_S, SymbolRequests
+
+
+def asked(requests: SymbolRequests, until_s: float, start_s: float = 0.0) -> list[tuple[float, str, int]]:
+    """(when, host, attempt) of all requests in a time, looked at every second."""
+    found = []
+    now = start_s
+    while now < until_s:
+        found += [(now, request.host_id, request.attempt) for request in requests.due(now, int(now * 1e9))]
+        now += 1
+    return found
+
+
+def test_one_host_is_asked_then_the_next_after_a_timeout_and_rounds_become_rarer() -> None:
+    requests = SymbolRequests()
+    for host in ("a", "b"):
+        requests.want("gnu:1", host, f"/{host}")
+    assert asked(requests, 100) == [(0, "a", 1), (10, "b", 2), (30, "a", 3), (50, "b", 4), (90, "a", 5)]
+
+
+def test_an_error_answer_hurries_the_next_host_but_not_the_next_round() -> None:
+    requests = SymbolRequests()
+    for host in ("a", "b"):
+        requests.want("gnu:1", host, "/p")
+    assert asked(requests, 1) == [(0, "a", 1)]
+    requests.failed("gnu:1", "nobody", 2)
+    requests.failed("gnu:1", "a", 2)
+    assert asked(requests, 5, 2) == [(2, "b", 2)]
+    requests.failed("gnu:1", "b", 5)
+    assert asked(requests, 9, 5) == []
+
+
+def test_nobody_is_asked_once_the_symbols_are_there() -> None:
+    requests = SymbolRequests()
+    requests.want("gnu:1", "a", "/p")
+    requests.answered("gnu:1")
+    requests.answered("gnu:never")
+    assert asked(requests, 60) == []
+
+
+def test_attempts_hosts_and_build_ids_are_bounded() -> None:
+    requests = SymbolRequests()
+    for i in range(100):
+        requests.want("gnu:1", f"host-{i}", "/p")
+    assert len(requests.wanted["gnu:1"].hosts) == HOSTS
+    found = []
+    for hour in range(100):
+        found += requests.due(hour * 3600.0, 0)
+    assert len(found) == MAX_ATTEMPTS
+    for i in range(BUILD_IDS + 10):
+        requests.want(f"gnu:{i}", "a", "/p")
+    assert len(requests.wanted) == BUILD_IDS
+
+
+def test_a_request_says_which_file_the_host_knows_it_by() -> None:
+    requests = SymbolRequests()
+    requests.want("gnu:1", "a", "/bin/p")
+    [request] = requests.due(TIMEOUT_S, 55)
+    assert (request.build_id, request.host_id, request.file, request.requested_unix_nano) == (
+        "gnu:1", "a", "/bin/p", 55,
+    )  # fmt: skip

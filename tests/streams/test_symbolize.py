@@ -1,0 +1,91 @@
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from symbolic.debuginfo import Archive
+
+from icestream.symcache import SymCaches
+from icestream.v1.common_pb2 import Mapping
+from icestream.v1.symbols_pb2 import SymbolFile
+from streams.decode import decode_raw
+from streams.process import Operators, Processor
+from streams.symbolize import Symbolizer
+from tests.streams.make import Raw, Sample, raw_origin, stacks
+
+MAPPINGS = [Mapping(), Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/bin/p"), Mapping(kind=Mapping.NAMED)]
+
+
+@pytest.fixture(scope="module")
+def symbols(tmp_path_factory: pytest.TempPathFactory) -> tuple[SymbolFile, int]:
+    """The symbols of a program, and the address of its function `work`."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "p.c").write_text("int work(int x) { return x + 1; }\nint main(void) { return work(1); }\n")
+    subprocess.run(["gcc", "-g", "-O0", "-no-pie", "-o", folder / "p", folder / "p.c"], check=True)
+    data = next(Archive.open(str(folder / "p")).iter_objects()).make_symcache().open_stream().read()
+    lines = subprocess.check_output(["nm", folder / "p"], text=True).splitlines()
+    address = next(int(line.split()[0], 16) for line in lines if line.endswith(" work"))
+    file = SymbolFile(
+        build_id="gnu:aa", version=7, size=len(data), sha256=hashlib.sha256(data).hexdigest(), load_address=0x400000,
+        chunks=1, data=zstandard.ZstdCompressor().compress(data),
+    )  # fmt: skip
+    return file, address
+
+
+def test_locations_are_named_when_their_symbols_are_there_and_asked_for_when_not(
+    symbols: tuple[SymbolFile, int], tmp_path: Path
+) -> None:
+    file, address = symbols
+    caches, wanted = SymCaches(tmp_path), list[tuple[str, str, str]]()
+    symbolizer = Symbolizer(caches, lambda *want: wanted.append(want))
+    raw = decode_raw(
+        Raw([Sample(1)], [[0, 1, 2, 3]], [(1, address), (0, 5), (2, 8), (1, 1)], mappings=MAPPINGS).bytes()
+    )
+    ids = np.arange(1, 5, dtype=np.uint64)
+    rows = np.arange(4)
+    before = symbolizer.names(raw, rows, ids)
+    assert [(named.version, [line.function for line in named.lines]) for named in before] == [
+        (0, []), (0, []), (1, ["f"]), (0, []),
+    ]  # fmt: skip
+    assert wanted == [("gnu:aa", "host", "/bin/p")] * 2
+    caches.add(file)
+    for _ in range(2):  # looked up, then cached
+        after = symbolizer.names(raw, rows, ids)
+        assert [(named.version, [line.function for line in named.lines]) for named in after] == [
+            (7, ["work"]), (0, []), (1, ["f"]), (0, []),
+        ]  # fmt: skip
+    assert after[0].lines[0].file.endswith("p.c")
+    assert after[0].lines[0].line == 1
+    assert len(wanted) == 2
+
+
+def test_only_what_is_announced_is_looked_up(symbols: tuple[SymbolFile, int], tmp_path: Path) -> None:
+    file, address = symbols
+    caches = SymCaches(tmp_path)
+    caches.add(file)
+    asked: list[int] = []
+
+    def names(raw: object, rows: np.ndarray, ids: np.ndarray) -> object:
+        asked.extend(rows.tolist())
+        return Symbolizer(caches).names(raw, rows, ids)  # type: ignore[arg-type]
+
+    processor = Processor(Operators(symbolize=names))  # type: ignore[arg-type]
+    raw = Raw([Sample(1)], [[0]], [(1, address), (1, 99)], mappings=MAPPINGS)
+    _, locations = stacks(processor.raw(raw.bytes(), raw_origin()).stacks)
+    assert list(locations.values()) == [("work",)]
+    assert asked == [0]
+
+
+def test_names_that_the_host_gave_are_cut_when_they_are_endless() -> None:
+    raw = Raw([Sample(1)], [[0]], [(2, 2)], mappings=MAPPINGS)
+    message = raw.message()
+    message.strings[1] = "é" * 100_000
+    columns = decode_raw(raw.bytes())
+    columns.strings[1] = message.strings[1]
+    [named] = Symbolizer(None).names(columns, np.array([0]), np.array([1], np.uint64))
+    assert len(named.lines[0].function) == 1024

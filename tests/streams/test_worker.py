@@ -1,0 +1,186 @@
+"""The worker as a process, on the in-process broker."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from icestream import kafka
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP, SYMBOL_REQUESTS
+from icestream.v1.symbols_pb2 import SymbolRequest
+from standalone.broker import InProcessBroker
+from tests.pipeline.synthetic import Made, window
+from tests.streams.make import Raw, Sample, rows
+
+pytestmark = pytest.mark.pipeline
+
+START = 1_700_000_000 * 10**9
+
+
+class Worker:
+    """Starts and ends workers, sends to them, reads what they made."""
+
+    def __init__(self, settings: KafkaSettings, folder: Path) -> None:
+        self.settings = settings
+        self._folder = folder
+        self._sender = kafka.producer(settings)
+        self._logs = 0
+
+    def start(self, **environ: str) -> None:
+        self._logs += 1
+        self.log = self._folder / f"{self._logs}.log"
+        settings = {
+            "ICESTREAM_SYMBOL_CACHE": str(self._folder), "ICESTREAM_METRICS_LISTEN": "127.0.0.1:0",
+            "ICESTREAM_HOLD_BACK_FOR": "",
+        }  # fmt: skip
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "icestream.cli", "streams"], stderr=log, cwd=Path(__file__).parents[2],
+                env=os.environ | self.settings.environ() | settings | environ,
+            )  # fmt: skip
+
+    def send(self, topic: str, value: bytes, key: str = "host-0") -> None:
+        self._sender.produce(topic, value, key=key)
+        assert self._sender.flush(10) == 0
+
+    def publish(self, made: Made, host: int = 0) -> None:
+        self.send(ACTIVITY, made.activity, f"host-{host}")
+        self.send(RAW, made.raw, f"host-{host}")
+
+    def messages(self, topic: str) -> list[tuple[bytes, dict[str, bytes]]]:
+        """All of a topic so far: values, headers."""
+        reader = kafka.consumer(self.settings, "test", **{"enable.partition.eof": True})
+        partitions = reader.list_topics(topic, timeout=10).topics[topic].partitions
+        reader.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+        found, ends = [], 0
+        while ends < len(partitions):
+            message = reader.poll(10)
+            assert message is not None
+            if message.error() is not None:
+                ends += 1
+            else:
+                found.append((message.value() or b"", dict(message.headers() or [])))
+        reader.close()
+        return found
+
+    def wait(self, until: Callable[[], bool], seconds: float = 40) -> None:
+        deadline = time.monotonic() + seconds
+        while not until():
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.2)
+
+    def values(self) -> tuple[int, int]:
+        """The sum of all values so far, and of those with a trace."""
+        found = rows([value for value, _ in self.messages(SAMPLES)])
+        return sum(found.values()), sum(value for row, value in found.items() if row[-1])
+
+
+@pytest.fixture
+def worker(in_process_broker: KafkaSettings, tmp_path: Path) -> Iterator[Worker]:
+    one = Worker(in_process_broker, tmp_path)
+    yield one
+    if one.process.poll() is None:
+        one.process.kill()
+    one.process.wait()
+
+
+def expected(made: list[Made]) -> tuple[int, int]:
+    return sum(m.value for m in made), sum(sum(m.by_trace.values()) for m in made)
+
+
+def test_what_was_sent_comes_out_once_through_kills_and_a_stop(worker: Worker) -> None:
+    made = []
+    worker.start()
+    for sequence in range(1, 4):
+        for host in range(2):
+            made.append(window(START, sequence, host))
+            worker.publish(made[-1], host)
+        bad = b"\x00" * 1000 * sequence
+        worker.send(RAW, bad)
+        worker.send(ACTIVITY, bad)
+    worker.wait(lambda: worker.values() == expected(made))
+    worker.process.kill()
+    worker.process.wait()
+    for sequence in range(4, 6):
+        made.append(window(START, sequence))
+        worker.publish(made[-1])
+    worker.publish(made[0])  # sent again from a spool
+    worker.start()
+    worker.wait(lambda: worker.values() == expected(made))
+    # An interval that comes long after its samples.
+    late = window(START, 6)
+    worker.send(RAW, late.raw)
+    made.append(late)
+    worker.wait(lambda: worker.values()[0] == expected(made)[0])
+    worker.send(ACTIVITY, late.activity)
+    worker.wait(lambda: worker.values() == expected(made))
+
+    letters = worker.messages(DEAD_LETTERS)
+    # What a kill cut off may come twice, with the same headers.
+    places = ("icestream.topic", "icestream.partition", "icestream.offset")
+    distinct = {tuple(headers[name] for name in places): len(value) for value, headers in letters}
+    assert sorted(distinct.values()) == [1000, 1000, 2000, 2000, 3000, 3000]
+    assert {headers["icestream.topic"].decode() for _, headers in letters} == {RAW, ACTIVITY}
+    assert {headers["icestream.stage"].decode() for _, headers in letters} == {"streams decode"}
+    asked = time.monotonic()
+    worker.process.send_signal(signal.SIGTERM)
+    assert worker.process.wait(6) == 0
+    assert time.monotonic() - asked < 5
+    group = kafka.consumer(worker.settings, STREAMS_GROUP)
+    ends = [TopicPartition(topic, partition) for topic in (RAW, ACTIVITY) for partition in range(4)]
+    for place in group.committed(ends, timeout=10):
+        _, high = group.get_watermark_offsets(place, timeout=10)
+        assert max(place.offset, 0) == high
+    group.close()
+
+
+def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) -> None:
+    worker.start()
+    worker.send(RAW, Raw([Sample(1)], host="host-0").bytes())
+    worker.wait(lambda: bool(worker.messages(SYMBOL_REQUESTS)))
+    [(value, _)] = worker.messages(SYMBOL_REQUESTS)
+    request = SymbolRequest.FromString(value)
+    assert (request.build_id, request.host_id, request.file, request.attempt) == ("gnu:aa", "host-0", "/bin/a", 1)
+
+
+def test_health_and_metrics_are_served(worker: Worker) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    worker.start(ICESTREAM_METRICS_LISTEN=f"127.0.0.1:{port}")
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5) as answer:
+                return int(answer.status) == 200
+        except (urllib.error.HTTPError, OSError):
+            return False
+
+    worker.wait(ready)
+    worker.publish(window(START, 1))
+    worker.wait(lambda: worker.values()[0] > 0)
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        text = answer.read().decode()
+    assert re.search(r'^icestream_streams_samples_total\{context="none"\} [1-9]', text, re.M)
+    assert re.search(r'^icestream_streams_messages_total\{topic="icestream.raw"\} 1\.0', text, re.M)
+
+
+def test_a_missing_topic_is_a_clear_error(tmp_path: Path) -> None:
+    broker = InProcessBroker(topics=[RAW, ACTIVITY])
+    worker = Worker(broker.settings(), tmp_path)
+    worker.start()
+    assert worker.process.wait(30) == 1
+    assert "icestream topics create" in worker.log.read_text().splitlines()[-1]
+    broker.close()
