@@ -17,6 +17,8 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 
+/* No code lies below (vm.mmap_min_addr): a return address there means that the frame pointer was not one. */
+#define LOWEST_CODE 65536
 #define MAX_FRAMES 127 /* of each part: the default of kernel.perf_event_max_stack */
 
 /* Lost observations by reason, and what user space wants to know besides; names in collector/sampler.py. */
@@ -185,14 +187,19 @@ static __always_inline void take_stack(void *ctx, struct description *d, u32 pid
 	d->kind = STACK;
 	d->pid = user_depth ? pid : 0;
 	d->kernel_depth = kernel_depth;
-	d->depth = depth;
-	hash = mix(seed, (u64)d->pid << 32 | kernel_depth << 16 | depth);
+	hash = mix(seed, (u64)d->pid << 32 | kernel_depth);
 #pragma clang loop unroll(disable)
 	for (i = 0; i < 2 * MAX_FRAMES; i++) {
 		if (i >= depth)
 			break;
+		if (i > kernel_depth && d->words[i] < LOWEST_CODE) {
+			depth = i;
+			break;
+		}
 		hash = mix(hash, d->words[i]);
 	}
+	hash = mix(hash, depth);
+	d->depth = depth;
 	d->key = hash ^ hash >> 47;
 }
 

@@ -261,3 +261,20 @@ def test_an_absurd_frequency_is_refused(frequency: int) -> None:
 def test_asking_a_sampler_that_is_not_running_is_an_error() -> None:
     with pytest.raises(SamplerError, match="start"):
         Sampler(19).drain()
+
+
+def test_a_walk_that_lost_its_way_ends_where_no_code_can_be() -> None:
+    """CPython is built without frame pointers: what the walk takes for one often leads to a return address of 0."""
+    with subprocess.Popen([sys.executable, "-c", "while True: sorted(str(i) for i in range(1000))"]) as program:
+        sampler = Sampler(999)
+        sampler.start()
+        time.sleep(2)
+        samples = sampler.drain()
+        sampler.close()
+        program.kill()
+    assert (samples.pid == program.pid).sum() > 100
+    first = np.cumsum(samples.stack_depth) - samples.stack_depth
+    called = np.ones(len(samples.frames), bool)  # return addresses: all frames but the first of each part
+    called[first[samples.stack_depth > 0]] = False
+    called[(first + samples.stack_kernel_depth)[samples.stack_depth > samples.stack_kernel_depth]] = False
+    assert (samples.frames[called] >= 65536).all()
