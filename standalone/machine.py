@@ -17,7 +17,7 @@ from confluent_kafka import KafkaException
 from icestream.commands import topics
 from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
-from icestream.topics import CLICKHOUSE_GROUP, PARQUET_GROUP
+from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, STREAMS_GROUP
 from standalone import kafka
 from standalone.broker import PARTITIONS, InProcessBroker
 from standalone.data_lock import DataLock, InUse
@@ -118,13 +118,14 @@ class Machine:
     def _environ(self, broker: KafkaSettings) -> dict[str, str]:
         """What all parts are told; each takes from it the settings it has. A place the environment names wins."""
         settings = self._settings
-        places = {
+        places: dict[str, object] = {
             "archive": self._folder / "archive",
             "spool": self._folder / "spool",
             "symbol_store": self._folder / "symbols",
             "symbol_cache": self._folder / "symbol-cache",
-            "hold_back_for": ",".join([CLICKHOUSE_GROUP, *([PARQUET_GROUP] if settings.parquet else [])]),
         }
+        if broker.kafka_in_process:
+            places |= _keeping_up(parquet=bool(settings.parquet))
         told = {
             "data": self._folder,
             "clickhouse": settings.clickhouse or f"chdb://{self._folder / 'clickhouse'}",
@@ -162,6 +163,17 @@ class Machine:
         (self._folder / "run.json").write_text(json.dumps(found, indent=2) + "\n")
         log.info("to read along: icestream tail icestream.samples --kafka %s", broker.kafka)
         log.info("traced applications need ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)
+
+
+def _keeping_up(parquet: bool) -> dict[str, object]:
+    """Who must have read before the in-process broker gets more; and those who write rarely write more often."""
+    tables = [CLICKHOUSE_GROUP, *([PARQUET_GROUP] if parquet else [])]
+    return {
+        "raw_readers": ",".join([STREAMS_GROUP, ARCHIVE_GROUP]),
+        "activity_readers": ",".join([STREAMS_GROUP, ARCHIVE_GROUP, *tables]),
+        "hold_back_for": ",".join(tables),
+        "parquet_flush_s": 15,
+    }
 
 
 def _variables(values: Mapping[str, object]) -> dict[str, str]:
