@@ -10,6 +10,7 @@ from starlette.staticfiles import StaticFiles
 from api.context import Context
 from api.database import Database
 from api.handlers import add_handlers
+from api.head import AnswerHead
 from api.limit import LimitQueries
 from api.measure import Measure
 from api.routes import diff, health, labels, merge, series, top, traces
@@ -35,6 +36,7 @@ def create_app(settings: ApiSettings, clients: Clients, also_ready: Callable[[],
         app.include_router(router)
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
+    app.add_middleware(AnswerHead)
     app.add_middleware(Measure)
     if (_PAGE / "index.html").exists():
         app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")

@@ -18,6 +18,7 @@ QUERIES_BEFORE_SYNC = 3
 """When more would be needed than this, a table that fits is read whole instead."""
 
 _MAX_DEPTH = 2048
+"""What stands deeper is not looked up: its stacks stay unresolved."""
 
 Nodes = tuple[Keys, Keys, Keys]
 """IDs, IDs of the parents, IDs of the locations; any order, repetitions allowed."""
@@ -34,7 +35,7 @@ class CallTree:
         self._max_nodes = max_nodes
         self._table = KeyTable()
         self._parent = Column(np.int32)
-        self._depth = Column(np.int16)
+        self._depth = Column(np.int32)
         self._location = Column(np.uint64)
         self._append(np.zeros(1, np.uint64), [0], [0], [0])
 
@@ -47,7 +48,7 @@ class CallTree:
         return self._parent.values
 
     @property
-    def depth(self) -> npt.NDArray[np.int16]:
+    def depth(self) -> npt.NDArray[np.int32]:
         """(n,): 0 for row 0, 1 for roots."""
         return self._depth.values
 
@@ -117,7 +118,9 @@ class CallTree:
         ids, parents, locations = ids[order], parents[order], locations[order]
         above, first, many = np.unique(parents, return_index=True, return_counts=True)
         level = np.flatnonzero(self._table.find(above) >= 0)
-        while len(level):
+        for _ in range(_MAX_DEPTH):
+            if not len(level):
+                break
             children = _ranges(first[level], many[level])
             level_ids, index = np.unique(ids[children], return_index=True)
             new = self._table.find(level_ids) < 0
@@ -138,7 +141,7 @@ def id_list(ids: Keys) -> str:
     return f"[{','.join(map(str, ids.tolist()))}]"
 
 
-def paths(leaves: Rows, parent: Rows, depth: npt.NDArray[np.int16]) -> tuple[npt.NDArray[np.int64], Rows]:
+def paths(leaves: Rows, parent: Rows, depth: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], Rows]:
     """Rows from each leaf up to its root: path i is rows[first[i]] up to, without, rows[first[i + 1]]."""
     lengths = depth[leaves].astype(np.int64)
     first = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])

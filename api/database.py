@@ -1,6 +1,7 @@
 """Questions to ClickHouse, within the limits of one query, answered as Arrow tables."""
 
 import logging
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,7 @@ _TOO_LARGE = {
     396: "its answer has more rows than one query may give",
 }
 _BAD_REGEX = 427
+_BAD_ARGUMENTS = 36  # what replaceRegexpOne says of a bad expression (api/where.py)
 _BUSY = 202
 _NO_TABLE = {60: "a table is missing", 81: "the database is missing", 47: "a column is missing"}
 
@@ -71,10 +73,11 @@ def _as_api_error(error: Exception) -> ApiError:
     code = getattr(error, "code", None)
     if code in _TOO_LARGE:
         return too_large(f"this query is too large: {_TOO_LARGE[code]}")
-    if code == _BAD_REGEX:
+    if code == _BAD_REGEX or (code == _BAD_ARGUMENTS and "replaceRegexp" in str(error)):
+        told = re.search(r"re2 pattern: (.{1,300}?): In scope", str(error), re.DOTALL)
         return bad_request(
             "bad_selector",
-            "a regular expression of the selector cannot be compiled",
+            f"a regular expression of the selector cannot be compiled{f': {told[1]}' if told else ''}",
             "RE2 syntax; a literal ( [ { . * + ? | \\ needs a backslash before it: github.com/google/re2/wiki/Syntax",
         )
     if code == _BUSY:

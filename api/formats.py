@@ -25,6 +25,7 @@ FORMAT_QUERY = Query(
     " speedscope: JSON for speedscope.app"
 )
 FormatParam = Annotated[Format, FORMAT_QUERY]
+DiffFormatParam = Annotated[DiffFormat, Query(description="tree: JSON in columns; collapsed: text, two values a line.")]
 MaxNodesParam = Annotated[
     int,
     Query(

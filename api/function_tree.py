@@ -9,7 +9,7 @@ import numpy as np
 from api.call_tree import CallTree
 from api.column import Column
 from api.functions import NO_STACK, TOTAL, UNNAMED, UNRESOLVED
-from api.graph import Tree, rows_above
+from api.graph import Tree, by_depth, rows_above
 from api.key_table import KeyTable, Rows
 from api.locations import Locations
 
@@ -27,7 +27,7 @@ class FunctionTree:
         self._table = KeyTable()
         self._parent = Column(np.int32)
         self._function = Column(np.int32)
-        self._depth = Column(np.int16)
+        self._depth = Column(np.int32)
         self._parent.extend([0])
         self._function.extend([TOTAL])
         self._depth.extend([0])
@@ -54,7 +54,7 @@ class FunctionTree:
             return
         locations = self._locations.rows(self._calls.location[wanted])
         depth = self._calls.depth[wanted]
-        order = np.argsort(depth, kind="stable")
+        order = by_depth(depth)
         wanted, locations = wanted[order], locations[order]
         for level in np.split(np.arange(len(order)), np.flatnonzero(np.diff(depth[order])) + 1):
             self._of[wanted[level]] = self._below(self._of[self._calls.parent[wanted[level]]], locations[level])

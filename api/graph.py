@@ -10,7 +10,7 @@ from api.functions import CUT
 from api.key_table import Rows
 
 Values = npt.NDArray[np.int64]
-Depths = npt.NDArray[np.int16]
+Depths = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,12 @@ def rows_above(leaves: Rows, parent: Rows, seen: npt.NDArray[np.bool_]) -> Rows:
     return np.flatnonzero(marked).astype(np.int32)
 
 
+def by_depth(depth: Depths) -> npt.NDArray[np.intp]:
+    """A stable order by depth. (numpy sorts 16 bits in linear time.)"""
+    small = int(depth.max(initial=0)) < 2**16
+    return np.argsort(depth.astype(np.uint16) if small else depth, kind="stable")
+
+
 @dataclass(frozen=True)
 class _Nodes:
     """As Graph, but ordered by depth only; the root's parent is itself."""
@@ -111,7 +117,7 @@ def _sum_up(tree: Tree, leaves: Rows, values: Values) -> _Nodes:
     seen = np.zeros(len(tree.parent), bool)
     seen[0] = True
     rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, seen)])
-    rows = rows[np.argsort(tree.depth[rows], kind="stable")]
+    rows = rows[by_depth(tree.depth[rows])]
     depth = tree.depth[rows]
     place = np.zeros(len(tree.parent), np.int32)
     place[rows] = np.arange(len(rows), dtype=np.int32)
@@ -143,8 +149,8 @@ def _cut(nodes: _Nodes, keep: npt.NDArray[np.bool_]) -> tuple[_Nodes, Values]:
     for side_stubs, side_total in zip(stubs, nodes.total[:, topmost], strict=True):
         np.add.at(side_stubs, child_of, side_total)
     place = (np.cumsum(keep) - 1).astype(np.int32)
-    depth = np.concatenate([nodes.depth[keep], nodes.depth[above] + 1]).astype(np.int16)
-    order = np.argsort(depth, kind="stable")
+    depth = np.concatenate([nodes.depth[keep], nodes.depth[above] + 1]).astype(np.int32)
+    order = by_depth(depth)
     moved = np.empty(len(order), np.int32)
     moved[order] = np.arange(len(order), dtype=np.int32)
     joined = _Nodes(
@@ -173,5 +179,5 @@ def _in_level_order(nodes: _Nodes, cut_nodes: int, cut: Values) -> Graph:
 
 def _levels(depth: Depths) -> list[tuple[int, int]]:
     """Start and end of each run of one depth, ascending."""
-    starts = np.flatnonzero(np.diff(depth, prepend=np.int16(-1))).tolist()
+    starts = np.flatnonzero(np.diff(depth, prepend=np.int32(-1))).tolist()
     return list(zip(starts, [*starts[1:], len(depth)], strict=True))

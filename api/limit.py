@@ -39,6 +39,8 @@ class LimitQueries:
             await response(error)(scope, receive, send)
 
     async def _turn(self) -> bool:
+        if not self._turns.locked():
+            return await self._turns.acquire()  # at once, without letting others in between
         if self._waiting >= self._max_waiting:
             return False
         self._waiting += 1

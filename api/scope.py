@@ -8,7 +8,7 @@ from fastapi import Query
 from api.errors import bad_request
 from api.selector import MAX_LENGTH, Matcher, SelectorError, format_selector, parse
 from api.timerange import TimeRange, parse_range
-from api.where import Where, add_matchers, add_time
+from api.where import Where, add_days, add_matchers, add_time
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 ProfileTypeParam = Annotated[
@@ -36,6 +36,9 @@ EndParam = Annotated[
 ]
 
 
+_DAY_NS = 86_400 * 10**9
+
+
 @dataclass(frozen=True)
 class Scope:
     profile_type: str
@@ -49,9 +52,32 @@ class Scope:
 
     def where(self) -> Where:
         """Conditions on `samples` and its like."""
-        where = Where()
-        where.add(f"profile_type = {where.bind(self.profile_type, 'String')}")
+        where = self._where({})
         add_time(where, self.time.start_unix_nano, self.time.end_unix_nano)
+        return where
+
+    def branches(self) -> list[Where]:
+        """The same as conditions with parameters in common, of which a row fulfils one.
+
+        Whole days need no look at `ts`, which is most of the work of a long merge.
+        """
+        start, end = self.time.start_unix_nano, self.time.end_unix_nano
+        first_day, last_day = -(-start // _DAY_NS), end // _DAY_NS
+        if first_day >= last_day:
+            return [self.where()]
+        days = self._where({})
+        add_days(days, first_day, last_day - first_day)
+        branches = [days]
+        for edge in ((start, first_day * _DAY_NS), (last_day * _DAY_NS, end)):
+            if edge[0] < edge[1]:
+                where = self._where(days.parameters)
+                add_time(where, *edge)
+                branches.append(where)
+        return branches
+
+    def _where(self, parameters: dict[str, Any]) -> Where:
+        where = Where(parameters=parameters)
+        where.add(f"profile_type = {where.bind(self.profile_type, 'String')}")
         add_matchers(where, self.matchers)
         return where
 

@@ -28,12 +28,16 @@ class StackValues:
         return int(self.counts.sum())
 
 
-def read_stack_values(database: Database, table: str, where: Where, max_stacks: int) -> StackValues:
-    """Sums of `value` and `count` per stack, of the rows of `table` for which `where` holds. Raises ApiError."""
+def read_stack_values(database: Database, table: str, branches: list[Where], max_stacks: int) -> StackValues:
+    """Sums of `value` and `count` per stack, of the rows of `table` for which one of the conditions holds.
+
+    No row may fulfil two; they have their parameters in common. Raises ApiError.
+    """
+    rows = " UNION ALL ".join(f"SELECT stack_id, value, count FROM {table} {where.sql}" for where in branches)
     answer = database.table(
-        f"SELECT stack_id, sum(value) AS value, sum(count) AS count FROM {table} {where.sql}"
+        f"SELECT stack_id, sum(value) AS value, sum(count) AS count FROM ({rows})"
         f" GROUP BY stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
-        where.parameters,
+        branches[0].parameters,
     )
     if len(answer) > max_stacks:
         raise too_large(f"more than {max_stacks} different stacks")

@@ -26,14 +26,21 @@ class Resolved:
 
 @dataclass(frozen=True)
 class Addresses:
-    """Stacks as paths of locations: stack i is locations[first[i]] up to, without, locations[first[i + 1]], leaf first.
+    """Stacks as paths of locations: stack i is path[start[i]] up to, without, path[start[i + 1]], leaf first.
 
-    It is empty where the stack ID is 0, or the stack has not arrived.
+    It is empty where the stack ID is 0, or the stack has not arrived. Location columns as of Locations.
     """
 
-    first: npt.NDArray[np.int64]  # one longer than the stacks
-    locations: Rows  # rows of `kept`
-    kept: Locations
+    start: npt.NDArray[np.int64]  # one longer than the stacks
+    path: npt.NDArray[np.intp]  # rows of the columns of locations
+    rows: Rows  # of Locations
+    mapping: Rows
+    address: Keys
+    first: npt.NDArray[np.int64]
+    many: npt.NDArray[np.int32]
+    frame_function: Rows
+    frame_line: npt.NDArray[np.uint32]
+    functions: Functions
 
 
 class Stacks:
@@ -63,10 +70,14 @@ class Stacks:
         with self._lock:
             self._renew()
             leaves = self._calls.rows(stack_ids)  # 0, no stack, is the row above the roots: an empty path
-            first, nodes = paths(np.maximum(leaves, 0), self._calls.parent, self._calls.depth)
+            start, nodes = paths(np.maximum(leaves, 0), self._calls.parent, self._calls.depth)
             distinct, of = np.unique(nodes, return_inverse=True)
-            locations = self._locations.rows(self._calls.location[distinct])
-            return Addresses(first, locations[of], self._locations)
+            kept = self._locations
+            rows = kept.rows(self._calls.location[distinct])
+            return Addresses(
+                start, of, rows, kept.mapping[rows], kept.address[rows], kept.first[rows], kept.many[rows],
+                kept.frame_function, kept.frame_line, kept.functions,
+            )  # fmt: skip
 
     def _renew(self) -> None:
         if self._calls.full:

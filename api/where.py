@@ -38,6 +38,13 @@ def add_time(where: Where, start_unix_nano: int, end_unix_nano: int, column: str
         where.add(f"{column} {operator} fromUnixTimestamp64Milli({where.bind(nanos // 10**6, 'Int64')}, 'UTC')")
 
 
+def add_days(where: Where, first_day: int, days: int) -> None:
+    """`ts` within whole days of UTC, counted from 1970; without reading `ts`, as tables have a partition a day."""
+    day = "toUInt16(_partition_value.1)"
+    where.add(f"{day} >= {where.bind(first_day, 'UInt32')}")
+    where.add(f"{day} < {where.bind(first_day + days, 'UInt32')}")
+
+
 def add_matchers(where: Where, matchers: Iterable[Matcher]) -> None:
     """Conditions on a table that has `series_id` and the hot columns."""
     cold = []
@@ -67,7 +74,8 @@ def _add_matcher(where: Where, binder: Where, value: str, matcher: Matcher) -> N
     if matcher.operator in ("=", "!="):
         where.add(f"{value} {matcher.operator} {binder.bind(matcher.value, 'String')}")
         return
-    # The expression alone has to be valid, too: `a)|(b` would slip out of the brackets that anchor it.
-    where.add(f"match('', {binder.bind(matcher.value, 'String')}) < 2")
+    # The expression alone has to be valid, too: `a)|(b` would slip out of the brackets that anchor it. (`match` does
+    # not compile one that it can decide by a substring; this does.)
+    where.add(f"replaceRegexpOne('', {binder.bind(matcher.value, 'String')}, '') = ''")
     anchored = binder.bind(f"^(?s:{matcher.value})$", "String")
     where.add(f"{'NOT ' if matcher.operator == '!~' else ''}match({value}, {anchored})")

@@ -29,8 +29,8 @@ def pprof(
         profile.time_nanos = time.start_unix_nano
         profile.duration_nanos = time.end_unix_nano - time.start_unix_nano
     label = [(builder.string(key), builder.string(value)) for key, value in labels.items()]
-    bounds = stacks.first.tolist()
-    path = [builder.location(row) for row in stacks.locations.tolist()]
+    bounds = stacks.start.tolist()
+    path = [builder.location(row) for row in stacks.path.tolist()]
     rows = zip(values.stack_ids.tolist(), values.counts.tolist(), values.values.tolist(), strict=True)
     for i, (stack_id, count, value) in enumerate(rows):
         locations = path[bounds[i] : bounds[i + 1]] or [builder.own(OWN[UNRESOLVED if stack_id else NO_STACK])]
@@ -45,7 +45,7 @@ class _Builder:
 
     def __init__(self, stacks: Addresses) -> None:
         self.profile = Profile()
-        self._kept = stacks.kept
+        self._stacks = stacks
         self._strings = {"": 0}
         self._locations: dict[int | str, int] = {}
         self._mappings: dict[int, int] = {}
@@ -71,19 +71,19 @@ class _Builder:
         return known
 
     def _add_location(self, number: int, row: int) -> None:
-        kept = self._kept
-        mapping = int(kept.mapping[row])
-        address = int(kept.address[row])
+        stacks = self._stacks
+        mapping = int(stacks.mapping[row])
+        address = int(stacks.address[row])
         location = self.profile.location.add(id=number, address=address)
         if mapping < 0:
-            location.line.add(function_id=self._function(f"row {row}", kept.functions.unnamed(row)))
+            location.line.add(function_id=self._function(f"row {row}", stacks.functions.unnamed(int(stacks.rows[row]))))
             return
         location.mapping_id = self._mapping(mapping, address)
-        first = int(kept.first[row])
-        for at in range(first, first + int(kept.many[row])):
-            function = int(kept.frame_function[at])
-            line = int(kept.frame_line[at])
-            location.line.add(function_id=self._function(function, kept.functions[function]), line=line)
+        first = int(stacks.first[row])
+        for at in range(first, first + int(stacks.many[row])):
+            function = int(stacks.frame_function[at])
+            line = int(stacks.frame_line[at])
+            location.line.add(function_id=self._function(function, stacks.functions[function]), line=line)
         if location.line:
             self.profile.mapping[location.mapping_id - 1].has_functions = True
 
@@ -92,7 +92,7 @@ class _Builder:
         known = self._mappings.get(row)
         if known is None:
             known = self._mappings[row] = len(self._mappings) + 1
-            about = self._kept.functions.mappings[row]
+            about = self._stacks.functions.mappings[row]
             build_id = about.build_id.removeprefix("gnu:")
             self.profile.mapping.add(id=known, filename=self.string(about.file), build_id=self.string(build_id))
         mapping = self.profile.mapping[known - 1]

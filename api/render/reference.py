@@ -48,7 +48,8 @@ def _parameter(parameter: dict[str, Any]) -> str:
     default = schema.get("default", "")
     choices: list[str] = schema.get("enum") or next((s["enum"] for s in schema.get("anyOf", []) if "enum" in s), [])
     examples = schema.get("examples") or []
-    text = parameter.get("description", schema.get("description", ""))
+    nested = [schema, *schema.get("anyOf", [])]
+    text = parameter.get("description") or next((s["description"] for s in nested if "description" in s), "")
     more = [f"One of {', '.join(choices)}."] if choices else []
     more += [f"For example {example}" for example in examples]
     return (

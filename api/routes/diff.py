@@ -9,7 +9,7 @@ from starlette.responses import Response, StreamingResponse
 from api.answer import check_max_nodes, json_response
 from api.context import Context, context
 from api.errors import bad_request
-from api.formats import DEFAULT_MAX_NODES, GRAPH_RESPONSES, DiffFormat, MaxNodesParam
+from api.formats import DEFAULT_MAX_NODES, GRAPH_RESPONSES, DiffFormat, DiffFormatParam, MaxNodesParam
 from api.graph import Values, build
 from api.key_table import Keys
 from api.render.collapsed import MEDIA_TYPE, collapsed
@@ -44,13 +44,13 @@ def diff(
     absolute: Annotated[
         bool, Query(description="Compare values as they are; else the smaller side is scaled up to the larger.")
     ] = False,
-    format: DiffFormat = DiffFormat.TREE,
+    format: DiffFormatParam = DiffFormat.TREE,
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
     """Both sides over one tree. `collapsed` is a line a stack with two values, the baseline's first."""
     check_max_nodes(context.settings, max_nodes)
     most = context.settings.api_max_stacks
-    sides = [read_stack_values(context.database, "samples", side.where(), most) for side in (scope, baseline)]
+    sides = [read_stack_values(context.database, "samples", side.branches(), most) for side in (scope, baseline)]
     stack_ids, values = side_by_side(*sides)
     resolved = context.stacks.functions_of(stack_ids)
     graph = build(resolved.tree, resolved.leaves, values, max_nodes if format is DiffFormat.TREE else None)

@@ -22,5 +22,5 @@ def merge(
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
     """Sums up all samples of a selector in a time range."""
-    values = read_stack_values(context.database, "samples", scope.where(), context.settings.api_max_stacks)
+    values = read_stack_values(context.database, "samples", scope.branches(), context.settings.api_max_stacks)
     return graph_answer(context, values, About(scope.profile_type, scope.time, scope.as_json()), format, max_nodes)

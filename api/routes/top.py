@@ -62,7 +62,7 @@ def top_functions(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Rows; what is behind them is summed up in `rest`.")] = 50,
 ) -> Response:
     """flat: spent in the function itself; cumulative: with what it called (recursion counts once)."""
-    values = read_stack_values(context.database, "samples", scope.where(), context.settings.api_max_stacks)
+    values = read_stack_values(context.database, "samples", scope.branches(), context.settings.api_max_stacks)
     resolved = context.stacks.functions_of(values.stack_ids)
     graph = build(resolved.tree, resolved.leaves, values.values[np.newaxis])
     group = _by_module(graph, resolved.functions) if by is By.MODULE else graph.function.astype(np.int64)

@@ -119,7 +119,7 @@ def trace_cpu(
     if format is None:
         return json_response(about)
     where = trace_where(trace_id, profile_type)
-    values = read_stack_values(context.database, "trace_samples", where, context.settings.api_max_stacks)
+    values = read_stack_values(context.database, "trace_samples", [where], context.settings.api_max_stacks)
     head = {"profile_type": profile_type, "unit": profile_type.split(":")[2], "trace_id": trace_id}
     said = About(profile_type, None, head, labels={"trace_id": trace_id})
     return graph_answer(context, values, said, format, max_nodes)

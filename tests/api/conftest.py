@@ -1,6 +1,5 @@
-"""The API over the embedded engine: one engine a process, a database a test."""
+"""The API over the embedded engine, which can be one only in a process; tables are emptied between tests."""
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,8 +14,6 @@ from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate
 from tests.api.fill import START_S
 
-_numbers = itertools.count()
-
 RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
 
 
@@ -26,18 +23,26 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"chdb://{tmp_path_factory.mktemp('chdb')}"
 
 
-@pytest.fixture
-def database(engine: str) -> Iterator[str]:
-    """Name of a fresh database with all tables."""
-    name = f"api_{next(_numbers)}"
+@pytest.fixture(scope="session")
+def tables(engine: str) -> Iterator[Client]:
+    """A client of a database with all tables."""
     admin = connect(engine)
-    admin.command(f"CREATE DATABASE {name}")
-    client = connect(engine, database=name)
+    admin.command("CREATE DATABASE api_tests")
+    client = connect(engine, database="api_tests")
     migrate(client)
+    yield client
     client.close()
-    yield name
-    admin.command(f"DROP DATABASE {name}")
     admin.close()
+
+
+@pytest.fixture
+def database(tables: Client) -> str:
+    """Name of a database with all tables, empty."""
+    filled = "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0"
+    for (name,) in tables.query(filled).result_rows:
+        if name != "schema_migrations":
+            tables.command(f"TRUNCATE TABLE {name}")
+    return "api_tests"
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.C
 def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     empty = '{service="none"}'
     out = ask(capsys, "diff", "--url", url, *TIMES, "--baseline-selector", "{}", "--selector", empty)
-    assert "0.0%  75.0%  -75.0     hot" in out
+    assert "0.0%  75.0%  -75.0    hot" in out
 
 
 def test_json_and_files_are_the_answer_of_the_api(url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
