@@ -124,8 +124,10 @@ def create(settings: KafkaSettings, lanes: Lanes) -> faust.App:
         await lanes.revoke()
 
     async def assigned(*arguments: Any, **more: Any) -> None:
-        partitions = arguments[1]
-        await lanes.assign({tp.partition for tp in partitions if tp.topic == RAW})
+        of = {topic: {tp.partition for tp in arguments[1] if tp.topic == topic} for topic in (RAW, ACTIVITY)}
+        if of[RAW] != of[ACTIVITY]:
+            raise RuntimeError(f"assigned partitions that do not belong together: {of}")
+        await lanes.assign(of[RAW])
 
     app.on_partitions_revoked.connect(revoked, weak=False)
     app.on_partitions_assigned.connect(assigned, weak=False)

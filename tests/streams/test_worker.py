@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP, SYMBOL_REQUESTS
+from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolRequest
 from standalone.broker import InProcessBroker
 from tests.pipeline.synthetic import Made, window
@@ -34,6 +35,7 @@ class Worker:
     def __init__(self, settings: KafkaSettings, folder: Path) -> None:
         self.settings = settings
         self._folder = folder
+        folder.mkdir(exist_ok=True)
         self._sender = kafka.producer(settings)
         self._logs = 0
 
@@ -82,14 +84,16 @@ class Worker:
             time.sleep(0.2)
 
     def values(self) -> tuple[int, int]:
-        """The sum of all values so far, and of those with a trace."""
-        found = rows([value for value, _ in self.messages(SAMPLES)])
+        """The sum of all values so far, and of those with a trace; what a sink would keep, each batch once."""
+        batches = [SampleBatch.FromString(value) for value, _ in self.messages(SAMPLES)]
+        distinct = {(b.source.topic, b.source.batch.SerializeToString(), b.source.part): b for b in batches}
+        found = rows([batch.SerializeToString() for batch in distinct.values()])
         return sum(found.values()), sum(value for row, value in found.items() if row[-1])
 
 
 @pytest.fixture
-def worker(in_process_broker: KafkaSettings, tmp_path: Path) -> Iterator[Worker]:
-    one = Worker(in_process_broker, tmp_path)
+def worker(broker: KafkaSettings, tmp_path: Path) -> Iterator[Worker]:
+    one = Worker(broker, tmp_path)
     yield one
     if one.process.poll() is None:
         one.process.kill()
@@ -144,6 +148,40 @@ def test_what_was_sent_comes_out_once_through_kills_and_a_stop(worker: Worker) -
         _, high = group.get_watermark_offsets(place, timeout=10)
         assert max(place.offset, 0) == high
     group.close()
+
+
+@pytest.mark.kafka
+def test_workers_share_the_partitions_and_take_over_from_each_other(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    workers = [Worker(apache_kafka, tmp_path / name) for name in ("a", "b", "c")]
+    made: list[Made] = []
+
+    def publish(sequences: range) -> None:
+        for sequence in sequences:
+            for host in range(6):
+                made.append(window(START, sequence, host))
+                workers[0].publish(made[-1], host)
+
+    try:
+        workers[0].start()
+        publish(range(1, 4))
+        for worker in workers[1:]:
+            worker.start()
+            publish(range(1 + len(made) // 6, 4 + len(made) // 6))
+        for worker in workers:
+            worker.wait(lambda worker=worker: "assigned partitions: [" in worker.log.read_text())  # type: ignore[misc]
+        publish(range(1 + len(made) // 6, 4 + len(made) // 6))
+        workers[0].process.kill()
+        workers[0].process.wait()
+        publish(range(1 + len(made) // 6, 4 + len(made) // 6))
+        workers[1].process.send_signal(signal.SIGTERM)
+        assert workers[1].process.wait(6) == 0
+        workers[2].wait(lambda: workers[2].values() == expected(made))
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
 
 
 def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) -> None:
