@@ -102,6 +102,7 @@ def measure(dsn: str, client: Client, samples: int, runs: int) -> dict[str, obje
     result: dict[str, object] = {"samples": samples, "services": SERVICES}
     result["nodes"] = client.query("SELECT count() FROM nodes").result_rows[0][0]
     asked: dict[str, dict[str, str] | None] = {
+        "merge_days_tree": {"start": "0", "end": str(START_S + 7 * 86_400)},
         "merge_all_tree": {},
         "merge_all_pruned": {"max_nodes": "2000"},
         "merge_service_tree": {"selector": '{service="service-1"}'},
