@@ -8,7 +8,7 @@ FAST := not pipeline and not kafka and not ebpf and not browser
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint schemas schemas-check bpf-check kafka bench recording clean setup-test
+.PHONY: help setup demo test test-fast lint schemas schemas-check bpf-check kafka docs bench recording clean setup-test
 
 help: ## list what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ schemas-check: setup-test
 bpf-check: setup-test
 	@if clang --version | grep -q '$(BPF_CLANG)'; then $(MAKE) -s -C bpf check; \
 	  else echo "eBPF objects not compared: they are built with clang $(BPF_CLANG)"; fi
+
+docs: setup-test ## write docs/settings.md from the settings
+	@$(BIN)/python docs/generate_settings.py
 
 bench: setup-test ## measure, and print one JSON object
 	@$(BIN)/python -m benchmarks

@@ -10,6 +10,7 @@ import importlib.util
 import logging
 import sys
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 from icestream import __version__
 from icestream.settings import SettingError
@@ -37,11 +38,7 @@ def main(argv: list[str] | None = None) -> int:
             file=sys.stderr,
         )
         return 1
-    parser = argparse.ArgumentParser(
-        prog=f"icestream {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    command.add_arguments(parser)
-    args = parser.parse_args(rest)
+    args = command_parser(name, command).parse_args(rest)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s {name} %(levelname)s %(message)s")
     try:
         return int(command.run(args))
@@ -50,6 +47,15 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def command_parser(name: str, command: Any) -> argparse.ArgumentParser:
+    """The parser of a subcommand's module."""
+    parser = argparse.ArgumentParser(
+        prog=f"icestream {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    command.add_arguments(parser)
+    return parser
 
 
 def _overview(commands: list[EntryPoint], argv: list[str]) -> int:

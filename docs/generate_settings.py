@@ -1,0 +1,64 @@
+"""Writes docs/settings.md from the settings classes: make docs."""
+
+import dataclasses
+from pathlib import Path
+
+from api.settings import ApiSettings
+from collector.settings import CollectorSettings
+from icestream.settings import KafkaSettings, Settings, variable
+from sinks.settings import SinkSettings
+from standalone.settings import StoreSettings, UpSettings
+from streams.settings import StreamsSettings
+
+FILE = Path(__file__).parent / "settings.md"
+
+PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
+    ("Kafka", "Every command that talks to Kafka has these.", KafkaSettings),
+    (
+        "Everything on one machine",
+        "`icestream up`. What its parts need besides, they read from the environment.",
+        UpSettings,
+    ),
+    ("Collector", "`icestream collect` and `icestream record`.", CollectorSettings),
+    ("Stream processors", "`icestream streams`.", StreamsSettings),
+    ("Sinks", "`icestream sink`, `icestream migrate`, and the jobs.", SinkSettings),
+    ("Query API", "`icestream api`.", ApiSettings),
+    ("Store", "`icestream store`: the sinks' and the API's settings, with places under one folder.", StoreSettings),
+)
+
+_HEAD = """# Settings
+
+<!-- Written by docs/generate_settings.py (make docs): change the settings classes instead. -->
+
+Every setting is a flag and an environment variable: `--kafka-ssl-ca` is `ICESTREAM_KAFKA_SSL_CA`. The flag wins, then
+the variable, then the default. A setting that says true or false has two flags, `--collector` and `--no-collector`; as
+a variable it is `true` or `false`. `icestream COMMAND --help` shows the same.
+"""
+
+
+def text() -> str:
+    """The whole page."""
+    sections = [_HEAD]
+    for title, about, settings in PARTS:
+        rows = [f"| `{variable(f.name)}` | {_shown(f.default)} | {f.metadata['help']} |" for f in _own(settings)]
+        sections.append(
+            "\n".join([f"## {title}\n", f"{about}\n", "| variable | default | meaning |", "|---|---|---|", *rows])
+        )
+    return "\n".join(f"{section.strip()}\n" for section in sections)
+
+
+def _own(settings: type[Settings]) -> list["dataclasses.Field[object]"]:
+    """The fields that no other section has already: its own, and those it changes."""
+    bases = [base for _, _, base in PARTS if base is not settings and issubclass(settings, base)]
+    inherited = {(f.name, f.default, f.metadata["help"]) for base in bases for f in dataclasses.fields(base)}
+    return [f for f in dataclasses.fields(settings) if (f.name, f.default, f.metadata["help"]) not in inherited]
+
+
+def _shown(default: object) -> str:
+    if default in (None, ""):
+        return ""
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+
+
+if __name__ == "__main__":
+    FILE.write_text(text(), encoding="utf-8")

@@ -1,0 +1,68 @@
+"""docker-compose.yml and the systemd units, without Docker: the schema of the specification, and our own parsers."""
+
+import dataclasses
+import re
+import subprocess
+import sys
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ruamel.yaml import YAML
+
+from docs.generate_settings import PARTS
+from icestream.cli import GROUP, command_parser
+from icestream.settings import variable
+
+ROOT = Path(__file__).parents[1]
+COMPOSE = ROOT / "docker-compose.yml"
+UNITS = sorted((ROOT / "deploy" / "systemd").glob("*.service"))
+SERVICES: dict[str, Any] = YAML(typ="safe").load(COMPOSE)["services"]
+OURS = [name for name, service in SERVICES.items() if service["image"] == "icestream"]
+VARIABLES = {variable(field.name) for _, _, settings in PARTS for field in dataclasses.fields(settings)}
+
+
+def test_the_compose_file_is_what_the_specification_wants() -> None:
+    checker = [str(Path(sys.executable).with_name("check-jsonschema")), "--builtin-schema", "vendor.compose-spec"]
+    done = subprocess.run([*checker, str(COMPOSE)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_command_of_the_compose_file_can_be_parsed(name: str) -> None:
+    parse(SERVICES[name]["command"])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_every_variable_of_the_compose_file_is_a_setting(name: str) -> None:
+    assert set(SERVICES[name]["environment"]) <= VARIABLES
+
+
+def test_whoever_serves_health_is_asked_for_it_at_the_port_it_was_given() -> None:
+    for name in OURS:
+        listens = [word for word in SERVICES[name]["command"] if word.startswith("0.0.0.0:")]
+        asked = re.findall(r"127\.0\.0\.1:\d+", " ".join(SERVICES[name].get("healthcheck", {}).get("test", [])))
+        assert [port.partition(":")[2] for port in listens] == [port.partition(":")[2] for port in asked]
+
+
+def test_topics_and_tables_are_made_before_anybody_needs_them() -> None:
+    for name in ("streams", "sinks", "collector"):
+        assert SERVICES[name]["depends_on"]["topics"] == {"condition": "service_completed_successfully"}
+    for name in ("sinks", "api"):
+        assert SERVICES[name]["depends_on"]["tables"] == {"condition": "service_completed_successfully"}
+
+
+def test_only_the_collector_is_privileged() -> None:
+    assert [name for name, service in SERVICES.items() if service.get("privileged")] == ["collector"]
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_every_command_of_the_units_can_be_parsed(unit: Path) -> None:
+    (command,) = re.findall(r"^ExecStart=\S+/icestream (.+)$", unit.read_text(), re.MULTILINE)
+    parse(command.split())
+
+
+def parse(words: list[str]) -> None:
+    command = {entry.name: entry for entry in entry_points(group=GROUP)}[words[0]].load()
+    command_parser(words[0], command).parse_args(words[1:])

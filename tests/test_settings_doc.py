@@ -1,0 +1,26 @@
+"""docs/settings.md."""
+
+import api.settings
+import collector.settings
+import sinks.settings
+import standalone.settings
+import streams.settings
+from docs.generate_settings import FILE, PARTS, text
+from icestream.settings import Settings
+
+MODULES = (api.settings, collector.settings, sinks.settings, standalone.settings, streams.settings)
+
+
+def test_the_page_says_what_the_settings_classes_say() -> None:
+    assert FILE.read_text(encoding="utf-8") == text(), "run make docs"
+
+
+def test_every_settings_class_that_a_command_takes_is_documented() -> None:
+    documented = {settings for _, _, settings in PARTS}
+    undocumented = {found for found in subclasses(Settings) if not subclasses(found)} - documented
+    assert not {found for found in undocumented if not found.__module__.startswith("tests.")}
+
+
+def subclasses(found: type[Settings]) -> set[type[Settings]]:
+    direct = set(found.__subclasses__())
+    return direct.union(*(subclasses(one) for one in direct)) if direct else set()
