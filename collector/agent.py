@@ -32,6 +32,8 @@ class Agent:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; then sends the last window, for at most 5 seconds."""
+        self._publisher.start()
+        self._symbols.start()
         self._profiler.run(stop)
         self._symbols.close()
         if left := self._publisher.close():

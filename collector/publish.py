@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _IN_FLIGHT_BYTES = 4 << 20
 _RETRY_S = 5.0
 _IDLE_S = 0.5
+_LOG_S = 10.0
 _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
 
 
@@ -40,7 +41,7 @@ class _Flight:
 
 
 class Publisher:
-    """Sends what is in the spool, on a thread of its own, until `close`."""
+    """Sends what is in the spool, on a thread of its own, from `start` until `close`."""
 
     def __init__(self, settings: CollectorSettings, spool: Spool) -> None:
         self._settings = settings
@@ -53,8 +54,11 @@ class Publisher:
         self._error: str | None = None
         self._wake = threading.Event()
         self._stop = False
+        self._logged = float("-inf")
         self._producer = self._connect()
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def publish(self, messages: Sequence[Message]) -> None:
@@ -209,8 +213,9 @@ class Publisher:
 
     def _fail(self, error: str) -> None:
         metrics.ERRORS.inc()
-        if error != self._error:
+        if error != self._error and time.monotonic() - self._logged > _LOG_S:
             log.warning("Kafka: %s", error)
+            self._logged = time.monotonic()
         self._error = error
 
 

@@ -34,7 +34,7 @@ _REMEMBERED = 10_000
 
 
 class SymbolRequests:
-    """Serves until `close`."""
+    """Serves from `start` until `close`."""
 
     def __init__(self, settings: CollectorSettings, publisher: Publisher, files: SymbolFiles) -> None:
         self._host_id = host_id(settings)
@@ -48,6 +48,8 @@ class SymbolRequests:
             **{"fetch.wait.max.ms": 5000, "log_level": 0, "queued.max.messages.kbytes": 1024},
         )
         self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)
+
+    def start(self) -> None:
         self._thread.start()
 
     def close(self) -> None:

@@ -22,6 +22,11 @@ def collector_settings(broker: KafkaSettings, folder: Path, **more: object) -> C
     return CollectorSettings(kafka=broker.kafka, spool=folder / "spool", **more)  # type: ignore[arg-type]
 
 
+def started(publisher: Publisher) -> Publisher:
+    publisher.start()
+    return publisher
+
+
 def window(number: int, size: int = 1000) -> list[Message]:
     value = number.to_bytes(4, "big") + bytes(size)
     return [Message(ACTIVITY, b"host", value), Message(RAW, b"host", value)]
@@ -49,7 +54,7 @@ def read(reading: Consumer, count: int, timeout_s: float = 20.0) -> list[int]:
 def test_windows_arrive_in_order_and_leave_the_spool(broker: KafkaSettings, reader: Consumer, tmp_path: Path) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = Publisher(settings, spool)
+    publisher = started(Publisher(settings, spool))
     for number in range(20):
         publisher.publish(window(number))
     assert read(reader, 20) == list(range(20))
@@ -67,7 +72,7 @@ def test_what_a_dead_collector_left_is_sent_by_the_next_one(
         spool.append(window(number))
     spool.close()
     spool = Spool(settings.spool, 1 << 20)
-    publisher = Publisher(settings, spool)
+    publisher = started(Publisher(settings, spool))
     publisher.publish(window(5))
     assert read(reader, 6) == list(range(6))
     publisher.close()
@@ -79,7 +84,7 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
     port = broker.address
     settings = collector_settings(KafkaSettings(kafka="127.0.0.1:1"), tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = Publisher(settings, spool)
+    publisher = started(Publisher(settings, spool))
     for number in range(10):
         publisher.publish(window(number))
     deadline = time.monotonic() + 10
@@ -87,7 +92,7 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
         time.sleep(0.05)
     assert publisher.ready() is not None
     assert publisher.close(timeout_s=0.1) == 10
-    publisher = Publisher(replace(settings, kafka=port), spool)
+    publisher = started(Publisher(replace(settings, kafka=port), spool))
     reading = consumer(broker.settings(), STREAMS_GROUP)
     reading.subscribe([RAW])
     assert read(reading, 10) == list(range(10))
@@ -102,7 +107,7 @@ def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
 ) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 64 << 20)
-    publisher = Publisher(settings, spool)
+    publisher = started(Publisher(settings, spool))
     publisher.publish(window(0))
     publisher.publish(window(1, size=2_000_000))
     publisher.publish(window(2))
@@ -116,7 +121,7 @@ def test_with_the_in_process_broker_unread_windows_wait_in_the_spool(
 ) -> None:
     settings = collector_settings(in_process_broker, tmp_path, kafka_in_process=True, activity_readers=STREAMS_GROUP)
     spool = Spool(settings.spool, 64 << 20)
-    publisher = Publisher(settings, spool)
+    publisher = started(Publisher(settings, spool))
     for number in range(30):
         publisher.publish([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(500_000))])
     time.sleep(2)
@@ -134,7 +139,7 @@ def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
 ) -> None:
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 1 << 20)
-    publisher = Publisher(settings, spool)
+    publisher = started(Publisher(settings, spool))
     for number in range(20):
         publisher.publish(window(number))
         if number == 10:

@@ -36,6 +36,8 @@ def serving(broker: KafkaSettings, tmp_path: Path, asking: Producer) -> Iterator
     spool = Spool(settings.spool, 1 << 20)
     publisher = Publisher(settings, spool)
     requests = SymbolRequests(settings, publisher, SymbolFiles())
+    publisher.start()
+    requests.start()
     yield
     requests.close()
     publisher.close()
