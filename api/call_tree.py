@@ -18,7 +18,7 @@ QUERIES_BEFORE_SYNC = 3
 """When more would be needed than this, a table that fits is read whole instead."""
 
 _MAX_DEPTH = 2048
-"""What stands deeper is not looked up: its stacks stay unresolved."""
+"""Levels that one query looks up; what stands deeper is unresolved until the next."""
 
 Nodes = tuple[Keys, Keys, Keys]
 """IDs, IDs of the parents, IDs of the locations; any order, repetitions allowed."""
