@@ -1,14 +1,14 @@
 CREATE TABLE IF NOT EXISTS activity
 (
-    trace_id FixedString(16),
-    span_id  FixedString(8),        -- zeros: a trace without a span
-    host_id  LowCardinality(String),
-    service  LowCardinality(String),
-    pid      UInt32,
-    tid      UInt32,
-    start    DateTime64(9, 'UTC'),
-    duration_ns UInt64,
-    cpu_ns   UInt64
+    trace_id FixedString(16) CODEC(ZSTD(1)),
+    span_id  FixedString(8) CODEC(ZSTD(1)),        -- zeros: a trace without a span
+    host_id  LowCardinality(String) CODEC(ZSTD(1)),
+    service  LowCardinality(String) CODEC(ZSTD(1)),
+    pid      UInt32 CODEC(ZSTD(1)),
+    tid      UInt32 CODEC(ZSTD(1)),
+    start    DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    duration_ns UInt64 CODEC(ZSTD(1)),
+    cpu_ns   UInt64 CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 PARTITION BY toDate(start)
@@ -17,14 +17,14 @@ SETTINGS non_replicated_deduplication_window = 10000;
 
 CREATE TABLE IF NOT EXISTS spans
 (
-    trace_id  FixedString(16),
-    span_id   FixedString(8),
-    parent_span_id FixedString(8),  -- zeros: a root
-    name      String,
-    service   LowCardinality(String),
-    host_id   LowCardinality(String),
-    start     DateTime64(9, 'UTC'),
-    end       DateTime64(9, 'UTC')
+    trace_id  FixedString(16) CODEC(ZSTD(1)),
+    span_id   FixedString(8) CODEC(ZSTD(1)),
+    parent_span_id FixedString(8) CODEC(ZSTD(1)),  -- zeros: a root
+    name      String CODEC(ZSTD(1)),
+    service   LowCardinality(String) CODEC(ZSTD(1)),
+    host_id   LowCardinality(String) CODEC(ZSTD(1)),
+    start     DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    end       DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
 PARTITION BY toDate(start)

@@ -1,18 +1,18 @@
 -- The samples that have a trace, ordered by it: one trace out of a hundred million samples in milliseconds.
 CREATE TABLE IF NOT EXISTS trace_samples
 (
-    trace_id     FixedString(16),
-    span_id      FixedString(8),
-    profile_type LowCardinality(String),
-    service      LowCardinality(String),
-    series_id    UInt64,
-    host_id      LowCardinality(String),
+    trace_id     FixedString(16) CODEC(ZSTD(1)),
+    span_id      FixedString(8) CODEC(ZSTD(1)),
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    series_id    UInt64 CODEC(ZSTD(1)),
+    host_id      LowCardinality(String) CODEC(ZSTD(1)),
     ts           DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
-    pid          UInt32,
-    tid          UInt32,
+    pid          UInt32 CODEC(ZSTD(1)),
+    tid          UInt32 CODEC(ZSTD(1)),
     stack_id     UInt64 CODEC(ZSTD(1)),
-    count        Int32,
-    value        Int64
+    count        Int32 CODEC(ZSTD(1)),
+    value        Int64 CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
 PARTITION BY toDate(ts)

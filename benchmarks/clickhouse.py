@@ -1,0 +1,115 @@
+"""How fast the ClickHouse sink stores samples on the embedded engine, and how many bytes a sample takes on disk.
+
+    python -m benchmarks.clickhouse [--batches 400]
+
+Batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services, each with stacks of its own of which few are
+hot, 400 threads, a tenth of the samples in a trace. Prints one JSON object; bytes are those after merging.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+from icestream import packed
+from icestream.clickhouse import Clients
+from icestream.ids import series_id
+from icestream.topics import DEFAULT_PROFILE_TYPE, RAW, SAMPLES
+from icestream.v1.common_pb2 import BatchId, Label, Series, Source
+from icestream.v1.samples_pb2 import SampleBatch
+from sinks.clickhouse import ClickHouseSink
+from sinks.decode import samples
+from sinks.migrate import migrate
+from sinks.ranges import InFlight, Range
+
+ROWS, SERVICES, STACKS, THREADS, HOSTS = 6080, 40, 75, 400, 20
+START_MS = 1_770_000_000_000
+A_RANGE = 20  # batches a second, inserted together
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=400, help="of 6,080 samples (default: 400)")
+    print(json.dumps(measure(parser.parse_args(argv).batches)))
+    return 0
+
+
+def measure(batches: int) -> dict[str, float]:
+    """Rates and sizes."""
+    random = np.random.default_rng(1)
+    messages = [message(random, i % HOSTS, i // HOSTS) for i in range(batches)]
+    with tempfile.TemporaryDirectory() as folder:
+        clients = Clients(f"chdb://{folder}/db")
+        migrate(clients.get())
+        sink = ClickHouseSink(clients)
+        decode_s = insert_s = 0.0
+        for first in range(0, batches, A_RANGE):
+            started = time.perf_counter()
+            decoded = [samples.decode(one) for one in messages[first : first + A_RANGE]]
+            read = time.perf_counter()
+            offsets = InFlight(first, first + len(decoded) - 1, "0" * 12)
+            sink.write(Range("C", SAMPLES, 0, offsets, decoded, False))
+            decode_s, insert_s = decode_s + read - started, insert_s + time.perf_counter() - read
+        sizes = _sizes(clients)
+        clients.discard()
+    rows = batches * ROWS
+    return {
+        "clickhouse_decoded_per_second": round(rows / decode_s),
+        "clickhouse_inserted_per_second": round(rows / insert_s),
+        "clickhouse_bytes_a_sample": round(sum(sizes.values()) / rows, 2),
+        **{f"clickhouse_bytes_a_sample_{table}": round(size / rows, 2) for table, size in sizes.items()},
+    }
+
+
+def message(random: np.random.Generator, host: int, window: int) -> bytes:
+    """A SampleBatch."""
+    host_id = f"host-{host}"
+    thread = np.sort(random.integers(0, THREADS, ROWS))
+    service = thread % SERVICES
+    stack = (service * STACKS + np.minimum(random.zipf(1.4, ROWS), STACKS) - 1).astype(np.uint64)
+    series = []
+    for i in range(SERVICES):
+        labels = [("host", host_id), ("service", f"service-{i}")]
+        series.append(Series(id=series_id(labels), labels=[Label(name=n, value=v) for n, v in labels]))
+    traces = random.integers(0, 256, (30, 24)).astype(np.uint8)
+    context = np.where(random.random(ROWS) < 0.1, random.integers(1, 31, ROWS), 0)
+    batch = SampleBatch(
+        source=Source(
+            batch=BatchId(collector=host_id, started_unix_nano=1, sequence=window + 1, part=0, parts=1),
+            cluster="C", topic=RAW, partition=0, offset=window * HOSTS + host, part=0, parts=1,
+        ),
+        host_id=host_id, profile_type=DEFAULT_PROFILE_TYPE, start_unix_ms=START_MS + window * 5000, series=series,
+        context_trace_ids=traces[:, :16].tobytes(), context_span_ids=traces[:, 16:].tobytes(),
+    )  # fmt: skip
+    return packed.serialize(
+        batch,
+        {
+            "sample_time_ms": np.sort(random.integers(0, 5000, ROWS)),
+            "sample_series": service,
+            "sample_pid": 1000 + service,
+            "sample_tid": 1000 + thread,
+            "sample_stack": stack * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1),
+            "sample_context": context,
+            "sample_count": np.ones(ROWS),
+            "sample_value": np.full(ROWS, 52_631_579),
+        },
+    )
+
+
+def _sizes(clients: Clients) -> dict[str, int]:
+    """Bytes on disk of each table, merged."""
+    tables = ("samples", "trace_samples", "batches", "series")
+    for table in tables:
+        clients.get().command(f"OPTIMIZE TABLE {table} FINAL")
+    rows = clients.get().query(
+        "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase() GROUP BY 1"
+    )
+    found = {str(table): int(size) for table, size in rows.result_rows}
+    return {table: found.get(table, 0) for table in tables}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

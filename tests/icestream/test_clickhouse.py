@@ -1,0 +1,47 @@
+"""Clients of ClickHouse: one a thread, and a fresh one after a failure."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import ClickHouseError
+
+from icestream.clickhouse import Clients, connect
+
+
+def test_each_thread_has_its_own_client_and_sees_the_same_data(tmp_path: Path) -> None:
+    clients = Clients(f"chdb://{tmp_path}/made/where/missing")
+    clients.get().command("CREATE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a")
+    clients.get().command("INSERT INTO t VALUES (7)")
+    seen: list[tuple[Client, object]] = []
+
+    def ask() -> None:
+        seen.append((clients.get(), clients.get().query("SELECT a FROM t").result_rows))
+        clients.discard()
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [rows for _, rows in seen] == [[(7,)]] * 3
+    assert len({id(client) for client, _ in seen} | {id(clients.get())}) == 4
+    clients.discard()
+
+
+def test_after_a_failed_query_a_new_client_answers_rightly(tmp_path: Path) -> None:
+    clients = Clients(f"chdb://{tmp_path}/db")
+    failed = clients.get()
+    with pytest.raises(ClickHouseError):
+        failed.query("SELECT throwIf(number = 100000) FROM numbers(200000)")
+    clients.discard()
+    assert clients.get() is not failed
+    assert clients.get().query("SELECT 1").result_rows == [(1,)]
+    clients.discard()
+    clients.discard()
+
+
+def test_a_server_that_is_not_there_is_an_error_of_the_client() -> None:
+    with pytest.raises(ClickHouseError):
+        connect("http://default@127.0.0.1:1/default", connect_timeout=1)
