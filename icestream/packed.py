@@ -24,8 +24,12 @@ _LENGTH_DELIMITED = 2
 
 
 def column(message: Message, name: str) -> np.ndarray:
-    """The repeated fixed-width field `name` as a new array of its own width and signedness, shape (rows,)."""
-    return np.array(getattr(message, name), dtype=_dtype(message, name))
+    """The repeated fixed-width field `name` as a new array of its own width and signedness, shape (rows,).
+
+    Raises ValueError where the message has no such field.
+    """
+    dtype = _dtype(message, name)
+    return np.array(getattr(message, name), dtype=dtype)
 
 
 def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:

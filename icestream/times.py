@@ -2,9 +2,11 @@
 
 import re
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
-_RELATIVE = re.compile(r"now(?:([+-])(\d+)(ms|s|m|h|d|w))?")
+_RELATIVE = re.compile(r"now(?:([+-])([0-9]{1,18})(ms|s|m|h|d|w))?")
+_UNIX = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9}
 _LIMIT_NS = 2**62
 
@@ -32,7 +34,7 @@ def _parse(text: str, now: int) -> int:
     if match := _RELATIVE.fullmatch(text):
         sign, amount, unit = match.groups()
         return now if unit is None else now + int(sign + amount) * _UNIT_NS[unit]
-    if match := re.fullmatch(r"(\d{1,12})(?:\.(\d{1,9}))?", text):
+    if match := _UNIX.fullmatch(text):
         return int(match[1]) * 10**9 + int((match[2] or "").ljust(9, "0"))
     try:
         moment = datetime.fromisoformat(text)
@@ -42,4 +44,4 @@ def _parse(text: str, now: int) -> int:
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)
-    return round(moment.timestamp() * 10**6) * 1000
+    return (moment - _EPOCH) // timedelta(microseconds=1) * 1000

@@ -1,0 +1,52 @@
+"""The command line."""
+
+import subprocess
+import sys
+from importlib.metadata import entry_points
+
+import pytest
+
+from icestream import __version__, cli
+
+COMMANDS = sorted(entry.name for entry in entry_points(group=cli.GROUP))
+
+
+def test_every_command_says_in_a_line_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    for name in COMMANDS:
+        (line,) = [line for line in lines if line.startswith(f"  {name:10} ")]
+        assert line[13:].endswith(".")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main([name, "--help"])
+    assert f"usage: icestream {name}" in capsys.readouterr().out
+
+
+def test_no_command_and_an_unknown_one_are_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 2
+    assert cli.main(["profile"]) == 2
+    assert "no command 'profile'" in capsys.readouterr().err
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"icestream {__version__}\n"
+
+
+def test_a_bad_setting_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("ICESTREAM_KAFKA_IN_PROCESS", "perhaps")
+    assert cli.main(["topics", "check"]) == 1
+    assert capsys.readouterr().err == (
+        "icestream topics: ICESTREAM_KAFKA_IN_PROCESS: expected true or false, got 'perhaps'\n"
+    )
+
+
+def test_a_part_that_is_not_installed_says_what_to_install() -> None:
+    code = "import sys; sys.modules['confluent_kafka'] = None; from icestream.cli import main; sys.exit(main(['tail']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install 'icestream[" in done.stderr
