@@ -8,8 +8,6 @@ is committed (streams.restore), and nothing is skipped.
 import asyncio
 import logging
 import ssl
-import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,10 +76,8 @@ class Lanes:
         return max((lane.processed_s for lane in self._lanes.values()), default=0.0)
 
 
-def create(settings: KafkaSettings, lanes: Lanes) -> faust.App:
-    """The application, not started."""
-    # Faust insists on a folder for tables, of which there are none.
-    folder = Path(tempfile.gettempdir()) / f"icestream-streams-{time.time_ns()}"
+def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
+    """The application, not started. `folder`: made by Faust for its tables, of which there are none."""
     app = faust.App(
         STREAMS_GROUP,
         broker=[f"kafka://{server}" for server in settings.kafka.split(",")],

@@ -31,7 +31,10 @@ def run(args: argparse.Namespace) -> int:
     for noisy in ("faust", "aiokafka", "mode"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     cluster = check_topics(settings)
-    error = asyncio.run(_run(settings, cluster))
+    try:
+        error = asyncio.run(_run(settings, cluster))
+    except OSError as refused:  # an address that is taken, a folder that cannot be written
+        raise CommandError(str(refused)) from None
     if error is not None:
         raise CommandError(str(error) or repr(error))
     return 0

@@ -16,9 +16,9 @@ from streams.publish import Origin
 from streams.restore import Past, again
 
 AHEAD_NS = 30 * 10**9
-"""Activity is not processed further ahead of its host's raw batches than this, as it is held in memory."""
-STANDSTILL_S = 2.0
-"""... but only while raw batches are moving."""
+"""While raw batches wait to be processed, activity is not processed further ahead of them: it is held in memory."""
+PACE_S = 2.0
+"""... but no message is held up for longer."""
 UNDER_WAY = 64
 """Messages whose outputs may be unacknowledged at a time."""
 
@@ -72,7 +72,7 @@ class Lane:
         self._failed = failed
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._activity_came = asyncio.Event()
-        self._raw_moved_s = time.monotonic()
+        self._raw_end_ns = 0  # of the window in hand, or the last one
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, past: "asyncio.Future[Past]") -> None:
@@ -150,9 +150,9 @@ class Lane:
             raw = decode_raw(event.value)
         except BadMessage as error:
             return self._dead(RAW, event, error)
+        self._raw_end_ns = raw.end_unix_nano
         await self._await_activity(raw)
         outputs = self._processor.raw_columns(raw, self._origin(RAW, event.offset))
-        self._raw_moved_s = time.monotonic()
         return await self._outbox.send(outputs, self.partition)
 
     async def _activity(self, event: Event) -> "asyncio.Future[None]":
@@ -187,12 +187,11 @@ class Lane:
             metrics.WAITED.labels("came").inc()
 
     async def _keep_pace(self, activity: ActivityColumns) -> None:
-        hosts = self._processor.partition(self.partition).hosts
+        deadline = time.monotonic() + PACE_S
         while (
-            (host := hosts.get(activity.host_id)) is not None
-            and host.raw_end_ns
-            and activity.complete_unix_nano > host.raw_end_ns + AHEAD_NS
-            and time.monotonic() < self._raw_moved_s + STANDSTILL_S
+            0 < self._raw_end_ns < activity.complete_unix_nano - AHEAD_NS
+            and not self._feeds[RAW].queue.empty()
+            and time.monotonic() < deadline
         ):
             await asyncio.sleep(0.02)
 

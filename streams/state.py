@@ -74,7 +74,6 @@ class Host:
     activity: list[tuple[int, ActivityColumns]] = field(default_factory=list)  # with their offsets, in order
     recent: list[Recent] = field(default_factory=list)
     raw_end_ns: int = 0  # of the last window
-    activity_end_ns: int = 0
     seen_s: float = 0.0  # time.monotonic() of the last message
 
 
@@ -117,7 +116,6 @@ class Partition:
     def add_activity(self, offset: int, activity: ActivityColumns) -> None:
         """Keeps a batch's intervals for samples to come."""
         host = self.host(activity.host_id)
-        host.activity_end_ns = activity.complete_unix_nano
         if not len(activity.tid):
             return
         host.activity.append((offset, activity))

@@ -41,7 +41,7 @@ class Worker:
         processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
         self._outbox = Outbox(settings, [group for group in settings.hold_back_for.split(",") if group])
         self._lanes = Lanes(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
-        self._app = create(settings, self._lanes)
+        self._app = create(settings, self._lanes, folder / "faust")
         self._watchdog = Watchdog(
             settings, settings.watchdog_s, lambda: self._lanes.assigned, lambda: self._outbox.held_back, self._bark
         )
