@@ -43,9 +43,9 @@ def test_new_migrations_are_applied_and_their_absence_is_told(empty: Clients, tm
 def test_a_changed_migration_is_refused_a_changed_comment_is_not(empty: Clients, tmp_path: Path) -> None:
     migrate(empty.get())
     first = copy(tmp_path) / "0001_samples.sql"
-    first.write_text("-- another comment\n" + first.read_text().replace("    value ", "    value       "))
+    first.write_text("-- another comment\n" + first.read_text().replace("    value  ", "    value     "))
     assert migrate(empty.get(), tmp_path) == []
-    first.write_text(first.read_text().replace("Int64\n", "Int32\n"))
+    first.write_text(first.read_text().replace("Int64 CODEC", "Int128 CODEC"))
     with pytest.raises(MigrationError, match="0001_samples, statement 1, has changed"):
         migrate(empty.get(), tmp_path)
 
