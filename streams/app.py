@@ -17,7 +17,7 @@ from mode import CrashingSupervisor
 
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
-from streams import metrics, restore
+from streams import metrics, quick_fetch, restore
 from streams.lane import Event, Lane
 from streams.outbox import Outbox
 from streams.process import Processor
@@ -100,6 +100,9 @@ def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
         key_serializer="raw",
         value_serializer="raw",
     )
+
+    if settings.kafka_in_process:
+        quick_fetch.use(app)
 
     def feed(topic: str) -> Callable[[faust.StreamT[Any]], Any]:
         async def agent(stream: Any) -> None:

@@ -50,7 +50,10 @@ class Outbox:
         for message in outputs.samples:
             self._produce(delivery, SAMPLES, message, outputs.key, partition, position)
         self.ask(outputs.requests)
-        return delivery.sealed()
+        future = delivery.sealed()
+        if self._backlogs:  # they know only what was delivered
+            await asyncio.wait([future])
+        return future
 
     async def send_stacks(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
         """Sends only the announcements."""
