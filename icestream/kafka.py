@@ -3,6 +3,7 @@
 from typing import Any
 
 from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
 
@@ -56,3 +57,9 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
         }
         | more
     )
+
+
+def is_in_process(client: Consumer | Producer | AdminClient, timeout_s: float) -> bool:
+    """Whether the broker is icestream's in-process one, which has no configuration and no offsets by time. Raises
+    KafkaException."""
+    return str(client.list_topics(timeout=timeout_s).cluster_id).startswith("mockCluster")

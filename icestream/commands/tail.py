@@ -20,7 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from icestream.cli import CommandError
 from icestream.consumer import Names
 from icestream.decoded import DECODERS, Row
-from icestream.kafka import consumer
+from icestream.kafka import consumer, is_in_process
 from icestream.settings import KafkaSettings
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from icestream.topics import SAMPLES, STACKS
@@ -112,15 +112,10 @@ def _start(client: Consumer, topic: str, start_ms: int | None) -> list[TopicPart
     partitions = _partitions(client, topic)
     if start_ms is None:
         return [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
-    if _in_process(client):
+    if is_in_process(client, _TIMEOUT_S):  # it answers "no message" to every question about a time
         return [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
     wanted = [TopicPartition(topic, partition, start_ms) for partition in partitions]
     return client.offsets_for_times(wanted, timeout=_TIMEOUT_S)
-
-
-def _in_process(client: Consumer) -> bool:
-    """The in-process broker answers "no message" to every question about a time."""
-    return str(client.list_topics(timeout=_TIMEOUT_S).cluster_id).startswith("mockCluster")
 
 
 def _partitions(client: Consumer, topic: str) -> list[int]:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
 
 from icestream.cli import CommandError
-from icestream.kafka import client_config
+from icestream.kafka import client_config, is_in_process
 from icestream.settings import KafkaSettings
 from icestream.topics import TOPICS
 
@@ -54,7 +54,7 @@ def create(settings: KafkaSettings, partitions: int, replication: int) -> list[s
     """
     admin = AdminClient(client_config(settings))
     missing = [topic for topic in TOPICS if topic.name not in admin.list_topics(timeout=_TIMEOUT_S).topics]
-    if settings.kafka_in_process:
+    if is_in_process(admin, _TIMEOUT_S):
         for topic in missing:
             admin.list_topics(topic.name, timeout=_TIMEOUT_S)
         return [topic.name for topic in missing]
@@ -109,9 +109,9 @@ def _partitions(settings: KafkaSettings) -> dict[str, int]:
 
 def _config(settings: KafkaSettings, names: list[str], key: str) -> dict[str, str]:
     """A configuration entry of the named topics; nothing on the in-process broker, which has none."""
-    if settings.kafka_in_process or not names:
-        return {}
     admin = AdminClient(client_config(settings))
+    if not names or is_in_process(admin, _TIMEOUT_S):
+        return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_S)
     return {resource.name: str(answer.result()[key].value) for resource, answer in answers.items()}

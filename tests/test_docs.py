@@ -1,0 +1,84 @@
+"""Commands in the docs, run.
+
+A block that begins with "```console run" is run against an `icestream up` that has seen the shipped recording: every
+line that begins with "$ " in bash, in the repository's folder, with .venv/bin on the PATH. Each must end with exit code 0
+within a minute; lines without "$ " show what comes and are not compared. Where a command says 127.0.0.1:4060 or
+127.0.0.1:9092 it gets the running one's API or broker, and /tmp/icestream is a fresh folder.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from standalone.demo_replay import RECORDING, replay
+from tests.standalone.test_up import Up
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+_BLOCK = re.compile(r"^```console run\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
+
+
+@dataclass(frozen=True)
+class Command:
+    page: str
+    line: str
+
+
+def commands() -> list[Command]:
+    found = []
+    for page in PAGES:
+        for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
+            found += [Command(page.name, line[2:]) for line in block.splitlines() if line.startswith("$ ")]
+    return found
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """A running icestream that has seen the shop; what it noted in run.json."""
+    data = tmp_path_factory.mktemp("docs") / "data"
+    data.mkdir()
+    up = Up(data, "--no-local-kafka")
+    try:
+        up.wait_ready()
+        found = json.loads((data / "run.json").read_text())
+        replay(found, RECORDING, threading.Event())
+        yield found
+    finally:
+        up.process.terminate()
+        up.process.wait(12)
+
+
+@pytest.mark.pipeline
+@pytest.mark.parametrize("command", commands(), ids=lambda command: f"{command.page}: {command.line[:60]}")
+def test_commands_in_the_docs_work(command: Command, shop: dict[str, Any], tmp_path: Path) -> None:
+    line = command.line.replace("127.0.0.1:4060", shop["addresses"]["api"]).replace("127.0.0.1:9092", shop["kafka"])
+    environ = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ICESTREAM_KAFKA": shop["kafka"],
+        "ICESTREAM_URL": f"http://{shop['addresses']['api']}",
+    }
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", line.replace("/tmp/icestream", str(tmp_path))],
+        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page: Path) -> None:
+    missing = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert not missing
+
+
+def test_there_are_commands_to_run() -> None:
+    assert commands()
