@@ -1,11 +1,12 @@
 """Commands in the docs, run.
 
 A block that begins with "```console run" is run against an `icestream up` that has seen the shipped recording: every
-line that begins with "$ " in bash, in the repository's folder, with .venv/bin on the PATH. Each must end with exit code 0
-within a minute; lines without "$ " show what comes and are not compared. Where a command says 127.0.0.1:4060 or
+line that begins with "$ " in bash, in the repository's folder, with .venv/bin on the PATH. Each must end with exit code
+0 within a minute; lines without "$ " show what comes and are not compared. Where a command says 127.0.0.1:4060 or
 127.0.0.1:9092 it gets the running one's API or broker, and /tmp/icestream is a fresh folder.
 """
 
+import importlib
 import json
 import os
 import re
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import REGISTRY
 
 from standalone.demo_replay import RECORDING, replay
 from tests.standalone.test_up import Up
@@ -78,6 +80,18 @@ def test_commands_in_the_docs_work(command: Command, shop: dict[str, Any], tmp_p
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
     missing = [link for link in _LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_metrics_that_pages_name_exist(page: Path) -> None:
+    for part in ("api", "collector", "sinks", "standalone", "streams"):
+        importlib.import_module(f"{part}.metrics")
+    known = set()
+    for collected in REGISTRY.collect():
+        known |= {collected.name, *(sample.name for sample in collected.samples)}
+    known |= {f"{name}_total" for name in known}
+    named = set(re.findall(r"\bicestream_[a-z]+_[a-z_]+", page.read_text(encoding="utf-8")))
+    assert named <= known
 
 
 def test_there_are_commands_to_run() -> None:

@@ -1,7 +1,6 @@
 """Clients of ClickHouse: one a thread, and a fresh one after a failure."""
 
 import threading
-from pathlib import Path
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -10,9 +9,9 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from icestream.clickhouse import Clients, connect
 
 
-def test_each_thread_has_its_own_client_and_sees_the_same_data(tmp_path: Path) -> None:
-    clients = Clients(f"chdb://{tmp_path}/made/where/missing")
-    clients.get().command("CREATE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a")
+def test_each_thread_has_its_own_client_and_sees_the_same_data(engine: str) -> None:
+    clients = Clients(engine)
+    clients.get().command("CREATE OR REPLACE TABLE t (a UInt8) ENGINE = MergeTree ORDER BY a")
     clients.get().command("INSERT INTO t VALUES (7)")
     seen: list[tuple[Client, object]] = []
 
@@ -27,11 +26,12 @@ def test_each_thread_has_its_own_client_and_sees_the_same_data(tmp_path: Path) -
         thread.join()
     assert [rows for _, rows in seen] == [[(7,)]] * 3
     assert len({id(client) for client, _ in seen} | {id(clients.get())}) == 4
+    clients.get().command("DROP TABLE t")
     clients.discard()
 
 
-def test_after_a_failed_query_a_new_client_answers_rightly(tmp_path: Path) -> None:
-    clients = Clients(f"chdb://{tmp_path}/db")
+def test_after_a_failed_query_a_new_client_answers_rightly(engine: str) -> None:
+    clients = Clients(engine)
     failed = clients.get()
     with pytest.raises(ClickHouseError):
         failed.query("SELECT throwIf(number = 100000) FROM numbers(200000)")

@@ -1,8 +1,7 @@
 """Times as users write them."""
 
-from datetime import datetime
-
 import contextlib
+from datetime import datetime
 
 import pytest
 from hypothesis import given
