@@ -1,6 +1,7 @@
 """One partition's messages on their way through the processor: each topic in order, and acknowledged in order."""
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
@@ -10,10 +11,13 @@ from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.columns import ActivityColumns, RawColumns
 from streams.decode import BadMessage, decode_activity, decode_raw
+from streams.deduplicate import Announced
 from streams.outbox import Outbox
 from streams.process import Processor
 from streams.publish import Origin
 from streams.restore import Past, again
+
+log = logging.getLogger(__name__)
 
 AHEAD_NS = 30 * 10**9
 """While raw batches wait to be processed, activity is not processed further ahead of them: it is held in memory."""
@@ -50,7 +54,8 @@ class Lane:
 
     Each topic has a task that processes, and one that waits for the broker and acknowledges, in order. A raw batch
     waits for activity that its collector promised, up to `wait_s`; activity never waits for raw, except not to run
-    ahead of it. Any error but BadMessage goes to `failed`, and nothing after it is acknowledged.
+    ahead of it. What cannot be decoded, or processed, goes to the dead letters. Any other error goes to `failed`, and
+    nothing after it is acknowledged.
     """
 
     def __init__(
@@ -149,10 +154,14 @@ class Lane:
         try:
             raw = decode_raw(event.value)
         except BadMessage as error:
-            return self._dead(RAW, event, error)
+            return self._dead(RAW, event, "decode", error)
         self._raw_end_ns = raw.end_unix_nano
         await self._await_activity(raw)
-        outputs = self._processor.raw_columns(raw, self._origin(RAW, event.offset))
+        try:
+            outputs = self._processor.raw_columns(raw, self._origin(RAW, event.offset))
+        except Exception as error:  # a mistake of ours must not stop the partition for good
+            state.announced = Announced()  # some may be noted that were not sent
+            return self._dead(RAW, event, "process", error)
         return await self._outbox.send(outputs, self.partition)
 
     async def _activity(self, event: Event) -> "asyncio.Future[None]":
@@ -162,14 +171,19 @@ class Lane:
         try:
             activity = decode_activity(event.value)
         except BadMessage as error:
-            return self._dead(ACTIVITY, event, error)
+            return self._dead(ACTIVITY, event, "decode", error)
         await self._keep_pace(activity)
-        outputs = self._processor.activity_columns(activity, self._origin(ACTIVITY, event.offset))
+        try:
+            outputs = self._processor.activity_columns(activity, self._origin(ACTIVITY, event.offset))
+        except Exception as error:
+            return self._dead(ACTIVITY, event, "process", error)
         self._activity_came.set()
         return await self._outbox.send(outputs, self.partition)
 
-    def _dead(self, topic: str, event: Event, error: BadMessage) -> "asyncio.Future[None]":
-        return self._outbox.dead_letter(topic, self.partition, event.offset, event.key, event.value, error)
+    def _dead(self, topic: str, event: Event, stage: str, error: Exception) -> "asyncio.Future[None]":
+        if not isinstance(error, BadMessage):
+            log.error("%s/%d/%d cannot be processed", topic, self.partition, event.offset, exc_info=error)
+        return self._outbox.dead_letter(topic, self.partition, event.offset, event.key, event.value, stage, error)
 
     async def _await_activity(self, raw: RawColumns) -> None:
         deadline = time.monotonic() + self._wait_s

@@ -49,7 +49,6 @@ class Outbox:
             self._produce(delivery, STACKS, message, outputs.key, partition)
         for message in outputs.samples:
             self._produce(delivery, SAMPLES, message, outputs.key, partition, position)
-        self.ask(outputs.requests)
         future = delivery.sealed()
         if self._backlogs:  # they know only what was delivered
             await asyncio.wait([future])
@@ -57,7 +56,7 @@ class Outbox:
 
     async def send_stacks(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
         """Sends only the announcements."""
-        return await self.send(Outputs(outputs.key, outputs.stacks, [], outputs.requests), partition)
+        return await self.send(Outputs(outputs.key, outputs.stacks), partition)
 
     def ask(self, requests: list[SymbolRequest]) -> None:
         """Sends symbol requests; one that is lost is asked again."""
@@ -66,7 +65,7 @@ class Outbox:
             self._producer.produce(SYMBOL_REQUESTS, request.SerializeToString(), key=request.build_id.encode())
 
     def dead_letter(
-        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes | None, error: Exception
+        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
     ) -> "asyncio.Future[None]":
         """Sends an input message to the dead letters."""
         metrics.DEAD_LETTERS.labels(topic).inc()
@@ -74,7 +73,7 @@ class Outbox:
         delivery = Delivery(self._loop)
         delivery.expect()
         dead_letters.send_parts(
-            self._producer, topic, partition, offset, key, value, "streams decode", error, delivery.report
+            self._producer, topic, partition, offset, key, value, f"streams {stage}", error, delivery.report
         )
         return delivery.sealed()
 

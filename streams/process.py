@@ -20,7 +20,6 @@ import numpy as np
 
 from icestream import ids
 from icestream.topics import ACTIVITY, RAW
-from icestream.v1.symbols_pb2 import SymbolRequest
 from streams import deduplicate, identify, metrics, publish
 from streams.attach import Attached, Intervals
 from streams.attach import attach as attach_intervals
@@ -29,7 +28,6 @@ from streams.correct import corrections
 from streams.decode import decode_activity, decode_raw
 from streams.publish import Origin
 from streams.state import Limits, Partition, Recent
-from streams.symbol_requests import SymbolRequests
 from streams.symbolize import Named, Symbolizer
 
 __all__ = ["Limits", "Operators", "Origin", "Outputs", "Processor"]
@@ -56,7 +54,6 @@ class Outputs:
     key: bytes  # the host ID, of all messages
     stacks: list[bytes] = field(default_factory=list)  # for icestream.stacks
     samples: list[bytes] = field(default_factory=list)  # for icestream.samples
-    requests: list[SymbolRequest] = field(default_factory=list)  # for icestream.symbol-requests
     position: tuple[int, int, int, int] = (0, 0, 0, 0)  # Partition.position() afterwards
 
 
@@ -67,12 +64,9 @@ class Processor:
         self,
         operators: Operators | None = None,
         limits: Limits | None = None,
-        requests: SymbolRequests | None = None,
     ) -> None:
-        """`requests`: collects symbols to ask for; None: never asks."""
         self._operators = operators or Operators()
         self._limits = limits or Limits()
-        self._requests = requests
         self._partitions: dict[int, Partition] = {}
         self._known_stacks = identify.KnownStacks()
         self._series: dict[tuple[tuple[str, str], ...], bytes] = {}
@@ -109,45 +103,42 @@ class Processor:
         started = time.perf_counter()
         state = self.partition(origin.partition)
         state.raw_next = max(state.raw_next, origin.offset + 1)
-        outputs = Outputs(key=raw.host_id.encode())
+        key = raw.host_id.encode()
         progress = state.collector(raw.id).raw
         gaps = progress.gaps
         if not progress.add(raw.id.sequence, raw.id.part, raw.id.parts):
             metrics.REPEATED.labels(RAW).inc()
-            return outputs
+            return Outputs(key, position=state.position())
         metrics.GAPS.labels(RAW).inc(progress.gaps - gaps)
         raw = self._operators.change(raw)
         location_id = identify.location_ids(raw)
         stack_id = identify.stack_ids(raw, location_id, self._known_stacks)
-        outputs.stacks.extend(self._announce(state, raw, location_id, stack_id, origin))
-        outputs.samples.extend(self._samples(state, raw, stack_id, origin))
-        if self._requests is not None:
-            outputs.requests.extend(self._requests.due(time.monotonic(), time.time_ns()))
+        announced = self._announce(state, raw, location_id, stack_id, origin)
+        samples = self._samples(state, raw, stack_id, origin)
         metrics.MESSAGES.labels(RAW).inc()
         metrics.LOST_SAMPLES.inc(raw.lost_samples)
         metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
-        return _at(outputs, state)
+        return Outputs(key, announced, samples, state.position())
 
     def activity_columns(self, activity: ActivityColumns, origin: Origin) -> Outputs:
         """As `activity`, of a decoded message."""
         started = time.perf_counter()
         state = self.partition(origin.partition)
         state.activity_next = max(state.activity_next, origin.offset + 1)
-        outputs = Outputs(key=activity.host_id.encode())
+        key = activity.host_id.encode()
         progress = state.collector(activity.id).activity
         gaps = progress.gaps
         if not progress.add(activity.id.sequence, activity.id.part, activity.id.parts):
             metrics.REPEATED.labels(ACTIVITY).inc()
-            return outputs
+            return Outputs(key, position=state.position())
         metrics.GAPS.labels(ACTIVITY).inc(progress.gaps - gaps)
         state.add_activity(origin.offset, activity)
         corrected = corrections(state, activity)
-        if corrected:
-            outputs.samples.extend(publish.sample_batches(origin.source(activity.id), corrected))
-            metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
+        samples = publish.sample_batches(origin.source(activity.id), corrected)
+        metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
         metrics.MESSAGES.labels(ACTIVITY).inc()
         metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
-        return _at(outputs, state)
+        return Outputs(key, [], samples, state.position())
 
     def _announce(
         self, state: Partition, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray, origin: Origin
@@ -199,7 +190,3 @@ def _recent(rows: publish.SampleRows, end_ns: int, offset: int) -> Recent:
         tid=rows.tid[open_rows], stack_id=rows.stack_id[open_rows], count=rows.count[open_rows],
         value=rows.value[open_rows],
     )  # fmt: skip
-
-
-def _at(outputs: Outputs, state: Partition) -> Outputs:
-    return Outputs(outputs.key, outputs.stacks, outputs.samples, outputs.requests, state.position())

@@ -24,7 +24,6 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
-from streams.decode import BadMessage
 from streams.deduplicate import Announced
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
@@ -103,7 +102,7 @@ def again(past: Past, processor: Processor, partition: int, cluster: str) -> Ite
         try:
             process = processor.raw if topic == RAW else processor.activity
             outputs = process(value, Origin(cluster, topic, partition, offset))
-        except BadMessage:  # it is among the dead letters already
+        except Exception:  # whatever was wrong with it: it is among the dead letters already
             continue
         yield Outputs(outputs.key, outputs.stacks if announcing else [])
     if not announcing:

@@ -1,0 +1,134 @@
+"""A partition's lane, with a real broker to send to."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, RAW
+from streams.lane import Event, Lane
+from streams.outbox import Outbox
+from streams.process import Operators, Outputs, Processor
+from streams.restore import Past
+from tests.streams.make import Interval, Raw, Sample, activity, context, rows
+
+
+class Bench:
+    """A lane, what it acknowledged, and what it sent."""
+
+    def __init__(self, settings: KafkaSettings, operators: Operators | None = None, wait_s: float = 0.5) -> None:
+        self.acknowledged: list[tuple[str, int]] = []
+        self.failed: list[BaseException] = []
+        self.sent: list[bytes] = []
+        self.letters: list[tuple[int, str]] = []
+        self.outbox = Outbox(settings)
+        self._send, self._dead_letter = self.outbox.send, self.outbox.dead_letter
+        self.outbox.send = self.send  # type: ignore[method-assign]
+        self.outbox.dead_letter = self.dead_letter  # type: ignore[method-assign]
+        self.lane = Lane(0, "cluster", Processor(operators), self.outbox, wait_s, self.failed.append)
+        past: asyncio.Future[Past] = asyncio.get_running_loop().create_future()
+        past.set_result(Past())
+        self.lane.start(past)
+
+    async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
+        self.sent += outputs.samples
+        return await self._send(outputs, partition)
+
+    def dead_letter(
+        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
+    ) -> "asyncio.Future[None]":
+        self.letters.append((offset, stage))
+        return self._dead_letter(topic, partition, offset, key, value, stage, error)
+
+    def put(self, topic: str, offset: int, value: bytes) -> None:
+        self.lane.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
+
+    async def until(self, count: int) -> None:
+        deadline = time.monotonic() + 10
+        while len(self.acknowledged) < count and not self.failed:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+
+
+def run(scenario: Callable[[], Awaitable[None]]) -> None:
+    asyncio.run(scenario())  # type: ignore[arg-type]
+
+
+def test_messages_are_acknowledged_in_order_good_and_bad(in_process_broker: KafkaSettings) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker)
+        for offset in range(10):
+            good = Raw([Sample(1)], sequence=offset + 1).bytes()
+            bench.put(RAW, offset, b"\xff" if offset % 3 == 0 else good)
+        await bench.until(10)
+        assert bench.acknowledged == [(RAW, offset) for offset in range(10)]
+        assert bench.letters == [(offset, "decode") for offset in (0, 3, 6, 9)]
+        assert len(bench.sent) == 6
+        await bench.lane.close()
+
+    run(scenario)
+
+
+def test_raw_waits_for_promised_activity_and_activity_does_not_wait(in_process_broker: KafkaSettings) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker, wait_s=5)
+        found = [Interval(1, 0, 100, context(1))]
+        bench.put(RAW, 0, Raw([Sample(5)], activity_sequence=1).bytes())
+        await asyncio.sleep(0.2)
+        assert bench.sent == []
+        bench.put(ACTIVITY, 0, activity(found))
+        await bench.until(2)
+        assert {row[-1] for row in rows(bench.sent)} == {context(1)}
+        assert len(bench.sent) == 1
+        await bench.lane.close()
+
+    run(scenario)
+
+
+def test_the_wait_ends_and_what_comes_later_is_a_correction(in_process_broker: KafkaSettings) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker, wait_s=0.3)
+        started = time.monotonic()
+        for offset in range(5):  # one collector is waited for once
+            bench.put(RAW, offset, Raw([Sample(5)], sequence=offset + 1, activity_sequence=offset + 1).bytes())
+        await bench.until(5)
+        assert 0.3 <= time.monotonic() - started < 1.2
+        bench.put(ACTIVITY, 0, activity([Interval(1, 0, 100, context(1))]))
+        await bench.until(6)
+        assert rows(bench.sent).total() == 50
+        assert {row[-1] for row in rows(bench.sent)} == {context(1)}
+        await bench.lane.close()
+
+    run(scenario)
+
+
+def test_a_mistake_in_an_operator_makes_a_dead_letter_and_stops_nothing(in_process_broker: KafkaSettings) -> None:
+    def change(raw: object) -> object:
+        if raw.id.sequence == 2:  # type: ignore[attr-defined]
+            raise IndexError("a mistake")
+        return raw
+
+    async def scenario() -> None:
+        bench = Bench(in_process_broker, Operators(change=change))  # type: ignore[arg-type]
+        for offset in range(3):
+            bench.put(RAW, offset, Raw([Sample(1)], sequence=offset + 1).bytes())
+        await bench.until(3)
+        assert bench.letters == [(1, "process")]
+        assert len(bench.sent) == 2
+        await bench.lane.close()
+
+    run(scenario)
+
+
+def test_nothing_is_acknowledged_after_something_was_not_taken(in_process_broker: KafkaSettings) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker)
+        bench.lane.partition = 99  # which Kafka does not have
+        bench.put(RAW, 0, Raw([Sample(1)]).bytes())
+        bench.put(RAW, 1, Raw([Sample(1)], sequence=2).bytes())
+        await bench.until(1)
+        assert bench.acknowledged == []
+        assert "did not take" in str(bench.failed[0])
+        await bench.lane.close()
+
+    run(scenario)
