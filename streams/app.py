@@ -71,10 +71,6 @@ class Lanes:
         for lane in lanes.values():
             await lane.close()
 
-    def processed_s(self) -> float:
-        """time.monotonic() of the last message that was processed."""
-        return max((lane.processed_s for lane in self._lanes.values()), default=0.0)
-
 
 def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
     """The application, not started. `folder`: made by Faust for its tables, of which there are none."""

@@ -69,7 +69,6 @@ class Lane:
     ) -> None:
         self.partition = partition
         self.queued_bytes = 0
-        self.processed_s = time.monotonic()
         self._cluster = cluster
         self._processor = processor
         self._outbox = outbox
@@ -129,7 +128,6 @@ class Lane:
             event = await feed.queue.get()
             delivery = await process(event)
             self.queued_bytes -= len(event.value)
-            self.processed_s = time.monotonic()
             feed.under_way.append((event, delivery))
             feed.sent.set()
             while len(feed.under_way) >= UNDER_WAY:
