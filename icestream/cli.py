@@ -84,4 +84,5 @@ def _summary(module: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # The module under its name: its classes are what commands raise, not those of a second copy called __main__.
+    sys.exit(importlib.import_module("icestream.cli").main())

@@ -17,6 +17,12 @@ from standalone import kafka
 from standalone.broker import PARTITIONS, InProcessBroker
 
 
+@pytest.fixture(scope="session")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """DSN of the embedded ClickHouse, without a database: a process can open one folder only, so all tests share it."""
+    return f"chdb://{tmp_path_factory.mktemp('chdb')}"
+
+
 @pytest.fixture
 def in_process_broker() -> Iterator[KafkaSettings]:
     """Settings of a fresh in-process broker with all topics."""

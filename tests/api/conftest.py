@@ -18,12 +18,6 @@ RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """DSN of the embedded engine."""
-    return f"chdb://{tmp_path_factory.mktemp('chdb')}"
-
-
-@pytest.fixture(scope="session")
 def tables(engine: str) -> Iterator[Client]:
     """A client of a database with all tables."""
     admin = connect(engine)

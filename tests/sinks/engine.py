@@ -1,4 +1,4 @@
-"""One embedded engine for all tests of the process (it opens one folder only), a database of its own for each test."""
+"""A database of the embedded engine for each test."""
 
 import itertools
 from collections.abc import Iterator
@@ -10,12 +10,6 @@ from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate
 
 _numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """DSN without a database."""
-    return f"chdb://{tmp_path_factory.mktemp('chdb')}"
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from standalone.replay import JobError
 from standalone.source import ArchiveSource
 from streams.columns import RawColumns
 from streams.process import Operators
-from tests.sinks.engine import client, clients, empty, engine
+from tests.sinks.engine import client, clients, empty
 from tests.standalone.stored import T0, WINDOWS, Stored, make_stored, tables
 
-__all__ = ["client", "clients", "empty", "engine"]
+__all__ = ["client", "clients", "empty"]
 
 END = T0 + WINDOWS * 5 * 10**9
 THIRD = (END - T0) // 3 // 10**9 * 10**9

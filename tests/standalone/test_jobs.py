@@ -13,10 +13,10 @@ from sinks.settings import SinkSettings
 from standalone.jobs import Job, JobServer, socket_path, submit
 from standalone.replay import JobError
 from standalone.source import ArchiveSource, KafkaSource, SourceError, choose
-from tests.sinks.engine import client, clients, empty, engine
+from tests.sinks.engine import client, clients, empty
 from tests.standalone.stored import T0, WINDOWS, make_stored, tables
 
-__all__ = ["client", "clients", "empty", "engine"]
+__all__ = ["client", "clients", "empty"]
 
 END = T0 + WINDOWS * 5 * 10**9
 NOWHERE = "127.0.0.1:1"
