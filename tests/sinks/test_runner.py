@@ -175,7 +175,7 @@ def test_metadata_of_others_is_not_taken_for_a_range(metadata: str | None) -> No
 
 
 CHILD = """
-import os, random, signal, sys, threading
+import os, signal, sys, threading
 from confluent_kafka import Message
 from icestream.clickhouse import Clients
 from icestream.settings import KafkaSettings
@@ -185,18 +185,18 @@ from functools import partial
 from sinks import runner
 from sinks.runner import Runner
 
-runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 1500, "heartbeat.interval.ms": 300})
-dsn, kafka, seed = sys.argv[1:]
-lives = random.Random(int(seed)).randint(0, 6) if seed != "-1" else 1_000_000
+runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 6000, "heartbeat.interval.ms": 500})
+dsn, kafka, deadly, when = sys.argv[1:]
+inserts = 0
 
 class Mortal(ClickHouseSink):
     def _insert(self, *args):
-        global lives
-        lives -= 1
-        if lives < 0 and lives % 2:
+        global inserts
+        inserts += 1
+        if inserts == int(deadly) and when == "before":
             os.kill(os.getpid(), signal.SIGKILL)
         super()._insert(*args)
-        if lives < 0:
+        if inserts == int(deadly):
             os.kill(os.getpid(), signal.SIGKILL)
 
 clients = Clients(dsn)
@@ -214,14 +214,16 @@ def test_kill_9_between_any_two_inserts_neither_loses_nor_doubles(
     in_process_broker: KafkaSettings, tmp_path: Path
 ) -> None:
     arguments = [sys.executable, "-c", CHILD, f"chdb://{tmp_path}/chdb", in_process_broker.kafka]
-    for seed in range(6):
-        for sequence in range(4 * seed + 1, 4 * seed + 5):
-            send(in_process_broker, SAMPLES, sample_batch(sequence), partition=sequence % 2)
-            send(in_process_broker, ACTIVITY, activity_batch(sequence))
-        child = subprocess.Popen([*arguments, str(seed)], stdin=subprocess.PIPE)
+    kills = [("2", "before"), ("2", "after"), ("5", "after"), ("7", "before")]
+    total = 0
+    for kill in kills:
+        for _ in range(4):
+            total += 1
+            send(in_process_broker, SAMPLES, sample_batch(total), partition=total % 2)
+            send(in_process_broker, ACTIVITY, activity_batch(total))
+        child = subprocess.Popen([*arguments, *kill], stdin=subprocess.PIPE)
         assert child.wait(60) == -9
-    total = 24
-    last = subprocess.Popen([*arguments, "-1"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    last = subprocess.Popen([*arguments, "0", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     until(lambda: committed(in_process_broker, SAMPLES, 0) + committed(in_process_broker, SAMPLES, 1) == total)
     until(lambda: committed(in_process_broker, ACTIVITY, 0) == total)
     output, _ = last.communicate(timeout=60)
