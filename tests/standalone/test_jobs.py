@@ -56,7 +56,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
 
     def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [sys.executable, "-c", "import sys; from icestream.cli import main; sys.exit(main())", *arguments, "--data", str(tmp_path), "--kafka", NOWHERE],
+            [sys.executable, "-m", "icestream.cli", *arguments, "--data", str(tmp_path), "--kafka", NOWHERE],
             cwd=root, capture_output=True, text=True, env={**os.environ, "ICESTREAM_SYMBOL_CACHE": str(tmp_path / "s")},
         )  # fmt: skip
 
