@@ -16,10 +16,12 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Message
 
+from icestream import packed
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
@@ -159,11 +161,13 @@ def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
     else:
         activity = parse(ActivityBatch, value)
         id, end = activity.id, activity.complete_unix_nano
-        begins = [activity.start_unix_nano + begin for begin in activity.interval_start]
-        ends = [begin + length for begin, length in zip(begins, activity.interval_duration, strict=False)]
-        spans = [span for span in activity.spans if span.start_unix_nano]
-        start = min([end, *begins, *(span.start_unix_nano for span in spans)])
-        end = max([end, *ends, *(span.end_unix_nano for span in spans)])
+        begins = packed.column(activity, "interval_start") + np.int64(min(activity.start_unix_nano, MAX_UNIX_NANO))
+        lengths = packed.column(activity, "interval_duration").astype(np.int64)
+        if len(begins) != len(lengths):
+            raise BadMessage(f"{len(begins)} intervals, but {len(lengths)} durations")
+        spans = activity.spans
+        start = min([end, int(begins.min(initial=min(end, MAX_UNIX_NANO))), *(span.start_unix_nano for span in spans)])
+        end = max([end, int((begins + lengths).max(initial=0)), *(span.end_unix_nano for span in spans)])
     if not 0 <= start <= end < MAX_UNIX_NANO:
         raise BadMessage(f"a window from {start} to {end}")
     return id, start, end

@@ -4,6 +4,8 @@ A sink decodes messages and writes ranges of them; everything that has to do wit
 take a range it is tried again with growing pauses, without reading on and without leaving the group, until it does.
 """
 
+import contextlib
+import itertools
 import logging
 import threading
 import time
@@ -16,6 +18,7 @@ from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
 from sinks import metrics
 from sinks.decode.columns import BadMessage
+from sinks.migrate import MigrationError
 from sinks.pending import Pending
 from sinks.ranges import InFlight, Range
 
@@ -23,7 +26,7 @@ log = logging.getLogger(__name__)
 
 Partition = tuple[str, int]
 Reject = Callable[[Message, Exception], None]
-"""Puts a message that cannot be stored elsewhere; returns when it is there."""
+"""Puts a message that cannot be stored elsewhere; returns when it is there. May raise, and is called again then."""
 
 _POLL_S = 0.1
 _ASK_S = 10.0
@@ -88,8 +91,9 @@ class Runner:
         """Why it cannot do its work now; None when it can."""
 
     def run(self) -> None:
-        """Blocks until stopped. Raises what the sink's `check` raises."""
-        self.sink.check()
+        """Blocks until stopped. Raises MigrationError."""
+        if not self._checked():
+            return
         reader = consumer(self._settings, self.sink.group)
         try:
             if not self._connect(reader):
@@ -106,6 +110,21 @@ class Runner:
         finally:
             reader.close()
             self.sink.close()
+
+    def _checked(self) -> bool:
+        """Waits for a store that is not there yet; False when stopped before."""
+        while not self._stop.is_set():
+            try:
+                self.sink.check()
+                return True
+            except MigrationError:
+                raise
+            except Exception as error:
+                self.sink.failed()
+                self.problem = f"the store cannot be reached: {error}"
+                log.warning("%s: %s", self.sink.name, self.problem)
+                self._stop.wait(2)
+        return False
 
     def _idle(self) -> None:
         try:
@@ -141,6 +160,8 @@ class Runner:
             self._new.discard(key)
             self._pending.pop(key, None)
             self._next.pop(key, None)
+            with contextlib.suppress(KeyError):
+                metrics.LAG.remove(self.sink.name, p.topic, str(p.partition))
 
     def _read(self, reader: Consumer) -> None:
         for message in reader.consume(500, timeout=_POLL_S):
@@ -243,10 +264,10 @@ class Runner:
 
     def _write(self, reader: Consumer, key: Partition, offsets: InFlight, messages: list[Message]) -> list[Any]:
         """Decodes and writes a range, however often it takes; returns the decoded messages. Raises _Lost."""
-        decoded = self._decode(messages)
-        for attempt in range(1_000_000_000):
+        for attempt in itertools.count():
             started = time.monotonic()
             try:
+                decoded = self._decode(messages)
                 again, self._pending[key].again = self._pending[key].again, True
                 self.sink.write(Range(self._cluster, *key, offsets, decoded, again))
             except Exception as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from icestream import dead_letters
 from icestream.clickhouse import Clients
@@ -108,8 +108,14 @@ def _reject(settings: SinkSettings, sink: str) -> Callable[[Message, Exception],
     def reject(message: Message, error: Exception) -> None:
         if not senders:
             senders.append(producer(settings))
-        dead_letters.send(senders[0], message, f"sinks.{sink}", error)
-        senders[0].flush(_FLUSH_S)
+        failed: list[KafkaError] = []
+        dead_letters.send(
+            senders[0], message, f"sinks.{sink}", error, lambda problem, _: failed.append(problem) if problem else None
+        )
+        if senders[0].flush(_FLUSH_S):
+            raise KafkaException(f"a dead letter was not acknowledged within {_FLUSH_S:.0f} s")
+        if failed:
+            raise KafkaException(failed[0])
 
     return reject
 
