@@ -26,7 +26,7 @@ from tests.standalone.test_up import Up
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-_BLOCK = re.compile(r"^```console run\n(.*?)^```", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^ *```console run\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)[^)]*\)")
 
 
@@ -40,7 +40,8 @@ def commands() -> list[Command]:
     found = []
     for page in PAGES:
         for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
-            found += [Command(page.name, line[2:]) for line in block.splitlines() if line.startswith("$ ")]
+            lines = [line.strip() for line in block.splitlines()]
+            found += [Command(page.name, line[2:]) for line in lines if line.startswith("$ ")]
     return found
 
 

@@ -1,10 +1,11 @@
-"""What docs/tracing.md says can be typed, can be typed."""
+"""What docs/tracing.md and the README say can be typed, can be typed."""
 
 import os
 import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,14 @@ from tests.tracing.traced import Listener
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs" / "tracing.md").read_text()
+README = (ROOT / "README.md").read_text()
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+def _blocks(language: str, text: str = TEXT) -> list[str]:
+    return [
+        textwrap.dedent(block)
+        for block in re.findall(rf"^ *```{language}\n(.*?)^ *```$", text, re.MULTILINE | re.DOTALL)
+    ]
 
 
 COMMANDS = [line[2:] for block in _blocks("console") for line in block.splitlines() if line.startswith("$ ")]
@@ -33,7 +38,7 @@ def _run(command: list[str], listener: Listener) -> None:
     assert heard.spans
 
 
-@pytest.mark.parametrize("code", _blocks("python"))
+@pytest.mark.parametrize("code", _blocks("python") + _blocks("python", README))
 def test_a_snippet_runs_and_sends_activity(code: str, listener: Listener) -> None:
     _run([sys.executable, "-c", code], listener)
 
