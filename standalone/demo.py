@@ -47,8 +47,8 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def running(data: Path, frequency: int) -> Iterator[dict[str, Any]]:
-    """`icestream up` on an empty data folder; what it noted in run.json. Raises DemoError."""
+def running(data: Path, frequency: int, stop: threading.Event) -> Iterator[dict[str, Any]]:
+    """`icestream up` on an empty data folder; what it noted in run.json. Raises DemoError, also when `stop` is set."""
     log = data / "up.log"
     environ = os.environ | {"ICESTREAM_INTERVAL": "1"}
     argv = [
@@ -58,7 +58,7 @@ def running(data: Path, frequency: int) -> Iterator[dict[str, Any]]:
     with log.open("wb") as output:
         process = spawn(argv, env=environ, output=output)
     try:
-        yield _wait_started(process, data, log)
+        yield _wait_started(process, data, log, stop)
     finally:
         end(process, _STOP_TIMEOUT_S)
 
@@ -67,6 +67,13 @@ def profiled(found: dict[str, Any]) -> bool:
     """Whether the collector came up."""
     parts = read_metrics(found["addresses"]["supervisor"]).get("icestream_supervisor_part_ready", [])
     return any(labels.get("part") == "collect" and value for labels, value in parts)
+
+
+def why_not_profiled(data: Path) -> str:
+    """What `icestream up`, or the collector, said about it last."""
+    lines = (data / "up.log").read_text(errors="replace").splitlines()
+    said = [line for line in lines if line.startswith("collect ") or "not profiled" in line]
+    return said[-1] if said else "the collector said nothing"
 
 
 def work(found: dict[str, Any], seconds: float, stop: threading.Event) -> Demo:
@@ -113,10 +120,12 @@ def wait_for_samples(window: Window, least: int, stop: threading.Event) -> None:
         samples = window.ask("/api/v1/merge", format="tree", max_nodes=2)["samples"]
 
 
-def _wait_started(process: "subprocess.Popen[bytes]", data: Path, log: Path) -> dict[str, Any]:
+def _wait_started(process: "subprocess.Popen[bytes]", data: Path, log: Path, stop: threading.Event) -> dict[str, Any]:
     deadline = time.monotonic() + _START_TIMEOUT_S
     note = data / "run.json"
     while until(deadline):
+        if stop.is_set():
+            raise DemoError("interrupted")
         if process.poll() is not None:
             raise DemoError(f"icestream up ended with exit code {process.returncode}:\n{_tail(log)}")
         if note.exists():

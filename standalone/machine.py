@@ -74,7 +74,9 @@ class Machine:
         self._note(broker)
         if self._supervisor.wait_ready(stop, _READY_TIMEOUT_S):
             log.info("ready: http://%s (data in %s)", self._addresses["api"], self._folder)
-            self._supervisor.run(stop)
+        elif not stop.is_set():
+            log.warning("not ready after %.0f s: %s", _READY_TIMEOUT_S, self._supervisor.not_ready())
+        self._supervisor.run(stop)
         log.info("ending")
 
     def __exit__(
@@ -103,7 +105,8 @@ class Machine:
             raise StartError(str(error)) from error
         log.info("broker: Apache Kafka, at %s; durable, in %s", local.address, self._folder / "kafka")
         self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0))
-        self._supervisor.wait_ready(stop, _READY_TIMEOUT_S)
+        if not self._supervisor.wait_ready(stop, _READY_TIMEOUT_S) and not stop.is_set():
+            raise StartError(f"Kafka is not ready after {_READY_TIMEOUT_S:.0f} s: {self._supervisor.not_ready()}")
         return local.settings()
 
     def _make_topics(self, broker: KafkaSettings) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from icestream.cli import CommandError
 from icestream.stop import stop_event
 from standalone.asking import AskError
-from standalone.demo import DemoError, profiled, running, say, settle, work
+from standalone.demo import DemoError, profiled, running, say, settle, why_not_profiled, work
 from standalone.demo_replay import RECORDING, replay
 from standalone.demo_result import as_text
 
@@ -30,19 +30,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    if not 1 <= args.seconds <= 3600 or not 1 <= args.frequency <= 1000:
+        raise CommandError("--seconds goes from 1 to 3600, --frequency from 1 to 1000")
     stop = stop_event()
     say("starting broker, store, stream processors and collector")
     try:
         with (
             tempfile.TemporaryDirectory(prefix="icestream-demo-") as data,
-            running(Path(data), args.frequency) as found,
+            running(Path(data), args.frequency, stop) as found,
         ):
             if args.recording is None and profiled(found):
                 say(f"profiling this machine at {args.frequency} Hz; a web service works for {args.seconds:g} s")
                 demo = work(found, args.seconds, stop)
             else:
                 if args.recording is None:
-                    say("this machine cannot be profiled (that needs root and eBPF): replaying a recording instead")
+                    say(f"this machine cannot be profiled: {why_not_profiled(Path(data))}")
+                    say("replaying a recording instead")
                 demo = replay(found, args.recording or RECORDING, stop)
             if stop.is_set():
                 return 130

@@ -123,8 +123,7 @@ def test_a_child_is_not_reached_by_ctrl_c() -> None:
 def test_what_is_not_ready_is_said(running: Supervisor) -> None:
     running.start(python("store", FOREVER, ready="waits for Kafka"))
     wait_for(lambda: running.not_ready() == "store: waits for Kafka")
-    with pytest.raises(PartFailed, match="not ready after 0 s: store: waits for Kafka"):
-        running.wait_ready(threading.Event(), 0.1)
+    assert not running.wait_ready(threading.Event(), 0.1)
 
 
 def pids(running: Supervisor) -> list[int]:
