@@ -160,9 +160,14 @@ def _asyncio_server() -> Iterator[int]:
     try:
         yield int(server.sockets[0].getsockname()[1])
     finally:
-        loop.call_soon_threadsafe(server.close)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
+        server.close()
+        connections = asyncio.all_tasks(loop)
+        for connection in connections:
+            connection.cancel()
+        loop.run_until_complete(asyncio.gather(*connections, return_exceptions=True))
+        loop.close()
 
 
 async def _in_turns(work: Work, repeats: int) -> None:
