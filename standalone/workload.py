@@ -163,10 +163,9 @@ def _asyncio_server() -> Iterator[int]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         server.close()
-        connections = asyncio.all_tasks(loop)
-        for connection in connections:
+        for connection in asyncio.all_tasks(loop):
             connection.cancel()
-        loop.run_until_complete(asyncio.gather(*connections, return_exceptions=True))
+            loop.run_until_complete(connection)  # `answer` ends quietly
         loop.close()
 
 
