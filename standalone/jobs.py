@@ -122,19 +122,24 @@ class JobServer:
     """Runs jobs for others in this process, one at a time, until `close`."""
 
     def __init__(self, settings: SinkSettings, clients: Clients) -> None:
-        """Listens where the database is embedded; elsewhere there is nothing to do. Raises OSError."""
+        """Listens where the database is embedded; elsewhere there is nothing to do."""
         self._settings = settings
         self._clients = clients
         self._busy = threading.Lock()
         self._socket: socket.socket | None = None
         self._path = socket_path(settings.clickhouse)
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)  # nobody else has this database open, so nobody listens
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        if self._path is None:
+            return
+        self._path.unlink(missing_ok=True)  # nobody else has this database open, so nobody listens
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
             self._socket.bind(str(self._path))
-            os.chmod(self._path, 0o600)
-            self._socket.listen()
-            threading.Thread(target=self._serve, args=(self._socket,), name="jobs", daemon=True).start()
+        except OSError as error:  # a path of over 107 bytes, a file system without sockets
+            log.warning("replay and backfill need the store to be stopped: cannot listen at %s: %s", self._path, error)
+            return
+        os.chmod(self._path, 0o600)
+        self._socket.listen()
+        threading.Thread(target=self._serve, args=(self._socket,), name="jobs", daemon=True).start()
 
     def close(self) -> None:
         """Stops listening; a job that runs is cut off with the process, and may be started again."""

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import closing
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
@@ -11,6 +12,7 @@ from icestream.clickhouse import Clients
 from sinks import service
 from sinks.migrate import migrate, shown
 from sinks.retention import retain
+from standalone.jobs import JobServer
 from standalone.settings import StoreSettings
 
 _RETRY_S = 2.0
@@ -40,7 +42,8 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     try:
         if _make_tables(clients, settings, stop, problem):
             sinks.append(service.start(settings, stop, clients))
-            _watch(server, sinks[0], stop)
+            with closing(JobServer(settings, clients)):
+                _watch(server, sinks[0], stop)
     finally:
         stop.set()
         server.close()

@@ -1,0 +1,66 @@
+"""Replay beside a running store, from Kafka: what is there stays, what is gone comes back."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from icestream.times import format_unix_nano
+from tests.pipeline.running import ICESTREAM, Pipeline, between
+from tests.pipeline.synthetic import WINDOW_NS, window
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
+
+WINDOWS = 6
+DELETE = """
+import sys
+from icestream.clickhouse import connect
+client = connect(sys.argv[1])
+for table in ("samples", "trace_samples"):
+    client.command(f"DELETE FROM {table} WHERE host_id = 'host-1'", settings={"lightweight_deletes_sync": 2})
+"""
+
+
+def test_replay_restores_what_was_deleted_and_nothing_else(kafka_pipeline: Pipeline, start_unix_nano: int) -> None:
+    pipeline = kafka_pipeline
+    start, end = start_unix_nano, start_unix_nano + WINDOWS * WINDOW_NS
+    made = [window(start, sequence, host) for sequence in range(1, WINDOWS + 1) for host in range(2)]
+    for index, one in enumerate(made):
+        pipeline.publish(one, host=index % 2)
+    expected = sum(m.value for m in made)
+    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == expected)
+    before = answers(pipeline, start, end)
+
+    replay(pipeline, start, end)
+    assert answers(pipeline, start, end) == before
+
+    pipeline.stop("store")
+    subprocess.run(
+        [sys.executable, "-c", DELETE, f"chdb://{pipeline.data}/clickhouse"], check=True, cwd=Path(__file__).parents[2]
+    )
+    pipeline.start("store")
+    half = expected - sum(m.value for m in made[1::2])
+    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == half)
+
+    replay(pipeline, start, end)
+    assert answers(pipeline, start, end) == before
+
+
+def answers(pipeline: Pipeline, start: int, end: int) -> tuple[object, ...]:
+    """Every stack's value, and every trace's."""
+    merged = pipeline.get("/api/v1/merge", format="collapsed", **between(start, end))
+    traces = pipeline.get("/api/v1/traces", limit=100, **between(start, end))["traces"]
+    return sorted(merged.splitlines()), sorted((t["trace_id"], t["cpu_ns"], t["clock_ns"]) for t in traces)
+
+
+def replay(pipeline: Pipeline, start: int, end: int) -> None:
+    """Runs the command beside the store."""
+    times = ["--from", format_unix_nano(start), "--to", format_unix_nano(end), "--source", "kafka"]
+    done = subprocess.run(
+        [*ICESTREAM, "replay", *times, "--data", str(pipeline.data)],
+        env=os.environ | pipeline.settings.environ(), capture_output=True, text=True, timeout=120, check=False,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr + pipeline.logs()
