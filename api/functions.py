@@ -80,7 +80,10 @@ class Functions:
         if at < 0:
             return Function(f"[unresolved location {int(self._locations.ids[location]):016x}]", named=False)
         mapping = self.mappings[at]
-        name = f"{os.path.basename(mapping.file) or 'unknown'}+{int(self._locations.address[location]):#x}"
+        address = int(self._locations.address[location])
+        if not mapping.file and not address:  # no mapping covers it: the process is gone, or the walk has lost its way
+            return Function("[unknown]", kind=mapping.function_kind, named=False)
+        name = f"{os.path.basename(mapping.file) or 'unknown'}+{address:#x}"
         return Function(name, mapping.file, kind=mapping.function_kind, named=False)
 
     def add_mappings(self, kinds: pa.Array, build_ids: pa.Array, files: pa.Array) -> Rows:

@@ -30,7 +30,11 @@ class Stacks:
 
 
 def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
-    """Locates every frame. Return addresses are moved back by one, into the call."""
+    """Locates every frame. Return addresses are moved back by one, into the call.
+
+    A stack ends with the first user frame that no mapping covers: there the walk has lost its way, and what seems to
+    lie above it is not a caller. Of a process that is gone already, one such frame is left.
+    """
     depth = samples.stack_depth.astype(np.int64)
     stack = np.repeat(np.arange(len(depth)), depth)
     position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
@@ -40,6 +44,13 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
     rows = _Rows(len(addresses))
     rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, kernel)
     rows.add_processes(np.flatnonzero(position >= kernel_depth), addresses, samples.stack_pid[stack], mappings)
+
+    lost = (position >= kernel_depth) & (rows.mapping == 0)
+    end = np.full(len(depth), np.iinfo(np.int64).max)
+    np.minimum.at(end, stack[lost], position[lost])
+    kept = position <= end[stack]
+    rows.keep(kept)
+    position, depth = position[kept], np.bincount(stack[kept], minlength=len(depth))
 
     key = ids.combine(
         rows.mapping.astype(np.uint64), np.where(rows.name > 0, rows.name.astype(np.uint64), rows.address)
@@ -93,6 +104,10 @@ class _Rows:
             named = part[located.name >= 0]
             if len(named):
                 self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
+
+    def keep(self, frames: np.ndarray) -> None:
+        """Forgets the other frames."""
+        self.mapping, self.address, self.name = self.mapping[frames], self.address[frames], self.name[frames]
 
     def _mapping_rows(self, files: list[MappedFile], rows: np.ndarray) -> np.ndarray:
         used, inverse = np.unique(rows, return_inverse=True)

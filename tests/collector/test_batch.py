@@ -50,7 +50,8 @@ class NoKernel(Kernel):
 
 
 Stack = tuple[int, tuple[int, ...], tuple[int, ...]]  # process, kernel frames, user frames
-user_frame = st.one_of(st.integers(1, 99), st.integers(1000, 1 << 31).map(lambda o: o | 1 << 40))
+NOWHERE = 150  # no mapping covers it
+user_frame = st.one_of(st.just(NOWHERE), st.integers(1, 99), st.integers(1000, 1 << 31).map(lambda o: o | 1 << 40))
 stacks = st.tuples(
     st.integers(1, 4),
     st.lists(st.integers(1, 1 << 30), max_size=3).map(tuple),
@@ -77,7 +78,7 @@ def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]
     frames = []
     for pid, kernel, user in known:
         frames += [(1 << 63) + f for f in kernel]
-        frames += [f if f < 100 else BASE + (pid << 32) + (f & 0xFFFFFFFF) for f in user]
+        frames += [f if f <= NOWHERE else BASE + (pid << 32) + (f & 0xFFFFFFFF) for f in user]
     row = [o[0] for o in observed]
     return Samples(
         time_ns=np.array([o[1] for o in observed], np.uint64),
@@ -102,13 +103,14 @@ def expected(known: list[Stack], observed: list[tuple[int, int, int, int, int]])
         if address < 100:
             address -= is_return
             return ("[jit]", f"compiled {address} of {pid % 2}", 0)
-        return ("gnu:aa", "", (address & 0xFFFFFFFF) - is_return)
+        return ("", "", 0) if address == NOWHERE else ("gnu:aa", "", (address & 0xFFFFFFFF) - is_return)
 
     found: Counter[tuple[object, ...]] = Counter()
     for row, time, tid, series, context in observed:
         pid, kernel, user = known[row]
         frames = [("gnu:bb", "", f - (i > 0)) for i, f in enumerate(kernel)]
-        frames += [frame(pid, f, i > 0) for i, f in enumerate(user)]
+        walked = user[: user.index(NOWHERE) + 1] if NOWHERE in user else user  # there the walk has lost its way
+        frames += [frame(pid, f, i > 0) for i, f in enumerate(walked)]
         trace = (bytes(range(48))[16 * (context - 1) : 16 * context], bytes(range(24))[8 * (context - 1) : 8 * context])
         found[time // 1000, pid, tid, f"s{series}", trace if context else None, tuple(frames)] += 1
     return found
