@@ -20,7 +20,8 @@ demo: setup ## profile this machine while a small web service works, and show th
 	@$(BIN)/icestream demo
 
 test: setup-test kafka schemas-check bpf-check lint ## install what tests need, and run all of them
-	$(BIN)/pytest
+	$(BIN)/pytest -n 3 --dist loadfile -m "not ebpf" --durations 15
+	$(BIN)/pytest -m ebpf --durations 15
 
 test-fast: setup-test ## the tests that need no broker, no kernel and no browser
 	$(BIN)/pytest -q -m "$(FAST)"

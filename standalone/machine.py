@@ -54,7 +54,7 @@ class Machine:
                 raise StartError(f"cannot use the data folder: {error}") from error
             self._addresses["api"] = _wanted(self._settings.listen, "--listen")
             for part, port in _METRICS.items():
-                self._addresses[part] = _preferred(port)
+                self._addresses[part] = _preferred(0 if self._settings.metrics_listen.endswith(":0") else port)
             if self._settings.metrics_listen:
                 self._addresses["supervisor"] = _wanted(self._settings.metrics_listen, "--metrics-listen")
                 health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready)

@@ -61,7 +61,9 @@ class UpSettings(KafkaSettings, DataSettings):
     frequency: int = setting(19, "samples per second and CPU")
     collector: bool = setting(True, "profile this machine")
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of Delta tables to write as well; empty: none")
-    metrics_listen: str = setting("127.0.0.1:4064", "HOST:PORT of the supervisor's /metrics, /healthz and /readyz")
+    metrics_listen: str = setting(
+        "127.0.0.1:4064", "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free ones, for all"
+    )
     activity_socket: str = setting(
         "", "socket where applications report activity; by default activity.sock under --data"
     )

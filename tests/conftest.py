@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from hypothesis import settings as hypothesis_settings
 
 from icestream.commands.topics import create
 from icestream.kafka import client_config
@@ -21,6 +22,10 @@ from standalone.broker import PARTITIONS, InProcessBroker
 def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
     """DSN of the embedded ClickHouse, without a database: a process can open one folder only, so all tests share it."""
     return f"chdb://{tmp_path_factory.mktemp('chdb')}"
+
+
+hypothesis_settings.register_profile("icestream", deadline=None)  # several tests run at once, on machines of any speed
+hypothesis_settings.load_profile("icestream")
 
 
 @pytest.fixture
