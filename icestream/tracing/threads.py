@@ -156,6 +156,7 @@ class Thread:
 
     def take(self) -> list[bytes | int]:
         """Finished rows, and the open one up to now; flat, WIDTH values each."""
+        opened = self.opened  # before the rows: so that all that ended before it are among them
         rows = _taken(self.rows)
         if self.cut is not None and rows:
             start, *sent_up_to = self.cut
@@ -164,15 +165,14 @@ class Thread:
                 at = WIDTH * starts.index(start)
                 rows[at + 1 : at + 3] = sent_up_to
                 self.cut = None
-        return rows + self._cut()
+        return rows + self._cut(opened)
 
     def take_spans(self) -> list[SpanEnd]:
         """Spans that ended."""
         return _taken(self.spans)
 
-    def _cut(self) -> list[bytes | int]:
-        """The part of the open interval that was not sent yet, as a row."""
-        opened = self.opened
+    def _cut(self, opened: Open | None) -> list[bytes | int]:
+        """The part of the open interval that was not sent yet, as a row; nothing where it is no longer open."""
         if opened is None or opened is _SWITCHING or self.cpu_clock is None:
             return []
         try:
