@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard schemas/icestream/*/*.proto)
-FAST := not pipeline and not kafka and not ebpf and not browser
+FAST := not pipeline and not kafka and not ebpf and not browser and not alone
 # Tests wait more than they work; those that measure the CPU run alone, one after the other.
 SIDE_BY_SIDE := -n 3 --dist loadfile
 # The committed eBPF objects are what this clang builds; another major builds other bytes.
@@ -22,8 +22,8 @@ demo: setup ## profile this machine while a small web service works, and show th
 	@$(BIN)/icestream demo
 
 test: setup-test kafka schemas-check bpf-check lint ## install what tests need, and run all of them
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not ebpf" --durations 15
-	$(BIN)/pytest -m ebpf --durations 15
+	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not ebpf and not alone" --durations 15
+	$(BIN)/pytest -m "ebpf or alone" --durations 15
 
 test-fast: setup-test ## the tests that need no real broker, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 2 --dist loadfile -m "$(FAST)"

@@ -18,6 +18,18 @@ from standalone import kafka
 from standalone.broker import PARTITIONS, InProcessBroker
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what takes a broker, what starts everything, and what must run alone: `make test-fast` has none of it."""
+    for item in items:
+        taken = set(getattr(item, "fixturenames", ()))
+        if taken & {"apache_kafka", "local_kafka"}:
+            item.add_marker("kafka")
+        elif taken & {"broker", "in_process_broker"} or item.path.parent.name == "standalone":
+            item.add_marker("pipeline")
+        if item.path.parent.name == "tracing":
+            item.add_marker("alone")
+
+
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
     """DSN of the embedded ClickHouse, without a database: a process can open one folder only, so all tests share it."""
