@@ -9,6 +9,11 @@ INTERVALS = Counter("icestream_collector_activity_intervals_total", "Intervals o
 INTERVALS_DROPPED = Counter(
     "icestream_collector_activity_dropped_total", "Intervals that applications could not hand over"
 )
+RECEIVED = Gauge(
+    "icestream_collector_activity_received",
+    "Datagrams of activity that were understood or malformed; intervals refused, without room, of unknown threads",
+    ["what"],
+)
 SENT_BYTES = Counter("icestream_collector_sent_bytes_total", "Bytes that Kafka acknowledged, uncompressed", ["topic"])
 ERRORS = Counter("icestream_collector_kafka_errors_total", "Errors of the Kafka client, each of them tried again")
 SPOOL_BYTES = Gauge("icestream_collector_spool_bytes", "Bytes waiting on disk or in memory for Kafka")

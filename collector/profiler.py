@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -51,6 +52,8 @@ class Profiler:
         self._sampler = Sampler(settings.frequency, settings.loader)
         self._sampler.start()
         self._activity = ActivityReceiver(settings.activity_socket)
+        for what in vars(self._activity.counts):
+            metrics.RECEIVED.labels(what).set_function(partial(getattr, self._activity.counts, what))
         self._contexts = ThreadContexts(self._sampler.set_context, self._sampler.forget)
         self._windows = Windows(host_id(settings), host_name(settings), self._sampler.period_ns, FileCache(files.note))
         self._settling: deque[_Due] = deque()

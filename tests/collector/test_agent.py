@@ -185,6 +185,7 @@ def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -
     assert float(values["icestream_collector_samples_total"]) > 0
     assert float(values['icestream_collector_sent_bytes_total{topic="icestream.raw"}']) > 0
     assert 0 < float(values["icestream_collector_cpu_seconds"]) < 5
+    assert values['icestream_collector_activity_received{what="malformed"}'] == "0.0"
 
 
 @pytest.mark.parametrize(
