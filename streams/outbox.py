@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterable
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from icestream import dead_letters, kafka
 from icestream.backlog import Backlog
@@ -100,6 +100,9 @@ class Outbox:
                     topic, value, key=key, partition=partition, headers=headers or [], on_delivery=delivered
                 )
                 return
+            except KafkaException as error:  # refused at once: a partition that is known not to be there
+                delivery.refused(error.args[0])
+                return
             except BufferError:  # 256 MB under way: the broker is slow, and so are we
                 self._producer.poll(0.1)
 
@@ -142,6 +145,10 @@ class Delivery:
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """A delivery report, on the producer's thread."""
+        self._done(error)
+
+    def refused(self, error: KafkaError) -> None:
+        """A message that the producer did not take, so that no report comes of it."""
         self._done(error)
 
     def sealed(self) -> "asyncio.Future[None]":

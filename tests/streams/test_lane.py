@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+import pytest
+
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from streams.lane import Event, Lane
@@ -120,14 +122,23 @@ def test_a_mistake_in_an_operator_makes_a_dead_letter_and_stops_nothing(in_proce
     run(scenario)
 
 
-def test_nothing_is_acknowledged_after_something_was_not_taken(in_process_broker: KafkaSettings) -> None:
+@pytest.mark.parametrize("topics_known", [False, True])
+def test_nothing_is_acknowledged_after_something_was_not_taken(
+    in_process_broker: KafkaSettings, topics_known: bool
+) -> None:
+    """The producer says so later, by a report, or at once where it knows the topics already."""
+
     async def scenario() -> None:
         bench = Bench(in_process_broker)
+        if topics_known:
+            bench.put(RAW, 0, Raw([Sample(1)]).bytes())
+            await bench.until(1)
+        before = list(bench.acknowledged)
         bench.lane.partition = 99  # which Kafka does not have
-        bench.put(RAW, 0, Raw([Sample(1)]).bytes())
         bench.put(RAW, 1, Raw([Sample(1)], sequence=2).bytes())
-        await bench.until(1)
-        assert bench.acknowledged == []
+        bench.put(RAW, 2, Raw([Sample(1)], sequence=3).bytes())
+        await bench.until(len(before) + 1)
+        assert bench.acknowledged == before
         assert "did not take" in str(bench.failed[0])
         await bench.lane.close()
 
