@@ -32,7 +32,7 @@ def _hex(span: trace.Span) -> tuple[str, str]:
 def _current() -> tuple[str, str] | None:
     """What this thread's record says."""
     record = local.thread.slot.value if local.thread else None
-    if not record:
+    if record is None:
         return None
     full = local.thread.context
     assert full is not None
