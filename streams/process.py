@@ -20,12 +20,14 @@ import numpy as np
 
 from icestream import ids
 from icestream.topics import ACTIVITY, RAW
+from icestream.v1.common_pb2 import BatchId
 from streams import deduplicate, identify, metrics, publish
 from streams.attach import Attached, Intervals
 from streams.attach import attach as attach_intervals
 from streams.columns import ActivityColumns, RawColumns
 from streams.correct import corrections
 from streams.decode import decode_activity, decode_raw
+from streams.progress import Progress
 from streams.publish import Origin
 from streams.state import Limits, Partition, Recent
 from streams.symbolize import Named, Symbolizer
@@ -104,12 +106,8 @@ class Processor:
         state = self.partition(origin.partition)
         state.raw_next = max(state.raw_next, origin.offset + 1)
         key = raw.host_id.encode()
-        progress = state.collector(raw.id).raw
-        gaps = progress.gaps
-        if not progress.add(raw.id.sequence, raw.id.part, raw.id.parts):
-            metrics.REPEATED.labels(RAW).inc()
+        if not _is_new(state.collector(raw.id).raw, raw.id, RAW):
             return Outputs(key, position=state.position())
-        metrics.GAPS.labels(RAW).inc(progress.gaps - gaps)
         raw = self._operators.change(raw)
         location_id = identify.location_ids(raw)
         stack_id = identify.stack_ids(raw, location_id, self._known_stacks)
@@ -126,12 +124,8 @@ class Processor:
         state = self.partition(origin.partition)
         state.activity_next = max(state.activity_next, origin.offset + 1)
         key = activity.host_id.encode()
-        progress = state.collector(activity.id).activity
-        gaps = progress.gaps
-        if not progress.add(activity.id.sequence, activity.id.part, activity.id.parts):
-            metrics.REPEATED.labels(ACTIVITY).inc()
+        if not _is_new(state.collector(activity.id).activity, activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
-        metrics.GAPS.labels(ACTIVITY).inc(progress.gaps - gaps)
         state.add_activity(origin.offset, activity)
         corrected = corrections(state, activity)
         samples = publish.sample_batches(origin.source(activity.id), corrected)
@@ -179,6 +173,16 @@ class Processor:
                 self._series.clear()
             known = self._series[labels] = publish.series_bytes(ids.series_id(labels), labels)
         return known
+
+
+def _is_new(progress: Progress, id: BatchId, topic: str) -> bool:
+    """Notes a batch, and counts it as a repeat, or the batches that are missing before it."""
+    gaps = progress.gaps
+    if not progress.add(id.sequence, id.part, id.parts):
+        metrics.REPEATED.labels(topic).inc()
+        return False
+    metrics.GAPS.labels(topic).inc(progress.gaps - gaps)
+    return True
 
 
 def _recent(rows: publish.SampleRows, end_ns: int, offset: int) -> Recent:
