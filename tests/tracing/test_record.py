@@ -19,15 +19,17 @@ pytestmark = pytest.mark.skipif(
 )
 
 CHILD = f"""
-import sys, threading
+import os, sys, threading
 from icestream import tracing
 tracing.start(service="read-from-outside", socket="/nonexistent/activity.sock")
 told = threading.Event()
+def say(what):
+    os.write(1, b"%s\\n" % str(what).encode())  # print may mix what two threads say
 def work(trace, span):
     with tracing.span(trace, span):
-        print(threading.get_native_id(), flush=True)
+        say(threading.get_native_id())
         told.wait()
-    print("left", flush=True)
+    say("left")
     left.wait()
 left = threading.Event()
 for trace in ("{TRACE}", "{OTHER}"):
