@@ -55,7 +55,7 @@ class Profiler:
         for what in vars(self._activity.counts):
             metrics.RECEIVED.labels(what).set_function(partial(getattr, self._activity.counts, what))
         self._contexts = ThreadContexts(self._sampler.set_context, self._sampler.forget)
-        self._windows = Windows(host_id(settings), host_name(settings), self._sampler.period_ns, FileCache(files.note))
+        self._windows = Windows(host_id(settings), host_name(settings), FileCache(files.note))
         self._settling: deque[_Due] = deque()
         self._queue: queue.Queue[np.ndarray | Drained | None] = queue.Queue(_QUEUE)
         self._builder = threading.Thread(target=self._build, name="build", daemon=True)
@@ -85,10 +85,12 @@ class Profiler:
         if len(self._settling) + self._queue.qsize() >= _QUEUE:
             log.warning("batches are made too slowly; this window becomes longer")
             return start_ns
+        period_ns = self._sampler.period_ns
         samples = self._sampler.drain()
         end_ns = time.monotonic_ns()
         self._contexts.observe(np.unique(samples.pid).tolist())
-        self._settling.append(_Due(Drained(samples, start_ns, end_ns), time.monotonic() + self._settings.settle))
+        drained = Drained(samples, start_ns, end_ns, period_ns)
+        self._settling.append(_Due(drained, time.monotonic() + self._settings.settle))
         return end_ns
 
     def _pass_on(self, until: float) -> None:

@@ -16,6 +16,11 @@ class CollectorSettings(KafkaSettings):
     """What `icestream collect` can be told."""
 
     frequency: int = setting(19, "samples per second and CPU")
+    cpu_budget: float = setting(
+        2.0, "CPU the collector may take, in per cent of one CPU, before it samples less often; 0: any"
+    )
+    share: float = setting(1.0, "share of the hosts that sample at a time, by turns: 0.1 for every tenth")
+    share_interval: float = setting(60.0, "seconds of a turn")
     interval: float = setting(5.0, "seconds from batch to batch")
     settle: float = setting(0.3, "seconds that a batch waits for the activity that belongs to it")
     loader: str = setting("libbpf", "what loads the eBPF program: libbpf (needs a kernel with BTF) or bcc")
@@ -32,7 +37,14 @@ class CollectorSettings(KafkaSettings):
     )
 
     def __post_init__(self) -> None:
-        for name, low, high in (("interval", 0.1, 600), ("settle", 0, 60), ("spool_limit_mb", 1, 1 << 20)):
+        for name, low, high in (
+            ("cpu_budget", 0, 100_000),
+            ("share", 0, 1),
+            ("share_interval", 1, 86_400),
+            ("interval", 0.1, 600),
+            ("settle", 0, 60),
+            ("spool_limit_mb", 1, 1 << 20),
+        ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
 

@@ -29,14 +29,14 @@ class Drained:
     samples: Samples
     start_ns: int
     end_ns: int
+    period_ns: int  # what each sample stands for
 
 
 class Windows:
     """Makes the batches of one start of a collector. Its methods are for one thread."""
 
-    def __init__(self, host_id: str, host: str, period_ns: int, files: FileCache) -> None:
+    def __init__(self, host_id: str, host: str, files: FileCache) -> None:
         self._host_id = host_id
-        self._period_ns = period_ns
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel()
@@ -54,11 +54,14 @@ class Windows:
                 if process is not None:
                     self._labels.notice(process)
 
-    def messages(self, drained: Drained, intervals: Intervals, services: Mapping[int, str]) -> list[Message]:
+    def messages(
+        self, drained: Drained, intervals: Intervals, services: Mapping[int, str], missing: int = 0
+    ) -> list[Message]:
         """The window's messages, activity before samples; none where nothing happened.
 
         `intervals` holds everything of which applications told until after the window's end, `services` the names that
-        they gave themselves, by process.
+        they gave themselves, by process. `missing` samples were in windows that had to be given up since: this one
+        tells of them.
         """
         started = time.perf_counter()
         offset_ns = self._update_clock()
@@ -66,7 +69,7 @@ class Windows:
         self._fresh.clear()  # some may have executed another program since
         self.notice(np.unique(drained.samples.pid).tolist())
         messages = self._activity(intervals, drained.end_ns + offset_ns, offset_ns)
-        messages += self._raw(drained, offset_ns)
+        messages += self._raw(drained, offset_ns, missing)
         self._fresh.clear()
         self._labels.forget(self._mappings.expire())
         metrics.PROCESSES.set(len(self._mappings))
@@ -88,17 +91,17 @@ class Windows:
         metrics.INTERVALS_DROPPED.inc(intervals.dropped)
         return self._to_messages(ACTIVITY, activity.finish(parts, self._next(ACTIVITY), time.time_ns()))
 
-    def _raw(self, drained: Drained, offset_ns: int) -> list[Message]:
+    def _raw(self, drained: Drained, offset_ns: int, missing: int) -> list[Message]:
         samples = drained.samples
-        if not (len(samples.pid) or samples.lost):
+        if not (len(samples.pid) or samples.lost or missing):
             return []
         common = RawBatch(
             host_id=self._host_id,
             profile_type=DEFAULT_PROFILE_TYPE,
-            period=self._period_ns,
+            period=drained.period_ns,
             activity_complete_unix_nano=drained.end_ns + offset_ns,
             activity_sequence=self._sequences[ACTIVITY],
-            lost_samples=samples.lost,
+            lost_samples=samples.lost + missing,
         )
         parts = batch.split(self._window(drained, offset_ns), common)
         metrics.SAMPLES.inc(len(samples.pid))
