@@ -5,6 +5,8 @@ from prometheus_client import Counter, Gauge, Histogram
 BATCHES = Counter("icestream_collector_batches_total", "Windows handed over for publishing", ["topic"])
 SAMPLES = Counter("icestream_collector_samples_total", "Samples in raw batches")
 LOST = Counter("icestream_collector_lost_samples_total", "Samples that the kernel's buffers could not keep")
+FREQUENCY = Gauge("icestream_collector_frequency_hertz", "Samples per second and CPU; 0 while other hosts sample")
+THROTTLED = Counter("icestream_collector_throttled_total", "How often the CPU budget lowered the frequency")
 INTERVALS = Counter("icestream_collector_activity_intervals_total", "Intervals of activity in activity batches")
 INTERVALS_DROPPED = Counter(
     "icestream_collector_activity_dropped_total", "Intervals that applications could not hand over"
@@ -19,6 +21,12 @@ ERRORS = Counter("icestream_collector_kafka_errors_total", "Errors of the Kafka 
 SPOOL_BYTES = Gauge("icestream_collector_spool_bytes", "Bytes waiting on disk or in memory for Kafka")
 SPOOL_WINDOWS = Gauge("icestream_collector_spool_windows", "Windows waiting for Kafka")
 DROPPED = Counter("icestream_collector_dropped_windows_total", "Windows given up: refused, damaged, or no place left")
+DROPPED_SAMPLES = Counter(
+    "icestream_collector_dropped_samples_total", "Samples in windows given up, and those these said were lost"
+)
+SPOOL_FAILURES = Counter(
+    "icestream_collector_spool_failures_total", "Windows that the disk did not take: they wait in memory"
+)
 FAILED = Counter("icestream_collector_failed_windows_total", "Windows lost to an error of ours, see the log")
 BUILD_SECONDS = Histogram(
     "icestream_collector_build_seconds",
@@ -29,3 +37,7 @@ CLOCK_STEPS = Counter("icestream_collector_clock_steps_total", "How often the sy
 PROCESSES = Gauge("icestream_collector_processes", "Processes whose mappings are known")
 SYMBOL_REQUESTS = Counter("icestream_collector_symbol_requests_total", "Requests for symbols to this host", ["answer"])
 CPU_SECONDS = Gauge("icestream_collector_cpu_seconds", "CPU time of this process so far, its children's included")
+PROGRAM_SECONDS = Gauge("icestream_collector_bpf_seconds", "CPU time of the eBPF program so far, estimated")
+CPU_PERCENT = Gauge(
+    "icestream_collector_cpu_percent", "CPU that process, children and program took lately, per cent of one CPU"
+)
