@@ -23,6 +23,8 @@ typedef __u8 u8;
 typedef __u16 u16;
 typedef __u32 u32;
 typedef __u64 u64;
+typedef __s16 s16;
+typedef __s32 s32;
 typedef __s64 s64;
 typedef _Bool bool;
 
@@ -32,6 +34,7 @@ enum { false = 0, true = 1 };
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PROG_ARRAY = 3,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
@@ -42,6 +45,21 @@ enum {
 	BPF_F_USER_STACK = 1 << 8,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_RB_NO_WAKEUP = 1,
+};
+
+enum bpf_func_id { BPF_FUNC_task_pt_regs = 175 };
+
+/* arch/x86/include/uapi/asm/ptrace.h: what a perf_event program gets of the registers, and what lies at the top of the
+ * kernel stack of a thread that entered the kernel. */
+struct user_registers {
+	u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+/* include/uapi/linux/bpf_perf_event.h */
+struct bpf_perf_event_data {
+	struct user_registers regs;
+	u64 sample_period;
+	u64 addr;
 };
 
 #define preserve __attribute__((preserve_access_index))
@@ -57,6 +75,7 @@ struct task_struct {
 	int tgid;
 	struct task_struct *real_parent;
 	struct mm_struct *mm;
+	void *stack;
 } preserve;
 
 /* arch/x86/include/asm/processor.h: the thread pointer is the base of fs */

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from collector.loader import LoadError
+from collector.loader_types import LoadError
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 LOG_LINES = 12  # of the verifier's log in an error; its end says what was refused
@@ -22,10 +22,20 @@ class LibbpfProgram:
 
     def __init__(self, library: ctypes.CDLL, handle: int, program: str) -> None:
         self._library, self._handle = library, handle
-        found = library.bpf_object__find_program_by_name(handle, program.encode())
+        self.fd = self.program_fd(program)
+
+    def programs(self) -> list[str]:
+        names, found = [], self._library.bpf_object__next_program(self._handle, None)
+        while found:
+            names.append(self._library.bpf_program__name(found).decode())
+            found = self._library.bpf_object__next_program(self._handle, found)
+        return names
+
+    def program_fd(self, name: str) -> int:
+        found = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
         if not found:
-            raise LoadError(f"the object has no program {program!r}")
-        self.fd: int = library.bpf_program__fd(found)
+            raise LoadError(f"the object has no program {name!r}")
+        return int(self._library.bpf_program__fd(found))
 
     def map_fd(self, name: str) -> int:
         found = self._library.bpf_object__find_map_by_name(self._handle, name.encode())
@@ -127,7 +137,11 @@ def _open_library() -> ctypes.CDLL:
             ("bpf_object__close", None, pointer),
             ("bpf_object__find_map_by_name", pointer, pointer, text),
             ("bpf_object__find_program_by_name", pointer, pointer, text),
+            ("bpf_object__next_program", pointer, pointer, pointer),
+            ("bpf_object__next_program", pointer, pointer, pointer),
+            ("bpf_program__name", text, pointer),
             ("bpf_program__fd", number, pointer),
+            ("bpf_program__name", text, pointer),
             ("bpf_map__fd", number, pointer),
             ("bpf_map__set_max_entries", number, pointer, ctypes.c_uint32),
             ("bpf_obj_get_info_by_fd", number, number, pointer, pointer),

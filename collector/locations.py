@@ -6,10 +6,10 @@ import numpy as np
 
 from collector.columns import gather
 from collector.kernel import Kernel
-from collector.mapped_files import UNKNOWN, MappedFile
+from collector.mapped_files import TRUNCATED, UNKNOWN, MappedFile
 from collector.mappings import Mappings
 from collector.perfmap import Name
-from collector.samples import Samples
+from collector.samples import ENDS, Samples
 from icestream import ids
 
 _NO_NAME = Name("", "")
@@ -33,13 +33,13 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
     """Locates every frame. Return addresses are moved back by one, into the call.
 
     A stack ends with the first user frame that no mapping covers: there the walk has lost its way, and what seems to
-    lie above it is not a caller. Of a process that is gone already, one such frame is left.
+    lie above it is not a caller. A stack whose outermost frame was not reached has one more, a name that says why.
     """
     depth = samples.stack_depth.astype(np.int64)
     stack = np.repeat(np.arange(len(depth)), depth)
     position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
     kernel_depth = samples.stack_kernel_depth.astype(np.int64)[stack]
-    is_return = (position != 0) & (position != kernel_depth)
+    is_return = (position != 0) & (position < kernel_depth)
     addresses = samples.frames - is_return.astype(np.uint64)
     rows = _Rows(len(addresses))
     rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, kernel)
@@ -50,7 +50,9 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
     np.minimum.at(end, stack[lost], position[lost])
     kept = position <= end[stack]
     rows.keep(kept)
-    position, depth = position[kept], np.bincount(stack[kept], minlength=len(depth))
+    stack, depth = stack[kept], np.bincount(stack[kept], minlength=len(depth))
+    stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
+    position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
 
     key = ids.combine(
         rows.mapping.astype(np.uint64), np.where(rows.name > 0, rows.name.astype(np.uint64), rows.address)
@@ -67,6 +69,18 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
         mappings=list(rows.mappings),
         names=list(rows.names),
     )
+
+
+def _add_reasons(
+    ends: np.ndarray, rows: "_Rows", stack: np.ndarray, depth: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """One more outermost frame in each stack that was cut, which says why."""
+    cut = np.flatnonzero(ends)
+    if not len(cut):
+        return stack, depth
+    at = np.cumsum(depth)[cut]
+    rows.insert(at, [Name(f"[truncated: {reason}]", TRUNCATED.file) for reason in ENDS], ends[cut])
+    return np.insert(stack, at, cut), depth + (ends != 0)
 
 
 def _distinct_stacks(location: np.ndarray, position: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -104,6 +118,12 @@ class _Rows:
             named = part[located.name >= 0]
             if len(named):
                 self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
+
+    def insert(self, at: np.ndarray, names: list[Name], name: np.ndarray) -> None:
+        """Frames before these, each with one of `names`."""
+        self.mapping = np.insert(self.mapping, at, self.mappings.setdefault(TRUNCATED, len(self.mappings)))
+        self.address = np.insert(self.address, at, 0)
+        self.name = np.insert(self.name, at, self._name_rows(names, name.astype(np.int64)))
 
     def keep(self, frames: np.ndarray) -> None:
         """Forgets the other frames."""

@@ -26,6 +26,7 @@ class MappedFile(NamedTuple):
 
 UNKNOWN = MappedFile(Mapping.UNKNOWN, "", "")
 JIT = MappedFile(Mapping.NAMED, "", "[jit]")
+TRUNCATED = MappedFile(Mapping.NAMED, "", "[truncated]")
 VDSO = "[vdso]"
 
 

@@ -25,9 +25,28 @@ class PerfEvents:
     def __init__(self, program_fd: int, period_ns: int) -> None:
         self._program_fd, self._period_ns = program_fd, period_ns
         self._events: dict[int, int] = {}  # CPU -> file descriptor
+        self._paused = False
+
+    def set_period(self, period_ns: int) -> None:
+        """Raises OSError."""
+        self._period_ns = period_ns
+        self.close()
+        self.follow_cpus()
+
+    def pause(self) -> None:
+        """No event costs anything until `resume`."""
+        self._paused = True
+        self.close()
+
+    def resume(self) -> None:
+        """Raises OSError."""
+        self._paused = False
+        self.follow_cpus()
 
     def follow_cpus(self) -> None:
         """Opens events on CPUs that came online and closes those of CPUs that went. Raises OSError."""
+        if self._paused:
+            return
         online = online_cpus()
         for cpu in self._events.keys() - online:
             os.close(self._events.pop(cpu))

@@ -1,6 +1,7 @@
 """The profiler's program in the kernel: loaded, attached to every CPU, its buffers and tables (bpf/profile.bpf.c)."""
 
 import mmap
+import platform
 import secrets
 import struct
 from pathlib import Path
@@ -16,13 +17,20 @@ from collector.ringbuf import RingBuffer
 
 SOURCE = Path(__file__).resolve().parent.parent / "bpf" / "profile.bpf.c"
 
-# `enum counter` of the program
-COUNTERS = ("observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "no_user_stack", "stack_cut")
+# `enum counter` of the program; the last ones count stacks by how they ended (samples.ENDS)
+COUNTERS = (
+    "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_asks", "no_user_stack",
+    "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
+    "stack_too_deep",
+)  # fmt: skip
+
+PROGRAMS = ("unwind", "python", "ship")  # `enum program`, what `profile` goes on to
 
 _BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
 _STACK_BYTES = 320  # of a description; most ticks find a stack that is known
 _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
+_ASK_BYTES = 1 << 16
 
 
 class Image(NamedTuple):
@@ -39,7 +47,7 @@ def image_of(pid: int) -> Image:
 
 
 class ProfileProgram:
-    """Runs from its creation to `close`. Raises LoadError or OSError where the kernel refuses."""
+    """Loaded when it is created, runs from `start` to `close`. Raises LoadError or OSError where the kernel refuses."""
 
     def __init__(self, period_ns: int, loader: str, sizes: dict[str, int] | None = None) -> None:
         """`sizes`: bytes of `samples` and `descriptions`, powers of two; by default from the period and the CPUs."""
@@ -48,29 +56,50 @@ class ProfileProgram:
         try:
             self._open(sizes)
             self._events = PerfEvents(self._program.fd, period_ns)
-            try:
-                self._events.follow_cpus()
-            except OSError:
-                self._events.close()
-                raise
         except (OSError, LoadError):
             self._program.close()
             raise
 
+    def start(self) -> None:
+        """On every CPU. Raises OSError."""
+        self._events.follow_cpus()
+
     def _open(self, sizes: dict[str, int]) -> None:
         fd = self._program.map_fd
+        programs = Map(fd("programs"))
+        for index, name in enumerate(PROGRAMS):
+            if name in self._program.programs():
+                programs.update(struct.pack("=I", index), struct.pack("=I", self._program.program_fd(name)))
+        self.asks = RingBuffer(fd("asks"), _ASK_BYTES)
+        self.asks_fd = fd("asks")
         self.samples = RingBuffer(fd("samples"), sizes["samples"])
         self.descriptions = RingBuffer(fd("descriptions"), sizes["descriptions"])
         self._contexts, self._counters = Map(fd("contexts")), Map(fd("counters"))
         self._control_page = mmap.mmap(fd("control"), mmap.PAGESIZE)
         self.marker = secrets.randbits(64) | 1
-        struct.pack_into("=QI", self._control_page, 0, self.marker, 1)
+        struct.pack_into("=QII", self._control_page, 0, self.marker, 1, self.unwinds)
         self._epoch = 1
+        self.map_fd = fd
 
     def next_interval(self) -> None:
         """From here on every stack and every thread name is shipped once more."""
         self._epoch = (self._epoch + 1) % (1 << 32)
         struct.pack_into("=I", self._control_page, 8, self._epoch)
+
+    @property
+    def unwinds(self) -> bool:
+        """Whether user stacks are unwound by tables; else by frame pointers."""
+        return platform.machine() == "x86_64"
+
+    def set_period(self, period_ns: int) -> None:
+        """Raises OSError."""
+        self._events.set_period(period_ns)
+
+    def pause(self) -> None:
+        self._events.pause()
+
+    def resume(self) -> None:
+        self._events.resume()
 
     def follow_cpus(self) -> None:
         """Takes in CPUs that came online. Raises OSError."""
@@ -100,6 +129,7 @@ class ProfileProgram:
         self._events.close()
         self.samples.close()
         self.descriptions.close()
+        self.asks.close()
         self._control_page.close()
         self._program.close()
 

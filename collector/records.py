@@ -4,11 +4,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collector.columns import gather
 from collector.ringbuf import BUSY, LENGTH
 
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
 STACK, THREAD = 1, 2
-_HEAD_WORDS = 3  # of a description: marker; key; pid, kind, kernel depth, depth
+ASK_WORDS = 4  # header; kind and pid; value; time
+_HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
+
+_COLUMNS = ("key", "pid", "kind", "end", "length", "kernel_depth", "user_depth", "python_depth")
 
 
 @dataclass(frozen=True)
@@ -18,8 +22,11 @@ class Descriptions:
     key: np.ndarray  # uint64 (d,)
     pid: np.ndarray  # uint32 (d,)
     kind: np.ndarray  # uint8 (d,), STACK or THREAD
-    kernel_depth: np.ndarray  # uint8 (d,)
-    depth: np.ndarray  # uint16 (d,), words
+    end: np.ndarray  # uint8 (d,), why the user part of a stack ends, row of samples.ENDS
+    length: np.ndarray  # uint16 (d,), words
+    kernel_depth: np.ndarray  # uint16 (d,), frames, and words
+    user_depth: np.ndarray  # uint16 (d,), frames, and words
+    python_depth: np.ndarray  # uint16 (d,), frames, two words each
     start: np.ndarray  # int64 (d,), first word in `words`
     words: np.ndarray  # uint64
 
@@ -50,13 +57,17 @@ def complete_descriptions(unread: np.ndarray, marker: int) -> int:
 def parse_descriptions(words: np.ndarray, marker: int) -> Descriptions:
     """`words`: complete records, headers included."""
     starts = np.flatnonzero(words == np.uint64(marker))
-    packed = words[starts + 2] if len(starts) else np.empty(0, np.uint64)
+    nothing = np.empty(0, np.uint64)
+    key, what, depths = (words[starts + i] if len(starts) else nothing for i in (1, 2, 3))
     return Descriptions(
-        key=words[starts + 1] if len(starts) else np.empty(0, np.uint64),
-        pid=packed.astype(np.uint32),
-        kind=(packed >> np.uint64(32)).astype(np.uint8),
-        kernel_depth=(packed >> np.uint64(40)).astype(np.uint8),
-        depth=(packed >> np.uint64(48)).astype(np.uint16),
+        key=key,
+        pid=what.astype(np.uint32),
+        kind=(what >> np.uint64(32)).astype(np.uint8),
+        end=(what >> np.uint64(40)).astype(np.uint8),
+        length=(what >> np.uint64(48)).astype(np.uint16),
+        kernel_depth=depths.astype(np.uint16),
+        user_depth=(depths >> np.uint64(16)).astype(np.uint16),
+        python_depth=(depths >> np.uint64(32)).astype(np.uint16),
         start=starts + _HEAD_WORDS,
         words=words,
     )
@@ -64,30 +75,32 @@ def parse_descriptions(words: np.ndarray, marker: int) -> Descriptions:
 
 def select(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
     """Only these rows (indices or mask)."""
-    d = descriptions
-    return Descriptions(
-        d.key[rows], d.pid[rows], d.kind[rows], d.kernel_depth[rows], d.depth[rows], d.start[rows], d.words
-    )
+    columns = {name: getattr(descriptions, name)[rows] for name in (*_COLUMNS, "start")}
+    return Descriptions(**columns, words=descriptions.words)
 
 
 def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:
-    columns = ("key", "pid", "kind", "kernel_depth", "depth")
-    joined = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in columns}
+    joined = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _COLUMNS}
     start = np.concatenate([first.start, second.start + len(first.words)])
     return Descriptions(**joined, start=start, words=np.concatenate([first.words, second.words]))
 
 
-def gather(descriptions: Descriptions) -> np.ndarray:
-    """The words of all rows, one after the other (uint64)."""
-    depth = descriptions.depth.astype(np.int64)
-    before = np.cumsum(depth) - depth
-    return descriptions.words[np.repeat(descriptions.start - before, depth) + np.arange(int(depth.sum()))]
+def frames(descriptions: Descriptions) -> np.ndarray:
+    """Kernel and user frames of all rows, one row after the other (uint64)."""
+    depth = descriptions.kernel_depth.astype(np.int64) + descriptions.user_depth
+    return descriptions.words[gather(descriptions.start, depth)]
+
+
+def python_frames(descriptions: Descriptions) -> np.ndarray:
+    """The two words of each Python frame of all rows, one row after the other (uint64, (p, 2))."""
+    start = descriptions.start + descriptions.kernel_depth + descriptions.user_depth
+    return descriptions.words[gather(start, 2 * descriptions.python_depth.astype(np.int64))].reshape(-1, 2)
 
 
 def thread_names(descriptions: Descriptions) -> dict[int, str]:
     """Thread ID -> its latest name."""
     threads = select(descriptions, descriptions.kind == THREAD)
-    names = gather(threads).view("S16").tolist()
+    names = descriptions.words[gather(threads.start, threads.length.astype(np.int64))].view("S16").tolist()
     return {tid: name.decode(errors="replace") for tid, name in zip(threads.key.tolist(), names, strict=True)}
 
 

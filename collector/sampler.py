@@ -15,6 +15,7 @@ from collector.samples import Samples
 log = logging.getLogger(__name__)
 
 MAX_FREQUENCY_HZ = 10_000
+_LOST = ("lost_sample_buffer_full", "lost_stack_buffer_full", "lost_no_stack")
 PENDING_BYTES = 64 << 20  # in this process between two drains; beyond, the kernel's buffers fill and it counts the loss
 
 
@@ -34,7 +35,7 @@ def check(loader: str = "libbpf") -> str | None:
 
 
 class Sampler:
-    """`start`, then `poll` about every second and `drain` once per interval. For one thread."""
+    """`start` (or `load`, then `start`), then `poll` about every second and `drain` once per interval. For one thread."""
 
     def __init__(self, frequency_hz: int, loader: str = "libbpf", sizes: dict[str, int] | None = None) -> None:
         """`sizes`: of the kernel's buffers, see ProfileProgram."""
@@ -49,11 +50,21 @@ class Sampler:
         self._lost_no_stack = 0
         self._lost_told = 0
 
-    def start(self) -> None:
-        """Loads the program and starts it on every online CPU. Raises SamplerError."""
+    def load(self) -> None:
+        """Brings the program into the kernel. Raises SamplerError."""
         try:
             self._program = ProfileProgram(self.period_ns, self._loader, self._sizes)
         except (LoadError, OSError) as error:
+            raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
+
+    def start(self) -> None:
+        """Runs the program on every online CPU, and loads it where that was not done. Raises SamplerError."""
+        if self._program is None:
+            self.load()
+        try:
+            self._running().start()
+        except OSError as error:
+            self.close()
             raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
 
     def poll(self) -> np.ndarray:
@@ -107,6 +118,24 @@ class Sampler:
         """Reads no context of this process any more."""
         self._running().forget(pid)
 
+    def set_period(self, period_ns: int) -> None:
+        """From now on a sample stands for that much CPU time. Call it right after a drain, so that a window has one
+        period. Raises OSError."""
+        self._running().set_period(period_ns)
+        self.period_ns = period_ns
+
+    def pause(self) -> None:
+        """Takes no samples until `resume`."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        self._running().resume()
+
+    @property
+    def program(self) -> ProfileProgram:
+        """What runs in the kernel: its unwinding tables and its questions. Raises SamplerError when not running."""
+        return self._running()
+
     def stats(self) -> dict[str, int]:
         """Totals since the start: program.COUNTERS, `lost_no_stack` (samples whose stack never came) and what the
         kernel measured of the program (`run_time_ns`, `run_count`)."""
@@ -131,6 +160,7 @@ class Sampler:
             self._lost_no_stack += int((~keep).sum())
             samples, stack = samples[keep], (np.cumsum(found) - 1)[stack[keep]]
         contexts, context = records.distinct_contexts(samples[:, 3:6])
+        python = records.python_frames(stacks)
         return Samples(
             time_ns=samples[:, 0].copy(),
             pid=samples[:, 2].astype(np.uint32),
@@ -139,16 +169,20 @@ class Sampler:
             context=context,
             stack_pid=stacks.pid,
             stack_kernel_depth=stacks.kernel_depth.astype(np.uint32),
-            stack_depth=stacks.depth.astype(np.uint32),
-            frames=records.gather(stacks),
+            stack_depth=stacks.kernel_depth.astype(np.uint32) + stacks.user_depth,
+            frames=records.frames(stacks),
             trace_ids=contexts[:, :2].tobytes(),
             span_ids=contexts[:, 2].tobytes(),
+            stack_end=stacks.end,
+            stack_python=stacks.python_depth.astype(np.uint32),
+            python_code=python[:, 0].copy(),
+            python_info=python[:, 1].copy(),
             lost=self._newly_lost(),
             comms=records.thread_names(descriptions),
         )
 
     def _newly_lost(self) -> int:
-        total = sum(value for name, value in self.stats().items() if name.startswith("lost_"))
+        total = sum(value for name, value in self.stats().items() if name in _LOST)
         newly, self._lost_told = total - self._lost_told, total
         return newly
 

@@ -1,16 +1,32 @@
 """What one drain of the kernel's buffers gives, as columns."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+
+ENDS = (
+    "",
+    "process not known yet",
+    "no mapping",
+    "no unwinding table",
+    "no unwinding rule",
+    "stack not readable",
+    "too deep",
+)
+"""`enum end` of bpf/walk.h in words; "" is complete."""
+
+
+def _none(kind: type) -> Any:
+    return field(default_factory=lambda: np.empty(0, kind))
 
 
 @dataclass(frozen=True)
 class Samples:
     """Samples of one drain, n of them, their s distinct stacks and c distinct contexts.
 
-    Addresses are as the CPU saw them; only frames after a stack's first are return addresses (kernel and user part each
-    start with an instruction that was about to run).
+    User frames that are return addresses are moved back by one, into the call. Kernel frames are as the CPU had them:
+    those after the first are return addresses.
     """
 
     time_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
@@ -20,9 +36,13 @@ class Samples:
     context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of the contexts
     stack_pid: np.ndarray  # uint32 (s,), the process a stack's user addresses belong to
     stack_kernel_depth: np.ndarray  # uint32 (s,), kernel frames; they come first
-    stack_depth: np.ndarray  # uint32 (s,), all frames
+    stack_depth: np.ndarray  # uint32 (s,), kernel and user frames
     frames: np.ndarray  # uint64 (sum of stack_depth,), leaf first, stack after stack
     trace_ids: bytes = b""  # 16 * c
     span_ids: bytes = b""  # 8 * c
+    stack_end: np.ndarray = _none(np.uint8)  # uint8 (s,), why the user part ends: row of ENDS; empty: all are complete
+    stack_python: np.ndarray = _none(np.uint32)  # uint32 (s,), Python frames of each; empty: none has any
+    python_code: np.ndarray = _none(np.uint64)  # uint64 (sum of stack_python,), address of the code object, leaf first
+    python_info: np.ndarray = _none(np.uint64)  # uint64, see bpf/python.h
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* What the kernel knows of the current thread. */
+#ifndef ICESTREAM_TASK_H
+#define ICESTREAM_TASK_H
+
+#include "maps.h"
+#include <bpf/bpf_core_read.h>
+
+#define THREAD_SIZE 16384 /* arch/x86/include/asm/page_64_types.h; kernels with KASAN have bpf_task_pt_regs */
+
+static __always_inline u64 thread_pointer(struct task_struct *task)
+{
+	struct task_struct___x86 *x86 = (void *)task;
+	struct task_struct___arm64 *arm64 = (void *)task;
+
+	if (bpf_core_field_exists(x86->thread.fsbase))
+		return BPF_CORE_READ(x86, thread.fsbase);
+	if (bpf_core_field_exists(arm64->thread.uw.tp_value))
+		return BPF_CORE_READ(arm64, thread.uw.tp_value);
+	return 0;
+}
+
+/* Where the registers lie that the thread had when it entered the kernel. */
+static __always_inline struct user_registers *user_registers_of(struct task_struct *task)
+{
+	void *stack;
+
+	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) /* since 5.15 */
+		return (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	stack = BPF_CORE_READ(task, stack);
+	return stack ? stack + THREAD_SIZE - sizeof(struct user_registers) : 0;
+}
+
+/* False: a thread of the kernel's own, or one that has given its memory back. */
+static __always_inline bool find_image(struct task_struct *task, struct image *image)
+{
+	struct mm_struct *mm = BPF_CORE_READ(task, mm);
+
+	if (!mm)
+		return false;
+	image->start_code = BPF_CORE_READ(mm, start_code);
+	image->start_stack = BPF_CORE_READ(mm, start_stack);
+	return true;
+}
+
+static __always_inline bool same_image(struct image *one, struct image *other)
+{
+	return one->start_code == other->start_code && one->start_stack == other->start_stack;
+}
+
+/* What user space knows of the current process, or, right after a fork, of its parent. */
+static __always_inline bool find_process(struct walk *w, struct task_struct *task)
+{
+	u32 pid = w->pid;
+	struct process *found = bpf_map_lookup_elem(MAP(processes), &pid);
+
+	if (!found || !same_image(&found->image, &w->image)) {
+		pid = BPF_CORE_READ(task, real_parent, tgid);
+		found = bpf_map_lookup_elem(MAP(processes), &pid);
+	}
+	if (!found || !same_image(&found->image, &w->image))
+		return false;
+	w->process = *found;
+	return true;
+}
+
+static __always_inline struct context_slot *find_slot(struct walk *w, struct task_struct *task)
+{
+	u32 pid = w->pid;
+	struct context_slot *slot = bpf_map_lookup_elem(MAP(contexts), &pid);
+
+	if (!slot) {
+		pid = BPF_CORE_READ(task, real_parent, tgid);
+		slot = bpf_map_lookup_elem(MAP(contexts), &pid);
+	}
+	return slot && same_image(&slot->image, &w->image) ? slot : 0;
+}
+
+struct otel_thread_context {
+	u8 trace_id[16];
+	u8 span_id[8];
+	u8 valid;
+	u8 trace_flags;
+	u16 attrs_size;
+};
+
+/* The trace context the current thread shows: nothing can change it while the thread is interrupted here. `into`: 24
+ * bytes. */
+static __always_inline void read_context(struct walk *w, u8 *into)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct context_slot *slot = find_slot(w, task);
+	struct otel_thread_context record;
+	u64 pointer, at = 0;
+
+	if (!slot)
+		return;
+	pointer = thread_pointer(task);
+	if (!pointer || bpf_probe_read_user(&at, sizeof(at), (void *)(pointer + slot->tls_offset)) || !at)
+		return;
+	if (bpf_probe_read_user(&record, sizeof(record), (void *)at) || record.valid != 1)
+		return;
+	__builtin_memcpy(into, record.trace_id, sizeof(record.trace_id));
+	__builtin_memcpy(into + sizeof(record.trace_id), record.span_id, sizeof(record.span_id));
+}
+
+#endif

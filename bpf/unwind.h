@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* User stacks by unwinding tables (collector/cfi.py makes them of .eh_frame), x86-64.
+ *
+ * A frame is its pc, sp and bp. Its caller's are found by the rule for pc: where the canonical frame address (CFA: the
+ * caller's sp) is, and where bp was saved; the return address lies below the CFA (System V ABI, DWARF 5 section 6.4).
+ */
+#ifndef ICESTREAM_UNWIND_H
+#define ICESTREAM_UNWIND_H
+
+#include "task.h"
+
+#define FRAMES_PER_RUN 16
+#define RUNS 8 /* MAX_FRAMES and the outermost */
+#define USER_CS 0x33
+
+enum cfa_kind {
+	CFA_NONE,
+	CFA_RSP,
+	CFA_RBP,
+	CFA_RBP_DEREF,
+	CFA_RSP_DEREF,
+	CFA_PLT,
+	CFA_SIGNAL,
+	CFA_END,
+	CFA_FRAME_POINTER,
+	CFA_REGISTER = 16,
+};
+
+enum rbp_kind { RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED };
+
+/* `going on` is 0; anything else ends the walk with that enum end + 1. */
+#define GO_ON 0
+#define STOP(end) ((end) + 1)
+
+static __always_inline bool read_word(u64 at, u64 *word)
+{
+	return bpf_probe_read_user(word, sizeof(*word), (void *)at) == 0;
+}
+
+/* The mapping of an address, into the walk. */
+static __always_inline bool find_mapping(struct walk *w, u64 at)
+{
+	u64 low = w->process.first, left = w->process.count, half, after;
+	struct mapping *found;
+	u32 index, i;
+
+	if (at >= w->mapping_start && at < w->mapping_end)
+		return true;
+	/* Without branches, or the verifier follows each way through the search. */
+#pragma clang loop unroll(disable)
+	for (i = 0; i < MAPPINGS_BITS; i++) {
+		half = left >> 1;
+		index = low + half;
+		found = bpf_map_lookup_elem(MAP(mappings), &index);
+		if (!found)
+			return false;
+		after = (found->start > at) - 1UL; /* all ones: it starts at or before the address */
+		asm volatile("" : "+r"(after));
+		low += half & after;
+		left -= half;
+	}
+	index = low;
+	found = bpf_map_lookup_elem(MAP(mappings), &index);
+	if (!found || w->process.count == 0 || at < found->start || at >= found->end)
+		return false;
+	w->mapping_start = found->start;
+	w->mapping_end = found->end;
+	w->mapping_bias = found->bias;
+	w->mapping_first_chunk = found->first_chunk;
+	w->mapping_chunks = found->chunks;
+	return true;
+}
+
+/* The last of `left` rows from `low` on that begins at or before the key. */
+static __always_inline bool find_row(u64 low, u64 left, u64 key, u32 *row)
+{
+	struct row_page *page;
+	u64 half, after;
+	u32 number, i;
+
+#pragma clang loop unroll(disable)
+	for (i = 0; i <= CHUNK_BITS; i++) {
+		half = left >> 1;
+		number = (low + half) >> PAGE_BITS;
+		page = bpf_map_lookup_elem(MAP(rows), &number);
+		if (!page)
+			return false;
+		*row = page->rows[(low + half) & ((1 << PAGE_BITS) - 1)];
+		after = ((key - *row) >> 63) - 1; /* all ones: the row is not after the key */
+		asm volatile("" : "+r"(after));
+		low += half & after;
+		left -= half;
+	}
+	return true;
+}
+
+/* The rule for an address in the mapping that was found. */
+static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
+{
+	u64 place = at + w->mapping_bias, chunk_number = place >> CHUNK_BITS;
+	u32 low, left, index, row;
+	struct chunk *chunk;
+	struct rule *found;
+
+	if (w->mapping_chunks == 0) {
+		rule->cfa_kind = CFA_FRAME_POINTER;
+		return w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
+	}
+	if (chunk_number >= w->mapping_chunks)
+		return STOP(NO_RULE);
+	index = w->mapping_first_chunk + (u32)chunk_number;
+	chunk = bpf_map_lookup_elem(MAP(chunks), &index);
+	if (!chunk)
+		return STOP(NO_TABLE);
+	low = *(volatile u32 *)&chunk->first;
+	left = *(volatile u32 *)&chunk->count;
+	if (low == NOT_LOADED) {
+		ask(w, ASK_CHUNK, index);
+		return STOP(NO_TABLE);
+	}
+	if (left == 0)
+		return STOP(NO_RULE);
+	if (!find_row(low, left, (place & 0xffff) << 16 | 0xffff, &row))
+		return STOP(NO_TABLE);
+	index = row & 0xffff;
+	found = bpf_map_lookup_elem(MAP(rules), &index);
+	if (!found)
+		return STOP(NO_RULE);
+	*rule = *found;
+	return rule->cfa_kind == CFA_NONE ? STOP(NO_RULE) : GO_ON;
+}
+
+/* From what a signal interrupted: struct rt_sigframe lies at sp, its ucontext has the registers. */
+static __always_inline int step_over_signal(struct walk *w, u32 frame)
+{
+	u64 saved[7]; /* from uc_mcontext's rbp on: rbp rbx rdx rax rcx rsp rip */
+
+	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + 120)))
+		return STOP(READ_FAULT);
+	w->cfa[frame & 127] = w->sp + 120;
+	w->bp = saved[0];
+	w->sp = saved[5];
+	w->pc = saved[6];
+	w->interrupted = true;
+	return GO_ON;
+}
+
+static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
+{
+	u64 low = (u64)(s64)(s16)(rule->cfa_offset & 0xffff), high = (u64)(s64)(s16)(rule->cfa_offset >> 16);
+	u64 offset = (u64)(s64)rule->cfa_offset;
+	u32 number;
+
+	switch (rule->cfa_kind) {
+	case CFA_RSP:
+		*cfa = w->sp + offset;
+		return GO_ON;
+	case CFA_RBP:
+		*cfa = w->bp + offset;
+		return GO_ON;
+	case CFA_RBP_DEREF:
+	case CFA_RSP_DEREF:
+		if (!read_word((rule->cfa_kind == CFA_RBP_DEREF ? w->bp : w->sp) + low, cfa))
+			return STOP(READ_FAULT);
+		*cfa += high;
+		return GO_ON;
+	case CFA_PLT:
+		*cfa = w->sp + 8 + ((w->pc & 15) >= offset ? 8 : 0);
+		return GO_ON;
+	case CFA_FRAME_POINTER:
+		if (w->bp < w->sp || w->bp & 7)
+			return STOP(NO_RULE);
+		rule->rbp_kind = RBP_AT_CFA;
+		rule->rbp_offset = -16;
+		*cfa = w->bp + 16;
+		return GO_ON;
+	}
+	number = rule->cfa_kind - CFA_REGISTER;
+	if (number > 15 || w->d.user_depth != 1) /* other registers are known only where the thread was interrupted */
+		return STOP(NO_RULE);
+	asm volatile("" : "+r"(number));
+	*cfa = w->registers[number & 15] + offset;
+	return GO_ON;
+}
+
+static __always_inline int read_caller(struct walk *w, struct rule *rule, u64 cfa)
+{
+	u64 saved[2];
+
+	if (rule->rbp_kind == RBP_AT_CFA && rule->rbp_offset == -16) {
+		if (bpf_probe_read_user(saved, sizeof(saved), (void *)(cfa - 16)))
+			return STOP(READ_FAULT);
+		w->bp = saved[0];
+		w->pc = saved[1];
+		return GO_ON;
+	}
+	if (!read_word(cfa - 8, &w->pc))
+		return STOP(READ_FAULT);
+	if (rule->rbp_kind == RBP_AT_CFA && !read_word(cfa + (u64)(s64)rule->rbp_offset, &w->bp))
+		return STOP(READ_FAULT);
+	if (rule->rbp_kind == RBP_AT_RBP && !read_word(w->bp + (u64)(s64)rule->rbp_offset, &w->bp))
+		return STOP(READ_FAULT);
+	if (rule->rbp_kind == RBP_UNDEFINED)
+		w->bp = 0;
+	return GO_ON;
+}
+
+/* Stores the frame to come and finds its caller. */
+static __always_inline int step(struct walk *w)
+{
+	u32 frame = w->d.user_depth, word = w->d.kernel_depth + frame;
+	u64 at = w->pc - !w->interrupted, cfa;
+	struct rule rule = {};
+	int stop;
+
+	if (frame >= MAX_FRAMES)
+		return STOP(TOO_DEEP);
+	asm volatile("" : "+r"(word)); /* or clang leaves out the masks, which the verifier wants to see */
+	asm volatile("" : "+r"(frame));
+	w->d.words[word & (WORDS - 1)] = at;
+	w->hash = mix(w->hash, at);
+	w->d.user_depth = frame + 1;
+	if (!find_mapping(w, at)) {
+		ask(w, ASK_MAPPING, at);
+		return STOP(NO_MAPPING);
+	}
+	stop = find_rule(w, at, &rule);
+	if (stop)
+		return stop;
+	if (rule.cfa_kind == CFA_END)
+		return STOP(COMPLETE);
+	if (rule.cfa_kind == CFA_SIGNAL)
+		return step_over_signal(w, frame);
+	stop = find_cfa(w, &rule, &cfa);
+	if (stop)
+		return stop;
+	if (cfa <= w->sp) /* stacks grow downwards: this is no caller */
+		return STOP(NO_RULE);
+	stop = read_caller(w, &rule, cfa);
+	if (stop)
+		return stop;
+	w->cfa[frame & 127] = cfa;
+	w->sp = cfa;
+	w->interrupted = false;
+	return w->pc ? GO_ON : STOP(COMPLETE);
+}
+
+/* Sets the walk to where the thread left user space; false: it has no user part. */
+static __always_inline bool start_walk(struct walk *w, struct bpf_perf_event_data *ctx, struct task_struct *task)
+{
+	struct user_registers saved, *at;
+	u64 *r = w->registers;
+
+	if (*(volatile u64 *)&ctx->regs.cs & 3) {
+#define COPY(field) saved.field = *(volatile u64 *)&ctx->regs.field
+		COPY(ax), COPY(dx), COPY(cx), COPY(bx), COPY(si), COPY(di), COPY(bp), COPY(sp), COPY(r8), COPY(r9), COPY(r10);
+		COPY(r11), COPY(r12), COPY(r13), COPY(r14), COPY(r15), COPY(ip), COPY(cs);
+#undef COPY
+	} else {
+		at = user_registers_of(task);
+		if (!at || bpf_probe_read_kernel(&saved, sizeof(saved), at))
+			return false;
+	}
+	if (saved.cs != USER_CS) /* 32 bits, or not from user space */
+		return false;
+	r[0] = saved.ax, r[1] = saved.dx, r[2] = saved.cx, r[3] = saved.bx, r[4] = saved.si, r[5] = saved.di;
+	r[6] = saved.bp, r[7] = saved.sp, r[8] = saved.r8, r[9] = saved.r9, r[10] = saved.r10, r[11] = saved.r11;
+	r[12] = saved.r12, r[13] = saved.r13, r[14] = saved.r14, r[15] = saved.r15;
+	w->pc = saved.ip;
+	w->sp = saved.sp;
+	w->bp = saved.bp;
+	w->interrupted = true;
+	w->mapping_start = w->mapping_end = 0;
+	return true;
+}
+
+#endif
