@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from collector.loader import LoadError, Program
+from collector.loader_types import LoadError, Program
 
 
 class BccLoader:
