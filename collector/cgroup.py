@@ -34,7 +34,9 @@ class Cgroup:
 
     path: str = ""  # without what is common to all: "" for the root
     container_id: str = ""
-    runtime: str = ""  # docker, containerd, cri-o, podman, lxc, systemd-nspawn, garden; "" also for a container's whose group names none
+    runtime: str = (
+        ""  # docker, containerd, cri-o, podman, lxc, systemd-nspawn, garden; or "" where the group names none
+    )
     pod_uid: str = ""
     unit: str = ""  # the innermost .service or .scope; of a container only what runs inside it
     slice: str = ""  # the innermost .slice

@@ -61,20 +61,19 @@ class Containers:
         found = group.container_id
         if group.runtime in ("lxc", "systemd-nspawn"):
             yield Container(name=clean(found))
-        if group.runtime in ("docker", ""):
-            if config := self._json(f"var/lib/docker/containers/{found}/config.v2.json"):
-                yield _docker(config)
+        config = f"var/lib/docker/containers/{found}/config.v2.json"
+        if group.runtime in ("docker", "") and (described := self._json(config)):
+            yield _docker(described)
         if group.runtime in ("containerd", ""):
             tasks = self._root / "run/containerd/io.containerd.runtime.v2.task"
             for namespace in ("k8s.io", *_names(tasks)):
-                if config := self._json(tasks / namespace / found / "config.json"):
-                    yield _bundle(config)
+                if bundle := self._json(tasks / namespace / found / "config.json"):
+                    yield _bundle(bundle)
         if group.runtime in ("cri-o", "podman", ""):
             for storage in self._storages(group):
-                if config := self._json(storage / found / "userdata/config.json"):
-                    container = _bundle(config)
-                    if container.name:
-                        yield container
+                container = _bundle(self._json(storage / found / "userdata/config.json"))
+                if container.name:
+                    yield container
                 for name in _stored(self._json(storage / "containers.json"), found):
                     yield Container(name=name)
 

@@ -41,3 +41,9 @@ PROGRAM_SECONDS = Gauge("icestream_collector_bpf_seconds", "CPU time of the eBPF
 CPU_PERCENT = Gauge(
     "icestream_collector_cpu_percent", "CPU that process, children and program took lately, per cent of one CPU"
 )
+KUBERNETES_REQUESTS = Counter(
+    "icestream_collector_kubernetes_requests_total", "Requests for this node's pods, ok or failed", ["result"]
+)
+RELABEL_DROPPED = Counter(
+    "icestream_collector_relabel_dropped_samples_total", "Samples not sent because a relabeling rule drops their thread"
+)
