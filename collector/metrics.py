@@ -47,3 +47,9 @@ KUBERNETES_REQUESTS = Counter(
 RELABEL_DROPPED = Counter(
     "icestream_collector_relabel_dropped_samples_total", "Samples not sent because a relabeling rule drops their thread"
 )
+UNWIND_FILES = Gauge("icestream_collector_unwind_files", "Files whose unwinding tables the kernel has")
+UNWIND_ROWS = Gauge("icestream_collector_unwind_rows", "Rows of unwinding tables in the kernel, 4 bytes each")
+UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "Processes whose mappings the kernel has")
+UNWIND_REFUSED = Counter(
+    "icestream_collector_unwind_refused_total", "Files without an unwinding table, processes without room", ["what"]
+)

@@ -33,8 +33,12 @@ class Descriptions:
 
 def complete_samples(unread: np.ndarray) -> np.ndarray:
     """The complete records at the start of a buffer of samples, as a view (n, SAMPLE_WORDS)."""
-    records = unread[: len(unread) // SAMPLE_WORDS * SAMPLE_WORDS].reshape(-1, SAMPLE_WORDS)
-    return records[: _first_true((records[:, 0] & BUSY) != 0)]
+    return _complete(unread, SAMPLE_WORDS)
+
+
+def complete_asks(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of the buffer of questions, as a view (n, ASK_WORDS)."""
+    return _complete(unread, ASK_WORDS)
 
 
 def complete_descriptions(unread: np.ndarray, marker: int) -> int:
@@ -118,6 +122,11 @@ def distinct_contexts(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     new[1:] = (some[1:] != some[:-1]).any(axis=1)
     rows[shown[order]] = np.cumsum(new)
     return some[new], rows
+
+
+def _complete(unread: np.ndarray, words: int) -> np.ndarray:
+    records = unread[: len(unread) // words * words].reshape(-1, words)
+    return records[: _first_true((records[:, 0] & BUSY) != 0)]
 
 
 def _first_true(mask: np.ndarray) -> int:

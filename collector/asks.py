@@ -1,0 +1,26 @@
+"""What the program in the kernel asks of user space (bpf/maps.h): what it lacks to walk a stack to its end."""
+
+from collections.abc import Callable
+
+from collector import records
+from collector.ringbuf import RingBuffer
+
+PROCESS, MAPPING, CHUNK, CODE = 1, 2, 3, 4
+"""The mappings of a process; what lies at an address of it; the rows of a chunk; a code object of its Python."""
+
+Answer = Callable[[int, int], None]
+"""(process, value)"""
+
+
+def answer(asks: RingBuffer, answers: dict[int, Answer]) -> int:
+    """Reads all questions and has each answered once; returns how many there were. Any number of them are the same:
+    several CPUs ask for the same thing."""
+    found = records.complete_asks(asks.unread())
+    if not len(found):
+        return 0
+    distinct = dict.fromkeys(map(tuple, found[:, 1:3].tolist()))
+    asks.consume(found.size)
+    for what, value in distinct:
+        if reply := answers.get(what & 0xFFFFFFFF):
+            reply(what >> 32, value)
+    return len(found)
