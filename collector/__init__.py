@@ -1,1 +1,6 @@
 """The agent on a host: samples from the kernel, mappings and labels, batches to Kafka, symbols on request."""
+
+import os
+
+# numpy's threads for linear algebra, of which there is none here, would keep the capabilities that we give up.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

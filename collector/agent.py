@@ -1,10 +1,11 @@
 """The agent: profiles this host, publishes to Kafka, answers for the symbols of its files."""
 
 import logging
-import resource
+import os
 import threading
 
-from collector import metrics
+from collector import capabilities, metrics
+from collector.own_cpu import process_seconds
 from collector.profiler import Profiler
 from collector.publish import Publisher
 from collector.settings import CollectorSettings
@@ -21,10 +22,16 @@ class Agent:
     def __init__(self, settings: CollectorSettings) -> None:
         files = SymbolFiles()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
+        self._profiler = Profiler(
+            settings,
+            files,
+            publish=lambda messages: self._publisher.publish(messages),
+            loaded=_drop_capabilities,
+            missing=self._spool.take_dropped_samples,
+        )
         self._publisher = Publisher(settings, self._spool)
-        self._profiler = Profiler(settings, files, self._publisher.publish)
         self._symbols = SymbolRequests(settings, self._publisher, files)
-        metrics.CPU_SECONDS.set_function(_cpu_seconds)
+        metrics.CPU_SECONDS.set_function(process_seconds)
 
     def ready(self) -> str | None:
         """None while samples reach Kafka."""
@@ -32,6 +39,8 @@ class Agent:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set; then sends the last window, for at most 5 seconds."""
+        names = ", ".join(sorted(capability.name for capability in capabilities.permitted()))
+        log.info("capabilities kept: %s", names or "none")
         self._publisher.start()
         self._symbols.start()
         self._profiler.run(stop)
@@ -41,6 +50,9 @@ class Agent:
         self._spool.close()
 
 
-def _cpu_seconds() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+def _drop_capabilities() -> None:
+    """Keeps what profiling needs from now on. Threads that run already keep what they have, so there should be none."""
+    keep = capabilities.at_run_time(capabilities.permitted(), capabilities.kernel_version())
+    capabilities.drop(keep, capabilities.of_children(keep))
+    if (others := len(os.listdir("/proc/self/task")) - 1) > 0:
+        log.warning("%d threads that began before keep theirs", others)

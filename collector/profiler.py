@@ -19,6 +19,7 @@ from collector import metrics
 from collector.activity_socket import ActivityReceiver
 from collector.frames import Message
 from collector.mapped_files import FileCache
+from collector.pace import Pace
 from collector.sampler import Sampler
 from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbol_files import SymbolFiles
@@ -42,15 +43,27 @@ class _Due:
 
 class Profiler:
     """Gives the messages of each window to `publish`, on the building thread. Raises SamplerError, or OSError where the
-    activity socket cannot be made."""
+    activity socket cannot be made.
+
+    `loaded` is called when all that needs privileges was loaded, and before any thread is started. `missing` is asked
+    for the samples of windows that were given up since it was last asked.
+    """
 
     def __init__(
-        self, settings: CollectorSettings, files: SymbolFiles, publish: Callable[[list[Message]], None]
+        self,
+        settings: CollectorSettings,
+        files: SymbolFiles,
+        publish: Callable[[list[Message]], None],
+        loaded: Callable[[], None] = lambda: None,
+        missing: Callable[[], int] = lambda: 0,
     ) -> None:
         self._settings = settings
         self._publish = publish
+        self._missing = missing
         self._sampler = Sampler(settings.frequency, settings.loader)
         self._sampler.start()
+        self._pace = Pace(settings, self._sampler)
+        loaded()
         self._activity = ActivityReceiver(settings.activity_socket)
         for what in vars(self._activity.counts):
             metrics.RECEIVED.labels(what).set_function(partial(getattr, self._activity.counts, what))
@@ -71,6 +84,7 @@ class Profiler:
             now = time.monotonic()
             self._pass_on(now)
             if now >= observe:
+                self._pace.take_turns()
                 self._look_for_contexts()
                 observe = now + _OBSERVE_S
             if now >= drain:
@@ -87,6 +101,7 @@ class Profiler:
             return start_ns
         period_ns = self._sampler.period_ns
         samples = self._sampler.drain()
+        self._pace.drained()
         end_ns = time.monotonic_ns()
         self._contexts.observe(np.unique(samples.pid).tolist())
         drained = Drained(samples, start_ns, end_ns, period_ns)
@@ -105,6 +120,7 @@ class Profiler:
 
     def _close(self, started: int) -> None:
         self._drain(started)
+        self._pace.close()
         self._sampler.close()
         time.sleep(self._settings.settle)
         for due in self._settling:
@@ -115,12 +131,16 @@ class Profiler:
 
     def _build(self) -> None:
         """The building thread."""
+        missing = 0
         while (item := self._queue.get()) is not None:
             try:
                 if isinstance(item, Drained):
-                    messages = self._windows.messages(item, self._activity.take(), self._activity.services())
+                    given_up = missing + self._missing()
+                    missing = given_up + len(item.samples.pid) + item.samples.lost  # until it is handed over
+                    messages = self._windows.messages(item, self._activity.take(), self._activity.services(), given_up)
                     if messages:
                         self._publish(messages)
+                    missing = 0
                 else:
                     self._windows.notice(item.tolist())
             except Exception:

@@ -16,7 +16,7 @@ from confluent_kafka import Message as Report
 from collector import metrics
 from collector.frames import Message
 from collector.settings import CollectorSettings
-from collector.spool import Entry, Spool
+from collector.spool import MEMORY_BYTES, Entry, Spool
 from icestream.backlog import Backlog
 from icestream.kafka import producer
 from icestream.topics import ACTIVITY, RAW
@@ -27,6 +27,7 @@ _IN_FLIGHT_BYTES = 4 << 20
 _RETRY_S = 5.0
 _IDLE_S = 0.5
 _LOG_S = 10.0
+_LOG_DROPPED_S = 60.0
 _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
 
 
@@ -50,7 +51,9 @@ class Publisher:
         self._flights: dict[int, _Flight] = {}
         self._not_before = 0.0
         self._fatal = False
-        self._dropped = 0
+        self._counted = (0, 0, 0)
+        self._unsaid, self._say_again = 0, 0.0
+        self._trouble: str | None = None
         self._error: str | None = None
         self._wake = threading.Event()
         self._stop = False
@@ -126,7 +129,7 @@ class Publisher:
         if not messages:
             log.warning("a window in the spool was damaged and is dropped")
             metrics.DROPPED.inc()
-            self._spool.delete(entry)
+            self._spool.give_up(entry)
             return True
         if not self._room(messages):
             self._spool.release(entry)
@@ -169,7 +172,7 @@ class Publisher:
             elif flight.error.code() in _HOPELESS:
                 self._fail(f"a window is dropped, the broker refuses it: {flight.error}")
                 metrics.DROPPED.inc()
-                self._spool.delete(flight.entry)
+                self._spool.give_up(flight.entry)
             else:
                 self._fail(f"{flight.error.str()}{_advice(flight.error)}")
                 self._spool.release(flight.entry)
@@ -178,10 +181,23 @@ class Publisher:
     def _count(self) -> None:
         metrics.SPOOL_BYTES.set(self._spool.bytes)
         metrics.SPOOL_WINDOWS.set(len(self._spool))
-        if (dropped := self._spool.dropped) > self._dropped:
-            metrics.DROPPED.inc(dropped - self._dropped)
-            log.warning("the spool is full: %d of the oldest windows were dropped", dropped - self._dropped)
-            self._dropped = dropped
+        counts = self._spool.dropped, self._spool.dropped_samples, self._spool.failed_writes
+        if counts != self._counted:
+            dropped, samples, failed = (now - before for now, before in zip(counts, self._counted, strict=True))
+            self._counted = counts
+            metrics.DROPPED.inc(dropped)
+            metrics.DROPPED_SAMPLES.inc(samples)
+            metrics.SPOOL_FAILURES.inc(failed)
+            self._unsaid += dropped
+        if self._unsaid and time.monotonic() >= self._say_again:
+            log.warning("the spool is full: %d of the oldest windows were dropped", self._unsaid)
+            self._unsaid, self._say_again = 0, time.monotonic() + _LOG_DROPPED_S
+        if (trouble := self._spool.trouble) != self._trouble:
+            self._trouble = trouble
+            if trouble:
+                log.warning("%s; windows wait in memory, %d MB of them", trouble, MEMORY_BYTES >> 20)
+            else:
+                log.info("the spool takes windows again")
 
     def _room(self, messages: Sequence[Message]) -> bool:
         for topic, backlog in self._backlogs.items():

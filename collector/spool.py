@@ -3,24 +3,34 @@
 A window is written before it is sent and deleted when all of it was acknowledged, so that kill -9 loses nothing that
 was cut: the next collector sends what is left, the same bytes under the same batch ID. The page cache survives the
 death of a process, so nothing is synced; after a crash of the machine what is damaged is left out (frames.py).
+
+What the disk does not take waits in memory, a little of it: a disk that is full, or a directory that cannot be used,
+must not end profiling. Samples of windows that are given up are counted, for a later batch to tell of.
 """
 
 import contextlib
 import fcntl
 import os
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.frames import FrameError, Message, decode, encode
+from google.protobuf.message import DecodeError
 
+from collector.frames import Message, decode, encode
+from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
+from icestream.v1.raw_pb2 import RawBatch
+
+MEMORY_BYTES = 8 << 20
 _SUFFIX = ".frames"
+_AGAIN_S = 30.0  # after which a directory that could not be used is tried again
 
 
 class SpoolError(RuntimeError):
-    """The directory cannot be used; the message says why."""
+    """Another collector uses the directory."""
 
 
 @dataclass(frozen=True)
@@ -33,37 +43,42 @@ class Entry:
 
 
 class Spool:
-    """A directory of one collector. Safe to use from several threads."""
+    """A directory of one collector. Safe to use from several threads. Raises SpoolError."""
 
-    def __init__(self, directory: Path, limit_bytes: int, memory_bytes: int = 8 << 20) -> None:
+    def __init__(self, directory: Path, limit_bytes: int, memory_bytes: int = MEMORY_BYTES) -> None:
         self._directory = directory
         self._limits = {True: memory_bytes, False: limit_bytes}  # by: is it in memory
         self._lock = threading.Lock()
         self._entries: OrderedDict[int, Entry] = OrderedDict()
-        self._last = 0  # number given
+        self._last = time.time_ns() // 1000  # number given: after those of any file that an earlier collector left
         self._held: set[int] = set()
         self._bytes = {True: 0, False: 0}
-        self.dropped = 0  # windows
-        self.dropped_bytes = 0
+        self.dropped = 0  # windows, for want of room
+        self.dropped_samples = 0  # in windows that were given up for any reason
+        self._untold = 0  # of them
         self.failed_writes = 0
-        self._lock_file = _own(directory)
-        self._find_left()
+        self.trouble: str | None = None
+        """Why windows wait in memory now, in words."""
+
+        self._lock_file: int | None = None
+        self._try_again = 0.0
+        self._open()
 
     def append(self, messages: Sequence[Message]) -> None:
         """Takes a window in. Where the limit is passed, the oldest ones that are not being sent are dropped."""
         with self._lock:
+            if self._lock_file is None and time.monotonic() >= self._try_again:
+                with contextlib.suppress(SpoolError):
+                    self._open()
             number = self._last = self._last + 1
-            try:
-                entry = Entry(number, self._write(number, messages))
-            except OSError:
-                # A full disk must not stop profiling it: memory holds a little.
-                self.failed_writes += 1
-                entry = Entry(number, sum(len(m.value) for m in messages), tuple(messages))
+            entry = self._written(number, messages) or Entry(
+                number, sum(len(m.value) for m in messages), tuple(messages)
+            )
             self._add(entry)
             self._drop_oldest(entry.messages is not None)
 
     def hold(self, skip: set[int]) -> Entry | None:
-        """The oldest window whose number is not in `skip`; it is not dropped until `release` or `delete`."""
+        """The oldest window whose number is not in `skip`; it is not dropped until `release`, `delete` or `give_up`."""
         with self._lock:
             entry = next((entry for number, entry in self._entries.items() if number not in skip), None)
             if entry is not None:
@@ -81,13 +96,26 @@ class Spool:
         try:
             with open(self._path(entry.number), "rb") as file:
                 return list(decode(file))
-        except (OSError, FrameError):
+        except (OSError, ValueError):
             return []
 
     def delete(self, entry: Entry) -> None:
         """After delivery."""
         with self._lock:
             self._remove(entry)
+
+    def give_up(self, entry: Entry) -> None:
+        """Deletes a window that cannot be delivered, and counts the samples in it."""
+        samples = observed(self.read(entry))
+        with self._lock:
+            self._remove(entry)
+            self._miss(samples)
+
+    def take_dropped_samples(self) -> int:
+        """How many were given up since the last call."""
+        with self._lock:
+            samples, self._untold = self._untold, 0
+            return samples
 
     @property
     def bytes(self) -> int:
@@ -98,17 +126,38 @@ class Spool:
 
     def close(self) -> None:
         """Lets another collector use the directory."""
-        os.close(self._lock_file)
+        if self._lock_file is not None:
+            os.close(self._lock_file)
+            self._lock_file = None
+        self._try_again = float("inf")
 
-    def _find_left(self) -> None:
-        """What an earlier collector could not send, and remains of a write that was cut off."""
-        for path in sorted(self._directory.iterdir()):
-            if path.name.endswith(".part"):
-                path.unlink(missing_ok=True)
-            elif path.suffix == _SUFFIX and path.stem.isdigit():
-                self._last = int(path.stem)
-                self._add(Entry(self._last, path.stat().st_size))
+    def _open(self) -> None:
+        """Makes the directory ours, with what an earlier collector left in it; else it is tried again later."""
+        self._try_again = time.monotonic() + _AGAIN_S
+        try:
+            self._lock_file = _own(self._directory)
+            left = list(_left(self._directory))
+        except OSError as error:
+            self.trouble = f"the spool directory cannot be used: {error}"
+            return
+        self.trouble = None
+        for entry in left:
+            self._add(entry)
+        self._entries = OrderedDict(sorted(self._entries.items()))
+        self._last = max(self._last, *self._entries) if self._entries else self._last
         self._drop_oldest(False)
+
+    def _written(self, number: int, messages: Sequence[Message]) -> Entry | None:
+        """The window on disk; None where that does not take it."""
+        if self._lock_file is not None:
+            try:
+                entry = Entry(number, self._write(number, messages))
+                self.trouble = None
+                return entry
+            except OSError as error:
+                self.trouble = f"the spool cannot be written: {error}"
+        self.failed_writes += 1
+        return None
 
     def _write(self, number: int, messages: Sequence[Message]) -> int:
         path = self._path(number)
@@ -142,26 +191,51 @@ class Spool:
             return
         for entry in list(self._entries.values()):
             if (entry.messages is not None) == in_memory and entry.number not in self._held:
+                self._miss(observed(self.read(entry)))
                 self._remove(entry)
                 self.dropped += 1
-                self.dropped_bytes += entry.size
                 if self._bytes[in_memory] <= self._limits[in_memory]:
                     return
+
+    def _miss(self, samples: int) -> None:
+        self.dropped_samples += samples
+        self._untold += samples
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:016d}{_SUFFIX}"
 
 
+def observed(messages: Sequence[Message]) -> int:
+    """CPU samples in raw batches, and those that the batches say were lost."""
+    found = 0
+    for message in messages:
+        if message.topic == RAW:
+            with contextlib.suppress(DecodeError):
+                batch = RawBatch.FromString(message.value)
+                if batch.profile_type == DEFAULT_PROFILE_TYPE:
+                    found += (sum(batch.sample_count) or len(batch.sample_time_us)) + batch.lost_samples
+    return found
+
+
 def _own(directory: Path) -> int:
-    """Makes the directory and locks it; returns the lock's descriptor. Raises SpoolError."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise SpoolError(f"the spool directory cannot be used: {error}") from error
+    """Makes the directory and locks it; returns the lock's descriptor. Raises SpoolError where another one has it, and
+    OSError."""
+    directory.mkdir(parents=True, exist_ok=True)
+    lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         os.close(lock)
-        raise SpoolError(f"another collector uses the spool directory {directory}") from error
+        if isinstance(error, BlockingIOError):
+            raise SpoolError(f"another collector uses the spool directory {directory}") from error
+        raise
     return lock
+
+
+def _left(directory: Path) -> Iterator[Entry]:
+    """What an earlier collector could not send; removes remains of a write that was cut off."""
+    for path in sorted(directory.iterdir()):
+        if path.name.endswith(".part"):
+            path.unlink(missing_ok=True)
+        elif path.suffix == _SUFFIX and path.stem.isdigit():
+            yield Entry(int(path.stem), path.stat().st_size)

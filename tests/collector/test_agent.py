@@ -194,7 +194,6 @@ def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -
         (["--frequency", "0"], "expected 1 to"),
         (["--interval", "0"], "interval: expected"),
         (["--loader", "magic"], "unknown loader"),
-        (["--spool", "/proc/nowhere"], "spool directory"),
         (["--activity-socket", "/etc/passwd"], "is no socket"),
         (["--metrics-listen", "nonsense"], "metrics"),
     ],

@@ -14,7 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.frames import MAGIC, FrameError, Message, decode, encode
-from collector.spool import Spool, SpoolError
+from collector.spool import Spool, SpoolError, observed
+from icestream.topics import DEFAULT_PROFILE_TYPE
+from icestream.v1.raw_pb2 import RawBatch
 
 messages = st.lists(
     st.builds(Message, st.text(max_size=20), st.binary(max_size=20), st.binary(max_size=200)), max_size=5
@@ -95,10 +97,51 @@ def test_two_collectors_cannot_use_one_directory(tmp_path: Path) -> None:
     Spool(tmp_path, 1000).close()
 
 
-def test_a_directory_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_leaves_windows_in_memory_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = Spool(tmp_path / "left", 1 << 20)
+    left.append(window(0))
+    left.close()
     (tmp_path / "file").write_text("")
-    with pytest.raises(SpoolError, match="cannot be used"):
-        Spool(tmp_path / "file" / "spool", 1000)
+    spool = Spool(tmp_path / "file" / "spool", 1 << 20)
+    assert "cannot be used" in str(spool.trouble)
+    spool.append(window(1))
+    assert (len(spool), spool.failed_writes) == (1, 1)
+    (tmp_path / "file").unlink()
+    (tmp_path / "file").mkdir()
+    (tmp_path / "left").rename(tmp_path / "file" / "spool")
+    monkeypatch.setattr(time, "monotonic", lambda: float("inf"))
+    spool.append(window(2))
+    assert spool.trouble is None
+    assert content(spool) == [0, 1, 2]
+    spool.close()
+
+
+def test_what_arrives_and_what_it_says_is_lost_is_everything_that_was_sampled(tmp_path: Path) -> None:
+    """Windows that are dropped count, and those that these would have told of; whatever is dropped when."""
+    spool = Spool(tmp_path, 3000)
+    sampled = told = 0
+    for number in range(200):
+        if number % 7 == 0 and (entry := spool.hold(set())) is not None:  # one is delivered
+            told += observed(spool.read(entry))
+            spool.delete(entry)
+        elif number % 11 == 0 and (entry := spool.hold(set())) is not None:  # one is refused for good
+            spool.give_up(entry)
+        missing = spool.take_dropped_samples()
+        sampled += number
+        batch = RawBatch(
+            profile_type=DEFAULT_PROFILE_TYPE, lost_samples=missing, sample_time_us=range(number), host_id="h" * 99
+        )
+        spool.append([Message("icestream.raw", b"host", batch.SerializeToString())])
+    assert spool.dropped > 50
+    missing = spool.take_dropped_samples()
+    while (entry := spool.hold(set())) is not None:
+        told += observed(spool.read(entry))
+        spool.delete(entry)
+    assert told + missing == sampled
+    assert 0 < spool.dropped_samples
+    spool.close()
 
 
 def test_files_of_garbage_stop_nothing(tmp_path: Path) -> None:

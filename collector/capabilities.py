@@ -1,0 +1,126 @@
+"""Giving up the capabilities that only loading needs (capabilities(7)), through capset(2) and prctl(2).
+
+Both are of a thread, and threads take after the one that starts them: so `drop` comes before any thread.
+"""
+
+import contextlib
+import ctypes
+import enum
+import errno
+import itertools
+import os
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+
+class Capability(enum.IntEnum):
+    """Numbers of include/uapi/linux/capability.h: those that the collector may need."""
+
+    DAC_READ_SEARCH = 2
+    SETPCAP = 8
+    SYS_PTRACE = 19
+    SYS_ADMIN = 21
+    SYSLOG = 34
+    PERFMON = 38
+    BPF = 39
+    CHECKPOINT_RESTORE = 40
+
+
+Capabilities = frozenset[Capability]
+
+BPF_BY_DESCRIPTOR = (5, 19)
+"""Since this kernel whoever has a map's descriptor can use it, also where kernel.unprivileged_bpf_disabled is set."""
+
+_READING = frozenset(
+    {Capability.SYS_PTRACE, Capability.DAC_READ_SEARCH, Capability.CHECKPOINT_RESTORE, Capability.SYSLOG}
+)
+"""Files and memory of other processes, files behind their mappings, addresses of the kernel's functions."""
+
+_VERSION_3 = 0x20080522
+_BOUNDING_DROP, _SECURE_BITS, _NO_NEW_PRIVILEGES, _AMBIENT = 24, 28, 38, 47
+_AMBIENT_RAISE, _AMBIENT_CLEAR = 2, 4
+_NO_ROOT, _NO_ROOT_LOCKED = 1, 2  # a child of root has no capability because it is root's
+_LAST = Path("/proc/sys/kernel/cap_last_cap")
+
+
+def permitted() -> Capabilities:
+    """What this thread may use, of those that matter here."""
+    mask = _get()[1]
+    return frozenset(capability for capability in Capability if mask >> capability & 1)
+
+
+def at_run_time(held: Capabilities, kernel: tuple[int, int]) -> Capabilities:
+    """Of what is held: what profiling needs once it runs. CAP_SYS_ADMIN only in place of one that is not held."""
+    wanted = set(_READING) | {Capability.PERFMON}  # a CPU that comes online, another period
+    if kernel < BPF_BY_DESCRIPTOR:
+        wanted.add(Capability.BPF)
+    if wanted & {Capability.PERFMON, Capability.BPF, Capability.CHECKPOINT_RESTORE} - held:
+        wanted.add(Capability.SYS_ADMIN)
+    return frozenset(wanted & held)
+
+
+def of_children(kept: Capabilities) -> Capabilities:
+    """Of what is kept: what processes get that look for symbols."""
+    return kept & (_READING if Capability.CHECKPOINT_RESTORE in kept else _READING | {Capability.SYS_ADMIN})
+
+
+def drop(keep: Capabilities, children: Capabilities) -> None:
+    """Gives up for good what is not in `keep`; what this process executes gets `children`, and can gain nothing.
+
+    Raises OSError where the kernel refuses, which it does not by itself.
+    """
+    with contextlib.suppress(PermissionError):  # without CAP_SETPCAP; then no_new_privs has to do
+        _prctl(_SECURE_BITS, _NO_ROOT | _NO_ROOT_LOCKED)
+        for number in range(_last() + 1):
+            if number not in children:
+                _prctl(_BOUNDING_DROP, number)
+    _prctl(_NO_NEW_PRIVILEGES, 1)
+    kept = _mask(keep)
+    _set(kept, kept, _mask(children))
+    _prctl(_AMBIENT, _AMBIENT_CLEAR)
+    for capability in children:
+        _prctl(_AMBIENT, _AMBIENT_RAISE, capability)
+
+
+def kernel_version(release: str = "") -> tuple[int, int]:
+    """Of this kernel, or of a release as uname(1) writes it: 6.18.44-fc is (6, 18)."""
+    major, _, rest = (release or os.uname().release).partition(".")
+    minor = "".join(itertools.takewhile(str.isdigit, rest))
+    return int(major), int(minor or 0)
+
+
+def _mask(capabilities: Iterable[int]) -> int:
+    return sum(1 << capability for capability in capabilities)
+
+
+def _get() -> tuple[int, int, int]:
+    """Effective, permitted and inheritable, as masks of 64 bits."""
+    data = ctypes.create_string_buffer(24)
+    _call("capget", struct.pack("=Ii", _VERSION_3, 0), data)
+    low, high = struct.unpack_from("=3I", data.raw), struct.unpack_from("=3I", data.raw, 12)
+    effective, allowed, inheritable = (a | b << 32 for a, b in zip(low, high, strict=True))
+    return effective, allowed, inheritable
+
+
+def _set(*masks: int) -> None:
+    """Effective, permitted and inheritable."""
+    words = [mask & 0xFFFFFFFF for mask in masks] + [mask >> 32 for mask in masks]
+    _call("capset", struct.pack("=Ii", _VERSION_3, 0), struct.pack("=6I", *words))
+
+
+def _prctl(option: int, *arguments: int) -> None:
+    numbers = [ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0, 0)[:4]]
+    _call("prctl", ctypes.c_int(option), *numbers)
+
+
+def _call(function: str, *arguments: object) -> None:
+    if getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments) != 0:
+        raise OSError(code := ctypes.get_errno() or errno.EINVAL, os.strerror(code), function)
+
+
+def _last() -> int:
+    try:
+        return int(_LAST.read_text())
+    except (OSError, ValueError):
+        return max(Capability)

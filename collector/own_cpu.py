@@ -1,0 +1,69 @@
+"""The CPU time that the collector takes: its process, its children that ended, and the eBPF program's runs.
+
+The kernel times eBPF programs only on demand (bpf(2), BPF_ENABLE_STATS), which makes all programs of the host a little
+slower and needs CAP_SYS_ADMIN. So it is asked for at the start only; from then on the program's time is the number of
+its runs times what one took on average, or what the kernel measures where somebody else keeps it measuring.
+"""
+
+import contextlib
+import ctypes
+import os
+import platform
+import resource
+import struct
+import time
+from collections.abc import Callable
+
+MEASURE_S = 30.0
+_DEFAULT_RUN_NS = 10_000  # of one run, where nothing was measured
+_ENOUGH_RUNS = 50
+_SYSCALL = {"x86_64": 321, "aarch64": 280}
+_BPF_ENABLE_STATS, _RUN_TIME = 32, 0
+
+
+def process_seconds() -> float:
+    """CPU time of this process so far, and of its children that ended."""
+    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+class ProgramTime:
+    """The eBPF program's CPU time. `stats` returns totals: `observed`, `run_time_ns`, `run_count` (Sampler.stats)."""
+
+    def __init__(self, stats: Callable[[], dict[str, int]]) -> None:
+        self._stats = stats
+        self._until = time.monotonic() + MEASURE_S
+        self._measuring = enable_stats()
+        self._before = self._measured = stats()
+        self._run_ns = float(_DEFAULT_RUN_NS)
+        self._total_ns = 0.0
+
+    def seconds(self) -> float:
+        """So far."""
+        now = self._stats()
+        runs = now["run_count"] - self._measured["run_count"]
+        if runs >= _ENOUGH_RUNS:
+            self._run_ns = (now["run_time_ns"] - self._measured["run_time_ns"]) / runs
+            self._measured = now
+        self._total_ns += (now["observed"] - self._before["observed"]) * self._run_ns
+        self._before = now
+        if time.monotonic() >= self._until:
+            self.close()
+        return self._total_ns / 1e9
+
+    def close(self) -> None:
+        """The kernel measures no longer."""
+        fd, self._measuring = self._measuring, None
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+
+def enable_stats() -> int | None:
+    """Makes the kernel time eBPF programs until the descriptor is closed; None where it does not permit it."""
+    number = _SYSCALL.get(platform.machine())
+    if number is None:
+        return None
+    attributes = ctypes.create_string_buffer(struct.pack("=I", _RUN_TIME))
+    fd: int = ctypes.CDLL(None, use_errno=True).syscall(number, _BPF_ENABLE_STATS, attributes, ctypes.c_uint(4))
+    return fd if fd >= 0 else None
