@@ -35,7 +35,7 @@ def check(loader: str = "libbpf") -> str | None:
 
 
 class Sampler:
-    """`start` (or `load`, then `start`), then `poll` about every second and `drain` once per interval. For one thread."""
+    """`start` (or first `load`), then `poll` about every second and `drain` once per interval. For one thread."""
 
     def __init__(self, frequency_hz: int, loader: str = "libbpf", sizes: dict[str, int] | None = None) -> None:
         """`sizes`: of the kernel's buffers, see ProfileProgram."""

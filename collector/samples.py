@@ -1,7 +1,6 @@
 """What one drain of the kernel's buffers gives, as columns."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,6 @@ ENDS = (
     "too deep",
 )
 """`enum end` of bpf/walk.h in words; "" is complete."""
-
-
-def _none(kind: type) -> Any:
-    return field(default_factory=lambda: np.empty(0, kind))
 
 
 @dataclass(frozen=True)
@@ -38,11 +33,11 @@ class Samples:
     stack_kernel_depth: np.ndarray  # uint32 (s,), kernel frames; they come first
     stack_depth: np.ndarray  # uint32 (s,), kernel and user frames
     frames: np.ndarray  # uint64 (sum of stack_depth,), leaf first, stack after stack
+    stack_end: np.ndarray  # uint8 (s,), why the user part ends: row of ENDS
+    stack_python: np.ndarray  # uint32 (s,), Python frames of each
+    python_code: np.ndarray  # uint64 (sum of stack_python,), address of the code object, leaf first
+    python_info: np.ndarray  # uint64, see bpf/python.h
     trace_ids: bytes = b""  # 16 * c
     span_ids: bytes = b""  # 8 * c
-    stack_end: np.ndarray = _none(np.uint8)  # uint8 (s,), why the user part ends: row of ENDS; empty: all are complete
-    stack_python: np.ndarray = _none(np.uint32)  # uint32 (s,), Python frames of each; empty: none has any
-    python_code: np.ndarray = _none(np.uint64)  # uint64 (sum of stack_python,), address of the code object, leaf first
-    python_info: np.ndarray = _none(np.uint64)  # uint64, see bpf/python.h
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one
