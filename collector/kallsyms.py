@@ -1,14 +1,19 @@
 """Names of the kernel's functions, from /proc/kallsyms: read only when somebody asks for them.
 
-Format: a line a symbol, `ADDRESS TYPE NAME`, and for a module's `\\t[MODULE]`. Code has the types t, T, w and W.
+Format: a line a symbol, `ADDRESS TYPE NAME`, and for a module's `\\t[MODULE]`. Code has the types t, T, w and W. There
+are no sizes: a function reaches to the next symbol of any type.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from collector import kernel
+from collector.code_ranges import Range
+from collector.code_ranges import breakpad as text
 
 _CODE = frozenset(b"tTwW")
+_PAGE = 4096
 
 
 class KernelSymbolsError(RuntimeError):
@@ -22,29 +27,27 @@ def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
         start = kernel.stext(root)
         if not start:
             raise KernelSymbolsError("the kernel hides its symbols: set kernel.kptr_restrict to 0 or 1")
-        return _text("kernel", _symbols(root, b"", start, kernel.text_bytes(root)))
+        return text(list(_functions(root, b"", start, kernel.text_bytes(root))))
     for name, start, size, found in kernel.modules(root):
         if found == build_id:
-            return _text(name, _symbols(root, b"[%s]" % name.encode(), start, size))
+            return text(list(_functions(root, b"[%s]" % name.encode(), start, size)))
     return None
 
 
-def _symbols(root: Path, module: bytes, start: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """(offset, name) of the code in [start, start + size)."""
+def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[Range]:
+    """The code in [start, start + size), as offsets from there."""
+    symbols: dict[int, bytes] = {}  # "": no code
     with open(root / "proc/kallsyms", "rb") as lines:
         for line in lines:
             fields = line.split()
-            if len(fields) < 3 or fields[1][0] not in _CODE or (fields[3] if len(fields) > 3 else b"") != module:
+            if len(fields) < 3 or (fields[3] if len(fields) > 3 else b"") != module:
                 continue
             offset = int(fields[0], 16) - start
-            if 0 <= offset < size:
-                yield offset, fields[2]
-
-
-def _text(name: str, symbols: Iterator[tuple[int, bytes]]) -> bytes:
-    """Format: docs/symbol_files.md in Breakpad. A PUBLIC record reaches to the next."""
-    names: dict[int, bytes] = {}
-    for offset, symbol in symbols:
-        names.setdefault(offset, symbol)
-    header = b"MODULE Linux x86_64 000000000000000000000000000000000 %s\n" % name.encode()
-    return header + b"".join(b"PUBLIC %x 0 %s\n" % (offset, names[offset]) for offset in sorted(names))
+            if 0 <= offset < size and not symbols.get(offset):
+                symbols[offset] = fields[2] if fields[1][0] in _CODE else b""
+    last = max(symbols, default=0)
+    # Behind the last one of a module come its other sections, of a size nobody tells: its page at most.
+    symbols[min(size, last + _PAGE & -_PAGE) if module else size] = b""
+    for (offset, name), (end, _) in pairwise(sorted(symbols.items())):
+        if name:
+            yield Range(offset, end, name.decode("utf-8", "replace"))

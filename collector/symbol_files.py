@@ -1,22 +1,29 @@
-"""Where on this host the file of a build ID can be opened."""
+"""Where on this host the files of a build ID can be opened: the file itself, and its separate debug files."""
 
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from collector import elf
+from collector.debug_files import by_build_id, by_link, opened
 from collector.mapped_files import Place, open_place
 
 MAX_BUILD_IDS = 20_000
 MAX_PLACES = 4
-_DEBUG = "/usr/lib/debug/.build-id"
+
+Held = Callable[[str], int | None]
+"""Gives a descriptor of the file of a build ID that is held open, for the caller to close; None where there is none."""
 
 
 class SymbolFiles:
-    """Places where build IDs were met, the latest of each. Safe to use from several threads."""
+    """Places where build IDs were met, the latest of each. Safe to use from several threads.
 
-    def __init__(self) -> None:
+    `held` may be set: files whose processes are gone, and that no path leads to any more, are found through it.
+    """
+
+    def __init__(self, held: Held = lambda build_id: None) -> None:
+        self.held = held
         self._lock = threading.Lock()
         self._places: OrderedDict[str, list[Place]] = OrderedDict()
 
@@ -35,17 +42,25 @@ class SymbolFiles:
             return list(reversed(self._places.get(build_id, [])))
 
 
-def open_by_build_id(build_id: str, places: list[Place], path: str) -> Iterator[int]:
-    """Descriptors of files with that build ID, separate debug files first; each is closed after its turn.
+def open_by_build_id(build_id: str, places: Sequence[Place], path: str, more: Sequence[str] = ()) -> Iterator[int]:
+    """Descriptors of files with that build ID and of their debug files, those that may have the best names first; each
+    is closed after its turn.
 
-    `path` is tried too: it is what somebody says they saw, so nothing is taken from a file with another build ID.
+    `path` is tried too, and those in `more`: it is what somebody says they saw, so nothing is taken from a file with
+    another build ID.
     """
-    for descriptor in _candidates(build_id, places, path):
-        try:
-            if has_build_id(descriptor, build_id):
-                yield descriptor
-        finally:
-            os.close(descriptor)
+    roots = list(dict.fromkeys(["", *(f"/proc/{place.pid}/root" for place in places)]))
+    for descriptor in by_build_id(build_id, roots):
+        yield from _checked(descriptor, build_id)
+    paths = dict.fromkeys([place.path for place in places] + [path])
+    for descriptor in _files(places, path, more, roots):
+        for checked in _checked(descriptor, build_id):
+            for found in (found for path in paths for found in by_link(checked, path, roots)):
+                try:
+                    yield found
+                finally:
+                    os.close(found)
+            yield checked
 
 
 def has_build_id(descriptor: int, build_id: str) -> bool:
@@ -57,12 +72,17 @@ def has_build_id(descriptor: int, build_id: str) -> bool:
         return False
 
 
-def _candidates(build_id: str, places: list[Place], path: str) -> Iterator[int]:
-    roots = dict.fromkeys(["", *(f"/proc/{place.pid}/root" for place in places)])
-    if build_id.startswith("gnu:") and len(build_id) > len("gnu:") + 2:
-        hex = build_id.removeprefix("gnu:")
-        for root in roots:
-            yield from _opened(f"{root}{_DEBUG}/{hex[:2]}/{hex[2:]}.debug")
+def _checked(descriptor: int, build_id: str) -> Iterator[int]:
+    try:
+        if has_build_id(descriptor, build_id):
+            yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _files(places: Sequence[Place], path: str, more: Sequence[str], roots: Sequence[str]) -> Iterator[int]:
+    for known in more:
+        yield from opened(known)
     for place in places:
         try:
             yield open_place(place)
@@ -70,12 +90,4 @@ def _candidates(build_id: str, places: list[Place], path: str) -> Iterator[int]:
             continue
     if path.startswith("/"):
         for root in roots:
-            yield from _opened(root + path)
-
-
-def _opened(path: str) -> Iterator[int]:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
-    except (OSError, ValueError):
-        return
-    yield descriptor
+            yield from opened(root + path)

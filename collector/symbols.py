@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from collector.symbol_files import SymbolFiles
@@ -29,13 +30,17 @@ class SymbolBuilder:
         self._files = files
         self._child: subprocess.Popen[bytes] | None = None
 
-    def answer(self, build_id: str, path: str) -> Iterator[SymbolFile]:
-        """The message, or the chunks of it; one with `error` where this host cannot provide the symbols."""
-        with tempfile.TemporaryDirectory(prefix="icestream-symbols-") as folder:
+    def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
+        """The message, or the chunks of it; one with `error` where this host cannot provide the symbols. `more`: paths
+        of other files that may have the build ID."""
+        with tempfile.TemporaryDirectory(prefix="icestream-symbols-") as folder, self._held(build_id) as held:
             compressed = os.path.join(folder, "symcache.zst")
-            places = self._files.places(build_id)
-            job = {"build_id": build_id, "path": path, "places": places, "store": self._store, "compressed": compressed}
-            fields = self._run(job)
+            fields = self._run(
+                {
+                    "build_id": build_id, "path": path, "places": self._files.places(build_id), "more": [*more, *held],
+                    "store": self._store, "compressed": compressed,
+                }
+            )  # fmt: skip
             if "error" in fields:
                 yield SymbolFile(build_id=build_id, host_id=self._host_id, error=fields["error"])
             elif self._store:
@@ -58,6 +63,16 @@ class SymbolBuilder:
             self._child.kill()
             self._child.communicate()
             self._child = None
+
+    @contextmanager
+    def _held(self, build_id: str) -> Iterator[list[str]]:
+        """Where the child can open the file that is held open here, if it is."""
+        descriptor = self._files.held(build_id)
+        try:
+            yield [] if descriptor is None else [f"/proc/{os.getpid()}/fd/{descriptor}"]
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def _run(self, job: dict[str, Any]) -> dict[str, Any]:
         """What the child says; where it does not survive the job, that is the answer."""

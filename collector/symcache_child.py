@@ -10,24 +10,25 @@ import resource
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BytesIO
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from symbolic.debuginfo import Archive, Object
-
 from collector import elf, kallsyms
+from collector.code_ranges import breakpad
+from collector.elf_sections import bytes_reader
+from collector.elf_symbols import functions
+from collector.file_names import Made, NamesError, best, from_text, make
 from collector.mapped_files import VDSO, Place, vdso_bytes
+from collector.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbol_files import open_by_build_id
 
 MEMORY_BYTES = 1 << 30  # besides the files, which are mapped
 JOB_CPU_SECONDS = 60
-_EMPTY_BYTES = 80  # of a SymCache's header
-SYMBOL_TABLE, DEBUG_INFO = 1, 2
-"""Versions of names: those with lines are better."""
-
-
-class JobError(RuntimeError):
-    """This host cannot provide these symbols, and why."""
+MAX_FILES = 16  # that are looked at for one build ID
 
 
 def main() -> int:
@@ -43,81 +44,69 @@ def main() -> int:
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a SymbolFile. `job`: build_id; path, where it was seen; places; store, or else `compressed`, the
-    path of the zstd file to write."""
+    """The fields of a SymbolFile. `job`: build_id; path, where it was seen; places; more paths; store, or else
+    `compressed`, the path of the zstd file to write."""
     try:
-        with tempfile.TemporaryFile() as symcache:
-            version, load_address = _build(job, symcache)
-            size = symcache.tell()
-            if size <= _EMPTY_BYTES:
-                raise JobError("the file names no function: it is stripped")
-            symcache.seek(0)
-            sha256 = hashlib.file_digest(symcache, "sha256").hexdigest()
-            symcache.seek(0)
-            fields = {"version": version, "load_address": load_address, "size": size, "sha256": sha256}
-            if job["store"]:
-                return fields | {"uri": _store(symcache, job["store"], sha256)}
-            _compress(symcache, size, job["compressed"])
-            return fields
-    except (JobError, kallsyms.KernelSymbolsError, OSError, MemoryError) as error:
+        made = _kernel(job) or _file(job)
+        size = len(made.symcache)
+        sha256 = hashlib.sha256(made.symcache).hexdigest()
+        fields = {"version": made.version, "load_address": made.load_address, "size": size, "sha256": sha256}
+        if job["store"]:
+            return fields | {"uri": _store(made.symcache, job["store"], sha256)}
+        _compress(made.symcache, job["compressed"])
+        return fields
+    except (NamesError, kallsyms.KernelSymbolsError, OSError, MemoryError) as error:
         return {"error": str(error) or type(error).__name__}
     except Exception as error:  # symbolic's own errors: the file is not what it says
         return {"error": f"the symbols cannot be read: {error}"}
 
 
-def _build(job: dict[str, Any], out: Any) -> tuple[int, int]:
-    """Writes the SymCache; returns (version, load address)."""
-    build_id = job["build_id"]
-    text = kallsyms.breakpad(build_id)
-    if text is None and job["path"] == VDSO:
-        vdso = vdso_bytes()
-        text = vdso if vdso and elf.read_bytes(vdso).build_id == build_id else None
-    if text is not None:  # kernel, module, vDSO: addresses count from 0
-        archive = Archive.from_bytes(text)
-        return _dump(_only_object(archive), out), 0
-    best: tuple[int, int] | None = None
+def _kernel(job: dict[str, Any]) -> Made | None:
+    """Names of the kernel, a module or the vDSO; None where the build ID is none of theirs."""
+    text = kallsyms.breakpad(job["build_id"])
+    if text is not None:  # addresses count from 0
+        return from_text(text, SYMBOL_TABLE)
+    vdso = vdso_bytes() if job["path"] == VDSO else b""
+    if not vdso or (found := elf.read_bytes(vdso)).build_id != job["build_id"]:
+        return None
+    return from_text(breakpad(functions(bytes_reader(vdso)), found.load_address), SYMBOL_TABLE, found.load_address)
+
+
+def _file(job: dict[str, Any]) -> Made:
+    """The best names that the files of a build ID have."""
+    reason: Exception = NamesError("the file is not on this host any more")
+    with ExitStack() as opened:
+        for version, descriptor in _by_quality(job, opened):
+            try:
+                return make(descriptor, version)
+            except Exception as error:  # a damaged file; the next one may be whole
+                reason = error
+    raise reason
+
+
+def _by_quality(job: dict[str, Any], opened: ExitStack) -> Iterator[tuple[int, int]]:
+    """(kind of names, descriptor) to be tried, the best first."""
+    kept: list[tuple[int, int]] = []
     places = [Place(*place) for place in job["places"]]
-    for descriptor in open_by_build_id(build_id, places, job["path"]):
-        found = _only_object(Archive.open(f"/proc/self/fd/{descriptor}"))
-        if best is None or "debug" in found.features:
-            out.seek(0)
-            out.truncate()
-            best = _dump(found, out), _load_address(descriptor)
-        if best[0] == DEBUG_INFO:
-            break
-    if best is None:
-        raise JobError("the file is not on this host any more")
-    return best
+    for descriptor in open_by_build_id(job["build_id"], places, job["path"], job["more"]):
+        version = best(descriptor)
+        if version == DEBUG_INFO:
+            yield version, descriptor
+            version = SYMBOL_TABLE  # should it not be readable
+        if len(kept) < MAX_FILES:
+            kept.append((version, os.dup(descriptor)))
+            opened.callback(os.close, kept[-1][1])
+    yield from sorted(kept, key=itemgetter(0), reverse=True)
 
 
-def _dump(found: Object, out: Any) -> int:
-    symcache: Any = found.make_symcache()
-    symcache.dump_into(out)
-    return DEBUG_INFO if "debug" in found.features else SYMBOL_TABLE
-
-
-def _only_object(archive: Archive) -> Object:
-    found = next(archive.iter_objects(), None)
-    if found is None:
-        raise JobError("the file holds no object with symbols")
-    if not found.features & {"debug", "symtab"}:
-        raise JobError("the file has no symbol table")
-    return found
-
-
-def _load_address(descriptor: int) -> int:
-    """What symbolic counts addresses from: the first load segment of the file."""
-    return elf.read_file(descriptor).load_address
-
-
-def _store(symcache: Any, store: str, sha256: str) -> str:
+def _store(symcache: bytes, store: str, sha256: str) -> str:
     """Puts it into the symbol store under its hash, at once or not at all; returns its URI."""
     name = f"{sha256[:2]}/{sha256}.symcache"
     if "://" not in store:
         path = Path(store).absolute() / name
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as part:
-            shutil.copyfileobj(symcache, part)
+            part.write(symcache)
             os.fchmod(part.fileno(), 0o644)
         os.replace(part.name, path)
         return str(path)
@@ -126,15 +115,15 @@ def _store(symcache: Any, store: str, sha256: str) -> str:
     system, root = fs.FileSystem.from_uri(store)
     system.create_dir(f"{root}/{sha256[:2]}", recursive=True)
     with system.open_output_stream(f"{root}/{name}") as stream:
-        shutil.copyfileobj(symcache, stream)
+        shutil.copyfileobj(BytesIO(symcache), stream)
     return f"{store.rstrip('/')}/{name}"
 
 
-def _compress(symcache: Any, size: int, path: str) -> None:
+def _compress(symcache: bytes, path: str) -> None:
     import zstandard
 
     with open(path, "wb") as out:
-        zstandard.ZstdCompressor(level=6).copy_stream(symcache, out, size=size)
+        zstandard.ZstdCompressor(level=6).copy_stream(BytesIO(symcache), out, size=len(symcache))
 
 
 if __name__ == "__main__":

@@ -65,13 +65,22 @@ def test_a_kernel_that_hides_its_addresses_leaves_frames_unnamed(machine: Path) 
 def lookup(text: bytes | None, *offsets: int) -> list[str]:
     assert text is not None
     cache: SymCache = next(Archive.from_bytes(text).iter_objects()).make_symcache()
-    return [cache.lookup(offset)[0].symbol for offset in offsets]
+    return [found[0].symbol if (found := cache.lookup(offset)) else "" for offset in offsets]
 
 
 def test_names_count_from_where_addresses_count(machine: Path) -> None:
-    assert lookup(kallsyms.breakpad("gnu:aabb", machine), 0x120, 0x1C0, 4) == ["schedule", "schedule", "_stext"]
+    assert lookup(kallsyms.breakpad("gnu:aabb", machine), 0x120, 0x17F, 4) == ["schedule", "schedule", "_stext"]
     assert lookup(kallsyms.breakpad("gnu:ccdd", machine), 0x25) == ["read"]
     assert kallsyms.breakpad("gnu:0000", machine) is None
+
+
+def test_functions_end_where_the_next_symbol_begins_and_the_last_one_with_the_code(machine: Path) -> None:
+    assert lookup(kallsyms.breakpad("gnu:aabb", machine), 0x180, 0xFFF) == ["", ""]  # data
+    with open(machine / "proc/kallsyms", "a") as lines:
+        lines.write(f"{STEXT + 0x200:016x} T last\n{STEXT + 0x1800:016x} t init\n")
+    assert lookup(kallsyms.breakpad("gnu:aabb", machine), 0x200, 0xFFF, 0x1000, 0x1800) == ["last", "last", "", ""]
+    # A module's other sections follow its code; nobody says where.
+    assert lookup(kallsyms.breakpad("gnu:ccdd", machine), 0x1F, 0x20, 0xFFF, 0x1000) == ["", "read", "read", ""]
 
 
 def test_this_kernel_names_its_scheduler() -> None:

@@ -11,6 +11,7 @@ from symbolic.symcache import SymCache
 
 from collector import elf, symbols
 from collector.mapped_files import Place
+from collector.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbol_files import SymbolFiles
 from collector.symbols import SymbolBuilder
 from icestream.v1.symbols_pb2 import SymbolFile
@@ -53,14 +54,14 @@ def test_functions_are_found_at_their_addresses_in_every_kind_of_file(
     answers = list(builder.answer(build_id, str(tmp_path / "program")))
     [line] = unpacked(answers).lookup(address + 1 - answers[0].load_address)
     assert line.symbol == "answer"
-    assert answers[0].version == 1
+    assert answers[0].version == SYMBOL_TABLE
 
 
 def test_names_with_lines_are_a_better_version(builder: SymbolBuilder, tmp_path: Path) -> None:
     build_id, address = compiled(tmp_path / "program", "-g")
     answers = list(builder.answer(build_id, str(tmp_path / "program")))
     [line] = unpacked(answers).lookup(address + 1 - answers[0].load_address)
-    assert (line.symbol, line.line, answers[0].version) == ("answer", 1, 2)
+    assert (line.symbol, line.line, answers[0].version) == ("answer", 1, DEBUG_INFO)
 
 
 def test_a_large_file_comes_in_chunks(builder: SymbolBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

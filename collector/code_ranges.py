@@ -1,0 +1,52 @@
+"""Names of code as ranges that do not overlap, and as the text that SymCaches are made from.
+
+The text is a Breakpad symbol file (docs/symbol_files.md in Breakpad): its FUNC records have a size, so that an address
+between two functions has no name, rather than the name of the one before.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+_HEADER = b"MODULE Linux x86_64 000000000000000000000000000000000 names\n"
+_BLANK = dict.fromkeys(range(32), " ")
+
+
+class Range(NamedTuple):
+    start: int
+    end: int  # not part of it
+    name: str
+
+
+def disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
+    """Ranges by their start, cut where they overlap: an address belongs to the one that begins last before it, and
+    past its end again to the one around it.
+
+    `ranges` are sorted by start; of those that start at the same address the last one is innermost.
+    """
+    around: list[Range] = []
+    at = 0
+    for range in ranges:
+        while around and around[-1].end <= range.start:
+            last = around.pop()
+            if at < last.end:
+                yield Range(at, last.end, last.name)
+                at = last.end
+        if around and at < range.start:
+            yield Range(at, range.start, around[-1].name)
+        at = max(at, range.start)
+        if range.end > range.start:
+            around.append(range)
+    while around:
+        last = around.pop()
+        if at < last.end:
+            yield Range(at, last.end, last.name)
+            at = last.end
+
+
+def breakpad(ranges: Sequence[Range], base: int = 0) -> bytes:
+    """The text; its addresses count from `base`. What lies below that is left out."""
+    return _HEADER + b"".join(
+        b"FUNC %x %x 0 %s\n" % (start - base, end - start, name.translate(_BLANK).encode("utf-8", "replace"))
+        for start, end, name in ranges
+        if start >= base
+    )
