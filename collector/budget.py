@@ -50,9 +50,9 @@ class Budget:
 class Windows:
     """CPU time, read at any moment, as the cost of windows of at least `WINDOW_S`."""
 
-    def __init__(self, now: float, warm_up_s: float = WARM_UP_S) -> None:
+    def __init__(self, now: float) -> None:
         """`now`: time.monotonic()."""
-        self._not_before = now + warm_up_s
+        self._not_before = now + WARM_UP_S
         self._began: tuple[float, float] | None = None
 
     def cost(self, now: float, cpu_s: float) -> float | None:

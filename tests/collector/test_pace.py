@@ -1,0 +1,118 @@
+"""The rate changes while a real program is sampled, and the values stay right."""
+
+import os
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from collector import budget
+from collector.frames import Message
+from collector.own_cpu import ProgramTime, enable_stats
+from collector.pace import Pace
+from collector.profiler import Profiler
+from collector.sampler import Sampler
+from collector.settings import CollectorSettings
+from collector.symbol_files import SymbolFiles
+from icestream.packed import column
+from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
+from icestream.v1.raw_pb2 import RawBatch
+
+pytestmark = pytest.mark.ebpf
+HERE = Path(__file__).parent
+FREQUENCY = 1999
+
+
+@pytest.fixture(scope="module")
+def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    program = tmp_path_factory.mktemp("busy") / "busy"
+    subprocess.run(["gcc", "-O1", "-fno-omit-frame-pointer", "-pthread", HERE / "busy.c", "-o", program], check=True)
+    return program
+
+
+def settings(folder: Path, **more: float) -> CollectorSettings:
+    return CollectorSettings(  # type: ignore[call-arg]
+        spool=folder / "spool", activity_socket=folder / "activity.sock", interval=0.2, settle=0, **more
+    )
+
+
+def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cpu_time(
+    busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "WINDOW_S", 0.3)
+    monkeypatch.setattr(budget, "WARM_UP_S", 1.0)
+    messages: list[Message] = []
+    stop = threading.Event()
+    profiler = Profiler(settings(tmp_path, frequency=FREQUENCY, cpu_budget=0.01), SymbolFiles(), messages.extend)
+    running = threading.Thread(target=profiler.run, args=(stop,))
+    running.start()
+    with subprocess.Popen([busy, "1", "3500", "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
+        output = program.communicate(b"\n")[0]
+    stop.set()
+    running.join()
+    clock_ns = int(output.split()[-1])
+    batches = [RawBatch.FromString(message.value) for message in messages if message.topic == RAW]
+    batches = [batch for batch in batches if batch.profile_type == DEFAULT_PROFILE_TYPE]
+    periods = [batch.period for batch in batches]
+    assert periods == sorted(periods)
+    assert periods[0] == round(1e9 / FREQUENCY)
+    assert len(set(periods)) > 3
+    sampled_ns = [int((column(batch, "sample_pid") == program.pid).sum()) * batch.period for batch in batches]
+    assert sum(sampled_ns) == pytest.approx(clock_ns, rel=0.05)
+    at_full_rate = sum(ns for ns, period in zip(sampled_ns, periods, strict=True) if period == periods[0])
+    assert 0.1 < at_full_rate / clock_ns < 0.9
+
+
+def test_while_other_hosts_sample_this_one_takes_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = True
+    monkeypatch.setattr("collector.pace.samples_at", lambda *arguments: chosen)
+    sampler = Sampler(999)
+    sampler.start()
+    pace = Pace(settings(tmp_path), sampler)
+
+    def observed_in(seconds: float) -> int:
+        before = sampler.stats()["observed"]
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            sampler.poll()
+        return sampler.stats()["observed"] - before
+
+    assert observed_in(0.3) > 100
+    chosen = False
+    pace.take_turns()
+    assert observed_in(0.3) == 0
+    sampler.drain()
+    pace.drained()
+    chosen = True
+    pace.take_turns()
+    assert observed_in(0.3) > 100
+    pace.close()
+    sampler.close()
+
+
+def test_the_programs_time_is_estimated_from_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel measures for a moment only; what the estimate says afterwards is about what it measures."""
+    sampler = Sampler(1999)
+    sampler.start()
+    program = ProgramTime(sampler.stats)
+
+    def work(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            sampler.poll()
+
+    work(0.5)
+    before = program.seconds()
+    program.close()
+    again = enable_stats()
+    assert again is not None
+    measured = sampler.stats()["run_time_ns"]
+    work(1.0)
+    measured = sampler.stats()["run_time_ns"] - measured
+    os.close(again)
+    assert 0 < before
+    monkeypatch.setattr("collector.own_cpu._ENOUGH_RUNS", 1 << 60)  # it did not measure, so it has to estimate
+    assert program.seconds() - before == pytest.approx(measured / 1e9, rel=0.6)
+    sampler.close()
