@@ -13,7 +13,7 @@ from collector.locations import locate
 from collector.mapped_files import UNKNOWN, FileCache, MappedFile
 from collector.mappings import Located, Mappings
 from collector.perfmap import Name
-from collector.samples import Samples
+from collector.samples import ENDS, Samples
 from icestream.packed import column
 from icestream.v1.common_pb2 import BatchId, Mapping
 from icestream.v1.raw_pb2 import RawBatch
@@ -49,13 +49,14 @@ class NoKernel(Kernel):
         return np.zeros(len(addresses), np.int64), addresses - np.uint64(1 << 63)
 
 
-Stack = tuple[int, tuple[int, ...], tuple[int, ...]]  # process, kernel frames, user frames
+Stack = tuple[int, tuple[int, ...], tuple[int, ...], int]  # process, kernel frames, user frames, why these end
 NOWHERE = 150  # no mapping covers it
 user_frame = st.one_of(st.just(NOWHERE), st.integers(1, 99), st.integers(1000, 1 << 31).map(lambda o: o | 1 << 40))
 stacks = st.tuples(
     st.integers(1, 4),
     st.lists(st.integers(1, 1 << 30), max_size=3).map(tuple),
     st.lists(user_frame, max_size=5).map(tuple),
+    st.integers(0, len(ENDS) - 1),
 )
 windows = st.lists(stacks, min_size=1, max_size=12).flatmap(
     lambda known: st.tuples(
@@ -76,7 +77,7 @@ windows = st.lists(stacks, min_size=1, max_size=12).flatmap(
 
 def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> Samples:
     frames = []
-    for pid, kernel, user in known:
+    for pid, kernel, user, _ in known:
         frames += [(1 << 63) + f for f in kernel]
         frames += [f if f <= NOWHERE else BASE + (pid << 32) + (f & 0xFFFFFFFF) for f in user]
     row = [o[0] for o in observed]
@@ -90,6 +91,10 @@ def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]
         stack_kernel_depth=np.array([len(k[1]) for k in known], np.uint32),
         stack_depth=np.array([len(k[1]) + len(k[2]) for k in known], np.uint32),
         frames=np.array(frames, np.uint64),
+        stack_end=np.array([k[3] for k in known], np.uint8),
+        stack_python=np.zeros(len(known), np.uint32),
+        python_code=np.empty(0, np.uint64),
+        python_info=np.empty(0, np.uint64),
         trace_ids=bytes(range(48)),
         span_ids=bytes(range(24)),
         lost=7,
@@ -99,18 +104,18 @@ def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]
 def expected(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> Counter[tuple[object, ...]]:
     """What a reader must find: each sample with its frames spelled out."""
 
-    def frame(pid: int, address: int, is_return: bool) -> tuple[object, ...]:
+    def frame(pid: int, address: int) -> tuple[object, ...]:
         if address < 100:
-            address -= is_return
             return ("[jit]", f"compiled {address} of {pid % 2}", 0)
-        return ("", "", 0) if address == NOWHERE else ("gnu:aa", "", (address & 0xFFFFFFFF) - is_return)
+        return ("", "", 0) if address == NOWHERE else ("gnu:aa", "", address & 0xFFFFFFFF)
 
     found: Counter[tuple[object, ...]] = Counter()
     for row, time, tid, series, context in observed:
-        pid, kernel, user = known[row]
+        pid, kernel, user, end = known[row]
         frames = [("gnu:bb", "", f - (i > 0)) for i, f in enumerate(kernel)]
         walked = user[: user.index(NOWHERE) + 1] if NOWHERE in user else user  # there the walk has lost its way
-        frames += [frame(pid, f, i > 0) for i, f in enumerate(walked)]
+        frames += [frame(pid, f) for f in walked]
+        frames += [("[truncated]", f"[truncated: {ENDS[end]}]", 0)] if end else []
         trace = (bytes(range(48))[16 * (context - 1) : 16 * context], bytes(range(24))[8 * (context - 1) : 8 * context])
         found[time // 1000, pid, tid, f"s{series}", trace if context else None, tuple(frames)] += 1
     return found
@@ -197,21 +202,21 @@ def test_every_sample_is_in_one_part_with_its_own_stack_series_and_context(
 
 
 def test_equal_stacks_of_different_processes_are_one_stack() -> None:
-    known = [(1, (), (1 << 40 | 5000,)), (3, (), (1 << 40 | 5000,))]
+    known = [(1, (), (1 << 40 | 5000,), 0), (3, (), (1 << 40 | 5000,), 0)]
     parts = batch.split(window(known, [(0, 5, 1, 0, 0), (1, 6, 1, 0, 0)]), RawBatch())
     message = RawBatch.FromString(parts[0])
     assert (len(message.stack_depth), len(message.location_address)) == (1, 1)
 
 
 def test_a_window_of_lost_samples_alone_says_so() -> None:
-    parts = batch.split(window([(1, (), ())], []), RawBatch(lost_samples=3))
+    parts = batch.split(window([(1, (), (), 0)], []), RawBatch(lost_samples=3))
     message = RawBatch.FromString(parts[0])
     assert message.lost_samples == 3
     assert len(message.sample_pid) == 0
 
 
 def test_a_stack_too_large_for_a_message_leaves_its_sample_behind() -> None:
-    known = [(1, (), tuple(range(1, 60)))]
+    known = [(1, (), tuple(range(1, 60)), 0)]
     parts = batch.split(window(known, [(0, 5, 1, 0, 0)]), RawBatch(), batch.HEADER_BYTES + 300)
     message = RawBatch.FromString(parts[0])
     assert (len(parts), list(message.sample_stack), list(message.stack_depth)) == (1, [0], [0])
@@ -219,7 +224,7 @@ def test_a_stack_too_large_for_a_message_leaves_its_sample_behind() -> None:
 
 def test_samples_hours_apart_get_parts_of_their_own() -> None:
     hours = [(0, hour * 3600 * 10**9, 1, 0, 0) for hour in (0, 1, 5, 30)]
-    parts = batch.split(window([(1, (), ())], hours), RawBatch())
+    parts = batch.split(window([(1, (), (), 0)], hours), RawBatch())
     assert len(parts) == 4
     assert sum(read(parts).values()) == 4
 
@@ -229,7 +234,9 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
     import time
 
     rng = np.random.default_rng(1)
-    known = [(1 + i % 4, (), tuple((1 << 40 | int(a)) for a in rng.integers(1000, 1 << 20, 35))) for i in range(3000)]
+    known = [
+        (1 + i % 4, (), tuple((1 << 40 | int(a)) for a in rng.integers(1000, 1 << 20, 35)), 0) for i in range(3000)
+    ]
     samples = to_samples(known, [])
     rows = rng.integers(0, 3000, count)
     started = time.perf_counter()

@@ -17,8 +17,11 @@ payloads = st.lists(
 
 
 def record(key: int, payload: list[int], header_flags: int = 0, kind: int = records.STACK) -> list[int]:
-    packed = 77 | kind << 32 | (len(payload) // 2) << 40 | len(payload) << 48
-    return [8 * (3 + len(payload)) | header_flags, MARKER, key, packed, *payload]
+    """A third of the words are kernel frames, then there is one Python frame where it fits, the rest are user frames."""
+    kernel, python = len(payload) // 3, int(len(payload) >= 2)
+    what = 77 | kind << 32 | 5 << 40 | len(payload) << 48
+    depths = kernel | (len(payload) - kernel - 2 * python) << 16 | python << 32
+    return [8 * (4 + len(payload)) | header_flags, MARKER, key, what, depths, *payload]
 
 
 @given(payloads, st.lists(words, max_size=40))
@@ -32,9 +35,13 @@ def test_descriptions_before_the_first_busy_one_are_read_and_nothing_after(
     assert count == len(done)
     found = records.parse_descriptions(unread[:count], MARKER)
     assert found.key.tolist() == list(range(len(stacks)))
-    assert found.depth.tolist() == [len(stack) for stack in stacks]
+    assert found.length.tolist() == [len(stack) for stack in stacks]
     assert (found.pid == 77).all()
-    assert records.gather(found).tolist() == [word for stack in stacks for word in stack]
+    assert (found.end == 5).all()
+    python = [stack[-2:] if len(stack) >= 2 else [] for stack in stacks]
+    native = [stack[: len(stack) - len(frames)] for stack, frames in zip(stacks, python, strict=True)]
+    assert records.frames(found).tolist() == [word for stack in native for word in stack]
+    assert records.python_frames(found).tolist() == [frames for frames in python if frames]
 
 
 @given(st.lists(words, max_size=60))
