@@ -53,3 +53,4 @@ UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "Processes whos
 UNWIND_REFUSED = Counter(
     "icestream_collector_unwind_refused_total", "Files without an unwinding table, processes without room", ["what"]
 )
+DEBUGINFOD = Counter("icestream_collector_debuginfod_total", "Debug files asked of debuginfod servers", ["result"])

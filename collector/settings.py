@@ -8,6 +8,7 @@ from icestream.settings import KafkaSettings, SettingError, setting
 from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 _SPOOL = Path("/var/lib/icestream/spool")
+_DEBUGINFOD = Path("/var/cache/icestream/debuginfod")
 _SOCKET = Path("/run/icestream/activity.sock")
 
 
@@ -30,6 +31,24 @@ class CollectorSettings(KafkaSettings):
     spool_limit_mb: int = setting(512, "size of the spool, beyond which the oldest batches are dropped")
     activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
+    environment_labels: str = setting(
+        "",
+        "variables of processes' environments that become labels, VERSION,DEPLOY_ENV: of the same name in lower case",
+    )
+    relabel: str = setting("", "file of relabeling rules, YAML: see labels.md")
+    kubernetes: str = setting("off", "who tells the names of pods: off (only their container runtime), kubelet or api")
+    kubernetes_url: str = setting(
+        "", "URL of the kubelet, by default https://127.0.0.1:10250, or of the API server, by default this cluster's"
+    )
+    kubernetes_node: str = setting("", "name of this node for the API server; by default the host's name")
+    kubernetes_token: str = setting("", "file of the bearer token; by default this pod's service account's")
+    kubernetes_ca: str = setting("", "file of the CA certificates to trust, PEM; by default the service account's")
+    kubernetes_verify: bool = setting(True, "check the certificate of the kubelet or the API server")
+    debuginfod_urls: str = setting(
+        "", "debuginfod servers to ask for debug files, with spaces between; env: those of DEBUGINFOD_URLS; empty: none"
+    )
+    debuginfod_cache: Path = setting(_DEBUGINFOD, "directory of the debug files that came from debuginfod")
+    debuginfod_cache_limit_mb: int = setting(2048, "size of that directory, and so of the largest debug file taken")
     metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
     raw_readers: str = setting(STREAMS_GROUP, "in-process broker: groups that must keep up with icestream.raw")
     activity_readers: str = setting(
@@ -44,6 +63,7 @@ class CollectorSettings(KafkaSettings):
             ("interval", 0.1, 600),
             ("settle", 0, 60),
             ("spool_limit_mb", 1, 1 << 20),
+            ("debuginfod_cache_limit_mb", 1, 1 << 20),
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
