@@ -13,6 +13,8 @@ enum counter {
 	LOST_STACK_BUFFER_FULL,
 	LOST_ASKS, /* the buffer of questions was full: they are asked again */
 	NO_USER_STACK,
+	PYTHON_NO_THREAD, /* of a process that has a Python interpreter, but no (known) thread state for this thread */
+	PYTHON_CUT,		  /* Python frames are missing: too many, or not readable */
 	ENDED, /* + enum end: how the user stacks ended */
 	COUNTERS = ENDED + ENDS,
 };

@@ -2,8 +2,9 @@
 /* The profiler: runs on every tick of a perf_event (software cpu-clock) on every CPU and gives user space one small
  * record per tick, and each distinct stack once per interval.
  *
- * `profile` takes the kernel's part of the stack, `unwind` the user's, `ship` sends both; each goes on to the next by a
- * tail call, with its state in a per-CPU map: so that every program stays small enough for the verifiers of old kernels.
+ * `profile` takes the kernel's part of the stack, `unwind` the user's, `python` and its like the interpreter's, `ship`
+ * sends all; each goes on to the next by a tail call, with its state in a per-CPU map: so that every program stays small
+ * enough for the verifiers of old kernels.
  *
  * Kernel floor: 5.8. What sets it: BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable
  * arrays (5.5), bounded loops (5.3), and a kernel with BTF (CONFIG_DEBUG_INFO_BTF, 5.2). One object serves every
@@ -17,7 +18,7 @@
  *
  * collector/records.py reads the structures.
  */
-#include "unwind.h"
+#include "python_frames.h"
 
 /* No code lies below (vm.mmap_min_addr): a return address there means that the frame pointer was not one. */
 #define LOWEST_CODE 65536
@@ -30,7 +31,7 @@ struct sample {
 	u8 context[24]; /* trace ID and span ID; zeros: in no context */
 };
 
-enum program { UNWIND, PYTHON, SHIP, PROGRAMS };
+enum program { UNWIND, PYTHON, PYTHON_FRAMES, PYTHON_SKIP, SHIP, PROGRAMS };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
@@ -185,6 +186,86 @@ int unwind(void *ctx)
 	if (stop == GO_ON && ++w->runs < RUNS)
 		bpf_tail_call(ctx, MAP(programs), UNWIND);
 	w->d.end = stop == GO_ON ? TOO_DEEP : stop - 1;
+	if (w->process.python_runtime)
+		bpf_tail_call(ctx, MAP(programs), PYTHON);
+	bpf_tail_call(ctx, MAP(programs), SHIP);
+	return 0;
+}
+
+SEC("perf_event")
+int python(void *ctx)
+{
+	struct walk *w = this_walk();
+	struct python_layout *layout;
+	u32 number;
+
+	if (!w)
+		return 0;
+	number = w->process.python_layout;
+	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
+	if (layout && start_python(w, layout))
+		bpf_tail_call(ctx, MAP(programs), PYTHON_FRAMES);
+	else
+		count(PYTHON_NO_THREAD);
+	bpf_tail_call(ctx, MAP(programs), SHIP);
+	return 0;
+}
+
+SEC("perf_event")
+int python_frames(void *ctx)
+{
+	struct walk *w = this_walk();
+	struct python_layout *layout;
+	bool more = false;
+	u32 number, i;
+
+	if (!w)
+		return 0;
+	number = w->process.python_layout;
+	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
+	if (!layout)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < PYTHON_FRAMES_PER_RUN; i++) {
+		more = step_python(w, layout);
+		if (!more)
+			break;
+	}
+	if (more && ++w->python.runs < PYTHON_RUNS)
+		bpf_tail_call(ctx, MAP(programs), PYTHON_FRAMES);
+	if (w->python.frame)
+		count(PYTHON_CUT);
+	w->python.runs = 0;
+	if (w->d.python_depth >= MAX_FRAMES && !layout->cframes)
+		bpf_tail_call(ctx, MAP(programs), PYTHON_SKIP);
+	end_run(w, w->python.cframe);
+	bpf_tail_call(ctx, MAP(programs), SHIP);
+	return 0;
+}
+
+SEC("perf_event")
+int python_skip(void *ctx)
+{
+	struct walk *w = this_walk();
+	struct python_layout *layout;
+	bool more = false;
+	u32 number, i;
+
+	if (!w)
+		return 0;
+	number = w->process.python_layout;
+	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
+	if (!layout)
+		return 0;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < PYTHON_SKIPPED_PER_RUN; i++) {
+		more = skip_python(w, layout);
+		if (!more)
+			break;
+	}
+	if (more && ++w->python.runs < PYTHON_SKIP_RUNS)
+		bpf_tail_call(ctx, MAP(programs), PYTHON_SKIP);
+	end_run(w, 0);
 	bpf_tail_call(ctx, MAP(programs), SHIP);
 	return 0;
 }

@@ -220,6 +220,7 @@ static __always_inline int step(struct walk *w)
 	w->d.words[word & (WORDS - 1)] = at;
 	w->hash = mix(w->hash, at);
 	w->d.user_depth = frame + 1;
+	w->cfa[frame & 127] = 0;
 	if (!find_mapping(w, at)) {
 		ask(w, ASK_MAPPING, at);
 		return STOP(NO_MAPPING);

@@ -87,7 +87,7 @@ struct walk {
 	u32 mapping_first_chunk;
 	u32 mapping_chunks;
 
-	u64 cfa[128]; /* of each user frame: the stack pointer of its caller */
+	u64 cfa[128]; /* of each user frame: the stack pointer of its caller; 0 where that was not found */
 	struct python_walk python;
 	struct description d;
 };

@@ -20,11 +20,12 @@ SOURCE = Path(__file__).resolve().parent.parent / "bpf" / "profile.bpf.c"
 # `enum counter` of the program; the last ones count stacks by how they ended (samples.ENDS)
 COUNTERS = (
     "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_asks", "no_user_stack",
+    "python_no_thread", "python_cut",
     "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
     "stack_too_deep",
 )  # fmt: skip
 
-PROGRAMS = ("unwind", "python", "ship")  # `enum program`, what `profile` goes on to
+PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`, what `profile` goes on to
 
 _BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
 _STACK_BYTES = 320  # of a description; most ticks find a stack that is known

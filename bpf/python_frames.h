@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Python frames of the current thread, CPython 3.11 and newer.
+ *
+ * From the runtime to its interpreters, to their threads, to the one with the ID of the current thread, to its innermost
+ * frame, and from frame to frame. Each call of the function that executes bytecode executes a run of frames: calls from
+ * Python to Python stay in it. It leaves an object among its local variables: a _PyCFrame (3.11, 3.12), or a frame that
+ * ends the run (since 3.13, of which owner tells). Where that lies tells which native frame the run belongs to.
+ *
+ * Nothing of this is sure: the thread may be anywhere in the interpreter, which may be starting or ending. Every address
+ * is read with a helper that can fail, code objects are recognised by their type, and every loop has an end.
+ *
+ * A Python frame is two words: the address of its code object, and
+ *   bits 0..31   where it executes: bytes from the beginning of the bytecode
+ *   bits 32..55  a check of the code object (its memory may be used for another one later): (first line ^ address of the
+ *                qualified name / 16)
+ *   bits 56..63  which user frame it belongs to, in the outermost frame of a run; WITH_NEXT in the others; UNPLACED
+ *                where that user frame was not reached
+ */
+#ifndef ICESTREAM_PYTHON_FRAMES_H
+#define ICESTREAM_PYTHON_FRAMES_H
+
+#include "unwind.h"
+
+#define PYTHON_FRAMES_PER_RUN 12
+#define PYTHON_RUNS 16 /* MAX_FRAMES, and those of the interpreter's own; in all, 33 tail calls are allowed */
+#define PYTHON_SKIPPED_PER_RUN 200
+#define PYTHON_SKIP_RUNS 6
+#define PYTHON_SEARCHED 128 /* thread states looked at in one observation */
+#define PYTHON_WAIT_FIRST_MS 10
+#define PYTHON_WAIT_LAST_MS 640
+
+#define WITH_NEXT 254ULL
+#define UNPLACED 255ULL
+
+enum { OWNED_BY_GENERATOR = 1, OWNED_BY_INTERPRETER = 3 }; /* and above */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PYTHON_LAYOUTS);
+	__type(key, u32);
+	__type(value, struct python_layout);
+} python_layouts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1 << 13);
+	__type(key, u32);
+	__type(value, struct python_thread);
+} python_threads SEC(".maps");
+
+/* Code objects that user space was asked to read, each at its hash; one that is displaced is asked for again. */
+#define SEEN_BITS 14
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << SEEN_BITS);
+	__type(key, u32);
+	__type(value, u64);
+} python_seen SEC(".maps");
+
+static __always_inline u64 word_at(u64 *bytes, u32 offset, u32 mask)
+{
+	asm volatile("" : "+r"(offset));
+	return *(u64 *)((u8 *)bytes + (offset & mask));
+}
+
+#define FRAME_WORD(p, offset) word_at((p)->frame_bytes, (offset), 127)
+#define CODE_WORD(p, offset) word_at((p)->code_bytes, (offset), 255)
+
+/* The ID that the current thread itself sees, which differs in a container. */
+static __always_inline u32 inner_thread_id(u32 tid)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct pid *pid = BPF_CORE_READ(task, thread_pid);
+	u32 level = BPF_CORE_READ(pid, level), inner = 0;
+	struct upid *number = (void *)pid + bpf_core_field_offset(pid->numbers) + level * bpf_core_type_size(struct upid);
+
+	if (bpf_probe_read_kernel(&inner, sizeof(inner), (void *)number + bpf_core_field_offset(number->nr)) || !inner)
+		return tid;
+	return inner;
+}
+
+/* Looks for the thread on, a part of the threads at a time. False: it is not there. */
+static __always_inline bool search_thread(struct python_layout *l, struct python_thread *t)
+{
+	u64 id;
+	u32 i;
+
+	if (!t->next) {
+		if (!read_word(t->runtime + l->interpreters, &t->interpreter) || !t->interpreter)
+			return false;
+		if (!read_word(t->interpreter + l->threads, &t->next))
+			return false;
+	}
+#pragma clang loop unroll(disable)
+	for (i = 0; i < PYTHON_SEARCHED; i++) {
+		if (!t->next) {
+			if (!read_word(t->interpreter + l->interpreter_next, &t->interpreter) || !t->interpreter)
+				return false;
+			if (!read_word(t->interpreter + l->threads, &t->next))
+				break;
+			continue;
+		}
+		if (!read_word(t->next + l->thread_id, &id))
+			break;
+		if ((u32)id == t->id) {
+			t->state = t->next;
+			return true;
+		}
+		if (!read_word(t->next + l->thread_next, &t->next))
+			break;
+	}
+	if (i < PYTHON_SEARCHED)
+		t->next = 0;
+	return t->next != 0;
+}
+
+/* The thread state of the current thread, or 0: it has none, or was not found yet. */
+static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
+{
+	u32 tid = w->tid;
+	struct python_thread *known = bpf_map_lookup_elem(MAP(python_threads), &tid), fresh = {};
+	u64 id, state = 0;
+
+	if (known && known->runtime == w->python.runtime) {
+		state = known->state;
+		if (state && read_word(state + l->thread_id, &id) && (u32)id == known->id)
+			return state;
+		if (!state && w->time_ns < known->again_ns)
+			return 0;
+		fresh = *known;
+		if (state) /* it was given back */
+			fresh.state = fresh.next = 0;
+	} else {
+		fresh.runtime = w->python.runtime;
+		fresh.id = inner_thread_id(tid);
+		fresh.wait_ms = PYTHON_WAIT_FIRST_MS;
+	}
+	if (!search_thread(l, &fresh)) {
+		fresh.next = 0;
+		fresh.again_ns = w->time_ns + fresh.wait_ms * 1000000ULL;
+		if (fresh.wait_ms < PYTHON_WAIT_LAST_MS)
+			fresh.wait_ms *= 2;
+	}
+	bpf_map_update_elem(MAP(python_threads), &tid, &fresh, BPF_ANY);
+	return fresh.state;
+}
+
+/* The user frame that `place` lies in: each reaches up to its CFA, and the outermost one may have none. */
+static __always_inline u64 user_frame_of(struct walk *w, u64 place)
+{
+	u64 frames = w->d.user_depth, low = 0, step, at, above;
+
+	at = frames - 1;
+	asm volatile("" : "+r"(at));
+	if (!w->cfa[at & 127])
+		frames--;
+#pragma clang loop unroll(disable)
+	for (step = 64; step; step >>= 1) { /* without branches, or the verifier follows each way through the search */
+		at = low + step - 1;
+		asm volatile("" : "+r"(at));
+		above = (w->cfa[at & 127] - place - 1) & (at - frames);
+		low += step & -(above >> 63);
+		asm volatile("" : "+r"(low));
+	}
+	return place && low < frames ? low : UNPLACED;
+}
+
+/* The run of frames up to here was executed by the C function in whose frame `place` lies. */
+static __always_inline void end_run(struct walk *w, u64 place)
+{
+	u32 word = w->d.kernel_depth + w->d.user_depth + 2 * w->d.python_depth - 1;
+	u64 frame;
+
+	if (w->d.python_depth > w->python.run_start) {
+		frame = user_frame_of(w, place);
+		asm volatile("" : "+r"(word));
+		w->d.words[word & (WORDS - 1)] ^= (frame ^ WITH_NEXT) << 56;
+		w->hash = mix(w->hash, frame);
+		w->python.run_start = w->d.python_depth;
+	}
+}
+
+static __always_inline void ask_for_code(struct walk *w, u64 code, u64 check)
+{
+	u64 key = mix(mix(code, w->pid), check), *seen;
+	u32 slot = key >> (64 - SEEN_BITS);
+
+	seen = bpf_map_lookup_elem(MAP(python_seen), &slot);
+	if (seen && *seen != key) {
+		*seen = key;
+		ask(w, ASK_CODE, code);
+	}
+}
+
+/* Where the frame that was read executes, in bytes from the beginning of the bytecode. */
+static __always_inline s64 instruction_offset(struct walk *w, struct python_layout *l, u64 code)
+{
+	struct python_walk *p = &w->python;
+	u64 start = code + l->code_bytecode, copies, copy;
+
+	if (l->code_copies) {
+		copy = (u32)FRAME_WORD(p, l->frame_copy);
+		copies = CODE_WORD(p, l->code_copies);
+		if (copy && !read_word(copies + 8 + 8 * copy, &start)) /* struct _PyCodeArray: a size, and addresses */
+			return 0;
+	}
+	return FRAME_WORD(p, l->frame_instruction) - start;
+}
+
+/* Adds the frame that was read. False: it is none. */
+static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u8 owner)
+{
+	struct python_walk *p = &w->python;
+	u64 code = FRAME_WORD(p, l->frame_code) & ~7ULL, check, info; /* the lowest bits say how it is counted */
+	u32 word = w->d.kernel_depth + w->d.user_depth + 2 * w->d.python_depth, second = word + 1;
+	s64 offset;
+
+	if (!code || bpf_probe_read_user(p->code_bytes, l->code_bytecode & 255, (void *)code))
+		return false;
+	if (l->code_type && CODE_WORD(p, l->object_type) != p->runtime + (u64)l->code_type)
+		return false;
+	offset = instruction_offset(w, l, code);
+	if (owner != OWNED_BY_GENERATOR && offset < 2 * (s64)(u32)CODE_WORD(p, l->code_traceable))
+		return true; /* not complete: as CPython does, it is left out */
+	check = (CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4) & 0xffffff;
+	info = WITH_NEXT << 56 | check << 32 | (u32)(offset > 0 ? offset : 0);
+	asm volatile("" : "+r"(word));
+	asm volatile("" : "+r"(second));
+	w->d.words[word & (WORDS - 1)] = code;
+	w->d.words[second & (WORDS - 1)] = info;
+	w->d.python_depth++;
+	w->hash = mix(mix(w->hash, code), info);
+	ask_for_code(w, code, check);
+	return true;
+}
+
+static __always_inline bool read_frame(struct python_walk *p)
+{
+	return p->frame && !bpf_probe_read_user(p->frame_bytes, PYTHON_FRAME_BYTES, (void *)p->frame);
+}
+
+/* Takes the frame to come. False: there is none, or too many were taken. */
+static __always_inline bool step_python(struct walk *w, struct python_layout *l)
+{
+	struct python_walk *p = &w->python;
+	bool ends = true;
+	u8 owner;
+
+	if (w->d.python_depth >= MAX_FRAMES || !read_frame(p))
+		return false;
+	owner = FRAME_WORD(p, l->frame_owner);
+	if (owner < OWNED_BY_INTERPRETER) {
+		if (!add_frame(w, l, owner))
+			return false;
+		ends = l->frame_is_entry && (u8)FRAME_WORD(p, l->frame_is_entry);
+	}
+	if (ends) {
+		end_run(w, l->cframes ? p->cframe : p->frame);
+		if (l->cframes && !read_word(p->cframe + l->cframe_previous, &p->cframe))
+			return false;
+	}
+	p->frame = FRAME_WORD(p, l->frame_previous);
+	return true;
+}
+
+/* Looks for the end of a run whose outer frames are too many. False: it was found, or cannot be. */
+static __always_inline bool skip_python(struct walk *w, struct python_layout *l)
+{
+	struct python_walk *p = &w->python;
+
+	if (!read_frame(p))
+		return false;
+	if ((u8)FRAME_WORD(p, l->frame_owner) >= OWNED_BY_INTERPRETER) {
+		end_run(w, p->frame);
+		return false;
+	}
+	p->frame = FRAME_WORD(p, l->frame_previous);
+	return true;
+}
+
+/* The innermost frame of the current thread. False: it executes no Python. */
+static __always_inline bool start_python(struct walk *w, struct python_layout *l)
+{
+	struct python_walk *p = &w->python;
+	u64 state;
+
+	p->runtime = w->process.python_runtime;
+	p->runs = p->run_start = 0;
+	p->frame = p->cframe = 0;
+	state = find_thread(w, l);
+	if (!state || !read_word(state + l->thread_frame, &p->frame))
+		return false;
+	if (l->cframes) {
+		p->cframe = p->frame;
+		return p->cframe && read_word(p->cframe + l->cframe_frame, &p->frame);
+	}
+	return true;
+}
+
+#endif
