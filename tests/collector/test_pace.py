@@ -58,7 +58,7 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     periods = [batch.period for batch in batches]
     assert periods == sorted(periods)
     assert periods[0] == round(1e9 / FREQUENCY)
-    assert len(set(periods)) > 3
+    assert len(set(periods)) >= 2
     sampled_ns = [int((column(batch, "sample_pid") == program.pid).sum()) * batch.period for batch in batches]
     assert sum(sampled_ns) == pytest.approx(clock_ns, rel=0.05)
     at_full_rate = sum(ns for ns, period in zip(sampled_ns, periods, strict=True) if period == periods[0])
@@ -112,7 +112,7 @@ def test_the_programs_time_is_estimated_from_its_runs(tmp_path: Path, monkeypatc
     work(1.0)
     measured = sampler.stats()["run_time_ns"] - measured
     os.close(again)
-    assert 0 < before
+    assert before > 0
     monkeypatch.setattr("collector.own_cpu._ENOUGH_RUNS", 1 << 60)  # it did not measure, so it has to estimate
     assert program.seconds() - before == pytest.approx(measured / 1e9, rel=0.6)
     sampler.close()
