@@ -1,0 +1,109 @@
+"""Rules out of a section of call frame information: .eh_frame or .debug_frame."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from collector import cfi_program
+from collector.cfi_program import Programs
+from collector.cfi_records import Cie, Fdes, Section
+from collector.cfi_steps import NOTHING, UNCOVERED, Steps, merged, overlay
+
+SLICE_BYTES = 1 << 20
+"""Of programs that are run at once: bounds memory."""
+
+
+def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
+    """The rules of all functions that begin in `code`, int64 (k, 2): intervals of executable addresses, ascending and
+    apart. Where functions overlap, the one that begins later counts; of two that begin at one address, the first in
+    the section; what is open then between functions goes to those that were cut."""
+    fdes = _in_code(fdes, code)
+    first, cut = _apart(fdes)
+    found = _rules(section, fdes, first)
+    if not cut.any():
+        return found
+    rest = _take(fdes, cut)
+    return overlay(found, _rules(section, rest, _apart(rest)[0]))
+
+
+def _in_code(fdes: Fdes, code: np.ndarray) -> Fdes:
+    """Only functions that begin in code, none longer than it."""
+    at = np.searchsorted(code[:, 0], fdes.start, side="right") - 1
+    inside = (at >= 0) & (fdes.start < code[at, 1]) if len(code) else np.zeros(len(at), bool)
+    end = code[at[inside], 1]
+    fdes = _take(fdes, inside)
+    return replace(fdes, length=np.minimum(fdes.length, end - fdes.start))
+
+
+def _apart(fdes: Fdes) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 (n,): lengths with which functions do not overlap; bool (n,): which of them were longer, and are not
+    hidden by one that begins at the same address)."""
+    order = np.argsort(fdes.start, kind="stable")
+    start = fdes.start[order]
+    length = np.zeros(len(start), np.int64)
+    distinct = np.flatnonzero(np.append(True, start[1:] != start[:-1])[: len(start)])
+    room = np.append(start[distinct][1:], np.iinfo(np.int64).max) - start[distinct]
+    length[order[distinct]] = np.minimum(fdes.length[order[distinct]], room)
+    return length, (length > 0) & (length < fdes.length)
+
+
+def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
+    return Fdes(
+        fdes.start[rows], fdes.length[rows], fdes.cie[rows], fdes.program[rows], fdes.program_end[rows], fdes.cies
+    )  # fmt: skip
+
+
+def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
+    """Rules of functions whose lengths do not overlap."""
+    fdes = _take(replace(fdes, length=length), length > 0)
+    if not len(fdes.start):
+        return NOTHING
+    initial, bad = _initial(section, fdes.cies)
+    fdes = _take(fdes, ~bad[fdes.cie])
+    if not len(fdes.start):
+        return NOTHING
+    end = fdes.start + fdes.length
+    addresses, rules = [end], [np.full(len(end), UNCOVERED, np.uint64)]
+    column = {name: np.array([getattr(c, name) for c in fdes.cies]) for name in ("code_align", "data_align", "signal")}
+    for some in _slices(fdes):
+        cie = fdes.cie[some]
+        program, location, rule = cfi_program.rows(
+            Programs(
+                section.data,
+                fdes.program[some],
+                fdes.program_end[some],
+                *(column[name][cie] for name in ("code_align", "data_align", "signal")),
+                initial.take(cie),
+            )  # fmt: skip
+        )
+        inside = location < fdes.length[some][program]
+        addresses.append((fdes.start[some][program] + location)[inside])
+        rules.append(rule[inside])
+    address, rule = np.concatenate(addresses), np.concatenate(rules)
+    order = np.argsort(address, kind="stable")
+    address, rule = address[order], rule[order]
+    last = np.append(address[1:] != address[:-1], True)  # a function that begins where another ends
+    return merged(address[last], rule[last])
+
+
+def _slices(fdes: Fdes) -> list[slice]:
+    """Functions in parts whose programs lie within SLICE_BYTES, or that are one."""
+    part = (fdes.program - fdes.program[0]) // SLICE_BYTES
+    bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
+    return [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _initial(section: Section, cies: list[Cie]) -> tuple[cfi_program.State, np.ndarray]:
+    """(what holds where functions begin, by row of `cies`; bool: those whose program makes no sense)."""
+    order = np.argsort(np.array([c.program for c in cies], np.int64), kind="stable")
+    places = [cies[i] for i in order.tolist()]
+    begin, end, code_align, data_align = (
+        np.array([getattr(c, name) for c in places], np.int64)
+        for name in ("program", "end", "code_align", "data_align")
+    )
+    programs = Programs(
+        section.data, begin, end, code_align, data_align, np.zeros(len(cies), bool), cfi_program.unset(len(cies))
+    )  # fmt: skip
+    state, bad = cfi_program.final(programs)
+    back = np.argsort(order)
+    return state.take(back), bad[back]

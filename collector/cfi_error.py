@@ -1,0 +1,5 @@
+"""The error of whoever reads unwinding information."""
+
+
+class CfiError(ValueError):
+    """No unwinding table can be made of this file; the message says why."""

@@ -1,0 +1,60 @@
+"""Numbers of DWARF, many at once: LEB128 (DWARF 5, section 7.6), and of fixed size."""
+
+import numpy as np
+
+MAX_BYTES = 8
+"""Of a number that is read: 56 bits."""
+TOO_LONG = -(1 << 62)
+PADDING = 32
+"""Zero bytes that must follow the data, so that every number ends within them."""
+
+
+def ends(data: np.ndarray) -> np.ndarray:
+    """int32 (n,): where a number that starts at a byte of `data` (uint8) ends; the padding ends any."""
+    at = np.arange(len(data), dtype=np.int32)
+    last = np.where(data < 0x80, at, np.int32(len(data) - 1))
+    result: np.ndarray = np.minimum.accumulate(last[::-1])[::-1] + 1
+    return result
+
+
+def unsigned(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(values, ends) int64 of the numbers at `at`; TOO_LONG for one longer than MAX_BYTES."""
+    value, end, more, _ = _read(data, at)
+    value[more] = TOO_LONG
+    return value, end
+
+
+def signed(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """As `unsigned`."""
+    value, end, more, last = _read(data, at)
+    negative = last & 0x40 != 0
+    value[negative] -= np.left_shift(1, 7 * (end - at)[negative])
+    value[more] = TOO_LONG
+    return value, end
+
+
+def _read(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(values, ends, whether more bytes follow, last bytes)."""
+    byte = data[at].astype(np.int64)
+    value = byte & 0x7F
+    end = at.astype(np.int64) + 1
+    more = byte >= 0x80
+    last = byte
+    for i in range(1, MAX_BYTES):
+        open_ = np.flatnonzero(more)
+        if not len(open_):
+            break
+        byte = data[end[open_]].astype(np.int64)
+        value[open_] |= (byte & 0x7F) << (7 * i)
+        last[open_] = byte
+        end[open_] += 1
+        more[open_] = byte >= 0x80
+    return value, end, more, last
+
+
+def words(data: np.ndarray, at: np.ndarray, format: str) -> np.ndarray:
+    """Numbers of a numpy format at any offsets; what lies beyond the end reads as the last ones do."""
+    size = np.dtype(format).itemsize
+    windows = np.lib.stride_tricks.sliding_window_view(data, size)
+    result: np.ndarray = windows[np.clip(at, 0, len(windows) - 1)].view(format).ravel()
+    return result
