@@ -50,11 +50,15 @@ class LibbpfProgram:
 
 
 class LibbpfLoader:
+    def __init__(self, needs_btf: bool = True) -> None:
+        """`needs_btf`: whether the object reads fields of the kernel's structures."""
+        self._needs_btf = needs_btf
+
     def load(self, source: Path, program: str, sizes: Mapping[str, int]) -> LibbpfProgram:
         path = source.with_suffix(".o")
         if not path.exists():
             raise LoadError(f"{path} is missing: build it with `make -C {path.parent}`")
-        if not BTF.exists():
+        if self._needs_btf and not BTF.exists():
             raise LoadError(f"this kernel has no BTF ({BTF} is missing; CONFIG_DEBUG_INFO_BTF)")
         library = _open_library()
         log: list[str] = []

@@ -1,4 +1,4 @@
-"""Running a BPF program on a clock of every CPU: perf_event_open(2) with software cpu-clock events."""
+"""perf_event_open(2), and running a BPF program on a clock of every CPU with software cpu-clock events."""
 
 import ctypes
 import errno
@@ -12,9 +12,10 @@ ONLINE = Path("/sys/devices/system/cpu/online")
 PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
 
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
-_TYPE_SOFTWARE, _CPU_CLOCK = 1, 0
+TYPE_SOFTWARE = 1
+ATTRIBUTES_SIZE = 128
+_CPU_CLOCK = 0
 _DISABLED, _EXCLUDE_IDLE = 1 << 0, 1 << 7
-_ATTRIBUTES_SIZE = 128
 _CLOSE_ON_EXEC = 8
 _ENABLE, _SET_PROGRAM = 0x2400, 0x40042408
 
@@ -52,7 +53,7 @@ class PerfEvents:
             os.close(self._events.pop(cpu))
         for cpu in sorted(online - self._events.keys()):
             try:
-                self._events[cpu] = self._open(cpu)
+                self._events[cpu] = open_clock(self._program_fd, self._period_ns, cpu)
             except OSError as error:
                 if error.errno != errno.ENODEV:  # went offline meanwhile
                     raise
@@ -61,26 +62,36 @@ class PerfEvents:
         while self._events:
             os.close(self._events.popitem()[1])
 
-    def _open(self, cpu: int) -> int:
-        # A fixed period, not a frequency that the kernel approximates: CPU time is exactly count x period.
-        head = struct.pack(
-            "=IIQQQQQ", _TYPE_SOFTWARE, _ATTRIBUTES_SIZE, _CPU_CLOCK, self._period_ns, 0, 0, _DISABLED | _EXCLUDE_IDLE
-        )
-        attributes = ctypes.create_string_buffer(head, _ATTRIBUTES_SIZE)
-        number = _SYSCALL.get(platform.machine())
-        if number is None:
-            raise OSError(errno.ENOSYS, f"perf_event_open on {platform.machine()} is not known here")
-        libc = ctypes.CDLL(None, use_errno=True)
-        fd: int = libc.syscall(number, attributes, -1, cpu, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
-        if fd < 0:
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"perf_event_open on CPU {cpu}")
-        try:
-            fcntl.ioctl(fd, _SET_PROGRAM, self._program_fd)
-            fcntl.ioctl(fd, _ENABLE, 0)
-        except OSError:
-            os.close(fd)
-            raise
-        return fd
+
+def open_clock(program_fd: int, period_ns: int, cpu: int, pid: int = -1) -> int:
+    """An event, by file descriptor, that runs the program every `period_ns` of a CPU or of a thread. Raises OSError."""
+    # A fixed period, not a frequency that the kernel approximates: CPU time is exactly count x period.
+    head = struct.pack(
+        "=IIQQQQQ", TYPE_SOFTWARE, ATTRIBUTES_SIZE, _CPU_CLOCK, period_ns, 0, 0, _DISABLED | _EXCLUDE_IDLE
+    )
+    fd = open_event(head, cpu, pid)
+    try:
+        fcntl.ioctl(fd, _SET_PROGRAM, program_fd)
+        fcntl.ioctl(fd, _ENABLE, 0)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
+def open_event(attributes: bytes, cpu: int, pid: int = -1) -> int:
+    """A file descriptor. `attributes`: the head of a struct perf_event_attr; `pid`: a thread (0: the calling one), on
+    any CPU where `cpu` is -1; or -1: whatever runs on the CPU. Raises OSError."""
+    number = _SYSCALL.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, f"perf_event_open on {platform.machine()} is not known here")
+    structure = ctypes.create_string_buffer(attributes, ATTRIBUTES_SIZE)
+    libc = ctypes.CDLL(None, use_errno=True)
+    fd: int = libc.syscall(number, structure, pid, cpu, -1, ctypes.c_ulong(_CLOSE_ON_EXEC))
+    if fd < 0:
+        where = f"on CPU {cpu}" if cpu >= 0 else f"of thread {pid}"
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"perf_event_open {where}")
+    return fd
 
 
 def online_cpus() -> set[int]:
