@@ -33,7 +33,7 @@ class CollectorSettings(KafkaSettings):
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
     environment_labels: str = setting(
         "",
-        "variables of processes' environments that become labels, VERSION,DEPLOY_ENV: of the same name in lower case",
+        "variables of processes' environments that become labels, VERSION,DEPLOY_ENV: named in lower case",
     )
     relabel: str = setting("", "file of relabeling rules, YAML: see labels.md")
     kubernetes: str = setting("off", "who tells the names of pods: off (only their container runtime), kubelet or api")
@@ -67,6 +67,13 @@ class CollectorSettings(KafkaSettings):
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UploadSettings(KafkaSettings):
+    """What `icestream symbols upload` can be told."""
+
+    symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
 
 
 def host_id(settings: CollectorSettings) -> str:

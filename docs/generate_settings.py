@@ -4,7 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from api.settings import ApiSettings
-from collector.settings import CollectorSettings
+from collector.settings import CollectorSettings, UploadSettings
 from icestream.settings import KafkaSettings, Settings, variable
 from sinks.settings import SinkSettings
 from standalone.settings import StoreSettings, UpSettings
@@ -20,6 +20,7 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
         UpSettings,
     ),
     ("Collector", "`icestream collect` and `icestream record`.", CollectorSettings),
+    ("Uploads of symbols", "`icestream symbols upload`, see [symbols](symbols.md).", UploadSettings),
     ("Stream processors", "`icestream streams`.", StreamsSettings),
     ("Sinks", "`icestream sink`, `icestream migrate`, and the jobs.", SinkSettings),
     ("Query API", "`icestream api`.", ApiSettings),
