@@ -7,8 +7,8 @@ import contextlib
 import ctypes
 import enum
 import errno
-import itertools
 import os
+import re
 import struct
 from collections.abc import Iterable
 from pathlib import Path
@@ -85,9 +85,8 @@ def drop(keep: Capabilities, children: Capabilities) -> None:
 
 def kernel_version(release: str = "") -> tuple[int, int]:
     """Of this kernel, or of a release as uname(1) writes it: 6.18.44-fc is (6, 18)."""
-    major, _, rest = (release or os.uname().release).partition(".")
-    minor = "".join(itertools.takewhile(str.isdigit, rest))
-    return int(major), int(minor or 0)
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", release or os.uname().release)
+    return (int(numbers[1]), int(numbers[2] or 0)) if numbers else (0, 0)
 
 
 def _mask(capabilities: Iterable[int]) -> int:

@@ -54,6 +54,14 @@ def test_addresses_are_offsets_in_the_kernel_or_in_a_module(machine: Path) -> No
     ]
 
 
+def test_without_the_privilege_to_see_memory_the_kernels_code_ends_where_its_symbols_say(machine: Path) -> None:
+    (machine / "proc/iomem").write_text("00000000-00000000 : System RAM\n  00000000-00000000 : Kernel code\n")
+    with (machine / "proc/kallsyms").open("a") as symbols:
+        symbols.write(f"{STEXT + 0x800:016x} T _etext\n")
+    assert located(machine, STEXT + 0x7FF, STEXT + 0x800)[0][0].file == "[kernel]"
+    assert located(machine, STEXT + 0x7FF, STEXT + 0x800)[1] == (ELSEWHERE, 0)
+
+
 def test_a_kernel_that_hides_its_addresses_leaves_frames_unnamed(machine: Path) -> None:
     (machine / "proc/kallsyms").write_text(f"{0:016x} T _stext\n")
     (machine / "proc/modules").unlink()

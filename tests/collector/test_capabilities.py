@@ -1,0 +1,140 @@
+"""What a running collector may still do, as root and as another user who was given the documented capabilities."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from collector.capabilities import (
+    Capability,
+    at_run_time,
+    kernel_version,
+    of_children,
+)
+from collector.frames import decode
+from icestream.packed import column
+from icestream.topics import RAW
+from icestream.v1.common_pb2 import Mapping
+from icestream.v1.raw_pb2 import RawBatch
+
+HERE = Path(__file__).parent
+ICESTREAM = Path(sys.executable).parent / "icestream"
+DOCUMENTED = "perfmon,bpf,sys_ptrace,dac_read_search,syslog,checkpoint_restore"
+EVERY = frozenset(Capability)
+RUNNING = {
+    Capability.SYS_PTRACE, Capability.DAC_READ_SEARCH, Capability.SYSLOG, Capability.PERFMON,
+    Capability.CHECKPOINT_RESTORE,
+}  # fmt: skip
+
+
+def test_on_a_kernel_of_today_it_needs_neither_sys_admin_nor_bpf_once_it_runs() -> None:
+    assert at_run_time(EVERY, (6, 1)) == RUNNING
+    assert at_run_time(EVERY, (5, 15)) == RUNNING | {Capability.BPF}
+
+
+def test_sys_admin_stays_only_in_place_of_one_that_is_not_there() -> None:
+    assert Capability.SYS_ADMIN in at_run_time(EVERY - {Capability.CHECKPOINT_RESTORE}, (5, 8))
+    assert Capability.SYS_ADMIN in at_run_time(EVERY - {Capability.PERFMON}, (6, 1))
+    assert at_run_time(frozenset(RUNNING), (6, 1)) == RUNNING
+    assert at_run_time(frozenset(), (6, 1)) == frozenset()
+
+
+def test_children_read_files_and_no_more() -> None:
+    assert of_children(at_run_time(EVERY, (6, 1))) == RUNNING - {Capability.PERFMON}
+    assert Capability.SYS_ADMIN in of_children(at_run_time(EVERY - {Capability.CHECKPOINT_RESTORE}, (5, 8)))
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("6.18.44-fc-v657", (6, 18)), ("5.8", (5, 8)), ("4.18.0-553.el8_10.x86_64", (4, 18)), ("7-rc1", (7, 0))],
+)
+def test_releases_are_read(release: str, version: tuple[int, int]) -> None:
+    assert kernel_version(release) == version
+
+
+def masks(task: Path) -> dict[str, int]:
+    found = re.findall(r"^(Cap\w+|NoNewPrivs):\s+(\w+)$", (task / "status").read_text(), re.MULTILINE)
+    return {name: int(value, 16) for name, value in found}
+
+
+@contextmanager
+def collecting(folder: Path, *before: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A collector, run by the command `before`, that has written two windows."""
+    command = [
+        *before, str(ICESTREAM), "collect", "--kafka", "127.0.0.1:1", "--interval", "0.5", "--frequency", "199",
+        "--spool", f"{folder}/spool", "--activity-socket", f"{folder}/activity.sock", "--metrics-listen", "",
+    ]  # fmt: skip
+    process = subprocess.Popen(command, cwd=folder, stderr=(folder / "said").open("wb"))
+    try:
+        deadline = time.monotonic() + 20
+        while len(list(folder.glob("spool/*.frames"))) < 2:
+            assert process.poll() is None, (folder / "said").read_text()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        yield process
+    finally:
+        process.kill()
+        process.wait(10)
+
+
+def windows(folder: Path) -> Iterator[RawBatch]:
+    for path in sorted(folder.glob("spool/*.frames")):
+        with open(path, "rb") as file:
+            yield from (RawBatch.FromString(message.value) for message in decode(file) if message.topic == RAW)
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("user", ["root", "another"])
+def test_a_running_collector_profiles_with_what_it_kept_in_every_thread(tmp_path: Path, user: str) -> None:
+    before: list[str] = []
+    if user == "another":
+        tmp_path.chmod(0o755)
+        for parent in list(tmp_path.parents)[:3]:
+            parent.chmod(parent.stat().st_mode | 0o055)
+        os.chown(tmp_path, 65534, 65534)
+        caps = ",".join(f"+{name}" for name in DOCUMENTED.split(","))
+        before = [
+            "setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all," + caps,
+            f"--inh-caps=-all,{caps}", f"--ambient-caps=-all,{caps}",
+        ]  # fmt: skip
+    spin = [sys.executable, "-c", "while True: sum(range(1000))"]
+    with subprocess.Popen(spin) as program, collecting(tmp_path, *before) as process:
+        kept = {task.name: masks(task) for task in Path(f"/proc/{process.pid}/task").iterdir()}
+        time.sleep(1.0)
+        program.kill()
+    mask = sum(1 << capability for capability in at_run_time(EVERY, kernel_version()))
+    children = sum(1 << capability for capability in of_children(at_run_time(EVERY, kernel_version())))
+    assert len(kept) > 3
+    for task in kept.values():
+        assert task["CapPrm"] == task["CapEff"] == mask
+        assert task["CapInh"] == task["CapAmb"] == children
+        assert task["CapBnd"] & mask == task["CapBnd"] or user == "another"  # who has no CAP_SETPCAP keeps that
+        assert task["NoNewPrivs"] == 1
+    names: set[str] = set()
+    kernels = 0
+    for batch in windows(tmp_path):
+        if program.pid in column(batch, "sample_pid"):
+            names |= {m.file for m in batch.mappings if m.kind == Mapping.FILE and m.build_id}
+            kernels += any(m.kind == Mapping.KERNEL for m in batch.mappings)
+    assert any("python" in name for name in names)  # root's program, known by its build ID
+    assert kernels  # and the kernel's addresses
+
+
+def test_the_capabilities_named_to_operators_are_those_that_are_needed() -> None:
+    """In the unit, on the page, and in --help."""
+    import collector.command
+
+    root = HERE.parents[1]
+    needed = {f"CAP_{name.upper()}" for name in DOCUMENTED.split(",")}
+    unit = (root / "deploy/systemd/icestream-collector.service").read_text()
+    for line in ("AmbientCapabilities", "CapabilityBoundingSet"):
+        (given,) = re.findall(rf"^{line}=(.+)$", unit, re.MULTILINE)
+        assert set(given.split()) - {"CAP_SETPCAP"} == needed
+    assert needed <= set(re.findall(r"CAP_\w+", (root / "docs/collector.md").read_text()))
+    assert needed <= set(re.findall(r"CAP_\w+", collector.command.__doc__ or ""))
