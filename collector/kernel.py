@@ -90,7 +90,7 @@ def _modules(root: Path) -> Iterator[tuple[int, int, int, MappedFile]]:
 
 
 def text_bytes(root: Path) -> int:
-    """The size of the kernel's code: as /proc/iomem has it, which takes CAP_SYS_ADMIN, else up to the symbol `_etext`."""
+    """The size of the kernel's code: as /proc/iomem has it (to CAP_SYS_ADMIN), else up to the symbol `_etext`."""
     try:
         for line in (root / "proc/iomem").read_text().splitlines():
             if line.endswith(": Kernel code"):
