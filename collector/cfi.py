@@ -1,13 +1,15 @@
 """Rules out of a section of call frame information: .eh_frame or .debug_frame."""
 
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 
 from collector import cfi_program
-from collector.cfi_program import Programs
+from collector.cfi_program import Programs, State
 from collector.cfi_records import Cie, Fdes, Section
-from collector.cfi_steps import NOTHING, UNCOVERED, Steps, merged, overlay
+from collector.cfi_steps import UNCOVERED, Steps, merged, overlay
 
 SLICE_BYTES = 1 << 20
 """Of programs that are run at once: bounds memory."""
@@ -55,55 +57,50 @@ def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
 
 def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
     """Rules of functions whose lengths do not overlap."""
-    fdes = _take(replace(fdes, length=length), length > 0)
-    if not len(fdes.start):
-        return NOTHING
-    initial, bad = _initial(section, fdes.cies)
-    fdes = _take(fdes, ~bad[fdes.cie])
-    if not len(fdes.start):
-        return NOTHING
+    initial, bad = _initial(fdes.cies)
+    fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
     end = fdes.start + fdes.length
     addresses, rules = [end], [np.full(len(end), UNCOVERED, np.uint64)]
-    column = {name: np.array([getattr(c, name) for c in fdes.cies]) for name in ("code_align", "data_align", "signal")}
     for some in _slices(fdes):
-        cie = fdes.cie[some]
-        program, location, rule = cfi_program.rows(
-            Programs(
-                section.data,
-                fdes.program[some],
-                fdes.program_end[some],
-                *(column[name][cie] for name in ("code_align", "data_align", "signal")),
-                initial.take(cie),
-            )  # fmt: skip
-        )
+        program, location, rule = cfi_program.rows(_programs(section, fdes, some, initial))
         inside = location < fdes.length[some][program]
         addresses.append((fdes.start[some][program] + location)[inside])
         rules.append(rule[inside])
     address, rule = np.concatenate(addresses), np.concatenate(rules)
     order = np.argsort(address, kind="stable")
     address, rule = address[order], rule[order]
-    last = np.append(address[1:] != address[:-1], True)  # a function that begins where another ends
+    last = np.append(address[1:] != address[:-1], True)[: len(address)]  # a function that begins where another ends
     return merged(address[last], rule[last])
 
 
-def _slices(fdes: Fdes) -> list[slice]:
-    """Functions in parts whose programs lie within SLICE_BYTES, or that are one."""
-    part = (fdes.program - fdes.program[0]) // SLICE_BYTES
+def _slices(fdes: Fdes) -> Iterator[slice]:
+    """Functions in parts whose programs lie within SLICE_BYTES."""
+    part = fdes.program // SLICE_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
-    return [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    return (slice(a, b) for a, b in pairwise(bounds) if a < b)
 
 
-def _initial(section: Section, cies: list[Cie]) -> tuple[cfi_program.State, np.ndarray]:
-    """(what holds where functions begin, by row of `cies`; bool: those whose program makes no sense)."""
-    order = np.argsort(np.array([c.program for c in cies], np.int64), kind="stable")
-    places = [cies[i] for i in order.tolist()]
-    begin, end, code_align, data_align = (
-        np.array([getattr(c, name) for c in places], np.int64)
-        for name in ("program", "end", "code_align", "data_align")
-    )
-    programs = Programs(
-        section.data, begin, end, code_align, data_align, np.zeros(len(cies), bool), cfi_program.unset(len(cies))
+def _programs(section: Section, fdes: Fdes, some: slice, initial: State) -> Programs:
+    cie, cies = fdes.cie[some], fdes.cies
+    code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
+    signal = np.array([c.signal for c in cies], bool)
+    return Programs(
+        section.data, fdes.program[some], fdes.program_end[some],
+        code_align[cie], data_align[cie], signal[cie], initial.take(cie),
     )  # fmt: skip
-    state, bad = cfi_program.final(programs)
-    back = np.argsort(order)
-    return state.take(back), bad[back]
+
+
+def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
+    """(what holds where functions begin, by row of `cies`; bool: those whose program makes no sense)."""
+    distinct = list(dict.fromkeys((c.program, c.code_align, c.data_align) for c in cies))
+    code_align, data_align = (np.array([row[i] for row in distinct], np.int64) for i in (1, 2))
+    end = np.cumsum([len(program) for program, _, _ in distinct], dtype=np.int64)
+    data = np.frombuffer(b"".join(program for program, _, _ in distinct), np.uint8)
+    begin = np.append(0, end)[: len(end)]
+    signal = np.zeros(len(end), bool)
+    state, bad = cfi_program.final(
+        Programs(data, begin, end, code_align, data_align, signal, cfi_program.unset(len(end)))
+    )  # fmt: skip
+    rows = {key: row for row, key in enumerate(distinct)}
+    row = np.array([rows[c.program, c.code_align, c.data_align] for c in cies], np.int64)
+    return state.take(row), bad[row]

@@ -64,13 +64,12 @@ class Instructions:
 
 
 def cut(data: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Instructions:
-    """Instructions of the programs data[begin:end] (ascending, not overlapping). `data` is uint8 and padded with
-    cfi_leb.PADDING zeros."""
+    """Instructions of the programs data[begin:end] (uint8; ascending, not overlapping)."""
     if not len(begin):
         nothing = np.zeros(0, np.int64)
         return Instructions(nothing, nothing.astype(np.uint8), nothing, nothing, nothing, nothing.astype(bool))
     low = int(begin[0])
-    window = data[low : int(end[-1]) + cfi_leb.PADDING]
+    window = np.append(data[low : int(end[-1])], np.zeros(cfi_leb.PADDING, np.uint8))
     following = _following(window)
     at, bad = _reached(following, begin - low, end - low)
     program = np.searchsorted(begin - low, at, side="right") - 1

@@ -49,7 +49,7 @@ class State:
 
 @dataclass(frozen=True)
 class Programs:
-    """p programs data[begin:end], ascending and not overlapping. `data` is uint8, padded as cfi_records.Section says."""
+    """p programs data[begin:end] (uint8), ascending and not overlapping."""
 
     data: np.ndarray
     begin: np.ndarray  # int64 (p,)
@@ -124,7 +124,7 @@ def _run(programs: Programs) -> _Run:
 
     def holder(sets: np.ndarray, register: int | None = None) -> np.ndarray:
         """Which instruction set what holds after each; `sets`: whether an instruction does."""
-        source = np.where(sets | (found.code == _LEAD), index, 0)
+        source = np.where(sets | (found.code == _LEAD), index, -1)
         if register is not None:
             back = np.flatnonzero((found.register == register) & _among(found.code, _RESTORES))
             source[back] = lead[found.program[back]]
@@ -210,11 +210,10 @@ def _remembered(found: op.Instructions) -> tuple[np.ndarray, tuple[np.ndarray, n
 
 
 def _last(source: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """For each instruction, the last `source` (where it is not 0) up to it; a state that is restored counts as it was
+    """For each instruction, the last `source` (where it is not -1) up to it; a state that is restored counts as it was
     when it was remembered."""
     restores, remembers = state_from
-    sets = source != 0
-    sets[:1] = True
+    sets = source >= 0
     sets[restores] = True
     last = np.maximum.accumulate(np.where(sets, np.arange(len(source)), 0))
     target = source.copy()

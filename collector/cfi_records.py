@@ -14,6 +14,7 @@ from collector.cfi_error import CfiError
 
 MAX_RECORDS = 4 << 20
 MAX_CIES = 1 << 16
+MAX_CIE_BYTES = 512
 MAX_PROGRAM_BYTES = 1 << 16
 _MAX_VADDR = 1 << 62
 _RETURN_ADDRESS = 16  # DWARF's number of rip
@@ -39,15 +40,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Cie:
-    """What FDEs have in common; the initial program is data[program:end]."""
+    """What FDEs have in common."""
 
     encoding: int
     augmented: bool  # FDEs carry augmentation data
     signal: bool
     code_align: int
     data_align: int
-    program: int
-    end: int
+    program: bytes
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,9 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(where the content begins, where it ends, whether it is 64-bit DWARF) of each record, up to the terminator or to
     the first record that does not fit."""
     data, size = section.data[: section.size].tobytes(), section.size
-    content, ends, wide = [], [], []
+    content: list[int] = []
+    ends: list[int] = []
+    wide: list[int] = []
     read32, read64, at = _U32.unpack_from, _U64.unpack_from, 0
     while at + 4 <= size:
         (length,) = read32(data, at)
@@ -162,12 +164,11 @@ def _fdes(section: Section, at: np.ndarray, end: np.ndarray, cie: np.ndarray, ci
 
 
 def _cie(section: Section, offset: int) -> Cie | None:
-    """The CIE at an offset: of its record in .debug_frame, of its CIE ID's place - 4 in .eh_frame. None where it is
-    none or cannot be used."""
+    """The CIE whose record begins at an offset; None where there is none or it cannot be used."""
     size = section.size
     if not 0 <= offset <= size - 16:
         return None
-    data = section.data[offset : offset + MAX_PROGRAM_BYTES + 64].tobytes()
+    data = section.data[offset : offset + MAX_CIE_BYTES].tobytes()
     (length,) = _U32.unpack_from(data)
     at, id_size = 4, 4
     if length == 0xFFFFFFFF:
@@ -179,12 +180,12 @@ def _cie(section: Section, offset: int) -> Cie | None:
     if data[at : at + id_size] != (bytes(4) if section.eh else b"\xff" * id_size):
         return None
     try:
-        return _parse_cie(section, data[:end], at + id_size, offset)
+        return _parse_cie(section, data[:end], at + id_size)
     except (IndexError, ValueError, KeyError):
         return None
 
 
-def _parse_cie(section: Section, data: bytes, at: int, offset: int) -> Cie | None:
+def _parse_cie(section: Section, data: bytes, at: int) -> Cie | None:
     version = data[at]
     name_end = data.index(0, at + 1)
     augmentation, at = data[at + 1 : name_end], name_end + 1
@@ -221,9 +222,7 @@ def _parse_cie(section: Section, data: bytes, at: int, offset: int) -> Cie | Non
         return None
     if not _usable(encoding, section):
         return None
-    return Cie(
-        encoding, augmentation[:1] == b"z", signal, code_align, data_align, offset + at, offset + len(data)
-    )  # fmt: skip
+    return Cie(encoding, augmentation[:1] == b"z", signal, code_align, data_align, data[at:])
 
 
 def _usable(encoding: int, section: Section) -> bool:
