@@ -62,6 +62,10 @@ struct bpf_perf_event_data {
 	u64 addr;
 };
 
+struct bpf_raw_tracepoint_args {
+	u64 args[0];
+};
+
 #define preserve __attribute__((preserve_access_index))
 
 /* include/linux/mm_types.h */
@@ -87,6 +91,15 @@ struct task_struct {
 	struct task_struct *real_parent;
 	struct mm_struct *mm;
 	void *stack;
+} preserve;
+
+/* How a thread waits, and whether: `state` up to 5.13. */
+struct task_struct___before_5_14 {
+	long state;
+} preserve;
+
+struct task_struct___since_5_14 {
+	unsigned int __state;
 } preserve;
 
 /* arch/x86/include/asm/processor.h: the thread pointer is the base of fs */

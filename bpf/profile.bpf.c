@@ -18,6 +18,7 @@
  *
  * collector/records.py reads the structures.
  */
+#include "off_cpu.h"
 #include "python_frames.h"
 
 /* No code lies below (vm.mmap_min_addr): a return address there means that the frame pointer was not one. */
@@ -39,6 +40,36 @@ struct {
 	__type(key, u32);
 	__type(value, u32);
 } programs SEC(".maps");
+
+/* Such an array takes programs of one type only, so what ticks and switches of threads go on to is there twice. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, PROGRAMS);
+	__type(key, u32);
+	__type(value, u32);
+} off_cpu_programs SEC(".maps");
+
+enum way { ON_CPU, OFF_CPU };
+
+static __always_inline void go_on(void *ctx, enum way way, enum program program)
+{
+	if (way == OFF_CPU)
+		bpf_tail_call(ctx, MAP(off_cpu_programs), program);
+	else
+		bpf_tail_call(ctx, MAP(programs), program);
+}
+
+#define PROGRAM(name)                          \
+	SEC("perf_event")                          \
+	int name(void *ctx)                        \
+	{                                          \
+		return do_##name(ctx, ON_CPU);         \
+	}                                          \
+	SEC("raw_tracepoint")                      \
+	int off_cpu_##name(void *ctx)              \
+	{                                          \
+		return do_##name(ctx, OFF_CPU);        \
+	}
 
 static __always_inline void take_kernel_stack(void *ctx, struct walk *w)
 {
@@ -127,49 +158,66 @@ static __always_inline void ship_thread(struct walk *w)
 		bpf_map_update_elem(MAP(threads), &tid, &now, BPF_ANY);
 }
 
-SEC("perf_event")
-int ship(__attribute__((unused)) void *ctx)
+/* Ships the stack and the name of its thread, where that was not done in this interval. False: the buffer is full. */
+static __always_inline bool ship_observed(struct walk *w)
 {
-	struct walk *w = this_walk();
-	struct sample *sample;
-	struct description *d;
-	u64 stack, hash;
+	struct description *d = &w->d;
+	u64 hash;
 
-	if (!w)
-		return 0;
-	d = &w->d;
-	if (d->user_depth == 0)
-		count(NO_USER_STACK);
-	else
-		count(ENDED + (d->end < ENDS ? d->end : 0));
 	d->kind = STACK;
 	d->pid = d->user_depth ? w->pid : 0;
 	d->length = d->kernel_depth + d->user_depth + 2 * d->python_depth;
 	hash = mix(w->hash, (u64)d->pid << 32 | d->end << 24 | d->kernel_depth << 16 | d->user_depth << 8 | d->python_depth);
-	stack = d->key = hash ^ hash >> 47;
-	if (!ship_stack(w)) {
-		count(LOST_STACK_BUFFER_FULL);
-		return 0;
-	}
+	w->stack = d->key = hash ^ hash >> 47;
+	if (!ship_stack(w))
+		return false;
 	ship_thread(w);
+	return true;
+}
 
-	sample = bpf_ringbuf_reserve(MAP(samples), sizeof(*sample), 0);
+static __always_inline void ship_sample(struct walk *w)
+{
+	struct sample *sample = bpf_ringbuf_reserve(MAP(samples), sizeof(*sample), 0);
+
 	if (!sample) {
 		count(LOST_SAMPLE_BUFFER_FULL);
-		return 0;
+		return;
 	}
 	__builtin_memset(sample, 0, sizeof(*sample));
 	sample->time_ns = w->time_ns;
-	sample->stack = stack;
+	sample->stack = w->stack;
 	sample->pid = w->pid;
 	sample->tid = w->tid;
 	read_context(w, sample->context);
 	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
-	return 0;
 }
 
-SEC("perf_event")
-int unwind(void *ctx)
+static __always_inline int do_ship(__attribute__((unused)) void *ctx, enum way way)
+{
+	struct walk *w = this_walk();
+
+	if (!w)
+		return 0;
+	if (way == OFF_CPU) {
+		if (ship_observed(w))
+			fall_asleep(w);
+		else
+			count(LOST_OFF_CPU_BUFFER_FULL);
+		return 0;
+	}
+	if (w->d.user_depth == 0)
+		count(NO_USER_STACK);
+	else
+		count(ENDED + (w->d.end < ENDS ? w->d.end : 0));
+	if (ship_observed(w))
+		ship_sample(w);
+	else
+		count(LOST_STACK_BUFFER_FULL);
+	return 0;
+}
+PROGRAM(ship)
+
+static __always_inline int do_unwind(void *ctx, enum way way)
 {
 	struct walk *w = this_walk();
 	int stop = GO_ON;
@@ -184,16 +232,16 @@ int unwind(void *ctx)
 			break;
 	}
 	if (stop == GO_ON && ++w->runs < RUNS)
-		bpf_tail_call(ctx, MAP(programs), UNWIND);
+		go_on(ctx, way, UNWIND);
 	w->d.end = stop == GO_ON ? TOO_DEEP : stop - 1;
 	if (w->process.python_runtime)
-		bpf_tail_call(ctx, MAP(programs), PYTHON);
-	bpf_tail_call(ctx, MAP(programs), SHIP);
+		go_on(ctx, way, PYTHON);
+	go_on(ctx, way, SHIP);
 	return 0;
 }
+PROGRAM(unwind)
 
-SEC("perf_event")
-int python(void *ctx)
+static __always_inline int do_python(void *ctx, enum way way)
 {
 	struct walk *w = this_walk();
 	struct python_layout *layout;
@@ -204,15 +252,15 @@ int python(void *ctx)
 	number = w->process.python_layout;
 	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
 	if (layout && start_python(w, layout))
-		bpf_tail_call(ctx, MAP(programs), PYTHON_FRAMES);
+		go_on(ctx, way, PYTHON_FRAMES);
 	else
 		count(PYTHON_NO_THREAD);
-	bpf_tail_call(ctx, MAP(programs), SHIP);
+	go_on(ctx, way, SHIP);
 	return 0;
 }
+PROGRAM(python)
 
-SEC("perf_event")
-int python_frames(void *ctx)
+static __always_inline int do_python_frames(void *ctx, enum way way)
 {
 	struct walk *w = this_walk();
 	struct python_layout *layout;
@@ -232,19 +280,19 @@ int python_frames(void *ctx)
 			break;
 	}
 	if (more && ++w->python.runs < PYTHON_RUNS)
-		bpf_tail_call(ctx, MAP(programs), PYTHON_FRAMES);
+		go_on(ctx, way, PYTHON_FRAMES);
 	if (w->python.frame)
 		count(PYTHON_CUT);
 	w->python.runs = 0;
 	if (w->d.python_depth >= MAX_FRAMES && !layout->cframes)
-		bpf_tail_call(ctx, MAP(programs), PYTHON_SKIP);
+		go_on(ctx, way, PYTHON_SKIP);
 	end_run(w, w->python.cframe);
-	bpf_tail_call(ctx, MAP(programs), SHIP);
+	go_on(ctx, way, SHIP);
 	return 0;
 }
+PROGRAM(python_frames)
 
-SEC("perf_event")
-int python_skip(void *ctx)
+static __always_inline int do_python_skip(void *ctx, enum way way)
 {
 	struct walk *w = this_walk();
 	struct python_layout *layout;
@@ -264,24 +312,20 @@ int python_skip(void *ctx)
 			break;
 	}
 	if (more && ++w->python.runs < PYTHON_SKIP_RUNS)
-		bpf_tail_call(ctx, MAP(programs), PYTHON_SKIP);
+		go_on(ctx, way, PYTHON_SKIP);
 	end_run(w, 0);
-	bpf_tail_call(ctx, MAP(programs), SHIP);
+	go_on(ctx, way, SHIP);
 	return 0;
 }
+PROGRAM(python_skip)
 
-SEC("perf_event")
-int profile(struct bpf_perf_event_data *ctx)
+/* What the current thread does: its stack, and all that is told of it. */
+static __always_inline void observe(void *ctx, struct walk *w, struct control *settings, enum way way)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid();
 	struct task_struct *task = (void *)bpf_get_current_task();
-	u32 zero = 0;
-	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
-	struct walk *w = this_walk();
+	bool has_memory;
 
-	if (pid_tgid >> 32 == 0 || !settings || !w) /* process 0: the CPU is idle */
-		return 0;
-	count(OBSERVED);
 	w->time_ns = bpf_ktime_get_ns();
 	w->pid = pid_tgid >> 32;
 	w->tid = pid_tgid;
@@ -291,13 +335,17 @@ int profile(struct bpf_perf_event_data *ctx)
 	w->d.user_depth = w->d.python_depth = 0;
 	w->d.end = COMPLETE;
 	w->image.start_code = w->image.start_stack = 0;
+	has_memory = find_image(task, &w->image);
+	if (way == OFF_CPU && !has_memory) /* the kernel's own threads only wait for work */
+		return;
+	count(way == OFF_CPU ? OFF_CPU_FOLLOWED : OBSERVED);
 	take_kernel_stack(ctx, w);
-	if (find_image(task, &w->image)) {
+	if (has_memory) {
 		if (!settings->unwind) {
 			take_user_stack(ctx, w);
-		} else if (start_walk(w, ctx, task)) {
+		} else if (way == ON_CPU ? start_walk(w, ctx, task) : start_walk_in_kernel(w, task)) {
 			if (find_process(w, task)) {
-				bpf_tail_call(ctx, MAP(programs), UNWIND);
+				go_on(ctx, way, UNWIND);
 			} else {
 				ask(w, ASK_PROCESS, 0);
 				w->d.words[w->d.kernel_depth & 127] = w->pc;
@@ -307,7 +355,38 @@ int profile(struct bpf_perf_event_data *ctx)
 			}
 		}
 	}
-	bpf_tail_call(ctx, MAP(programs), SHIP);
+	go_on(ctx, way, SHIP);
+}
+
+SEC("perf_event")
+int profile(struct bpf_perf_event_data *ctx)
+{
+	u32 zero = 0;
+	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
+	struct walk *w = this_walk();
+
+	if (bpf_get_current_pid_tgid() >> 32 == 0 || !settings || !w) /* process 0: the CPU is idle */
+		return 0;
+	observe(ctx, w, settings, ON_CPU);
+	return 0;
+}
+
+/* On every switch of threads, while the one that leaves the CPU is still the current one. */
+SEC("raw_tracepoint")
+int off_cpu(struct bpf_raw_tracepoint_args *ctx)
+{
+	u32 zero = 0;
+	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
+	struct walk *w;
+
+	if (!settings)
+		return 0;
+	wake_up(ctx->args[2], settings);
+	if (ctx->args[0] || bpf_get_prandom_u32() >= settings->off_cpu_share || !is_waiting((void *)ctx->args[1]))
+		return 0;
+	w = this_walk();
+	if (w)
+		observe(ctx, w, settings, OFF_CPU);
 	return 0;
 }
 

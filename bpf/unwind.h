@@ -246,33 +246,44 @@ static __always_inline int step(struct walk *w)
 	return w->pc ? GO_ON : STOP(COMPLETE);
 }
 
-/* Sets the walk to where the thread left user space; false: it has no user part. */
-static __always_inline bool start_walk(struct walk *w, struct bpf_perf_event_data *ctx, struct task_struct *task)
+/* Sets the walk to where the thread left user space; false: not from there, or from 32 bits. */
+static __always_inline bool start_walk_at(struct walk *w, struct user_registers *saved)
 {
-	struct user_registers saved, *at;
 	u64 *r = w->registers;
 
-	if (*(volatile u64 *)&ctx->regs.cs & 3) {
-#define COPY(field) saved.field = *(volatile u64 *)&ctx->regs.field
-		COPY(ax), COPY(dx), COPY(cx), COPY(bx), COPY(si), COPY(di), COPY(bp), COPY(sp), COPY(r8), COPY(r9), COPY(r10);
-		COPY(r11), COPY(r12), COPY(r13), COPY(r14), COPY(r15), COPY(ip), COPY(cs);
-#undef COPY
-	} else {
-		at = user_registers_of(task);
-		if (!at || bpf_probe_read_kernel(&saved, sizeof(saved), at))
-			return false;
-	}
-	if (saved.cs != USER_CS) /* 32 bits, or not from user space */
+	if (saved->cs != USER_CS)
 		return false;
-	r[0] = saved.ax, r[1] = saved.dx, r[2] = saved.cx, r[3] = saved.bx, r[4] = saved.si, r[5] = saved.di;
-	r[6] = saved.bp, r[7] = saved.sp, r[8] = saved.r8, r[9] = saved.r9, r[10] = saved.r10, r[11] = saved.r11;
-	r[12] = saved.r12, r[13] = saved.r13, r[14] = saved.r14, r[15] = saved.r15;
-	w->pc = saved.ip;
-	w->sp = saved.sp;
-	w->bp = saved.bp;
+	r[0] = saved->ax, r[1] = saved->dx, r[2] = saved->cx, r[3] = saved->bx, r[4] = saved->si, r[5] = saved->di;
+	r[6] = saved->bp, r[7] = saved->sp, r[8] = saved->r8, r[9] = saved->r9, r[10] = saved->r10, r[11] = saved->r11;
+	r[12] = saved->r12, r[13] = saved->r13, r[14] = saved->r14, r[15] = saved->r15;
+	w->pc = saved->ip;
+	w->sp = saved->sp;
+	w->bp = saved->bp;
 	w->interrupted = true;
 	w->mapping_start = w->mapping_end = 0;
 	return true;
+}
+
+/* Of a thread that is in the kernel. */
+static __always_inline bool start_walk_in_kernel(struct walk *w, struct task_struct *task)
+{
+	struct user_registers saved, *at = user_registers_of(task);
+
+	return at && !bpf_probe_read_kernel(&saved, sizeof(saved), at) && start_walk_at(w, &saved);
+}
+
+/* Of a thread that was interrupted, wherever it was. */
+static __always_inline bool start_walk(struct walk *w, struct bpf_perf_event_data *ctx, struct task_struct *task)
+{
+	struct user_registers saved;
+
+	if (!(*(volatile u64 *)&ctx->regs.cs & 3))
+		return start_walk_in_kernel(w, task);
+#define COPY(field) saved.field = *(volatile u64 *)&ctx->regs.field
+	COPY(ax), COPY(dx), COPY(cx), COPY(bx), COPY(si), COPY(di), COPY(bp), COPY(sp), COPY(r8), COPY(r9), COPY(r10);
+	COPY(r11), COPY(r12), COPY(r13), COPY(r14), COPY(r15), COPY(ip), COPY(cs);
+#undef COPY
+	return start_walk_at(w, &saved);
 }
 
 #endif

@@ -66,6 +66,7 @@ struct process {
 struct walk {
 	u64 time_ns;
 	u64 hash;
+	u64 stack; /* what it is known by, once it is shipped */
 	u32 pid;
 	u32 tid;
 	u32 epoch;

@@ -21,6 +21,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "bpf" / "profile.bpf.c"
 COUNTERS = (
     "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_asks", "no_user_stack",
     "python_no_thread", "python_cut",
+    "off_cpu_followed", "off_cpu_short", "lost_off_cpu_buffer_full", "lost_off_cpu_table_full",
     "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
     "stack_too_deep",
 )  # fmt: skip

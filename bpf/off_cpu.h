@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Time that threads wait: from the switch at which a thread leaves its CPU to the one at which it has a CPU again.
+ *
+ * A share of all waits, chosen by chance when they begin, is followed: the stack is taken at once, while the thread is
+ * still the current one, and what it is known by is kept with the time. When the thread is back, a wait that was long
+ * enough is told. User space multiplies by the share, so that sums are right on average.
+ *
+ * A thread that leaves its CPU though it could go on (preemption, sched_yield) does not wait for anything but a CPU, and is not followed.
+ */
+#ifndef ICESTREAM_OFF_CPU_H
+#define ICESTREAM_OFF_CPU_H
+
+#include "unwind.h"
+
+/* include/linux/sched.h. Not: stopped, traced, dead. */
+#define TASK_INTERRUPTIBLE 0x1
+#define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_WAKING 0x200 /* is being woken already */
+#define TASK_RTLOCK_WAIT 0x1000
+#define WAITS (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE | TASK_WAKING | TASK_RTLOCK_WAIT)
+
+/* collector/records.py reads it. */
+struct wait {
+	u64 time_ns; /* of its end, CLOCK_MONOTONIC; in `waiting`: of its beginning */
+	u64 stack;
+	u32 pid;
+	u32 tid;
+	u8 context[24]; /* trace ID and span ID, when it began; zeros: in no context */
+	u64 share;		/* control.off_cpu_share, when it began */
+	u64 duration_ns;
+};
+
+/* Where the kernel describes a thread that waits -> its wait. A thread that is killed gets a CPU once more to end, so nothing is left behind. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1 << 13);
+	__type(key, u64);
+	__type(value, struct wait);
+} waiting SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} waits SEC(".maps");
+
+static __always_inline bool is_waiting(struct task_struct *task)
+{
+	struct task_struct___since_5_14 *now = (void *)task;
+	struct task_struct___before_5_14 *before = (void *)task;
+
+	if (bpf_core_field_exists(now->__state))
+		return BPF_CORE_READ(now, __state) & WAITS;
+	return BPF_CORE_READ(before, state) & WAITS;
+}
+
+/* The current thread, observed, leaves its CPU. */
+static __always_inline void fall_asleep(struct walk *w)
+{
+	struct wait wait = {.time_ns = w->time_ns, .stack = w->stack, .pid = w->pid, .tid = w->tid};
+	u64 task = bpf_get_current_task();
+	u32 zero = 0;
+	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
+
+	if (!settings)
+		return;
+	wait.share = settings->off_cpu_share;
+	read_context(w, wait.context);
+	if (bpf_map_update_elem(MAP(waiting), &task, &wait, BPF_ANY))
+		count(LOST_OFF_CPU_TABLE_FULL);
+}
+
+/* A thread gets a CPU. */
+static __always_inline void wake_up(u64 task, struct control *settings)
+{
+	struct wait *wait = bpf_map_lookup_elem(MAP(waiting), &task);
+	u64 now, duration;
+
+	if (!wait)
+		return;
+	now = bpf_ktime_get_ns();
+	duration = now - wait->time_ns;
+	if (duration < settings->off_cpu_least_ns) {
+		count(OFF_CPU_SHORT);
+	} else {
+		wait->time_ns = now;
+		wait->duration_ns = duration;
+		if (bpf_ringbuf_output(MAP(waits), wait, sizeof(*wait), BPF_RB_NO_WAKEUP))
+			count(LOST_OFF_CPU_BUFFER_FULL);
+	}
+	bpf_map_delete_elem(MAP(waiting), &task); /* after it was told: user space keeps the stacks of what is here */
+}
+
+#endif
