@@ -9,5 +9,5 @@ from collector.loader_types import LoadError, Program
 class BccLoader:
     """Refuses: compiling on the host with BCC comes in a later release."""
 
-    def load(self, source: Path, program: str, sizes: Mapping[str, int]) -> Program:
+    def load(self, source: Path, program: str, sizes: Mapping[str, int], without: str = "") -> Program:
         raise LoadError(f"the bcc loader (for {source.name}) comes in a later release: use --loader libbpf")

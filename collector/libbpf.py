@@ -27,7 +27,8 @@ class LibbpfProgram:
     def programs(self) -> list[str]:
         names, found = [], self._library.bpf_object__next_program(self._handle, None)
         while found:
-            names.append(self._library.bpf_program__name(found).decode())
+            if self._library.bpf_program__fd(found) >= 0:  # not one that was left out
+                names.append(self._library.bpf_program__name(found).decode())
             found = self._library.bpf_object__next_program(self._handle, found)
         return names
 
@@ -35,7 +36,10 @@ class LibbpfProgram:
         found = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
         if not found:
             raise LoadError(f"the object has no program {name!r}")
-        return int(self._library.bpf_program__fd(found))
+        fd = int(self._library.bpf_program__fd(found))
+        if fd < 0:
+            raise LoadError(f"the program {name!r} was left out when the object was loaded")
+        return fd
 
     def map_fd(self, name: str) -> int:
         found = self._library.bpf_object__find_map_by_name(self._handle, name.encode())
@@ -54,7 +58,7 @@ class LibbpfLoader:
         """`needs_btf`: whether the object reads fields of the kernel's structures."""
         self._needs_btf = needs_btf
 
-    def load(self, source: Path, program: str, sizes: Mapping[str, int]) -> LibbpfProgram:
+    def load(self, source: Path, program: str, sizes: Mapping[str, int], without: str = "") -> LibbpfProgram:
         path = source.with_suffix(".o")
         if not path.exists():
             raise LoadError(f"{path} is missing: build it with `make -C {path.parent}`")
@@ -71,7 +75,7 @@ class LibbpfLoader:
         callback = _PRINT(keep)
         previous = library.libbpf_set_print(ctypes.cast(callback, ctypes.c_void_p))
         try:
-            return _load(library, path, program, sizes, log)
+            return _load(library, path, program, sizes, without, log)
         finally:
             library.libbpf_set_print(previous)
 
@@ -146,12 +150,15 @@ def _open_library() -> ctypes.CDLL:
             ("bpf_program__name", text, pointer),
             ("bpf_program__fd", number, pointer),
             ("bpf_program__name", text, pointer),
+            ("bpf_program__set_autoload", number, pointer, ctypes.c_bool),
             ("bpf_map__fd", number, pointer),
             ("bpf_map__set_max_entries", number, pointer, ctypes.c_uint32),
             ("bpf_obj_get_info_by_fd", number, number, pointer, pointer),
             ("bpf_map_update_elem", number, number, text, text, ctypes.c_uint64),
             ("bpf_map_delete_elem", number, number, text),
             ("bpf_map_lookup_elem", number, number, text, pointer),
+            ("bpf_map_lookup_batch", number, number, pointer, pointer, pointer, pointer, pointer, pointer),
+            ("bpf_raw_tracepoint_open", number, text, number),
         ):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
@@ -159,7 +166,9 @@ def _open_library() -> ctypes.CDLL:
     return _library
 
 
-def _load(library: ctypes.CDLL, path: Path, program: str, sizes: Mapping[str, int], log: list[str]) -> LibbpfProgram:
+def _load(
+    library: ctypes.CDLL, path: Path, program: str, sizes: Mapping[str, int], without: str, log: list[str]
+) -> LibbpfProgram:
     handle = library.bpf_object__open_file(str(path).encode(), None)
     if not handle:
         raise LoadError(_explain(f"{path.name} cannot be read", ctypes.get_errno(), log))
@@ -168,12 +177,22 @@ def _load(library: ctypes.CDLL, path: Path, program: str, sizes: Mapping[str, in
             found = library.bpf_object__find_map_by_name(handle, name.encode())
             if not found or library.bpf_map__set_max_entries(found, entries) < 0:
                 raise LoadError(f"{path.name}: map {name!r} cannot have {entries} entries")
+        if without:
+            _leave_out(library, handle, without)
         if (result := library.bpf_object__load(handle)) < 0:
             raise LoadError(_explain(f"the kernel refused {path.name}", -result, log))
         return LibbpfProgram(library, handle, program)
     except LoadError:
         library.bpf_object__close(handle)
         raise
+
+
+def _leave_out(library: ctypes.CDLL, handle: int, prefix: str) -> None:
+    found = library.bpf_object__next_program(handle, None)
+    while found:
+        if library.bpf_program__name(found).decode().startswith(prefix):
+            library.bpf_program__set_autoload(found, False)
+        found = library.bpf_object__next_program(handle, found)
 
 
 def _explain(what: str, code: int, log: list[str]) -> str:

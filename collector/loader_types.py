@@ -28,8 +28,9 @@ class Program(Protocol):
 
 
 class Loader(Protocol):
-    def load(self, source: Path, program: str, sizes: Mapping[str, int]) -> Program:
-        """Loads all programs of `source` (a `.bpf.c` file; its object lies beside it); `program` is the one to attach.
+    def load(self, source: Path, program: str, sizes: Mapping[str, int], without: str = "") -> Program:
+        """Loads the programs of `source` (a `.bpf.c` file; its object lies beside it); `program` is the one to attach.
 
-        `sizes` sets the max_entries of maps by name. Raises LoadError.
+        `sizes` sets the max_entries of maps by name. Programs whose name starts with `without` are left out, where that
+        is given. Raises LoadError.
         """

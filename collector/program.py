@@ -54,7 +54,7 @@ class ProfileProgram:
     def __init__(self, period_ns: int, loader: str, sizes: dict[str, int] | None = None) -> None:
         """`sizes`: bytes of `samples` and `descriptions`, powers of two; by default from the period and the CPUs."""
         sizes = buffer_sizes(period_ns, len(online_cpus())) | (sizes or {})
-        self._program: Program = choose(loader).load(SOURCE, "profile", sizes)
+        self._program: Program = choose(loader).load(SOURCE, "profile", sizes, without="off_cpu")
         try:
             self._open(sizes)
             self._events = PerfEvents(self._program.fd, period_ns)
