@@ -31,7 +31,8 @@ def best(descriptor: int) -> int:
         return DEBUG_INFO
     if has_functions(source, sections, SYMTAB):
         return SYMBOL_TABLE
-    if find(sections, ".gnu_debugdata"):
+    within = bytes_reader(mini_debug(source))
+    if has_functions(within, read_sections(within), SYMTAB):
         return SYMBOL_TABLE
     return DYNAMIC if has_functions(source, sections, DYNSYM) else NOTHING
 

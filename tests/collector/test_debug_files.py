@@ -1,0 +1,255 @@
+"""Names of stripped programs from files beside them: each place, and what must not be taken."""
+
+import lzma
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from symbolic.symcache import SymCache
+
+from collector import debug_files, elf, symcache_child
+from collector.mapped_files import Place
+from collector.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
+from collector.symbol_files import SymbolFiles
+from collector.symbols import SymbolBuilder
+
+SOURCE = """
+static __attribute__((noinline)) int local(int x) { return x * 42; }
+int exported(int x) { return local(x) + 1; }
+int main(void) { return exported(1); }
+"""
+NO_BUILD_ID = "-Wl,--build-id=none"
+
+
+class Program:
+    """A stripped program, and what was stripped from it."""
+
+    def __init__(self, folder: Path, *flags: str) -> None:
+        folder.mkdir(exist_ok=True)
+        self.path, self.whole, self.debug = folder / "program", folder / "whole", folder / "program.debug"
+        (folder / "a.c").write_text(SOURCE)
+        run("gcc", "-g", "-O1", "-rdynamic", *flags, folder / "a.c", "-o", self.whole)
+        run("objcopy", "--only-keep-debug", self.whole, self.debug)
+        run("objcopy", "--strip-all", f"--add-gnu-debuglink={self.debug}", self.whole, self.path)
+        with open(self.path, "rb") as file:
+            self.build_id = elf.read_file(file.fileno()).build_id or elf.file_hash(file.fileno())
+        self.address = {line.split()[2]: int(line.split()[0], 16) for line in nm(self.whole) if len(line.split()) == 3}
+
+    def move_debug(self, to: Path) -> Path:
+        to.parent.mkdir(parents=True, exist_ok=True)
+        return self.debug.rename(to)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path / "bin")
+
+
+@pytest.fixture
+def debug_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """What is /usr/lib/debug elsewhere."""
+    monkeypatch.setattr(debug_files, "DEBUG", str(tmp_path / "debug"))
+    return tmp_path / "debug"
+
+
+@pytest.fixture
+def names(tmp_path: Path, debug_folder: Path) -> Callable[..., tuple[int, list[tuple[str, int]]]]:
+    """The version, and what it names in `local`: functions and lines."""
+
+    def names(program: Program, *places: Place, path: str | None = None) -> tuple[int, list[tuple[str, int]]]:
+        packed = str(tmp_path / "symcache.zst")
+        job = {"build_id": program.build_id, "path": str(program.path) if path is None else path, "more": []}
+        answer = symcache_child.answer(job | {"places": places, "store": "", "compressed": packed})
+        if "error" in answer:
+            raise AssertionError(answer["error"])
+        cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
+        found = cache.lookup(program.address["local"] + 1 - answer["load_address"])
+        return answer["version"], [(line.symbol, line.line) for line in found]
+
+    return names
+
+
+Names = Callable[..., tuple[int, list[tuple[str, int]]]]
+WHOLE = (DEBUG_INFO, [("local", 2)])
+STRIPPED = (DYNAMIC, [])
+
+
+def run(*command: str | Path) -> None:
+    subprocess.run(command, check=True)
+
+
+def nm(path: Path, *flags: str) -> list[str]:
+    return subprocess.check_output(["nm", *flags, path], text=True).splitlines()
+
+
+def test_the_names_that_are_left_are_taken_where_there_is_no_debug_file(program: Program, names: Names) -> None:
+    program.debug.unlink()
+    assert names(program) == STRIPPED
+
+
+def test_a_debug_file_is_found_by_build_id(program: Program, names: Names, debug_folder: Path) -> None:
+    hex = program.build_id.removeprefix("gnu:")
+    program.move_debug(debug_folder / ".build-id" / hex[:2] / f"{hex[2:]}.debug")
+    assert names(program) == WHOLE
+    program.path.unlink()
+    assert names(program) == WHOLE
+
+
+@pytest.mark.parametrize("flag", ["-Wl,--build-id", NO_BUILD_ID])
+@pytest.mark.parametrize(
+    "place", ["{folder}/program.debug", "{folder}/.debug/program.debug", "{debug}{folder}/program.debug"]
+)
+def test_a_debug_file_is_found_by_the_link_in_the_program(
+    names: Names, tmp_path: Path, debug_folder: Path, flag: str, place: str
+) -> None:
+    program = Program(tmp_path / "linked", flag)
+    assert program.build_id.startswith("sha256:" if flag == NO_BUILD_ID else "gnu:")
+    program.move_debug(Path(place.format(folder=program.path.parent, debug=debug_folder)))
+    assert names(program) == WHOLE
+
+
+def test_a_debug_file_with_another_build_id_is_not_taken(program: Program, names: Names, tmp_path: Path) -> None:
+    other = Program(tmp_path / "other", "-DOTHER", "-O0")
+    assert other.build_id != program.build_id
+    other.debug.rename(program.debug)
+    assert names(program) == STRIPPED
+
+
+def test_without_build_ids_a_debug_file_with_another_checksum_is_not_taken(names: Names, tmp_path: Path) -> None:
+    program = Program(tmp_path / "program", NO_BUILD_ID)
+    with open(program.debug, "ab") as file:
+        file.write(b"\0")
+    assert names(program) == STRIPPED
+
+
+def test_a_link_leads_to_no_other_folder(program: Program, tmp_path: Path) -> None:
+    with open(program.path, "rb") as file:
+        assert debug_files.debug_link(file.fileno()) is not None
+    data = program.path.read_bytes()
+    for name in (b"../../x.debug", b"/etc/x.debug", b"", b".."):
+        changed = data.replace(b"program.debug", name.ljust(13, b"\0"))
+        (tmp_path / "changed").write_bytes(changed)
+        with open(tmp_path / "changed", "rb") as file:
+            assert debug_files.debug_link(file.fileno()) is None
+
+
+@pytest.mark.ebpf  # chroot needs root
+def test_debug_files_in_the_root_of_a_container_are_found(program: Program, names: Names, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    inside = root / debug_files.DEBUG.lstrip("/") / ".build-id"
+    hex = program.build_id.removeprefix("gnu:")
+    program.move_debug(inside / hex[:2] / f"{hex[2:]}.debug")
+    sleeper = "import os, sys, time; os.chroot(sys.argv[1]); print('there', flush=True); time.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", sleeper, root], stdout=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"there\n"
+        status = program.path.stat()
+        place = Place(process.pid, 0, 1, status.st_dev, status.st_ino, str(program.path))
+        assert names(program) == STRIPPED
+        assert names(program, place) == WHOLE
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_mini_debug_info_names_local_functions(program: Program, names: Names, tmp_path: Path) -> None:
+    """Made as Fedora's find-debuginfo does."""
+    program.debug.unlink()
+    mini, packed = tmp_path / "mini", tmp_path / "mini.xz"
+    functions = {
+        line.split()[0] for line in nm(program.whole, "--format=posix", "--defined-only") if line.split()[1] in "tT"
+    }
+    exported = {line.split()[0] for line in nm(program.path, "-D", "--format=posix", "--defined-only")}
+    (tmp_path / "keep").write_text("\n".join(sorted(functions - exported)))
+    run("objcopy", "--only-keep-debug", program.whole, mini)
+    run(
+        "objcopy",
+        "-S",
+        "--remove-section=.gdb_index",
+        "--remove-section=.comment",
+        f"--keep-symbols={tmp_path}/keep",
+        mini,
+    )
+    packed.write_bytes(lzma.compress(mini.read_bytes()))
+    run("objcopy", f"--add-section=.gnu_debugdata={packed}", program.path)
+    version, found = names(program)
+    assert (version, found) == (SYMBOL_TABLE, [("local", 0)])
+
+
+@pytest.mark.parametrize("content", [b"", b"no xz", b"\xfd7zXZ\0" + bytes(100)])
+def test_mini_debug_info_that_cannot_be_read_is_no_loss(
+    program: Program, names: Names, tmp_path: Path, content: bytes
+) -> None:
+    program.debug.unlink()
+    (tmp_path / "packed").write_bytes(content)
+    run("objcopy", f"--add-section=.gnu_debugdata={tmp_path}/packed", program.path)
+    assert names(program) == STRIPPED
+
+
+def test_the_best_names_are_taken(program: Program, names: Names) -> None:
+    assert DYNAMIC < SYMBOL_TABLE < LINE_TABLE < DEBUG_INFO
+    assert names(program) == WHOLE
+    run("strip", "--strip-debug", program.debug)
+    assert names(program) == (SYMBOL_TABLE, [("local", 0)])
+
+
+def test_a_damaged_debug_file_leaves_the_names_that_the_program_has(program: Program, names: Names) -> None:
+    data = bytearray(program.debug.read_bytes())
+    lines = subprocess.check_output(["readelf", "-SW", program.debug], text=True).splitlines()
+    info = next(line.split("PROGBITS")[1].split() for line in lines if ".debug_info" in line)
+    for at in range(int(info[1], 16), int(info[1], 16) + int(info[2], 16)):
+        data[at] = 0xFF
+    program.debug.write_bytes(data)
+    version, _ = names(program)
+    assert version
+
+
+def test_debug_information_ends_symbols_that_have_no_size(program: Program, names: Names, tmp_path: Path) -> None:
+    """`_init` does not name the PLT behind it, nor `_fini` all that follows."""
+    packed = str(tmp_path / "packed")
+    job = {"build_id": program.build_id, "path": str(program.path), "places": [], "more": []}
+    answer = symcache_child.answer(job | {"store": "", "compressed": packed})
+    assert answer["version"] == DEBUG_INFO
+    cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
+    for symbol, section in (("_init", ".init"), ("_fini", ".fini")):
+        lines = subprocess.check_output(["readelf", "-SW", program.path], text=True).splitlines()
+        address, _, size = next(line.split("PROGBITS")[1].split()[:3] for line in lines if f" {section} " in line)
+        start, end = int(address, 16), int(address, 16) + int(size, 16)
+        assert [line.symbol for line in cache.lookup(start)] == [symbol]
+        assert [line.symbol for line in cache.lookup(end - 1)] == [symbol]
+        assert cache.lookup(end) == []
+
+
+def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
+    descriptor = os.open(program.whole, os.O_RDONLY)
+    files = SymbolFiles()
+    asked = []
+
+    def held(build_id: str) -> int:
+        asked.append(build_id)
+        return os.dup(descriptor)
+
+    files.held = held
+    for path in (program.path, program.whole, program.debug):
+        path.unlink()
+    before = len(os.listdir("/proc/self/fd"))
+    builder = SymbolBuilder("host", "", files)
+    [answer] = builder.answer(program.build_id, str(program.path))
+    builder.rest()
+    os.close(descriptor)
+    assert (answer.version, answer.error, asked) == (DEBUG_INFO, "", [program.build_id])
+    assert len(os.listdir("/proc/self/fd")) == before - 1
+
+
+def test_nothing_but_regular_files_is_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    began = time.monotonic()
+    for path in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), str(tmp_path / "gone"), "/x\0y"):
+        assert not list(debug_files.opened(path))
+    assert time.monotonic() - began < 10
