@@ -99,7 +99,6 @@ class Pods:
 
     source: PodSource
     pause: float = 5.0
-    generation: int = 0  # counts the answers
     _pods: dict[str, Pod] = field(default_factory=dict)  # by UID; of a static pod also by the hash of its configuration
     _missing: dict[tuple[str, str], _Missing] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -144,7 +143,6 @@ class Pods:
             self._wanted.clear()
             try:
                 self._pods = fetch(self.source)
-                self.generation += 1
                 metrics.KUBERNETES_REQUESTS.labels("ok").inc()
                 pause = self.pause
             except KubernetesError as error:

@@ -1,76 +1,145 @@
-"""Series labels of sampled threads.
+"""Series labels of sampled threads; docs/labels.md says which there are.
 
-`service`: OTEL_SERVICE_NAME or service.name in OTEL_RESOURCE_ATTRIBUTES of the process's environment, else what its
-activity said, else the executable's name. Nothing else of the environment is kept.
+What names a process is read while it lives, its labels are made once for each thread and name, and made again where
+something new is said of it: another program, another process context, another name in its activity, its pod.
 """
 
+from __future__ import annotations
+
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from urllib.parse import unquote
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
 
+from collector.cgroup import read_cgroup
+from collector.container import Container, Containers
+from collector.label_config import LabelConfig
 from collector.process import Process
+from collector.process_context import ContextReader
+from collector.process_facts import Facts, read_facts, read_thread_name
+from collector.process_labels import Known, meta_labels, process_labels
+from collector.relabel import MAX_VALUE, relabel
+from collector.text import clean
 
-KERNEL_SERVICE = "[kernel]"
+if TYPE_CHECKING:
+    from collector.kubernetes import Pod
+
 MAX_PROCESSES = 16_384
 MAX_THREADS = 4096  # of one process
-_MAX_VALUE = 200
-_MAX_ENVIRON = 1 << 20
-_CONTAINER = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+MAX_HINTS = 4096
 
 Labels = tuple[tuple[str, str], ...]
 """(name, value) pairs sorted by name, without empty values."""
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What /proc told of a process."""
+class Hint(NamedTuple):
+    """What events told of a process that may be gone before /proc can be read."""
 
-    process: Process
-    service: str  # as the environment declares it
-    executable: str
-    comm: str
-    container_id: str
-    unit: str
+    comm: str = ""
+    executable: str = ""
+    parent: int = 0
+
+
+NO_HINT = Hint()
 
 
 @dataclass
-class _Known:
-    told: _Told | None
-    threads: dict[int, tuple[str, Labels]] = field(default_factory=dict)  # name and labels of each
+class _Process:
+    process: Process | None = None  # None: it was gone
+    facts: Facts = field(default_factory=Facts)
+    context: ContextReader | None = None
+    container: Container = field(default_factory=Container)
+    pod: Pod | None = None
+    activity: str = ""  # the service that it named last
+    hint: Hint = NO_HINT
+    told: Hint = NO_HINT  # the hint when the facts were read
+    base: dict[str, str] | None = None
+    threads: dict[int, tuple[str, Labels | None]] = field(default_factory=dict)  # name and labels of each
+
+    def now(self) -> Facts:
+        """What /proc said; where the process executed another program since, or was gone, what events told."""
+        facts, hint = self.facts, self.hint
+        if self.process is None:
+            return replace(facts, comm=hint.comm, executable=hint.executable)
+        if hint is self.told or not hint.comm:
+            return facts
+        if hint.executable:
+            another = os.path.basename(hint.executable) != os.path.basename(facts.executable)
+        else:
+            another = hint.comm != facts.comm
+        return Facts(hint.comm, hint.executable, facts.group) if another else replace(facts, comm=hint.comm)
+
+    def renew(self) -> None:
+        """Something new is known: labels are made again."""
+        self.base = None
+        self.threads.clear()
 
 
 class ThreadLabels:
-    """Labels by thread. `notice` reads what /proc says of a process while it is there; `of` answers from memory."""
+    """Labels by thread. `notice` reads what /proc says of a process while it is there; `of` answers from memory.
 
-    def __init__(self, host: str) -> None:
-        self._host = host
-        self._known: dict[int, _Known] = {}
+    `hint` is for any thread, the other methods for one.
+    """
+
+    def __init__(self, host: str, config: LabelConfig | None = None, containers: Containers | None = None) -> None:
+        self._host = clean(host)
+        self._config = config or LabelConfig()
+        self._containers = containers or Containers()
+        self._known: dict[int, _Process] = {}
         self._services: dict[int, str] = {}
+        self._hints: dict[int, Hint] = {}
+        self._hints_lock = threading.Lock()
 
     def notice(self, process: Process) -> None:
-        """Reads a process that is new or runs another program since."""
+        """Reads a process that is new or runs another program since, and what changed of one that is known."""
         known = self._known.get(process.pid)
-        if known is None or known.told is None or known.told.process != process:
-            self._add(process.pid, _Known(_read(process)))
+        if known is None or known.process != process:
+            self._add(process.pid, self._read(process))
+        elif known.context and known.context.look():
+            known.renew()
+
+    def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0) -> None:
+        """What events tell: `comm` when a process executes a program, `executable_path` of the first file with code
+        that it maps then, `parent` when it is forked."""
+        with self._hints_lock:
+            before = self._hints.pop(pid, NO_HINT)
+            if parent:
+                before = Hint(parent=parent)
+            elif comm:
+                before = Hint(clean(comm), "", before.parent)
+            if executable_path and not before.executable:
+                before = before._replace(executable=executable_path)
+            self._hints[pid] = before
+            if len(self._hints) > MAX_HINTS:
+                del self._hints[next(iter(self._hints))]
 
     def declare(self, services: Mapping[int, str]) -> None:
-        """The services that processes name in their activity, of all that do."""
-        services = {pid: _clean(service) for pid, service in services.items()}
+        """The services that processes name in their activity. Call it with every window. One that names none any more
+        keeps its name while it runs the same program."""
+        services = {pid: clean(service) for pid, service in services.items()}
         for pid, service in services.items():
-            if self._services.get(pid) != service and pid in self._known:
-                self._known[pid].threads.clear()
+            known = self._known.get(pid)
+            if known is not None and known.activity != service:
+                known.activity = service
+                known.renew()
         self._services = services
+        if self._config.pods is not None:
+            for known in self._known.values():
+                self._look_for_pod(known)
 
-    def of(self, pid: int, tid: int, thread_name: str | None) -> Labels:
-        """Labels of a thread. Without a name it is read from /proc, and is the process's where that is gone."""
-        known = self._known.get(pid) or self._add(pid, _Known(None))
+    def of(self, pid: int, tid: int, thread_name: str | None) -> Labels | None:
+        """Labels of a thread; None where a relabeling rule drops it. Without a name it is read from /proc, and is the
+        process's where that is gone."""
+        known = self._known.get(pid) or self._add(pid, _Process())
+        hint = self._hints.get(pid, known.hint)
+        if hint is not known.hint:
+            self._take(hint, known)
         found = known.threads.get(tid)
         if found is not None and thread_name in (None, found[0]):
             return found[1]
-        name = thread_name or _text(f"/proc/{pid}/task/{tid}/comm") or (known.told.comm if known.told else "")
-        labels = self._labels(pid, known.told, _clean(name))
+        name = thread_name or read_thread_name(pid, tid) or known.now().comm
+        labels = self._labels(pid, tid, known, clean(name))
         if len(known.threads) >= MAX_THREADS:
             known.threads.clear()
         known.threads[tid] = (name, labels)
@@ -80,88 +149,70 @@ class ThreadLabels:
         """Processes that have ended."""
         for pid in pids:
             self._known.pop(pid, None)
+            with self._hints_lock:
+                self._hints.pop(pid, None)
 
-    def _add(self, pid: int, known: _Known) -> _Known:
+    def _read(self, process: Process) -> _Process:
+        hint = self._hints.get(process.pid, NO_HINT)
+        known = _Process(process, hint=hint, told=hint)
+        known.facts = read_facts(process, self._config.variables, self._config.with_command_line)
+        if not process.kernel:
+            known.context = ContextReader(process.pid)
+            known.context.look()
+            known.container = self._containers.of(known.facts.group)
+            self._look_for_pod(known)
+        return known
+
+    def _take(self, hint: Hint, known: _Process) -> None:
+        known.hint = hint
+        if known.process is None and hint.parent:  # a child is in its parent's container
+            parent = self._known.get(hint.parent)
+            known.facts = Facts(group=parent.facts.group if parent else read_cgroup(hint.parent))
+            known.container = self._containers.of(known.facts.group)
+            self._look_for_pod(known)
+        known.renew()
+
+    def _add(self, pid: int, known: _Process) -> _Process:
+        known.activity = self._services.get(pid, "")
         self._known.pop(pid, None)
         self._known[pid] = known
         if len(self._known) > MAX_PROCESSES:
             del self._known[next(iter(self._known))]
         return known
 
-    def _labels(self, pid: int, told: _Told | None, thread_name: str) -> Labels:
-        if pid == 0 or (told is not None and told.process.kernel):
-            service = KERNEL_SERVICE
-        elif told is None:
-            service = self._services.get(pid) or thread_name
-        else:
-            service = told.service or self._services.get(pid) or told.executable or told.comm
-        labels = {
-            "comm": told.comm if told else thread_name,
-            "container_id": told.container_id if told else "",
-            "executable": told.executable if told else "",
-            "host": self._host,
-            "service": service,
-            "thread_name": thread_name,
-            "unit": told.unit if told else "",
-        }
-        return tuple((name, value[:_MAX_VALUE]) for name, value in labels.items() if value)
+    def _look_for_pod(self, known: _Process) -> None:
+        group = known.facts.group
+        if self._config.pods is None or not group.pod_uid:
+            return
+        if known.pod is None or (group.container_id and group.container_id not in known.pod.containers):
+            pod = self._config.pods.of(group.pod_uid, group.container_id)
+            if pod is not None and pod is not known.pod:
+                known.pod = pod
+                known.renew()
 
+    def _labels(self, pid: int, tid: int, known: _Process, name: str) -> Labels | None:
+        if known.base is None:
+            known.base = self._base(pid, known)
+        labels = known.base | {"thread_name": name}
+        labels["comm"] = labels["comm"] or name
+        labels["service"] = labels["service"] or name
+        if self._config.rules:
+            relabeled = relabel(labels | {"__meta_tid": str(tid)}, self._config.rules)
+            if relabeled is None:
+                return None
+            labels = relabeled
+        return tuple((name, labels[name][:MAX_VALUE]) for name in sorted(labels) if labels[name])
 
-def _read(process: Process) -> _Told:
-    root = f"/proc/{process.pid}"
-    container_id, unit = parse_cgroup(_text(f"{root}/cgroup"))
-    try:
-        executable = os.path.basename(os.readlink(f"{root}/exe").removesuffix(" (deleted)"))
-    except OSError:
-        executable = ""
-    service = declared_service(_bytes(f"{root}/environ"))
-    comm = _text(f"{root}/comm")
-    return _Told(process, service, _clean(executable), comm, container_id, unit)
-
-
-def declared_service(environ: bytes) -> str:
-    """The service that OpenTelemetry's variables name, or ""; OTEL_SERVICE_NAME wins, as its specification says."""
-    attributes = ""
-    for entry in environ.split(b"\0"):
-        name, _, value = entry.partition(b"=")
-        if name == b"OTEL_SERVICE_NAME" and value:
-            return _clean(value.decode("utf-8", "replace"))
-        if name == b"OTEL_RESOURCE_ATTRIBUTES":
-            attributes = value.decode("utf-8", "replace")
-    for pair in attributes.split(","):
-        key, _, text = pair.partition("=")
-        if key.strip() == "service.name":
-            return _clean(unquote(text))
-    return ""
-
-
-def parse_cgroup(text: str) -> tuple[str, str]:
-    """(container ID, systemd unit) of /proc/PID/cgroup; "" for what it does not tell."""
-    paths = [line.split(":", 2)[2] for line in text.splitlines() if line.count(":") >= 2]
-    containers = (match[1] for path in paths for match in [_CONTAINER.search(path)] if match)
-    return next(containers, ""), next(_units(paths), "")
-
-
-def _units(paths: list[str]) -> Iterator[str]:
-    for path in paths:
-        for part in reversed(path.split("/")):
-            if part.endswith((".service", ".scope")) and not _CONTAINER.search(part):
-                yield part
-
-
-def _text(path: str) -> str:
-    text = _bytes(path).decode("utf-8", "replace").rstrip("\n")
-    return text if path.endswith("cgroup") else _clean(text)
-
-
-def _bytes(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(_MAX_ENVIRON)
-    except OSError:
-        return b""
-
-
-def _clean(text: str) -> str:
-    """Without control characters, which programs may put into their names."""
-    return "".join(c if c.isprintable() else "?" for c in text).strip()
+    def _base(self, pid: int, known: _Process) -> dict[str, str]:
+        facts = known.now()
+        everything = Known(
+            pid=pid,
+            kernel=pid == 0 or (known.process is not None and known.process.kernel),
+            facts=facts,
+            context=known.context.attributes if known.context and facts.environment is known.facts.environment else {},
+            activity=known.activity,
+            container=known.container,
+            pod=known.pod,
+        )
+        labels = process_labels(everything, self._config.environment) | {"host": self._host}
+        return labels | (meta_labels(everything) if self._config.rules else {})

@@ -21,6 +21,7 @@ _MAX_ATTRIBUTES = 256
 _MAX_MAPS = 32 << 20
 _CHUNK = 1 << 16
 _LOOK_AGAIN = (1.0, 2.0, 5.0, 60.0)  # seconds after the look before; the last for good
+_REREAD = 5.0
 _PAUSE_PER_COST = 2000  # looking at a process takes at most 0.05 % of a CPU
 
 Attributes = dict[str, str]
@@ -43,8 +44,9 @@ class ContextReader:
     def look(self) -> bool:
         """Whether `attributes` changed. Of a process that is gone they stay."""
         now = self.clock()
-        if self._address is None and now < self._due:
+        if now < self._due:
             return False
+        self._due = now + _REREAD
         before = self.attributes
         try:
             with open(f"/proc/{self.pid}/mem", "rb", buffering=0) as memory:

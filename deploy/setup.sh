@@ -64,6 +64,7 @@ test)
     need libc6-dev test -e /usr/include/stdio.h
     need chromium command -v chromium
     need chromium-driver command -v chromedriver
+    need openssl command -v openssl # makes the certificate of a kubelet
     need golang-go command -v go # its pprof reads our profiles
     apt_install
     install_packages test

@@ -1,0 +1,124 @@
+"""What containers are called, from files as their runtimes keep them."""
+
+import json
+import os
+import pwd
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.cgroup import Cgroup
+from collector.container import Container, Containers
+
+ID = "0123456789abcdef" * 4
+
+
+def put(root: Path, path: str, content: Any) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content if isinstance(content, str) else json.dumps(content))
+
+
+def of(root: Path, runtime: str, path: str = "") -> Container:
+    return Containers(root).of(Cgroup(path=path, container_id=ID, runtime=runtime))
+
+
+def test_docker_names_its_containers_and_compose_its_services(tmp_path: Path) -> None:
+    labels = {"com.docker.compose.project": "site", "com.docker.compose.service": "web"}
+    config = {"ID": ID, "Name": "/site-web-1", "Config": {"Image": "nginx:1.29", "Labels": labels}, "State": {}}
+    put(tmp_path, f"var/lib/docker/containers/{ID}/config.v2.json", config)
+    expected = Container(name="site-web-1", service="web", image="nginx:1.29")
+    assert of(tmp_path, "docker") == expected
+    assert of(tmp_path, "") == expected, "the control group may not say the runtime"
+    assert of(tmp_path, "podman") == Container()
+
+
+def test_the_bundle_of_containerd_names_container_and_pod(tmp_path: Path) -> None:
+    notes = {
+        "io.kubernetes.cri.container-type": "container",
+        "io.kubernetes.cri.container-name": "main",
+        "io.kubernetes.cri.image-name": "shop:1.4",
+        "io.kubernetes.cri.sandbox-name": "shop-7d4f-x2x",
+        "io.kubernetes.cri.sandbox-namespace": "prod",
+        "io.kubernetes.cri.sandbox-uid": "u",
+    }
+    put(tmp_path, f"run/containerd/io.containerd.runtime.v2.task/k8s.io/{ID}/config.json", {"annotations": notes})
+    expected = Container(name="main", image="shop:1.4", pod="shop-7d4f-x2x", namespace="prod", pod_uid="u")
+    assert of(tmp_path, "containerd") == expected
+    assert of(tmp_path, "") == expected
+
+
+def test_the_bundle_of_nerdctl_is_found_in_its_namespace(tmp_path: Path) -> None:
+    put(tmp_path, "run/containerd/io.containerd.runtime.v2.task/k8s.io/other/config.json", {})
+    notes = {"annotations": {"nerdctl/name": "web"}}
+    put(tmp_path, f"run/containerd/io.containerd.runtime.v2.task/default/{ID}/config.json", notes)
+    assert of(tmp_path, "containerd").name == "web"
+
+
+def test_the_bundle_of_cri_o_names_container_and_pod(tmp_path: Path) -> None:
+    notes = {
+        "io.kubernetes.container.name": "main",
+        "io.kubernetes.pod.name": "shop-7d4f-x2x",
+        "io.kubernetes.pod.namespace": "prod",
+        "io.kubernetes.pod.uid": "u",
+    }
+    storage = "var/lib/containers/storage/overlay-containers"
+    put(tmp_path, f"{storage}/{ID}/userdata/config.json", {"annotations": notes})
+    assert of(tmp_path, "cri-o") == Container(name="main", pod="shop-7d4f-x2x", namespace="prod", pod_uid="u")
+
+
+def test_podman_names_containers_of_root_and_of_users(tmp_path: Path) -> None:
+    storage = "containers/storage/overlay-containers"
+    put(tmp_path, f"var/lib/{storage}/containers.json", [{"id": "x", "names": ["no"]}, {"id": ID, "names": ["web"]}])
+    put(tmp_path, f"var/lib/{storage}/{ID}/userdata/config.json", {"annotations": {"io.container.manager": "libpod"}})
+    assert of(tmp_path, "podman").name == "web"
+    user = pwd.getpwuid(os.getuid())
+    other = tmp_path / "other"
+    put(other, f"{user.pw_dir.lstrip('/')}/.local/share/{storage}/containers.json", [{"id": ID, "names": ["mine"]}])
+    path = f"/user.slice/user-{user.pw_uid}.slice/user@{user.pw_uid}.service/user.slice/libpod-{ID}.scope"
+    assert of(other, "podman", path).name == "mine"
+    assert of(other, "podman", "/user.slice/user-4294967294.slice/x") == Container()
+
+
+def test_lxc_and_nspawn_have_names_for_ids() -> None:
+    for runtime in ("lxc", "systemd-nspawn"):
+        assert Containers(Path("/nonexistent")).of(Cgroup(container_id="web", runtime=runtime)).name == "web"
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[", "7", "null", '{"Name": 7, "Config": []}', '{"Config": {"Labels": "x"}}', "[" * 100_000, "\0"]
+)
+def test_files_that_hold_something_else_leave_the_container_without_a_name(tmp_path: Path, content: str) -> None:
+    put(tmp_path, f"var/lib/docker/containers/{ID}/config.v2.json", content)
+    put(tmp_path, f"run/containerd/io.containerd.runtime.v2.task/k8s.io/{ID}/config.json", content)
+    put(tmp_path, "var/lib/containers/storage/overlay-containers/containers.json", content)
+    assert of(tmp_path, "") == Container()
+
+
+def test_only_regular_files_of_a_bearable_size_are_read(tmp_path: Path) -> None:
+    file = tmp_path / f"var/lib/docker/containers/{ID}/config.v2.json"
+    file.parent.mkdir(parents=True)
+    os.mkfifo(file)
+    assert of(tmp_path, "docker") == Container()
+    file.unlink()
+    file.symlink_to("/etc/hostname")
+    assert of(tmp_path, "docker") == Container()
+    file.unlink()
+    file.write_text(" " * (2 << 20) + "{}")
+    assert of(tmp_path, "docker") == Container()
+
+
+def test_an_id_is_no_path() -> None:
+    containers = Containers()
+    for odd in ("..", "../x", "a/b", "", "-", "a" * 300, "a\0"):
+        assert containers.of(Cgroup(container_id=odd, runtime="docker")) == Container()
+    assert not containers._known
+
+
+def test_memory_is_bounded_however_many_containers_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.container.MAX_CONTAINERS", 10)
+    containers = Containers(tmp_path)
+    for i in range(100):
+        containers.of(Cgroup(container_id=f"c{i}", runtime="docker"))
+    assert len(containers._known) == 10
