@@ -143,10 +143,12 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
     names, name_row = used(stacks.name[locations], len(stacks.names), always=0)
     strings = {"": 0}
     if len(names) > 1:
-        text = [[strings.setdefault(part, len(strings)) for part in stacks.names[row]] for row in names.tolist()]
-        functions, files = np.array(text).T
-        columns["location_function"] = functions[name_row]
-        columns["location_file"] = files[name_row]
-        columns["location_line"] = np.zeros(len(locations), np.uint32)
+        chosen_names = [stacks.names[row] for row in names.tolist()]
+        for column, texts in (
+            ("location_function", [name.function for name in chosen_names]),
+            ("location_file", [name.file for name in chosen_names]),
+        ):
+            columns[column] = np.array([strings.setdefault(text, len(strings)) for text in texts])[name_row]
+        columns["location_line"] = np.array([name.line for name in chosen_names], np.uint32)[name_row]
     message.strings.extend(strings)
     return columns

@@ -23,6 +23,7 @@ _LINE = re.compile(
 class Name(NamedTuple):
     function: str
     file: str
+    line: int = 0  # 0: not known
 
 
 class PerfMap:

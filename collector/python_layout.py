@@ -1,0 +1,227 @@
+"""Where a build of CPython keeps what is read of it: offsets of its internal structures, in bytes.
+
+3.11 and 3.12: a table, the same for every release of a minor version (offsetof() in Include/internal/pycore_*.h and
+Include/cpython/code.h). Since 3.13 each build says its own, in `struct _Py_DebugOffsets` at the beginning of _PyRuntime
+(pycore_runtime.h, since 3.14 pycore_debug_offsets.h). struct python_layout (bpf/python.h) is made of these.
+"""
+
+import struct
+from dataclasses import astuple, dataclass
+
+OFFSETS_BYTES = 16 + 8 * 128  # of _PyRuntime, enough for its _Py_DebugOffsets
+COOKIE = b"xdebugpy"
+
+_FRAME_BYTES = 80  # PYTHON_FRAME_BYTES of the program
+_MAX_CODE_BYTES = 255
+_MAX_OFFSET = 1 << 24
+_FINAL = 0xC0  # PY_VERSION_HEX: release candidates and releases; betas differ
+
+# The fields of _Py_DebugOffsets as uint64, without cookie and version. In braces: since which minor version.
+_FIELDS = """
+free_threaded
+runtime.size runtime.finalizing runtime.interpreters_head
+interpreter.size interpreter.id interpreter.next interpreter.threads_head {14}interpreter.threads_main interpreter.gc
+interpreter.imports_modules interpreter.sysdict interpreter.builtins interpreter.ceval_gil interpreter.gil
+interpreter.gil_enabled interpreter.gil_locked interpreter.gil_holder {14}interpreter.code_generation
+{14}interpreter.tlbc_generation
+thread.size thread.prev thread.next thread.interp thread.current_frame {15}thread.base_frame {15}thread.last_profiled
+{15}thread.last_profiled_seq thread.thread_id thread.native_thread_id thread.datastack_chunk thread.status
+{15}thread.holds_gil {15}thread.gil_requested {15}thread.current_exception {15}thread.exc_state
+{15}err_stackitem.exc_value
+frame.size frame.previous frame.executable frame.instr_ptr frame.localsplus frame.owner {14}frame.stackpointer
+{14}frame.tlbc_index
+code.size code.filename code.name code.qualname code.linetable code.firstlineno code.argcount code.localsplusnames
+code.localspluskinds code.co_code_adaptive {14}code.co_tlbc
+object.size object.ob_type
+type.size type.tp_name type.tp_repr type.tp_flags {15}type.tp_basicsize {15}type.tp_dictoffset
+{15}heap_type.size {15}heap_type.ht_cached_keys
+tuple.size tuple.ob_item tuple.ob_size list.size list.ob_item list.ob_size
+{14}set.size {14}set.used {14}set.table {14}set.mask
+dict.size dict.ma_keys dict.ma_values float.size float.ob_fval long.size long.lv_tag long.ob_digit
+bytes.size bytes.ob_size bytes.ob_sval unicode.size unicode.state unicode.length unicode.asciiobject_size
+"""
+
+
+class LayoutError(ValueError):
+    """The frames of this build cannot be read; the message says why."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """struct python_layout: what the program needs."""
+
+    code_type: int  # PyCode_Type - _PyRuntime, 0: not known
+    interpreters: int
+    threads: int
+    interpreter_next: int
+    thread_next: int
+    thread_id: int
+    thread_frame: int
+    cframes: int
+    cframe_frame: int
+    cframe_previous: int
+    frame_code: int
+    frame_previous: int
+    frame_instruction: int
+    frame_owner: int
+    frame_is_entry: int
+    frame_copy: int
+    object_type: int
+    code_line: int
+    code_name: int
+    code_traceable: int
+    code_copies: int
+    code_bytecode: int
+
+    def pack(self) -> bytes:
+        return struct.pack("=q22I", *astuple(self), 0)
+
+
+@dataclass(frozen=True)
+class Text:
+    """What is needed to read a code object's names and lines."""
+
+    code_line: int  # PyCodeObject: int
+    code_file: int  # its str and bytes objects
+    code_name: int
+    code_lines: int
+    code_bytecode: int  # where it ends that is read
+    text_length: int  # PyASCIIObject
+    text_state: int
+    text_kind_shift: int  # in the state: kind (3 bits), compact, ascii
+    text_ascii: int  # where the characters are
+    text_compact: int
+    bytes_length: int  # PyBytesObject
+    bytes_data: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    walk: Walk
+    text: Text
+
+
+def layout(version: int, code_type: int, offsets: bytes) -> Layout:
+    """Of the build with this PY_VERSION_HEX. `code_type`: PyCode_Type - _PyRuntime, 0: not known; `offsets`: the first
+    OFFSETS_BYTES of its _PyRuntime. Raises LayoutError."""
+    minor = version >> 16 & 0xFF
+    name = f"{version >> 24}.{minor}.{version >> 8 & 0xFF}"
+    if version >> 24 != 3 or not 11 <= minor <= 15:
+        raise LayoutError(f"CPython {name}: expected 3.11 to 3.15")
+    if version & 0xF0 < _FINAL:
+        raise LayoutError(f"CPython {name} is an alpha or beta release")
+    found = _TABLE[minor](code_type) if minor in _TABLE else _published(minor, version, code_type, offsets)
+    _check(found, name)
+    return found
+
+
+def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layout:
+    fields = [field for field in map(_field, _FIELDS.split()) if field[0] <= minor]
+    if offsets[:8] != COOKIE or len(offsets) < 16 + 8 * len(fields):
+        raise LayoutError("_PyRuntime does not begin with offsets")
+    if struct.unpack_from("<Q", offsets, 8)[0] != version:
+        raise LayoutError("_PyRuntime has the offsets of another version")
+    o = dict(zip((name for _, name in fields), struct.unpack_from(f"<{len(fields)}Q", offsets, 16), strict=True))
+    free_threaded = o["free_threaded"] != 0
+    copies, bytecode = o.get("code.co_tlbc", 0), o["code.co_code_adaptive"]
+    walk = Walk(
+        code_type=code_type,
+        interpreters=o["runtime.interpreters_head"],
+        threads=o["interpreter.threads_head"],
+        interpreter_next=o["interpreter.next"],
+        thread_next=o["thread.next"],
+        thread_id=o["thread.native_thread_id"],
+        thread_frame=o["thread.current_frame"],
+        cframes=0,
+        cframe_frame=0,
+        cframe_previous=0,
+        frame_code=o["frame.executable"],
+        frame_previous=o["frame.previous"],
+        frame_instruction=o["frame.instr_ptr"],
+        frame_owner=o["frame.owner"],
+        frame_is_entry=0,
+        frame_copy=o.get("frame.tlbc_index", 0),
+        object_type=o["object.ob_type"],
+        code_line=o["code.firstlineno"],
+        code_name=o["code.qualname"],
+        # int _co_firsttraceable; void *co_extra; and where there are copies of the bytecode, these; then the bytecode
+        code_traceable=(copies or bytecode) - 16,
+        code_copies=copies,
+        code_bytecode=bytecode,
+    )
+    ascii_size = o["unicode.asciiobject_size"]
+    text = Text(
+        code_line=walk.code_line,
+        code_file=o["code.filename"],
+        code_name=walk.code_name,
+        code_lines=o["code.linetable"],
+        code_bytecode=bytecode,
+        text_length=o["unicode.length"],
+        text_state=o["unicode.state"],
+        text_kind_shift=8 if free_threaded and minor >= 14 else 2,
+        text_ascii=ascii_size,
+        text_compact=ascii_size + 16,
+        bytes_length=o["bytes.ob_size"],
+        bytes_data=o["bytes.ob_sval"],
+    )
+    return Layout(walk, text)
+
+
+def _field(text: str) -> tuple[int, str]:
+    """The minor version since which there is a field, and its name."""
+    since, _, name = text.rpartition("}")
+    return int(since[1:] or 13), name
+
+
+def _check(found: Layout, name: str) -> None:
+    """What the program relies on, so that it need not look."""
+    walk, text = found.walk, found.text
+    in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner, walk.frame_copy]
+    in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable, walk.code_copies]
+    in_code += [text.code_file, text.code_lines]
+    in_text = [
+        text.text_length,
+        text.text_state,
+        text.text_ascii,
+        text.text_compact,
+        text.bytes_length,
+        text.bytes_data,
+    ]
+    others = [value for value in (*astuple(walk)[1:], *astuple(text)) if not 0 <= value < _MAX_OFFSET]
+    if others or not all(0 <= at <= _FRAME_BYTES - 8 for at in in_frame[:3]):
+        raise LayoutError(f"CPython {name}: its offsets make no sense")
+    if not all(0 <= at < _FRAME_BYTES for at in in_frame) or walk.code_bytecode > _MAX_CODE_BYTES:
+        raise LayoutError(f"CPython {name}: frames or code objects are larger than known")
+    if not all(0 <= at <= walk.code_bytecode - 8 for at in in_code) or not all(at < 256 for at in in_text):
+        raise LayoutError(f"CPython {name}: its offsets of objects make no sense")
+
+
+def _python_3_11(code_type: int) -> Layout:
+    walk = Walk(
+        code_type=code_type, interpreters=40, threads=16, interpreter_next=0, thread_next=8, thread_id=160,
+        thread_frame=56, cframes=1, cframe_frame=8, cframe_previous=16, frame_code=32, frame_previous=48,
+        frame_instruction=56, frame_owner=69, frame_is_entry=68, frame_copy=0, object_type=8, code_line=72,
+        code_name=128, code_traceable=168, code_copies=0, code_bytecode=184,
+    )  # fmt: skip
+    return Layout(walk, _text(walk, text_ascii=48, text_compact=72))
+
+
+def _python_3_12(code_type: int) -> Layout:
+    walk = Walk(
+        code_type=code_type, interpreters=40, threads=72, interpreter_next=0, thread_next=8, thread_id=144,
+        thread_frame=56, cframes=1, cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8,
+        frame_instruction=56, frame_owner=70, frame_is_entry=0, frame_copy=0, object_type=8, code_line=68,
+        code_name=128, code_traceable=176, code_copies=0, code_bytecode=192,
+    )  # fmt: skip
+    return Layout(walk, _text(walk, text_ascii=40, text_compact=56))
+
+
+def _text(walk: Walk, text_ascii: int, text_compact: int) -> Text:
+    return Text(
+        code_line=walk.code_line, code_file=112, code_name=walk.code_name, code_lines=136,
+        code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_kind_shift=2, text_ascii=text_ascii,
+        text_compact=text_compact, bytes_length=16, bytes_data=32,
+    )  # fmt: skip
+
+
+_TABLE = {11: _python_3_11, 12: _python_3_12}

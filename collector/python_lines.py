@@ -1,0 +1,58 @@
+"""Which line an instruction of CPython belongs to, by a code object's table of locations.
+
+Format (CPython since 3.11: Objects/locations.md, since 3.14 InternalDocs/code_objects.md): entries, each begins with a
+byte whose highest bit is set: bits 3..6 its kind, bits 0..2 its code units (of two bytes) - 1. Kinds 13 and 14 are
+followed by the difference of lines as a signed varint, kinds 10 to 12 are differences 0 to 2, all others stay in the
+line.
+"""
+
+from array import array
+from bisect import bisect_right
+
+import numpy as np
+
+MAX_TABLE_BYTES = 1 << 18
+_NO_COLUMNS, _LONG = 13, 14
+_VARINT_BYTES = 6
+_MAX_LINE = (1 << 31) - 1
+
+
+class Lines:
+    """The lines of one code object."""
+
+    __slots__ = ("_lines", "_starts")
+
+    def __init__(self, starts: array[int], lines: array[int]) -> None:
+        self._starts, self._lines = starts, lines
+
+    def at(self, offset: int) -> int:
+        """The line of the instruction at `offset` bytes; 0 where the table has none."""
+        row = bisect_right(self._starts, offset) - 1
+        return self._lines[row] if row >= 0 else 0
+
+
+def parse_lines(table: bytes, first_line: int) -> Lines:
+    """Any bytes give some lines."""
+    data = np.frombuffer(table[:MAX_TABLE_BYTES], np.uint8).astype(np.int64)
+    entries = np.flatnonzero(data & 0x80)
+    kind = data[entries] >> 3 & 15
+    difference = np.where((kind >= 10) & (kind <= 12), kind - 10, 0)
+    follows = (kind == _NO_COLUMNS) | (kind == _LONG)
+    difference[follows] = _signed_varints(data, entries[follows] + 1)
+    lines = np.clip(first_line + np.cumsum(difference), 0, _MAX_LINE)
+    units = (data[entries] & 7) + 1
+    starts = 2 * (np.cumsum(units) - units)
+    new = np.ones(len(lines), bool)
+    new[1:] = lines[1:] != lines[:-1]
+    return Lines(array("I", starts[new].tolist()), array("I", lines[new].tolist()))
+
+
+def _signed_varints(data: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The numbers that begin at these places: 6 bits a byte, lowest first; bit 6: more follow. Bit 0 is the sign."""
+    value, going = np.zeros(len(at), np.int64), np.ones(len(at), bool)
+    padded = np.concatenate([data, np.zeros(_VARINT_BYTES + 1, np.int64)])
+    for i in range(_VARINT_BYTES):
+        byte = padded[at + i]
+        value += np.where(going, (byte & 63) << 6 * i, 0)
+        going &= (byte & 0xC0) == 0x40
+    return np.where(value & 1, -(value >> 1), value >> 1)

@@ -1,0 +1,55 @@
+"""Where Python frames stand among the native frames of a stack.
+
+A run of Python frames takes the place of the native frame of the C function that executed it. Above and below stay the
+C functions between Python and Python: sorted() called by one Python function and calling another. A run whose native
+frame was not reached, for the stack was cut before, is outermost.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+WITH_NEXT, UNPLACED = 254, 255  # bpf/python_frames.h
+_LAST_POSITION = 4095
+_PLACES = np.uint64(1 << 20)  # positions (12 bits) times frames of a run (8 bits)
+
+
+class PythonFrames(NamedTuple):
+    """The p Python frames of all stacks."""
+
+    stack: np.ndarray  # int64 (p,)
+    position: np.ndarray  # int64 (p,), of the native frame whose place it takes: frames from the leaf
+    order: np.ndarray  # int64 (p,), among the Python frames of its stack
+    placed: np.ndarray  # bool (p,): there is such a native frame
+
+
+def python_frames(kernel_depth: np.ndarray, python_depth: np.ndarray, info: np.ndarray) -> PythonFrames:
+    """Of s stacks (int64); `info` (uint64) of all their Python frames as the program ships it."""
+    stack = np.repeat(np.arange(len(python_depth)), python_depth)
+    order = np.arange(len(stack)) - (np.cumsum(python_depth) - python_depth)[stack]
+    frame = (info >> np.uint64(56)).astype(np.int64)
+    ends = np.flatnonzero(frame != WITH_NEXT)
+    if len(ends):  # the outermost frame of a run tells for all of it
+        frame = frame[ends[np.minimum(np.searchsorted(ends, np.arange(len(frame))), len(ends) - 1)]]
+    placed = frame < WITH_NEXT
+    position = np.where(placed, kernel_depth[stack] + frame, _LAST_POSITION)
+    return PythonFrames(stack, position, order, placed)
+
+
+def merge(
+    stack: np.ndarray, position: np.ndarray, generated: np.ndarray, python: PythonFrames
+) -> tuple[np.ndarray, np.ndarray]:
+    """The frames in their order, as rows of the n native frames (`stack`, `position`: int64, `generated`: bool)
+    followed by the p Python frames; and the stack of each.
+
+    `generated` are native frames of code compiled at run time: `python -X perf` calls the function that executes
+    bytecode through a piece of code with the Python function's name, which would show the function twice.
+    """
+    key = stack.astype(np.uint64) * _PLACES + (position.astype(np.uint64) << np.uint64(8))
+    place = python.stack.astype(np.uint64) * _PLACES + (python.position.astype(np.uint64) << np.uint64(8))
+    executing = np.isin(key, place[python.placed])
+    trampoline = generated & np.isin(key, place[python.placed] + np.uint64(1 << 8))
+    kept = np.flatnonzero(~executing & ~trampoline)
+    rows = np.concatenate([kept, len(stack) + np.arange(len(place))])
+    order = np.argsort(np.concatenate([key[kept], place + python.order.astype(np.uint64)]), kind="stable")
+    return rows[order], np.concatenate([stack[kept], python.stack])[order]
