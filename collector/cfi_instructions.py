@@ -21,7 +21,8 @@ _PRIMARY = np.array([code & 0xC0 if code >= ADVANCE else code for code in range(
 
 def _table(*codes: int) -> np.ndarray:
     """bool (256,): by opcode, whether it is one of `codes`."""
-    return np.isin(_PRIMARY, codes)
+    found: np.ndarray = np.isin(_PRIMARY, codes)
+    return found
 
 
 _INSIDE = _table(ADVANCE, OFFSET, RESTORE)

@@ -240,4 +240,5 @@ def _rules(state: State, signal: np.ndarray) -> np.ndarray:
     rule[(kind == CFA_NONE) | wide | (state.return_kind == _RETURN_ELSEWHERE)] = NONE
     rule[signal & (kind == CFA_RSP_DEREF) & (offset == _SIGNAL_CFA)] = pack(CFA_SIGNAL)
     rule[state.return_kind == _RETURN_UNDEFINED] = pack(CFA_END)
-    return rule.view(np.uint64)
+    result: np.ndarray = rule.view(np.uint64)
+    return result

@@ -1,12 +1,15 @@
 """How to unwind the stack from any instruction of an ELF file: the table that bpf/unwind.h reads, made of the file.
 
-Addresses are ELF virtual addresses; 64 KiB of them are a chunk. x86-64.
+Addresses are ELF virtual addresses; 64 KiB of them are a chunk. x86-64. On disk a table is a header (_HEADER), the key
+it is kept under, then its arrays as they are: rules, chunk_start, rows; the checksum is XXH3 of all that but itself.
 """
 
+import struct
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from xxhash import xxh3_64_intdigest
 
 from collector import cfi_file, cfi_sources
 from collector.cfi_error import CfiError as CfiError
@@ -18,6 +21,11 @@ RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), 
 
 CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
+FORMAT = 1
+"""Of tables on disk; another one when the layout changes, or what tables say of the same file."""
+
+_MAGIC = b"icestrUT"
+_HEADER = struct.Struct("<Q8sIIqQQQ")  # checksum, magic, format, bytes of key, base, rules, chunks + 1, rows
 
 
 @dataclass(frozen=True)
@@ -50,6 +58,35 @@ def build(descriptor: int) -> UnwindTable:
 def build_bytes(data: bytes) -> UnwindTable:
     """The table of a file that is in memory (the vDSO). Raises CfiError."""
     return _build(cfi_file.from_bytes(data))
+
+
+def to_bytes(table: UnwindTable, key: str) -> bytes:
+    """The table as it is kept on disk under a key."""
+    name = key.encode()
+    counts = len(table.rules), len(table.chunk_start), len(table.rows)
+    arrays = table.rules.tobytes(), table.chunk_start.astype("<u4").tobytes(), table.rows.astype("<u4").tobytes()
+    rest = _HEADER.pack(0, _MAGIC, FORMAT, len(name), table.base, *counts)[8:] + b"".join((name, *arrays))
+    return xxh3_64_intdigest(rest).to_bytes(8, "little") + rest
+
+
+def from_bytes(data: bytes, key: str) -> UnwindTable:
+    """What `to_bytes` made; the arrays lie in `data`. Raises ValueError where it is damaged, of another format or of
+    another key."""
+    if len(data) < _HEADER.size:
+        raise ValueError(f"the table ends after {len(data)} bytes")
+    checksum, magic, format, name_size, base, *counts = _HEADER.unpack_from(data)
+    sizes = [name_size, *(count * size for count, size in zip(counts, (RULE.itemsize, 4, 4), strict=True))]
+    if magic != _MAGIC or format != FORMAT or _HEADER.size + sum(sizes) != len(data):
+        raise ValueError(f"expected a table of format {FORMAT}")
+    if checksum != xxh3_64_intdigest(memoryview(data)[8:]):
+        raise ValueError("the table is damaged")
+    name_end = _HEADER.size + name_size
+    if data[_HEADER.size : name_end] != key.encode():
+        raise ValueError("the table is another file's")
+    rules = np.frombuffer(data, RULE, counts[0], name_end)
+    chunk_start = np.frombuffer(data, "<u4", counts[1], name_end + sizes[1])
+    rows = np.frombuffer(data, "<u4", counts[2], name_end + sizes[1] + sizes[2])
+    return UnwindTable(base, chunk_start, rows, rules)
 
 
 def _build(file: File) -> UnwindTable:
