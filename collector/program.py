@@ -4,13 +4,14 @@ import mmap
 import platform
 import secrets
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from collector.libbpf import Map, possible_cpus, run_stats
-from collector.loader import LoadError, Program, choose
+from collector.loader import LoadError, choose
 from collector.perf_event import PerfEvents, online_cpus
 from collector.records import SAMPLE_WORDS
 from collector.ringbuf import RingBuffer
@@ -33,6 +34,8 @@ _STACK_BYTES = 320  # of a description; most ticks find a stack that is known
 _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
 _ASK_BYTES = 1 << 16
+_WAIT_BUFFER = (1 << 19, 1 << 23)
+_WAITING = 1 << 13  # threads whose wait is followed at a time
 
 
 class Image(NamedTuple):
@@ -51,10 +54,13 @@ def image_of(pid: int) -> Image:
 class ProfileProgram:
     """Loaded when it is created, runs from `start` to `close`. Raises LoadError or OSError where the kernel refuses."""
 
-    def __init__(self, period_ns: int, loader: str, sizes: dict[str, int] | None = None) -> None:
-        """`sizes`: bytes of `samples` and `descriptions`, powers of two; by default from the period and the CPUs."""
-        sizes = buffer_sizes(period_ns, len(online_cpus())) | (sizes or {})
-        self._program: Program = choose(loader).load(SOURCE, "profile", sizes, without="off_cpu")
+    def __init__(
+        self, period_ns: int, loader: str, sizes: dict[str, int] | None = None, with_off_cpu: bool = False
+    ) -> None:
+        """`sizes`: bytes of `samples` and `descriptions`, powers of two; by default from the period and the CPUs.
+        `with_off_cpu`: loads what OffCpu attaches, too."""
+        sizes = buffer_sizes(period_ns, len(online_cpus()), with_off_cpu) | (sizes or {})
+        self._program = choose(loader).load(SOURCE, "profile", sizes, without="" if with_off_cpu else "off_cpu")
         try:
             self._open(sizes)
             self._events = PerfEvents(self._program.fd, period_ns)
@@ -67,11 +73,10 @@ class ProfileProgram:
         self._events.follow_cpus()
 
     def _open(self, sizes: dict[str, int]) -> None:
-        fd = self._program.map_fd
-        programs = Map(fd("programs"))
-        for index, name in enumerate(PROGRAMS):
-            if name in self._program.programs():
-                programs.update(struct.pack("=I", index), struct.pack("=I", self._program.program_fd(name)))
+        fd = self.map_fd = self._program.map_fd
+        self.program_fd = self._program.program_fd
+        self.waits_bytes = sizes["waits"]
+        self.go_on_to(PROGRAMS, "programs")
         self.asks = RingBuffer(fd("asks"), _ASK_BYTES)
         self.asks_fd = fd("asks")
         self.samples = RingBuffer(fd("samples"), sizes["samples"])
@@ -81,7 +86,17 @@ class ProfileProgram:
         self.marker = secrets.randbits(64) | 1
         struct.pack_into("=QII", self._control_page, 0, self.marker, 1, self.unwinds)
         self._epoch = 1
-        self.map_fd = fd
+
+    def go_on_to(self, names: Sequence[str], programs: str) -> None:
+        """Fills a map of programs, in this order."""
+        known, entries = self._program.programs(), Map(self.map_fd(programs))
+        for index, name in enumerate(names):
+            if name in known:
+                entries.update(struct.pack("=I", index), struct.pack("=I", self.program_fd(name)))
+
+    def set_off_cpu(self, share: int, least_ns: int) -> None:
+        """Waits to follow, of 2^32, and which of them to tell of."""
+        struct.pack_into("=QQ", self._control_page, 16, share, least_ns)
 
     def next_interval(self) -> None:
         """From here on every stack and every thread name is shipped once more."""
@@ -136,12 +151,15 @@ class ProfileProgram:
         self._program.close()
 
 
-def buffer_sizes(period_ns: int, cpus: int) -> dict[str, int]:
-    """Bytes of the two buffers: 16 and 64 MB for 64 CPUs at 999 Hz, 256 KB and 1 MB for 2 CPUs at 19 Hz."""
+def buffer_sizes(period_ns: int, cpus: int, with_off_cpu: bool = False) -> dict[str, int]:
+    """Bytes of the buffers (16 and 64 MB for 64 CPUs at 999 Hz, 256 KB and 1 MB for 2 CPUs at 19 Hz); of `waiting` the
+    entries."""
     ticks = _BUFFERED_SECONDS * cpus * 1_000_000_000 // period_ns
     return {
         "samples": _power_of_two(ticks * 8 * SAMPLE_WORDS, *_SAMPLE_BUFFER),
         "descriptions": _power_of_two(ticks * _STACK_BYTES, *_STACK_BUFFER),
+        "waits": _power_of_two(cpus << 18, *_WAIT_BUFFER) if with_off_cpu else mmap.PAGESIZE,
+        "waiting": _WAITING if with_off_cpu else 1,
     }
 
 

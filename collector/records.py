@@ -8,6 +8,7 @@ from collector.columns import gather
 from collector.ringbuf import BUSY, LENGTH
 
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
+WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; share that is followed; nanoseconds
 STACK, THREAD = 1, 2
 ASK_WORDS = 4  # header; kind and pid; value; time
 _HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
@@ -34,6 +35,11 @@ class Descriptions:
 def complete_samples(unread: np.ndarray) -> np.ndarray:
     """The complete records at the start of a buffer of samples, as a view (n, SAMPLE_WORDS)."""
     return _complete(unread, SAMPLE_WORDS)
+
+
+def complete_waits(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of the buffer of waits, as a view (n, WAIT_WORDS)."""
+    return _complete(unread, WAIT_WORDS)
 
 
 def complete_asks(unread: np.ndarray) -> np.ndarray:
@@ -81,6 +87,15 @@ def select(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
     """Only these rows (indices or mask)."""
     columns = {name: getattr(descriptions, name)[rows] for name in (*_COLUMNS, "start")}
     return Descriptions(**columns, words=descriptions.words)
+
+
+def compact(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
+    """Only these rows, without the words of others."""
+    chosen = select(descriptions, rows)
+    length = chosen.length.astype(np.int64)
+    columns = {name: getattr(chosen, name) for name in _COLUMNS}
+    start = np.cumsum(length) - length
+    return Descriptions(**columns, start=start, words=descriptions.words[gather(chosen.start, length)])
 
 
 def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:

@@ -41,3 +41,5 @@ class Samples:
     span_ids: bytes = b""  # 8 * c
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one
+    value: np.ndarray | None = None  # int64 (n,), nanoseconds; None: each is worth the period
+    off_cpu: "Samples | None" = None  # waits that ended, in the same interval; None: they are not followed

@@ -20,6 +20,7 @@ MAX_MESSAGE_BYTES = 900_000
 """No message of ours is larger, before compression; larger windows are split into parts."""
 
 DEFAULT_PROFILE_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+OFF_CPU_PROFILE_TYPE = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"
 
 _DAY_MS = 24 * 60 * 60 * 1000
 
