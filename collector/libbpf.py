@@ -104,6 +104,25 @@ class Map:
         _check(result)
         return value.raw
 
+    def values(self, key_size: int, value_size: int, most: int) -> bytes:
+        """The values of at most that many entries, one after the other. Since Linux 5.6."""
+        keys, values = bytearray(most * key_size), bytearray(most * value_size)
+        after, count = ctypes.c_uint32(), ctypes.c_uint32(most)
+        result = self._library.bpf_map_lookup_batch(
+            self._fd, None, ctypes.byref(after), (ctypes.c_char * len(keys)).from_buffer(keys),
+            (ctypes.c_char * len(values)).from_buffer(values), ctypes.byref(count), None,
+        )  # fmt: skip
+        if result != -errno.ENOENT:  # which says that these were the last ones
+            _check(result)
+        return bytes(memoryview(values)[: count.value * value_size])
+
+
+def open_raw_tracepoint(name: str, program_fd: int) -> int:
+    """Runs the program at that tracepoint until the file descriptor that it returns is closed. Raises OSError."""
+    fd = int(_open_library().bpf_raw_tracepoint_open(name.encode(), program_fd))
+    _check(fd)
+    return fd
+
 
 def run_stats(program_fd: int) -> dict[str, int]:
     """What the kernel measured of a program (struct bpf_prog_info); 0 unless sysctl kernel.bpf_stats_enabled is on."""
