@@ -6,14 +6,17 @@ followed by the difference of lines as a signed varint, kinds 10 to 12 are diffe
 line.
 """
 
+import functools
 from array import array
 from bisect import bisect_right
+from collections.abc import Sequence
 
 import numpy as np
 
-MAX_TABLE_BYTES = 1 << 18
+MAX_TABLE_BYTES = 1 << 16  # of what is read: some thousand lines
 _NO_COLUMNS, _LONG = 13, 14
 _VARINT_BYTES = 6
+_CACHED = 4096  # tables; most have less than 200 bytes
 _MAX_LINE = (1 << 31) - 1
 
 
@@ -22,7 +25,7 @@ class Lines:
 
     __slots__ = ("_lines", "_starts")
 
-    def __init__(self, starts: array[int], lines: array[int]) -> None:
+    def __init__(self, starts: Sequence[int], lines: Sequence[int]) -> None:
         self._starts, self._lines = starts, lines
 
     def at(self, offset: int) -> int:
@@ -31,9 +34,10 @@ class Lines:
         return self._lines[row] if row >= 0 else 0
 
 
+@functools.lru_cache(maxsize=_CACHED)
 def parse_lines(table: bytes, first_line: int) -> Lines:
-    """Any bytes give some lines."""
-    data = np.frombuffer(table[:MAX_TABLE_BYTES], np.uint8).astype(np.int64)
+    """Any bytes give some lines. Many processes of one program share them."""
+    data = np.frombuffer(table, np.uint8).astype(np.int64)
     entries = np.flatnonzero(data & 0x80)
     kind = data[entries] >> 3 & 15
     difference = np.where((kind >= 10) & (kind <= 12), kind - 10, 0)
@@ -52,6 +56,8 @@ def _signed_varints(data: np.ndarray, at: np.ndarray) -> np.ndarray:
     value, going = np.zeros(len(at), np.int64), np.ones(len(at), bool)
     padded = np.concatenate([data, np.zeros(_VARINT_BYTES + 1, np.int64)])
     for i in range(_VARINT_BYTES):
+        if not going.any():
+            break
         byte = padded[at + i]
         value += np.where(going, (byte & 63) << 6 * i, 0)
         going &= (byte & 0xC0) == 0x40
