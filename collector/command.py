@@ -1,33 +1,65 @@
 """The agent on a host: profiles every CPU and publishes what it saw to Kafka.
 
+    sudo icestream collect --check                         what works on this host, and why not
     sudo icestream collect --kafka broker:9092
-    sudo icestream collect --frequency 99 --interval 1 --symbol-store s3://profiles/symbols
+    sudo icestream collect --frequency 99 --cpu-budget 1   never more than 1 % of a CPU, at the price of samples
+    sudo icestream collect --share 0.1                     every tenth host at a time
 
-Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYSLOG, CAP_SYS_PTRACE, CAP_SYS_ADMIN and CAP_DAC_READ_SEARCH. Ctrl-C and
-SIGTERM send the last window and end it.
+Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SYSLOG and CAP_CHECKPOINT_RESTORE (before
+Linux 5.9: CAP_SYS_ADMIN); what only loading needs is given up after it. Ctrl-C and SIGTERM send the last window and end
+it. docs/collector.md says what it costs and what happens when something fails.
 """
 
 import argparse
+import dataclasses
 import logging
+from typing import TYPE_CHECKING
 
-from collector.agent import Agent
-from collector.sampler import SamplerError
 from collector.settings import CollectorSettings, host_id
-from collector.spool import SpoolError
 from icestream.cli import CommandError
 from icestream.metrics import HealthServer
+from icestream.settings import KafkaSettings
 from icestream.stop import stop_event
+
+if TYPE_CHECKING:
+    from collector.agent import Agent
 
 log = logging.getLogger(__name__)
 
 
+GROUPS = {
+    "what it may cost": ("frequency", "cpu_budget", "share", "share_interval"),
+    "batches": ("interval", "settle", "spool", "spool_limit_mb", "host_id", "host"),
+    "labels": (
+        "environment_labels", "relabel", "kubernetes", "kubernetes_url", "kubernetes_node", "kubernetes_token",
+        "kubernetes_ca", "kubernetes_verify",
+    ),
+    "names of functions": ("symbol_store", "debuginfod_urls", "debuginfod_cache", "debuginfod_cache_limit_mb"),
+    "Kafka": (*(field.name for field in dataclasses.fields(KafkaSettings)), "raw_readers", "activity_readers"),
+}  # fmt: skip
+"""What `--help` shows together."""
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    CollectorSettings.add_arguments(parser)
+    parser.usage = "icestream collect [--check [--json]] [--kafka HOST:PORT] [SETTING...]"
+    parser.add_argument(
+        "--check", action="store_true", help="say what works on this host, and end: 0 it can be profiled"
+    )
+    parser.add_argument("--json", action="store_true", help="with --check: as JSON")
+    CollectorSettings.add_arguments(parser, GROUPS)
 
 
 def run(args: argparse.Namespace) -> int:
     """Until it is told to stop. Raises CommandError where this machine cannot be profiled."""
     settings = CollectorSettings.from_args(args)
+    if args.check:
+        return _check(settings, args.json)
+    if args.json:
+        raise CommandError("--json goes with --check")
+    from collector.agent import Agent
+    from collector.sampler import SamplerError
+    from collector.spool import SpoolError
+
     stop = stop_event()
     try:
         agent = Agent(settings)
@@ -44,7 +76,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _health_server(listen: str, agent: Agent) -> HealthServer | None:
+def _check(settings: CollectorSettings, with_json: bool) -> int:
+    """Prints what works; 0 where profiling would."""
+    from collector import check
+
+    found = []
+    for row in check.rows(settings):
+        found.append(row)
+        if not with_json:
+            print(check.text(row), flush=True)
+    print(check.as_json(found) if with_json else f"\n{check.verdict(found)}")
+    return 0 if check.works(found) else 1
+
+
+def _health_server(listen: str, agent: "Agent") -> HealthServer | None:
     try:
         return HealthServer(listen, agent.ready) if listen else None
     except (OSError, OverflowError, ValueError) as error:

@@ -7,8 +7,9 @@ variable, then the default. A part declares its settings as one subclass of `Set
 import argparse
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, get_args, get_type_hints
 
 PREFIX = "ICESTREAM_"
@@ -41,11 +42,18 @@ class Settings:
         return cls(**values)
 
     @classmethod
-    def add_arguments(cls, parser: argparse.ArgumentParser) -> None:
-        """Adds a flag per field that the parser does not have yet."""
+    def add_arguments(
+        cls, parser: argparse.ArgumentParser, groups: Mapping[str, Sequence[str]] = MappingProxyType({})
+    ) -> None:
+        """Adds a flag per field that the parser does not have yet. `groups`: names of fields that `--help` shows under
+        a title of their own, before the others."""
         types = get_type_hints(cls)
-        group = parser.add_argument_group("settings", "Each is also an environment variable, named in brackets.")
+        titled = {}
+        for title, names in groups.items():
+            titled |= dict.fromkeys(names, parser.add_argument_group(title))
+        others = parser.add_argument_group("settings", "Each is also an environment variable, named in brackets.")
         for field in dataclasses.fields(cls):
+            group = titled.get(field.name, others)
             flag = "--" + field.name.replace("_", "-")
             if flag in parser._option_string_actions:
                 continue

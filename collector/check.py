@@ -1,0 +1,78 @@
+"""What works on this host, and why not: `icestream collect --check`."""
+
+import dataclasses
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+
+from collector.checks import containers, kernel, places, privileges, programs
+from collector.checks.row import Mark, Row, limited
+from collector.settings import CollectorSettings
+
+Check = Callable[[CollectorSettings], Row | list[Row]]
+
+CHECKS: tuple[Check, ...] = (
+    lambda settings: kernel.version(),
+    lambda settings: kernel.btf(settings.loader),
+    lambda settings: kernel.lockdown(),
+    lambda settings: kernel.perf_event_paranoid(),
+    lambda settings: privileges.capabilities(),
+    lambda settings: privileges.seccomp(),
+    lambda settings: privileges.user_namespace(),
+    lambda settings: privileges.pid_namespace(),
+    lambda settings: programs.libbpf(settings.loader),
+    lambda settings: programs.bcc(settings.loader),
+    lambda settings: programs.program(settings.loader),
+    lambda settings: programs.unwinding(),
+    lambda settings: programs.process_events(),
+    lambda settings: kernel.symbols(),
+    lambda settings: kernel.ptrace_scope(),
+    lambda settings: containers.cgroups(),
+    containers.labels,
+    places.spool,
+    places.activity_socket,
+    places.metrics_listen,
+    places.kafka,
+)
+"""In the order in which they are shown."""
+
+_WIDTH = 110
+
+
+def rows(settings: CollectorSettings) -> Iterator[Row]:
+    """Each as soon as it is known. A check that fails itself is a row that says so."""
+    for check in CHECKS:
+        try:
+            found = check(settings)
+        except Exception as error:
+            found = limited("a check", f"failed itself: {type(error).__name__}: {error}", "please report it")
+        yield from [found] if isinstance(found, Row) else found
+
+
+def works(found: list[Row]) -> bool:
+    """Whether profiling would work."""
+    return not any(row.needed and row.mark is Mark.MISSING for row in found)
+
+
+def text(row: Row) -> str:
+    """A line, and what to do on the next ones; wrapped."""
+    head = f"{row.mark.value:<8} {row.thing:<22} "
+    says = " ".join(row.says.split())
+    lines = textwrap.wrap(says, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    if row.advice:
+        lines += textwrap.wrap(f"-> {row.advice}", _WIDTH, initial_indent=" " * 32, subsequent_indent=" " * 35)
+    return "\n".join(lines)
+
+
+def verdict(found: list[Row]) -> str:
+    if not works(found):
+        things = [row.thing for row in found if row.needed and row.mark is Mark.MISSING]
+        return f"this host cannot be profiled: {', '.join(things)}"
+    left_out = [row.thing for row in found if row.mark is not Mark.OK]
+    return f"this host can be profiled{'; limited: ' + ', '.join(left_out) if left_out else ''}"
+
+
+def as_json(found: list[Row]) -> str:
+    """One object: `works`, and `checks`, a list of thing, mark, says, advice, needed."""
+    checks = [dataclasses.asdict(row) | {"mark": row.mark.value} for row in found]
+    return json.dumps({"works": works(found), "checks": checks}, indent=2)

@@ -1,0 +1,97 @@
+"""The kernel: what it is, and what it lets see. `root` is another root of /proc and /sys for tests."""
+
+import os
+from pathlib import Path
+
+from collector.capabilities import Capability, kernel_version, permitted
+from collector.checks.row import Row, limited, missing, ok
+from collector.kernel import kernel_build_id, stext
+
+FLOOR = (5, 8)
+"""Ring buffers for eBPF, and CAP_BPF and CAP_PERFMON."""
+
+TESTED = (6, 18)
+BUILD_IDS = (5, 12)
+"""perf records of mappings with build IDs."""
+
+_ROOT = Path("/")
+
+
+def version(release: str = "") -> Row:
+    release = release or os.uname().release
+    found = kernel_version(release)
+    if found < FLOOR:
+        return missing(
+            "kernel", f"{release} is older than {_dotted(FLOOR)}, which brought eBPF's ring buffers",
+            "use a newer kernel; some distributions have one to choose", needed=True,
+        )  # fmt: skip
+    if found < BUILD_IDS:
+        advice = f"from {_dotted(BUILD_IDS)} on the kernel says the build ID itself"
+        return limited("kernel", f"{release}; a file that is gone before it is looked at has no names", advice)
+    return ok("kernel", f"{release}; {_dotted(FLOOR)} is the oldest, {_dotted(TESTED)} is what was tested")
+
+
+def btf(loader: str, root: Path = _ROOT) -> Row:
+    if (root / "sys/kernel/btf/vmlinux").exists():
+        return ok("BTF", "the kernel describes its types, so that the shipped program fits it")
+    if loader == "bcc":
+        return ok("BTF", "the kernel does not describe its types; the bcc loader does not need it")
+    return missing(
+        "BTF", "the kernel does not describe its types (/sys/kernel/btf/vmlinux): the shipped program cannot be fitted",
+        "use a kernel with CONFIG_DEBUG_INFO_BTF, or --loader bcc", needed=True,
+    )  # fmt: skip
+
+
+def lockdown(root: Path = _ROOT) -> Row:
+    modes = _text(root / "sys/kernel/security/lockdown")
+    mode = modes.partition("[")[2].partition("]")[0] or "none"
+    if mode == "confidentiality":
+        return missing(
+            "lockdown", "the kernel is locked down for confidentiality: eBPF may not read its memory",
+            "start the kernel with lockdown=integrity or without", needed=True,
+        )  # fmt: skip
+    return ok("lockdown", f"{mode}: eBPF may read the kernel's memory")
+
+
+def perf_event_paranoid(root: Path = _ROOT) -> Row:
+    thing = "perf_event_paranoid"
+    level = _text(root / "proc/sys/kernel/perf_event_paranoid").strip()
+    if not level:
+        advice = "use a kernel with CONFIG_PERF_EVENTS"
+        return missing(thing, "the kernel has no perf events", advice, needed=True)
+    if permitted() & {Capability.PERFMON, Capability.SYS_ADMIN}:
+        return ok(thing, f"{level}; it does not concern who has CAP_PERFMON")
+    if int(level) <= 0:
+        return ok(thing, f"{level}: everybody may watch whole CPUs")
+    return missing(thing, f"{level}: watching whole CPUs is a privilege", "give CAP_PERFMON", needed=True)
+
+
+def symbols(root: Path = _ROOT) -> Row:
+    if stext(root) and kernel_build_id(root):
+        return ok("kernel symbols", "functions of the kernel get their names")
+    restrict = _text(root / "proc/sys/kernel/kptr_restrict").strip() or "?"
+    return limited(
+        "kernel symbols", f"the kernel hides its addresses (kptr_restrict is {restrict}): its functions stay unnamed",
+        "give CAP_SYSLOG, and set the sysctl kernel.kptr_restrict to 0 or 1",
+    )  # fmt: skip
+
+
+def ptrace_scope(root: Path = _ROOT) -> Row:
+    scope = _text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
+    if scope == "3":
+        return limited(
+            "ptrace_scope", "3: nobody may read another process's memory, so Python functions stay unnamed",
+            "set kernel.yama.ptrace_scope to 2 or less; it takes a restart",
+        )  # fmt: skip
+    return ok("ptrace_scope", f"{scope or 'none'}: memory of processes can be read, for names in Python")
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"

@@ -1,0 +1,70 @@
+"""Loading for real what the collector loads, and letting it go again."""
+
+import ctypes
+import importlib.util
+import os
+import platform
+import time
+from pathlib import Path
+
+from collector.checks.row import Row, limited, missing, ok
+
+
+def libbpf(loader: str) -> Row:
+    try:
+        library = ctypes.CDLL("libbpf.so.1")
+        library.libbpf_version_string.restype = ctypes.c_char_p
+        version = library.libbpf_version_string().decode()
+    except (OSError, AttributeError) as error:
+        advice = "Debian, Ubuntu: apt install libbpf1; Fedora, RHEL: dnf install libbpf"
+        return missing("libbpf", f"libbpf 1.0 or newer cannot be loaded: {error}", advice, needed=True)
+    return ok("libbpf", version)
+
+
+def bcc(loader: str) -> Row:
+    """Whether the other loader could work; says what there is to compile against."""
+    wanted = loader == "bcc"
+    if importlib.util.find_spec("bcc") is None and not Path("/usr/lib/python3/dist-packages/bcc").exists():
+        advice = "Debian, Ubuntu: apt install python3-bpfcc"
+        if wanted:
+            return missing("bcc", "the package bcc is not installed", advice, needed=True)
+        return ok("bcc", "not installed, and not needed where there is BTF")
+    headers = Path(f"/lib/modules/{os.uname().release}/build")
+    kernel = "the kernel's headers are there" if headers.exists() else "no headers of the kernel, and none are needed"
+    return ok("bcc", f"installed; {kernel}{'' if wanted else '; not used unless --loader bcc'}")
+
+
+def program(loader: str) -> Row:
+    from collector.perf_event import online_cpus
+    from collector.sampler import check
+
+    began = time.perf_counter()
+    if (reason := check(loader)) is not None:
+        advice = "the rows above say what is missing"
+        return missing("profiling", reason.replace("cannot profile here: ", ""), advice, needed=True)
+    took = time.perf_counter() - began
+    return ok("profiling", f"the program was loaded and ran on {len(online_cpus())} CPUs ({1000 * took:.0f} ms)")
+
+
+def unwinding(machine: str = "") -> Row:
+    machine = machine or platform.machine()
+    if machine == "x86_64":
+        return ok("unwinding", "stacks of programs without frame pointers are complete")
+    advice = "build programs with -fno-omit-frame-pointer"
+    return limited("unwinding", f"on {machine} only programs with frame pointers have complete stacks", advice)
+
+
+def process_events() -> Row:
+    """The rings that tell of processes, and of files as they are mapped."""
+    from collector.perf_ring import Rings
+
+    thing = "process events"
+    rings = Rings()
+    try:
+        rings.follow_cpus()
+    except (OSError, ValueError) as error:
+        advice = "give CAP_PERFMON, and CAP_IPC_LOCK where kernel.perf_event_mlock_kb is low"
+        return limited(thing, f"cannot be had, so that short-lived processes stay unnamed: {error}", advice)
+    finally:
+        rings.close()
+    return ok(thing, "the kernel tells when a program maps a file: short-lived processes get their names")
