@@ -30,6 +30,8 @@ typedef _Bool bool;
 
 enum { false = 0, true = 1 };
 
+#ifndef COMPILED_BY_BCC /* which has its own */
+
 /* include/uapi/linux/bpf.h */
 enum {
 	BPF_MAP_TYPE_HASH = 1,
@@ -49,6 +51,12 @@ enum {
 
 enum bpf_func_id { BPF_FUNC_task_pt_regs = 175 };
 
+struct bpf_raw_tracepoint_args {
+	u64 args[0];
+};
+
+#endif
+
 /* arch/x86/include/uapi/asm/ptrace.h: what a perf_event program gets of the registers, and what lies at the top of the
  * kernel stack of a thread that entered the kernel. */
 struct user_registers {
@@ -62,9 +70,9 @@ struct bpf_perf_event_data {
 	u64 addr;
 };
 
-struct bpf_raw_tracepoint_args {
-	u64 args[0];
-};
+#ifdef COMPILED_BY_BCC
+#include "bcc/kernel_layout.h"
+#else
 
 #define preserve __attribute__((preserve_access_index))
 
@@ -125,5 +133,7 @@ struct task_struct___arm64 {
 } preserve;
 
 #undef preserve
+
+#endif
 
 #endif

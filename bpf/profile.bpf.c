@@ -59,16 +59,16 @@ static __always_inline void go_on(void *ctx, enum way way, enum program program)
 		bpf_tail_call(ctx, MAP(programs), program);
 }
 
-#define PROGRAM(name)                          \
-	SEC("perf_event")                          \
-	int name(void *ctx)                        \
-	{                                          \
-		return do_##name(ctx, ON_CPU);         \
-	}                                          \
-	SEC("raw_tracepoint")                      \
-	int off_cpu_##name(void *ctx)              \
-	{                                          \
-		return do_##name(ctx, OFF_CPU);        \
+#define PROGRAM(name)                                      \
+	PROGRAM_SEC("perf_event", name)                        \
+	int name(void *ctx)                                    \
+	{                                                      \
+		return do_##name(ctx, ON_CPU);                     \
+	}                                                      \
+	PROGRAM_SEC("raw_tracepoint", off_cpu_##name)          \
+	int off_cpu_##name(void *ctx)                          \
+	{                                                      \
+		return do_##name(ctx, OFF_CPU);                    \
 	}
 
 static __always_inline void take_kernel_stack(void *ctx, struct walk *w)

@@ -72,12 +72,10 @@ static __always_inline u32 inner_thread_id(u32 tid)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct pid *pid = BPF_CORE_READ(task, thread_pid);
-	u32 level = BPF_CORE_READ(pid, level), inner = 0;
-	struct upid *number = (void *)pid + bpf_core_field_offset(pid->numbers) + level * bpf_core_type_size(struct upid);
+	struct upid *number = (void *)pid->numbers + BPF_CORE_READ(pid, level) * bpf_core_type_size(struct upid);
+	u32 inner = BPF_CORE_READ(number, nr);
 
-	if (bpf_probe_read_kernel(&inner, sizeof(inner), (void *)number + bpf_core_field_offset(number->nr)) || !inner)
-		return tid;
-	return inner;
+	return inner ? inner : tid;
 }
 
 /* Looks for the thread on, a part of the threads at a time. False: it is not there. */

@@ -6,7 +6,11 @@
 #include "maps.h"
 #include <bpf/bpf_core_read.h>
 
-#define THREAD_SIZE 16384 /* arch/x86/include/asm/page_64_types.h; kernels with KASAN have bpf_task_pt_regs */
+/* From the begin of a thread's kernel stack: the registers with which it entered the kernel. THREAD_SIZE in
+ * arch/x86/include/asm/page_64_types.h; kernels with KASAN have bpf_task_pt_regs. */
+#ifndef OFFSET_REGISTERS
+#define OFFSET_REGISTERS (16384 - sizeof(struct user_registers))
+#endif
 
 static __always_inline u64 thread_pointer(struct task_struct *task)
 {
@@ -28,7 +32,7 @@ static __always_inline struct user_registers *user_registers_of(struct task_stru
 	if (bpf_core_enum_value_exists(enum bpf_func_id, BPF_FUNC_task_pt_regs)) /* since 5.15 */
 		return (void *)bpf_task_pt_regs(bpf_get_current_task_btf());
 	stack = BPF_CORE_READ(task, stack);
-	return stack ? stack + THREAD_SIZE - sizeof(struct user_registers) : 0;
+	return stack ? stack + OFFSET_REGISTERS : 0;
 }
 
 /* False: a thread of the kernel's own, or one that has given its memory back. */

@@ -6,9 +6,10 @@
 #include "kernel_types.h"
 #include "python.h"
 
-/* A map as an argument of a helper: how it is named depends on the loader. */
-#ifndef MAP
+/* A map as an argument of a helper, and the section of a program that a macro defines: both depend on the loader. */
+#ifndef COMPILED_BY_BCC
 #define MAP(name) (&name)
+#define PROGRAM_SEC(type, name) SEC(type)
 #endif
 
 #define MAX_FRAMES 127 /* of each part, kernel, user, Python: the default of kernel.perf_event_max_stack */

@@ -7,12 +7,14 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
+from collector.bpf_syscall import MapDefinition
 from collector.loader_types import LoadError
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 LOG_LINES = 12  # of the verifier's log in an error; its end says what was refused
 
 _PRINT_LEVEL_WARN = 0
+_MAP_NUMBERS = ("type", "key_size", "value_size", "max_entries", "map_flags")  # as in MapDefinition
 _VA_LIST_BYTES = 32  # of aarch64; 24 of x86-64
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -78,6 +80,22 @@ class LibbpfLoader:
             return _load(library, path, program, sizes, without, log)
         finally:
             library.libbpf_set_print(previous)
+
+
+def describe(path: Path) -> tuple[list[MapDefinition], dict[str, int]]:
+    """The maps of an object, and the types of its programs by name; loads nothing. Raises LoadError."""
+    library = _open_library()
+    handle = library.bpf_object__open_file(str(path).encode(), None)
+    if not handle:
+        raise LoadError(_explain(f"{path.name} cannot be read", ctypes.get_errno(), []))
+    maps, programs, found = [], {}, None
+    while found := library.bpf_object__next_map(handle, found):
+        numbers = (getattr(library, f"bpf_map__{name}")(found) for name in _MAP_NUMBERS)
+        maps.append(MapDefinition(library.bpf_map__name(found).decode(), *numbers))
+    while found := library.bpf_object__next_program(handle, found):
+        programs[library.bpf_program__name(found).decode()] = int(library.bpf_program__type(found))
+    library.bpf_object__close(handle)
+    return maps, programs
 
 
 class Map:
@@ -165,12 +183,14 @@ def _open_library() -> ctypes.CDLL:
             ("bpf_object__find_map_by_name", pointer, pointer, text),
             ("bpf_object__find_program_by_name", pointer, pointer, text),
             ("bpf_object__next_program", pointer, pointer, pointer),
-            ("bpf_object__next_program", pointer, pointer, pointer),
-            ("bpf_program__name", text, pointer),
+            ("bpf_object__next_map", pointer, pointer, pointer),
             ("bpf_program__fd", number, pointer),
             ("bpf_program__name", text, pointer),
+            ("bpf_program__type", number, pointer),
             ("bpf_program__set_autoload", number, pointer, ctypes.c_bool),
             ("bpf_map__fd", number, pointer),
+            ("bpf_map__name", text, pointer),
+            *((f"bpf_map__{name}", number, pointer) for name in _MAP_NUMBERS),
             ("bpf_map__set_max_entries", number, pointer, ctypes.c_uint32),
             ("bpf_obj_get_info_by_fd", number, number, pointer, pointer),
             ("bpf_map_update_elem", number, number, text, text, ctypes.c_uint64),
@@ -179,7 +199,7 @@ def _open_library() -> ctypes.CDLL:
             ("bpf_map_lookup_batch", number, number, pointer, pointer, pointer, pointer, pointer, pointer),
             ("bpf_raw_tracepoint_open", number, text, number),
         ):
-            function = getattr(library, name)
+            function = getattr(library, str(name))
             function.restype, function.argtypes = result, arguments
         _library = library
     return _library
