@@ -6,9 +6,11 @@ import numpy as np
 
 from collector.columns import gather
 from collector.kernel import Kernel
-from collector.mapped_files import TRUNCATED, UNKNOWN, MappedFile
+from collector.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.mappings import Mappings
 from collector.perfmap import Name
+from collector.python_merge import merge, python_frames
+from collector.python_processes import PYTHON, PythonProcesses
 from collector.samples import ENDS, Samples
 from icestream import ids
 
@@ -29,11 +31,12 @@ class Stacks:
     names: list[Name]  # names[0] is empty
 
 
-def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
+def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonProcesses | None = None) -> Stacks:
     """Locates every frame. Return addresses are moved back by one, into the call.
 
     A stack ends with the first user frame that no mapping covers: there the walk has lost its way, and what seems to
     lie above it is not a caller. A stack whose outermost frame was not reached has one more, a name that says why.
+    Python frames stand where python_merge.py says.
     """
     depth = samples.stack_depth.astype(np.int64)
     stack = np.repeat(np.arange(len(depth)), depth)
@@ -50,7 +53,10 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
     np.minimum.at(end, stack[lost], position[lost])
     kept = position <= end[stack]
     rows.keep(kept)
-    stack, depth = stack[kept], np.bincount(stack[kept], minlength=len(depth))
+    stack = stack[kept]
+    if python is not None and len(samples.python_code):
+        stack = _add_python(samples, python, rows, stack, position[kept])
+    depth = np.bincount(stack, minlength=len(depth))
     stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
     position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
 
@@ -71,6 +77,21 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel) -> Stacks:
     )
 
 
+def _add_python(
+    samples: Samples, python: PythonProcesses, rows: "_Rows", stack: np.ndarray, position: np.ndarray
+) -> np.ndarray:
+    """Puts Python frames between the native frames, whose stacks and positions in them are given; returns the stack of
+    each frame."""
+    frames = python_frames(
+        samples.stack_kernel_depth.astype(np.int64), samples.stack_python.astype(np.int64), samples.python_info
+    )
+    names, name = python.names(samples.stack_pid[frames.stack], samples.python_code, samples.python_info)
+    order, stack = merge(stack, position, rows.mapping == rows.mappings.get(JIT, -1), frames)
+    rows.insert(np.full(len(name), len(rows.mapping)), PYTHON, names, name)
+    rows.keep(order)
+    return stack
+
+
 def _add_reasons(
     ends: np.ndarray, rows: "_Rows", stack: np.ndarray, depth: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +100,7 @@ def _add_reasons(
     if not len(cut):
         return stack, depth
     at = np.cumsum(depth)[cut]
-    rows.insert(at, [Name(f"[truncated: {reason}]", TRUNCATED.file) for reason in ENDS], ends[cut])
+    rows.insert(at, TRUNCATED, [Name(f"[truncated: {reason}]", TRUNCATED.file) for reason in ENDS], ends[cut])
     return np.insert(stack, at, cut), depth + (ends != 0)
 
 
@@ -119,9 +140,9 @@ class _Rows:
             if len(named):
                 self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
 
-    def insert(self, at: np.ndarray, names: list[Name], name: np.ndarray) -> None:
+    def insert(self, at: np.ndarray, mapping: MappedFile, names: list[Name], name: np.ndarray) -> None:
         """Frames before these, each with one of `names`."""
-        self.mapping = np.insert(self.mapping, at, self.mappings.setdefault(TRUNCATED, len(self.mappings)))
+        self.mapping = np.insert(self.mapping, at, self.mappings.setdefault(mapping, len(self.mappings)))
         self.address = np.insert(self.address, at, 0)
         self.name = np.insert(self.name, at, self._name_rows(names, name.astype(np.int64)))
 

@@ -5,14 +5,17 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from collector.mapped_files import MappedFile
 from collector.perfmap import Name
 from collector.python_code import Key, PythonCode
 from collector.python_layout import Layout
 from collector.python_runtime import PythonRuntimes, Row, Runtime
 from icestream import ids
+from icestream.v1.common_pb2 import Mapping
 
 MAX_PROCESSES = 8192
-UNNAMED = Name("[python]", "")
+PYTHON = MappedFile(Mapping.NAMED, "", "[python]")
+UNNAMED = Name("[python]", PYTHON.file)
 """A frame whose code object was gone before it was read."""
 
 _OFFSET, _CHECK = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFF)
