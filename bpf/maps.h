@@ -45,14 +45,14 @@ struct context_slot {
 };
 
 /* A question to user space. Each is asked at most every ASK_AGAIN_NS. */
-enum ask_kind { ASK_PROCESS = 1, ASK_MAPPING, ASK_CHUNK, ASK_CODE };
+enum ask_kind { ASK_PROCESS = 1, ASK_MAPPING, ASK_CHUNK, ASK_CODE, ASK_THREAD };
 
 #define ASK_AGAIN_NS 100000000ULL
 
 struct ask {
 	u32 kind;
 	u32 pid;
-	u64 value; /* the address without a mapping, the chunk without rows, the code object */
+	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread seen for the first time */
 	u64 time_ns;
 };
 

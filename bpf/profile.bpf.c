@@ -147,6 +147,8 @@ static __always_inline void ship_thread(struct walk *w)
 	bpf_get_current_comm(now.words, sizeof(now.words));
 	if (before && before->epoch == now.epoch && before->words[0] == now.words[0] && before->words[1] == now.words[1])
 		return;
+	if (!before)
+		ask(w, ASK_THREAD, w->tid);
 	d->key = tid;
 	d->pid = w->pid;
 	d->kind = THREAD;

@@ -269,7 +269,11 @@ static __always_inline bool start_walk_in_kernel(struct walk *w, struct task_str
 {
 	struct user_registers saved, *at = user_registers_of(task);
 
-	return at && !bpf_probe_read_kernel(&saved, sizeof(saved), at) && start_walk_at(w, &saved);
+	if (!at || bpf_probe_read_kernel(&saved, sizeof(saved), at) || !start_walk_at(w, &saved))
+		return false;
+	/* After a system call pc is behind its instruction, which may be the last of a function (that of rt_sigreturn is). */
+	w->interrupted = (s64)saved.orig_ax < 0;
+	return true;
 }
 
 /* Of a thread that was interrupted, wherever it was. */

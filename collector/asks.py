@@ -5,8 +5,9 @@ from collections.abc import Callable
 from collector import records
 from collector.ringbuf import RingBuffer
 
-PROCESS, MAPPING, CHUNK, CODE = 1, 2, 3, 4
-"""The mappings of a process; what lies at an address of it; the rows of a chunk; a code object of its Python."""
+PROCESS, MAPPING, CHUNK, CODE, THREAD = 1, 2, 3, 4, 5
+"""The mappings of a process; what lies at an address of it; the rows of a chunk; a code object of its Python; what there
+is to be known of a thread that was seen for the first time, while it lives."""
 
 Answer = Callable[[int, int], None]
 """(process, value)"""
