@@ -6,7 +6,7 @@ from urllib.parse import unquote
 from collector.text import clean
 
 _MAX_BYTES = 4 << 20
-_CHUNK = 1 << 18
+_CHUNK = 1 << 14
 _MAX_ENTRY = 128 << 10  # one variable: Linux's MAX_ARG_STRLEN
 _SERVICE, _RESOURCE = b"OTEL_SERVICE_NAME", b"OTEL_RESOURCE_ATTRIBUTES"
 

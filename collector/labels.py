@@ -44,7 +44,7 @@ class Hint(NamedTuple):
 NO_HINT = Hint()
 
 
-@dataclass
+@dataclass(slots=True)
 class _Process:
     process: Process | None = None  # None: it was gone
     facts: Facts = field(default_factory=Facts)
@@ -89,6 +89,7 @@ class ThreadLabels:
         self._known: dict[int, _Process] = {}
         self._services: dict[int, str] = {}
         self._hints: dict[int, Hint] = {}
+        self._gone: list[int] = []
         self._hints_lock = threading.Lock()
 
     def notice(self, process: Process) -> None:
@@ -131,7 +132,10 @@ class ThreadLabels:
     def of(self, pid: int, tid: int, thread_name: str | None) -> Labels | None:
         """Labels of a thread; None where a relabeling rule drops it. Without a name it is read from /proc, and is the
         process's where that is gone."""
-        known = self._known.get(pid) or self._add(pid, _Process())
+        known = self._known.get(pid)
+        if known is None:
+            known = self._add(pid, _Process())
+            self._gone.append(pid)
         hint = self._hints.get(pid, known.hint)
         if hint is not known.hint:
             self._take(hint, known)
@@ -146,11 +150,14 @@ class ThreadLabels:
         return labels
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Processes that have ended."""
-        for pid in pids:
-            self._known.pop(pid, None)
-            with self._hints_lock:
+        """Processes that have ended. Call it after every window: those that were gone when they were asked for are
+        forgotten as well."""
+        gone = [pid for pid in self._gone if (known := self._known.get(pid)) and known.process is None]
+        with self._hints_lock:
+            for pid in (*pids, *gone):
+                self._known.pop(pid, None)
                 self._hints.pop(pid, None)
+        self._gone.clear()
 
     def _read(self, process: Process) -> _Process:
         hint = self._hints.get(process.pid, NO_HINT)

@@ -19,7 +19,7 @@ _NAMES = (b"/memfd:OTEL_CTX", b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]")
 _MAX_PAYLOAD = 64 << 10
 _MAX_ATTRIBUTES = 256
 _MAX_MAPS = 32 << 20
-_CHUNK = 1 << 16
+_CHUNK = 1 << 14
 _LOOK_AGAIN = (1.0, 2.0, 5.0, 60.0)  # seconds after the look before; the last for good
 _REREAD = 5.0
 _PAUSE_PER_COST = 2000  # looking at a process takes at most 0.05 % of a CPU
@@ -27,7 +27,7 @@ _PAUSE_PER_COST = 2000  # looking at a process takes at most 0.05 % of a CPU
 Attributes = dict[str, str]
 
 
-@dataclass
+@dataclass(slots=True)
 class ContextReader:
     """The context of one process, while it runs one program. It may be published at any time and change at any time:
     `look` is for every few seconds, searches the mappings 0, 1, 3, 8 seconds after the first and then every 60, and

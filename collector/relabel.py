@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 MAX_VALUE = 1000
@@ -79,11 +80,11 @@ def _apply(rule: Rule, labels: dict[str, str]) -> bool:
             _set(labels, rule.target_label, str(int.from_bytes(digest[8:], "big") % rule.modulus))
         case "labelmap":
             for name, kept in sorted(labels.items()):
-                if match := rule.regex.fullmatch(name):
-                    _set(labels, expand(rule.replacement, rule.regex, match), kept)
+                if (other := _renamed(rule.regex, rule.replacement, name)) is not None:
+                    _set(labels, other, kept)
         case "labeldrop" | "labelkeep":
             for name in list(labels):
-                if (rule.regex.fullmatch(name) is not None) == (rule.action == "labeldrop"):
+                if (_renamed(rule.regex, "", name) is not None) == (rule.action == "labeldrop"):
                     del labels[name]
     return True
 
@@ -92,6 +93,13 @@ def _replace(rule: Rule, labels: dict[str, str], value: str) -> None:
     match = rule.regex.fullmatch(value)
     if match is not None:
         _set(labels, expand(rule.target_label, rule.regex, match), expand(rule.replacement, rule.regex, match))
+
+
+@lru_cache(4096)
+def _renamed(regex: Pattern, replacement: str, name: str) -> str | None:
+    """None where the expression does not match. There are few names, again and again."""
+    match = regex.fullmatch(name)
+    return None if match is None else expand(replacement, regex, match)
 
 
 def _set(labels: dict[str, str], name: str, value: str) -> None:

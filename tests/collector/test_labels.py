@@ -1,22 +1,39 @@
 """What names a thread's series."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from collector.labels import ThreadLabels, declared_service, parse_cgroup
+from collector.cgroup import Cgroup, parse_cgroup
+from collector.container import Container, Containers
+from collector.environment import read_environment, resource_attributes
+from collector.kubernetes import Pod, Pods, PodSource
+from collector.label_config import LabelConfig, label_config
+from collector.labels import ThreadLabels
 from collector.process import Process, read_process
+from collector.process_context import ContextReader
+from collector.process_labels import LABELS
+from collector.relabel_config import parse_rules
+from collector.service_name import service_name
+from collector.settings import CollectorSettings
+from icestream.settings import SettingError
 
 CONTAINER = "0123456789abcdef" * 4
+POD = "1cf9e9b0-6b7e-4c5d-9d7b-2f6a1a8d3c11"
+EXECUTABLE = os.path.basename(os.path.realpath(sys.executable))
+ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def python(**environ: str) -> Iterator[Process]:
-    command = [sys.executable, "-c", "print('ready', flush=True); input()"]
+def python(program: str = "", **environ: str) -> Iterator[Process]:
+    command = [sys.executable, "-c", f"{program}\nprint('ready', flush=True); input()"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=os.environ | environ) as run:
         assert run.stdout is not None
@@ -27,45 +44,31 @@ def python(**environ: str) -> Iterator[Process]:
 
 
 def labels(known: ThreadLabels, process: Process, name: str | None = None) -> dict[str, str]:
-    return dict(known.of(process.pid, process.pid, name))
+    found = known.of(process.pid, process.pid, name)
+    assert found is not None
+    return dict(found)
 
 
-@pytest.mark.parametrize(
-    ("environ", "service"),
-    [
-        (b"PATH=/bin\0OTEL_SERVICE_NAME=checkout\0OTEL_RESOURCE_ATTRIBUTES=service.name=other", "checkout"),
-        (b"OTEL_RESOURCE_ATTRIBUTES=host.name=a, service.name=my%20shop ,x=y\0OTEL_SERVICE_NAME=", "my shop"),
-        (b"OTEL_RESOURCE_ATTRIBUTES=service.name\0A", ""),
-        (b"XOTEL_SERVICE_NAME=no\0\xff\xfe=\0", ""),
-        (b"OTEL_SERVICE_NAME=a\nb\x1b[31m", "a?b?[31m"),
-        (b"", ""),
-    ],
-)
-def test_the_environment_names_the_service_as_opentelemetry_specifies(environ: bytes, service: str) -> None:
-    assert declared_service(environ) == service
+def of(known: ThreadLabels, pid: int, tid: int, name: str | None = None) -> dict[str, str]:
+    found = known.of(pid, tid, name)
+    assert found is not None
+    return dict(found)
 
 
-@pytest.mark.parametrize(
-    ("cgroup", "container", "unit"),
-    [
-        ("0::/system.slice/nginx.service\n", "", "nginx.service"),
-        (f"0::/system.slice/docker-{CONTAINER}.scope\n", CONTAINER, ""),
-        (f"0::/kubepods.slice/kubepods-burstable.slice/cri-containerd-{CONTAINER}.scope\n", CONTAINER, ""),
-        (f"12:pids:/docker/{CONTAINER}\n1:name=systemd:/docker/{CONTAINER}\n", CONTAINER, ""),
-        ("0::/user.slice/user-0.slice/session-3.scope\n", "", "session-3.scope"),
-        ("0::/\n", "", ""),
-        ("garbage\n:::\n", "", ""),
-    ],
-)
-def test_the_cgroup_names_container_and_unit(cgroup: str, container: str, unit: str) -> None:
-    assert parse_cgroup(cgroup) == (container, unit)
+def test_a_process_is_named_by_itself_then_its_environment_its_container_its_unit_and_its_program() -> None:
+    said = {"context": "a", "activity": "b", "environment": "c", "container": "d", "unit": "e", "executable": "/bin/f"}
+    said["comm"] = "g"
+    for expected in "abcdefg":
+        assert service_name(**said) == expected
+        said[next(who for who, name in said.items() if name)] = ""
 
 
-def test_a_process_is_named_by_its_environment_before_its_activity_before_its_executable() -> None:
+def test_the_environment_names_a_process_where_its_activity_does_not() -> None:
     for environ, declared, service in (
-        ({"OTEL_SERVICE_NAME": "env"}, "activity", "env"),
+        ({"OTEL_SERVICE_NAME": "env"}, "activity", "activity"),
+        ({"OTEL_SERVICE_NAME": "env"}, "", "env"),
+        ({"OTEL_RESOURCE_ATTRIBUTES": "service.name=my%20shop"}, "", "my shop"),
         ({}, "activity", "activity"),
-        ({}, "", os.path.basename(os.path.realpath(sys.executable))),
     ):
         known = ThreadLabels("myhost")
         with python(**environ) as process:
@@ -75,19 +78,175 @@ def test_a_process_is_named_by_its_environment_before_its_activity_before_its_ex
             assert labels(known, process)["service"] == service
 
 
+def test_a_process_keeps_the_name_that_its_activity_gave_it_last() -> None:
+    known = ThreadLabels("h")
+    with python() as process:
+        known.notice(process)
+        assert labels(known, process)["service"] != "shop"
+        known.declare({process.pid: "shop"})
+        known.declare({})
+        assert labels(known, process)["service"] == "shop"
+        known.declare({process.pid: "other"})
+        assert labels(known, process)["service"] == "other"
+
+
+def test_a_process_context_names_the_process_and_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ThreadLabels("h")
+    declared = "service.name=no,service.version=1.4,service.namespace=web,deployment.environment=old"
+    publish = "from icestream import tracing; tracing.start(service='shop', socket='/none')"
+    with python(publish, OTEL_RESOURCE_ATTRIBUTES=declared, OTEL_SERVICE_NAME="env") as process:
+        known.notice(process)
+        known.declare({process.pid: "activity"})
+        found = labels(known, process)
+    assert found["service"] == "shop"
+    assert (found["service_version"], found["service_namespace"]) == ("1.4", "web")
+    assert found["deployment_environment"] == "old"
+
+
+def test_a_context_that_is_published_later_gives_the_threads_other_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = ThreadLabels("h")
+    with python() as process:
+        known.notice(process)
+        before = labels(known, process)
+
+        def look(context: ContextReader) -> bool:
+            context.attributes = {"service.name": "shop"}
+            return True
+
+        monkeypatch.setattr(ContextReader, "look", look)
+        known.notice(process)
+        assert labels(known, process) == before | {"service": "shop"}
+
+
+def test_selected_variables_are_labels_and_no_others(tmp_path: Path) -> None:
+    config = label_config(CollectorSettings(environment_labels="VERSION, 2ND-x ,ABSENT"))
+    known = ThreadLabels("h", config)
+    with python(VERSION="1.4\x1b", SECRET="hunter2", **{"2ND-x": "y" * 1000}) as process:
+        known.notice(process)
+        found = labels(known, process)
+    assert found["version"] == "1.4?"
+    assert found["_2nd_x"] == "y" * 200
+    assert "absent" not in found
+    assert "hunter2" not in repr(known._known)
+
+
+def test_what_only_rules_need_is_there_for_rules_and_goes_then(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("""
+- {source_labels: [__meta_environment_TEAM], target_label: team}
+- {source_labels: [__meta_command_line], regex: ".*(print).*", target_label: command}
+- {source_labels: [__meta_pid, __meta_tid], target_label: ids}
+- {source_labels: [__meta_executable_path], target_label: path}
+- {source_labels: [__meta_otel_team_lead], target_label: lead}
+- {action: labeldrop, regex: host}
+""")
+    known = ThreadLabels("h", label_config(CollectorSettings(relabel=str(file))))
+    with python(TEAM="blue", OTEL_RESOURCE_ATTRIBUTES="team.lead=ann") as process:
+        known.notice(process)
+        found = labels(known, process)
+    assert (found["team"], found["command"], found["lead"]) == ("blue", "print", "ann")
+    assert found["ids"] == f"{process.pid};{process.pid}"
+    assert found["path"] == os.path.realpath(sys.executable)
+    assert "host" not in found
+    assert not any(name.startswith("__") for name in found)
+
+
+def test_a_thread_that_a_rule_drops_has_no_labels_and_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = parse_rules([{"action": "drop", "source_labels": ["thread_name"], "regex": "GC.*"}], "here")
+    known = ThreadLabels("h", LabelConfig(rules=rules))
+    assert known.of(2**22 + 1, 5, "GC 1") is None
+    assert known.of(2**22 + 1, 6, "main") is not None
+    monkeypatch.setattr("collector.labels.relabel", lambda *_: pytest.fail("computed again"))
+    assert known.of(2**22 + 1, 5, "GC 1") is None
+    assert known.of(2**22 + 1, 6, "main") is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"environment_labels": "POD"}, "__meta_environment_POD"),
+        ({"environment_labels": "VERSION,version"}, "would become the label version"),
+        ({"environment_labels": "A=B"}, "expected names of variables"),
+        ({"environment_labels": "__X"}, "expected names of variables"),
+        ({"environment_labels": ",".join(f"V{i}" for i in range(33))}, "more than 32"),
+        ({"kubernetes": "on"}, "expected off, kubelet or api, got 'on'"),
+        ({"relabel": "/nonexistent/rules.yaml"}, "/nonexistent/rules.yaml"),
+    ],
+)
+def test_settings_that_cannot_be_followed_are_errors(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        label_config(CollectorSettings(**settings))
+
+
+class Runtime(Containers):
+    def of(self, group: Cgroup) -> Container:
+        return Container(name="site-web-1", service="web") if group.container_id else Container()
+
+
+def in_group(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    monkeypatch.setattr("collector.process_facts.read_cgroup", lambda pid: parse_cgroup(f"0::{path}"))
+
+
+def test_a_container_and_a_unit_name_what_does_not_name_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = {
+        f"/system.slice/docker-{CONTAINER}.scope": {
+            "service": "web", "container": "site-web-1", "container_id": CONTAINER, "container_runtime": "docker",
+        },
+        "/system.slice/nginx.service": {"service": "nginx", "unit": "nginx.service"},
+        "/user.slice/user-0.slice/session-3.scope": {"service": EXECUTABLE, "unit": "session-3.scope"},
+        "/user.slice/user-0.slice/user@0.service": {"service": EXECUTABLE, "unit": "user@0.service"},
+    }  # fmt: skip
+    with python() as process:
+        for path, told in expected.items():
+            in_group(monkeypatch, path)
+            known = ThreadLabels("h", containers=Runtime())
+            known.notice(process)
+            found = labels(known, process)
+            assert found | told == found
+            assert found["cgroup"] == path
+
+
+class Cluster(Pods):
+    """Knows its pods after it was asked for the second time."""
+
+    def of(self, pod_uid: str, container_id: str) -> Pod | None:
+        self.pause += 1
+        containers = {CONTAINER: ("main", "containerd")}
+        return Pod(POD, "shop-x2x", "prod", "node-1", "shop", {"team": "blue"}, containers) if self.pause > 2 else None
+
+
+def test_a_pod_that_becomes_known_gives_the_threads_other_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_group(monkeypatch, f"/kubepods/besteffort/pod{POD}/{CONTAINER}")
+    rules = parse_rules([{"source_labels": ["__meta_kubernetes_pod_label_team"], "target_label": "team"}], "here")
+    pods = Cluster(PodSource(""), pause=0)
+    known = ThreadLabels("h", LabelConfig(pods=pods, rules=rules), Containers(Path("/nonexistent")))
+    with python() as process:
+        known.notice(process)
+        assert labels(known, process) | {"service": EXECUTABLE, "pod_uid": POD} == labels(known, process)
+        known.declare({})
+        known.declare({})
+        found = labels(known, process)
+        asked = pods.pause
+        known.declare({})
+        assert pods.pause == asked, "who is known is not asked for"
+    expected = {"pod": "shop-x2x", "namespace": "prod", "container": "main", "node": "node-1", "team": "blue"}
+    assert found | expected | {"service": "main", "container_runtime": "containerd"} == found
+
+
 def test_labels_are_sorted_by_name_and_none_is_empty() -> None:
     known = ThreadLabels("h")
     process = read_process(os.getpid())
     assert process is not None
     known.notice(process)
     pairs = known.of(process.pid, process.pid, "a thread")
+    assert pairs is not None
     assert [name for name, _ in pairs] == sorted(name for name, _ in pairs)
     assert all(value for _, value in pairs)
     assert dict(pairs)["thread_name"] == "a thread"
 
 
 def test_a_process_that_is_gone_is_named_by_what_the_kernel_saw() -> None:
-    assert dict(ThreadLabels("h").of(2**22 + 1, 2**22 + 1, "cc1")) == {
+    assert of(ThreadLabels("h"), 2**22 + 1, 2**22 + 1, "cc1") == {
         "comm": "cc1", "host": "h", "service": "cc1", "thread_name": "cc1",
     }  # fmt: skip
 
@@ -95,8 +254,8 @@ def test_a_process_that_is_gone_is_named_by_what_the_kernel_saw() -> None:
 def test_threads_of_the_kernel_are_one_service() -> None:
     known = ThreadLabels("h")
     known.notice(Process(2, 1, (0, 0, 0), kernel=True))
-    assert dict(known.of(2, 2, "kthreadd"))["service"] == "[kernel]"
-    assert dict(known.of(0, 0, "swapper/0"))["service"] == "[kernel]"
+    assert of(known, 2, 2, "kthreadd")["service"] == "[kernel]"
+    assert of(known, 0, 0, "swapper/0")["service"] == "[kernel]"
 
 
 def test_a_thread_that_changes_its_name_gets_another_series() -> None:
@@ -122,12 +281,94 @@ def test_memory_is_bounded_however_many_processes_and_threads_come(monkeypatch: 
     monkeypatch.setattr("collector.labels.MAX_THREADS", 10)
     known = ThreadLabels("h")
     for i in range(100):
-        assert dict(known.of(2**22 + i, i, f"p{i}"))["service"] == f"p{i}"
-        assert dict(known.of(2**22, i, f"t{i}"))["thread_name"] == f"t{i}"
+        assert of(known, 2**22 + i, i, f"p{i}")["service"] == f"p{i}"
+        assert of(known, 2**22, i, f"t{i}")["thread_name"] == f"t{i}"
     assert len(known._known) == 10
     assert max(len(process.threads) for process in known._known.values()) <= 10
 
 
 def test_names_with_control_characters_or_broken_text_are_made_harmless() -> None:
-    labels = dict(ThreadLabels("h").of(2**22 + 1, 5, "a\x1b[2J\udcff"))
+    labels = of(ThreadLabels("h"), 2**22 + 1, 5, "a\x1b[2J\udcff")
     assert labels["thread_name"] == "a?[2J?"
+
+
+def test_events_name_a_process_that_was_gone_before_it_could_be_read() -> None:
+    known, pid = ThreadLabels("h"), 2**22 + 1
+    assert of(known, pid, pid, "sh")["service"] == "sh"
+    known.hint(pid, parent=2**22 + 2)
+    known.hint(pid, comm="cc1")
+    known.hint(pid, executable_path="/usr/lib/gcc/cc1plus")
+    known.hint(pid, executable_path="/lib/ld.so")
+    assert of(known, pid, pid, "worker") == {
+        "comm": "cc1", "executable": "cc1plus", "host": "h", "service": "cc1plus", "thread_name": "worker",
+    }  # fmt: skip
+    known.hint(pid, comm="ld")
+    assert of(known, pid, pid, "ld")["service"] == "ld", "another program"
+
+
+def test_a_process_that_was_gone_is_in_the_container_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
+    in_group(monkeypatch, f"/system.slice/docker-{CONTAINER}.scope")
+    known, pid = ThreadLabels("h", containers=Runtime()), 2**22 + 1
+    with python(OTEL_SERVICE_NAME="parent") as process:
+        known.notice(process)
+        known.hint(pid, parent=process.pid)
+        known.hint(pid, comm="gzip", executable_path="/bin/gzip")
+        found = of(known, pid, pid, "gzip")
+    assert (found["service"], found["container_id"], found["executable"]) == ("web", CONTAINER, "gzip")
+
+
+def test_a_program_executed_after_a_process_was_read_is_the_one_that_counts() -> None:
+    with python(OTEL_SERVICE_NAME="shell") as process:
+        known = ThreadLabels("h")
+        known.hint(process.pid, comm="python", executable_path=os.path.realpath(sys.executable))
+        known.notice(process)
+        assert labels(known, process)["service"] == "shell"
+        known.hint(process.pid, comm="python")
+        known.hint(process.pid, executable_path=os.path.realpath(sys.executable))
+        assert labels(known, process)["service"] == "shell", "told late of the program that was read"
+        known.hint(process.pid, comm="cc1", executable_path="/usr/lib/cc1")
+        assert labels(known, process)["service"] == "cc1"
+        known.notice(process._replace(program=(1, 2, 3)))
+        assert labels(known, process)["service"] == "shell", "read again"
+
+
+def test_memory_is_bounded_however_many_events_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.labels.MAX_HINTS", 10)
+    known = ThreadLabels("h")
+    for pid in range(100):
+        known.hint(pid, comm="x")
+    assert len(known._hints) == 10
+    known.forget(range(100))
+    assert not known._hints
+    assert known.of(2**22 + 1, 5, "gone")
+    known.forget([])
+    assert not known._known
+
+
+def test_an_environment_of_any_size_and_content_is_read() -> None:
+    huge = {f"FILL_{i}": "x" * 100_000 for i in range(10)}
+    odd = {"ODD": "é\udcff\n", "OTEL_SERVICE_NAME": "a\nb\x1b[31m"}
+    environ = {"FIRST": "1", **huge, **odd, "LAST": "=a=b"}
+    with python(**environ) as process:
+        found = read_environment(process.pid, [b"FIRST", b"LAST", b"ODD", b"ABSENT", b"FILL_3"])
+    assert (found["FIRST"], found["LAST"], found["ODD"]) == ("1", "=a=b", "é\ufffd\n")
+    assert len(found["FILL_3"]) == 100_000
+    assert resource_attributes(found) == {"service.name": "a?b?[31m"}
+    assert read_environment(2**22 + 1, [b"FIRST"]) == {}
+
+
+def test_resource_attributes_are_read_as_opentelemetry_specifies() -> None:
+    def attributes(text: str, name: str = "") -> dict[str, str]:
+        return resource_attributes({"OTEL_RESOURCE_ATTRIBUTES": text, "OTEL_SERVICE_NAME": name})
+
+    assert attributes("host.name=a, service.name=my%20shop ,x=") == {"host.name": "a", "service.name": "my shop"}
+    assert attributes("service.name=other", "checkout") == {"service.name": "checkout"}
+    assert attributes("service.name") == {}
+    assert len(attributes(",".join(f"k{i}=v" for i in range(1000)))) <= 256
+
+
+def test_every_label_is_documented() -> None:
+    page = (ROOT / "docs/labels.md").read_text(encoding="utf-8")
+    assert not [label for label in sorted(LABELS) if f"| `{label}` |" not in page]
+    code = (ROOT / "collector/process_labels.py").read_text() + (ROOT / "collector/labels.py").read_text()
+    assert not [meta for meta in sorted(set(re.findall(r"__meta_[a-z_]+", code))) if f"`{meta}" not in page]

@@ -1,6 +1,7 @@
 """Relabeling rules mean what they mean in Prometheus."""
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -186,3 +187,21 @@ def test_labels_that_come_out_are_fit_to_be_sent(labels: dict[str, str], configu
     made = relabel(labels, parse_rules(configured, "here"))
     assert made is None or list(made) == sorted(made)
     assert all(is_name(name) and not name.startswith("__") and value for name, value in (made or {}).items())
+
+
+def test_the_rules_of_the_docs_do_what_they_say(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/labels.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(blocks) == 1
+    file = tmp_path / "rules.yaml"
+    file.write_text(blocks[0])
+    rules = load_rules(file)
+    assert relabel({"unit": "session-3.scope"}, rules) is None
+    thread = {"executable": "java", "service": "java", "thread_name": "http-nio-8080-exec-12", "cgroup": "/x"}
+    meta = {"__meta_command_line": "java -Xmx1g -jar /opt/shop.jar --port 1", "__meta_environment_TEAM": "blue"}
+    assert relabel(thread | meta, rules) == {
+        "executable": "java", "service": "shop", "team": "blue", "thread_name": "http-nio-8080-exec",
+    }  # fmt: skip
+    red = {"__meta_kubernetes_pod_label_team": "red"}
+    assert relabel(thread | meta | red, rules) == relabel(thread | meta | {"__meta_environment_TEAM": "red"}, rules)
+    assert relabel({"thread_name": "main", "service": "nginx"}, rules) == {"service": "nginx", "thread_name": "main"}
