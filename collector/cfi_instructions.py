@@ -85,7 +85,7 @@ def _following(data: np.ndarray) -> np.ndarray:
     """int64 (n,): where the next instruction begins, if one begins at this byte; far beyond the end where none can."""
     last = len(data) - 1
     ends = cfi_leb.ends(data)
-    following = np.arange(len(data), dtype=np.int64) + _SIZES[data]
+    following: np.ndarray = np.arange(len(data), dtype=np.int64) + _SIZES[data]
     numbers = _NUMBERS[data]
     for count in (1, 2):
         some = np.flatnonzero(numbers >= count)

@@ -1,32 +1,59 @@
-"""All that an ELF file says, or that is known, about unwinding its code: the better source over the worse one."""
+"""All that an ELF file says about unwinding its code, and what is known of code that nothing is said about."""
 
-from collector import cfi, cfi_fallback, cfi_file, cfi_records
-from collector.cfi_file import File
+import struct
+
+import numpy as np
+
+from collector import cfi, cfi_fallback, cfi_file, cfi_go, cfi_records
+from collector.cfi_file import MAX_SECTION_BYTES, File
 from collector.cfi_records import Section
 from collector.cfi_steps import NOTHING, Steps, overlay
 
+MAX_TABLE_ENTRIES = 1 << 22
+_TABLE_ENCODINGS = 0x1B, 0x03, 0x3B  # of .eh_frame_hdr as all linkers write it: pcrel, count, pairs relative to itself
+
 
 def steps(file: File) -> Steps:
-    """Rules over the code of a file: .eh_frame, then .debug_frame, then what needs neither."""
-    found = overlay(cfi_fallback.signal_returns(file), overlay(_eh_frame(file), _debug_frame(file)))
-    return overlay(found, cfi_fallback.steps(file))
+    """Rules over the code of a file: .eh_frame, where that says nothing .debug_frame, then what needs neither. Nothing
+    where the file has none of all that. Raises CfiError."""
+    go = cfi_go.is_go(file)
+    found = overlay(_eh_frame(file), _debug_frame(file))
+    if go:
+        found = overlay(cfi_go.outermost(file), overlay(found, cfi_go.frame_pointers(file)))
+    if not len(found.address):
+        return NOTHING
+    if go or not file.needs_libraries:  # others return from signals through their C library
+        found = overlay(cfi_fallback.signal_returns(file), found)
+    return overlay(found, overlay(cfi_fallback.linkage_tables(file), cfi_fallback.entry(file)))
 
 
 def _eh_frame(file: File) -> Steps:
     header = file.sections.get(".eh_frame")
-    data = file.section(".eh_frame")
-    if header is None or data is None:
-        return NOTHING
+    if header is None:
+        return _eh_frame_by_table(file)
     got = file.sections.get(".got.plt") or file.sections.get(".got")
-    section = Section(cfi_records.padded(data), header.vaddr, True, got.vaddr if got else None)
+    data = cfi_records.padded(file.section(".eh_frame") or b"")
+    section = Section(data, header.vaddr, True, got.vaddr if got else None)
     return cfi.steps(section, cfi_records.read(section), file.code)
+
+
+def _eh_frame_by_table(file: File) -> Steps:
+    """Where there are no section headers: the functions that .eh_frame_hdr lists."""
+    at = file.eh_frame_hdr
+    header = file.at(at, 12) if at is not None else b""
+    if at is None or len(header) < 12 or header[0] != 1 or tuple(header[1:4]) != _TABLE_ENCODINGS:
+        return NOTHING
+    frame, count = struct.unpack_from("<iI", header, 4)
+    vaddr = at + 4 + frame
+    table = np.frombuffer(file.at(at + 12, 8 * min(count, MAX_TABLE_ENTRIES)), "<i4")
+    section = Section(cfi_records.padded(file.at(vaddr, MAX_SECTION_BYTES)), vaddr, True)
+    offsets = at + table[1::2].astype(np.int64) - vaddr
+    return cfi.steps(section, cfi_records.read_at(section, offsets), file.code)
 
 
 def _debug_frame(file: File) -> Steps:
     data = file.section(".debug_frame")
     if data is None and (packed := file.section(".zdebug_frame")) is not None:
         data = cfi_file.legacy_compressed(packed)
-    if data is None:
-        return NOTHING
-    section = Section(cfi_records.padded(data), 0, False)
+    section = Section(cfi_records.padded(data or b""), 0, False)
     return cfi.steps(section, cfi_records.read(section), file.code)
