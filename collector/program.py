@@ -35,7 +35,7 @@ _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
 _ASK_BYTES = 1 << 16
 _WAIT_BUFFER = (1 << 19, 1 << 23)
-_WAITING = 1 << 13  # threads whose wait is followed at a time
+MOST_WAITS = 1 << 13  # threads whose wait is followed at a time
 
 
 class Image(NamedTuple):
@@ -159,7 +159,7 @@ def buffer_sizes(period_ns: int, cpus: int, with_off_cpu: bool = False) -> dict[
         "samples": _power_of_two(ticks * 8 * SAMPLE_WORDS, *_SAMPLE_BUFFER),
         "descriptions": _power_of_two(ticks * _STACK_BYTES, *_STACK_BUFFER),
         "waits": _power_of_two(cpus << 18, *_WAIT_BUFFER) if with_off_cpu else mmap.PAGESIZE,
-        "waiting": _WAITING if with_off_cpu else 1,
+        "waiting": MOST_WAITS if with_off_cpu else 1,
     }
 
 

@@ -2,20 +2,24 @@
 
 import errno
 import logging
+from dataclasses import replace
 
 import numpy as np
 
 from collector import records
+from collector.join_stacks import join
 from collector.loader import LoadError
+from collector.off_cpu import OffCpu, Waits
 from collector.perf_event import PARANOID
 from collector.program import Image, ProfileProgram, image_of
-from collector.records import Descriptions
 from collector.samples import Samples
 
 log = logging.getLogger(__name__)
 
 MAX_FREQUENCY_HZ = 10_000
+_NO_OFF_CPU = "there will be no off-CPU profile, the kernel does not permit it"
 _LOST = ("lost_sample_buffer_full", "lost_stack_buffer_full", "lost_no_stack")
+_NONE_AWAITED = np.empty(0, np.uint64)
 PENDING_BYTES = 64 << 20  # in this process between two drains; beyond, the kernel's buffers fill and it counts the loss
 
 
@@ -37,12 +41,21 @@ def check(loader: str = "libbpf") -> str | None:
 class Sampler:
     """`start` (or first `load`), then `poll` about every second and `drain` once per interval. For one thread."""
 
-    def __init__(self, frequency_hz: int, loader: str = "libbpf", sizes: dict[str, int] | None = None) -> None:
-        """`sizes`: of the kernel's buffers, see ProfileProgram."""
+    def __init__(
+        self,
+        frequency_hz: int,
+        loader: str = "libbpf",
+        sizes: dict[str, int] | None = None,
+        waits: Waits | None = None,
+    ) -> None:
+        """`sizes`: of the kernel's buffers, see ProfileProgram. `waits`: those to follow for the off-CPU profile; where
+        the kernel does not let us, that is logged, and all else goes on."""
         if not 1 <= frequency_hz <= MAX_FREQUENCY_HZ:
             raise SamplerError(f"a frequency of {frequency_hz} Hz: expected 1 to {MAX_FREQUENCY_HZ}")
         self.period_ns = round(1e9 / frequency_hz)  # what one sample stands for, exactly
-        self._loader, self._sizes = loader, sizes
+        self._loader, self._sizes, self._waits = loader, sizes, waits
+        self._most_often_ns = self.period_ns
+        self._off_cpu: OffCpu | None = None
         self._program: ProfileProgram | None = None
         self._samples: list[np.ndarray] = []
         self._descriptions: list[np.ndarray] = []
@@ -53,7 +66,7 @@ class Sampler:
     def load(self) -> None:
         """Brings the program into the kernel. Raises SamplerError."""
         try:
-            self._program = ProfileProgram(self.period_ns, self._loader, self._sizes)
+            self._program = self._load_with_off_cpu() or ProfileProgram(self.period_ns, self._loader, self._sizes)
         except (LoadError, OSError) as error:
             raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
 
@@ -63,6 +76,7 @@ class Sampler:
             self.load()
         try:
             self._running().start()
+            self._follow_waits()
         except OSError as error:
             self.close()
             raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
@@ -80,6 +94,8 @@ class Sampler:
         if len(samples):
             self._samples.append(samples[:, 1:].copy())
             program.samples.consume(samples.size)
+        if self._off_cpu:
+            pids = np.union1d(pids, self._off_cpu.poll())
         # After the samples: so the stack of each sample just read is there.
         descriptions = program.descriptions.unread()
         if words := records.complete_descriptions(descriptions, program.marker):
@@ -90,6 +106,7 @@ class Sampler:
     def drain(self) -> Samples:
         """Everything since the last drain, each distinct stack once."""
         program = self._running()
+        awaited = self._off_cpu.awaited() if self._off_cpu else _NONE_AWAITED
         self.poll()
         # A sample may come after this that refers to a stack read before: so the stacks of one interval are kept.
         program.next_interval()
@@ -99,7 +116,10 @@ class Sampler:
         descriptions = records.parse_descriptions(words, program.marker)
         before, self._before = self._before, descriptions
         _follow_cpus(program)
-        return self._columns(samples, descriptions, before)
+        joined, missing, _ = join(samples, descriptions, before)
+        self._lost_no_stack += missing
+        waits = self._off_cpu.drain(descriptions, before, awaited) if self._off_cpu else None
+        return replace(joined, lost=self._newly_lost(), off_cpu=waits)
 
     def set_context(self, pid: int, tls_offset: int, image: Image | None = None) -> None:
         """From now on reads the thread contexts of this process, and of children it forks: `tls_offset` bytes from a
@@ -123,13 +143,16 @@ class Sampler:
         period. Raises OSError."""
         self._running().set_period(period_ns)
         self.period_ns = period_ns
+        self._set_share(self._most_often_ns / period_ns)
 
     def pause(self) -> None:
         """Takes no samples until `resume`."""
         self._running().pause()
+        self._set_share(0)
 
     def resume(self) -> None:
         self._running().resume()
+        self._set_share(self._most_often_ns / self.period_ns)
 
     @property
     def program(self) -> ProfileProgram:
@@ -142,7 +165,15 @@ class Sampler:
         program = self._running()
         return {**program.counters(), "lost_no_stack": self._lost_no_stack, **program.run_stats()}
 
+    def off_cpu_stats(self) -> dict[str, int]:
+        """Of what follows waits: `observed` (switches of threads on this host), `run_time_ns`, `run_count`; empty where
+        it does not run."""
+        return self._off_cpu.stats() if self._off_cpu else {}
+
     def close(self) -> None:
+        if self._off_cpu:
+            self._off_cpu.close()
+        self._off_cpu = None
         if self._program:
             self._program.close()
         self._program = None
@@ -152,34 +183,27 @@ class Sampler:
             raise SamplerError("the sampler is not running: call start() first")
         return self._program
 
-    def _columns(self, samples: np.ndarray, descriptions: Descriptions, before: Descriptions) -> Samples:
-        keys, stack = np.unique(samples[:, 1], return_inverse=True)
-        stacks, found = _find(keys, descriptions, before)
-        if not found.all():
-            keep = found[stack]
-            self._lost_no_stack += int((~keep).sum())
-            samples, stack = samples[keep], (np.cumsum(found) - 1)[stack[keep]]
-        contexts, context = records.distinct_contexts(samples[:, 3:6])
-        python = records.python_frames(stacks)
-        return Samples(
-            time_ns=samples[:, 0].copy(),
-            pid=samples[:, 2].astype(np.uint32),
-            tid=(samples[:, 2] >> np.uint64(32)).astype(np.uint32),
-            stack=stack.astype(np.uint32),
-            context=context,
-            stack_pid=stacks.pid,
-            stack_kernel_depth=stacks.kernel_depth.astype(np.uint32),
-            stack_depth=stacks.kernel_depth.astype(np.uint32) + stacks.user_depth,
-            frames=records.frames(stacks),
-            trace_ids=contexts[:, :2].tobytes(),
-            span_ids=contexts[:, 2].tobytes(),
-            stack_end=stacks.end,
-            stack_python=stacks.python_depth.astype(np.uint32),
-            python_code=python[:, 0].copy(),
-            python_info=python[:, 1].copy(),
-            lost=self._newly_lost(),
-            comms=records.thread_names(descriptions),
-        )
+    def _load_with_off_cpu(self) -> ProfileProgram | None:
+        if not self._waits:
+            return None
+        try:
+            return ProfileProgram(self.period_ns, self._loader, self._sizes, with_off_cpu=True)
+        except (LoadError, OSError) as error:
+            log.error("%s: %s", _NO_OFF_CPU, error)
+            self._waits = None
+            return None
+
+    def _follow_waits(self) -> None:
+        if not self._waits or self._off_cpu:
+            return
+        try:
+            self._off_cpu = OffCpu(self._running(), self._waits)
+        except (LoadError, OSError) as error:
+            log.error("%s: %s%s", _NO_OFF_CPU, error, _advice(error))
+
+    def _set_share(self, part: float) -> None:
+        if self._off_cpu:
+            self._off_cpu.set_share(min(part, 1.0))
 
     def _newly_lost(self) -> int:
         total = sum(value for name, value in self.stats().items() if name in _LOST)
@@ -192,25 +216,6 @@ def _follow_cpus(program: ProfileProgram) -> None:
         program.follow_cpus()
     except OSError as error:  # what was read must not be lost over it; the next drain tries again
         log.warning("a CPU that came online is not profiled: %s", error)
-
-
-def _find(keys: np.ndarray, descriptions: Descriptions, before: Descriptions) -> tuple[Descriptions, np.ndarray]:
-    """The stacks of the distinct `keys` that are described, in the order of the keys; and which keys those are."""
-    rows, found = _rows(keys, descriptions)
-    if not found.all() and len(before.key):
-        descriptions = records.concatenate(descriptions, before)
-        rows, found = _rows(keys, descriptions)
-    return records.select(descriptions, rows[found]), found
-
-
-def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.ndarray]:
-    stacks = np.flatnonzero(descriptions.kind == records.STACK)
-    if len(stacks) == 0:
-        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
-    stacks = stacks[np.argsort(descriptions.key[stacks], kind="stable")]
-    there = descriptions.key[stacks]
-    at = np.minimum(np.searchsorted(there, keys), len(there) - 1)
-    return stacks[at], there[at] == keys
 
 
 def _advice(error: Exception) -> str:
