@@ -6,6 +6,7 @@ import os
 import shutil
 import socket
 import tempfile
+import time
 from pathlib import Path
 
 from collector.checks.row import Row, limited, missing, ok
@@ -76,23 +77,27 @@ def metrics_listen(settings: CollectorSettings) -> Row:
 
 
 def kafka(settings: CollectorSettings) -> Row:
-    """Whether the brokers answer, and have the topic."""
-    from confluent_kafka import KafkaException
+    """Whether a broker answers, and has the topic."""
+    from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 
     from icestream.kafka import client_config
     from icestream.topics import RAW
 
-    said: list[str] = []
-    quiet = {"log_level": 0, "error_cb": lambda error: said.append(error.str())}
-    client = AdminClient(client_config(settings) | quiet)
-    try:
-        topics = client.list_topics(timeout=_KAFKA_S).topics
-    except KafkaException as error:
-        client.poll(0)
-        reason = said[0] if said else error.args[0].str()
+    errors: list[KafkaError] = []
+    client = AdminClient(client_config(settings) | {"log_level": 0, "error_cb": errors.append})
+    topics, deadline = None, time.monotonic() + _KAFKA_S
+    while topics is None and time.monotonic() < deadline:
+        try:
+            topics = client.list_topics(timeout=0.5).topics
+        except KafkaException:
+            client.poll(0)
+            if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in errors):
+                break
+    if topics is None:
+        reason = errors[0].str() if errors else "no answer in time"
         advice = "say where it is with --kafka HOST:PORT"
-        return limited("Kafka", f"{settings.kafka} does not answer ({reason}): batches would wait in the spool", advice)
+        return limited("Kafka", f"cannot be reached ({reason}): batches would wait in the spool", advice)
     if RAW not in topics:
         return limited("Kafka", f"{settings.kafka} answers, and has no topic {RAW}", "icestream topics create")
     return ok("Kafka", f"{settings.kafka} answers, and has the topics")

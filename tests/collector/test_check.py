@@ -1,0 +1,225 @@
+"""`icestream collect --check`: what works here, in words and as JSON; and what it would say on other hosts."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector import check
+from collector.capabilities import Capability
+from collector.checks import containers, kernel, places, privileges, programs
+from collector.checks.row import Mark, Row, limited, missing, ok
+from collector.settings import CollectorSettings
+from collector.spool import Spool
+from icestream.settings import KafkaSettings
+
+HERE = Path(__file__).parent
+ICESTREAM = Path(sys.executable).parent / "icestream"
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]
+
+
+def settings(folder: Path, **more: Any) -> CollectorSettings:
+    return CollectorSettings(
+        spool=folder / "spool", activity_socket=folder / "run/activity.sock", kafka="127.0.0.1:1", **more
+    )
+
+
+def checked(folder: Path, *flags: str, before: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [
+        *(before or []), str(ICESTREAM), "collect", "--check", "--kafka", "127.0.0.1:1", "--spool", f"{folder}/spool",
+        "--activity-socket", f"{folder}/run/activity.sock", "--metrics-listen", "", *flags,
+    ]  # fmt: skip
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/", check=False)
+
+
+@pytest.mark.ebpf
+def test_on_this_host_profiling_works_and_the_check_leaves_nothing_behind(tmp_path: Path) -> None:
+    done = checked(tmp_path)
+    assert done.returncode == 0, done.stdout
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("ok       profiling") and "was loaded and ran on" in line for line in lines)
+    assert any(line.startswith("limited  Kafka") for line in lines)
+    assert lines[-1].startswith("this host can be profiled; limited: ")
+    assert max(map(len, lines)) <= 110
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.ebpf
+def test_as_json_it_is_one_object(tmp_path: Path) -> None:
+    done = checked(tmp_path, "--json")
+    answer = json.loads(done.stdout)
+    assert answer["works"] is True
+    rows = {row["thing"]: row for row in answer["checks"]}
+    assert rows["kernel"]["mark"] == "ok"
+    assert rows["Kafka"] == {
+        "thing": "Kafka", "mark": "limited", "says": rows["Kafka"]["says"],
+        "advice": "say where it is with --kafka HOST:PORT", "needed": False,
+    }  # fmt: skip
+    assert {"BTF", "CAP_BPF", "CAP_PERFMON", "process events", "spool", "activity socket", "cgroups"} <= set(rows)
+
+
+@pytest.mark.ebpf
+def test_who_has_no_privileges_is_told_which_and_what_to_do(tmp_path: Path) -> None:
+    done = checked(tmp_path, before=NOBODY)
+    assert done.returncode == 1
+    assert "missing  CAP_BPF                not held: the eBPF program cannot be loaded" in done.stdout
+    assert "-> run as root, or with AmbientCapabilities=CAP_PERFMON in the unit" in done.stdout
+    assert "missing  profiling" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("this host cannot be profiled: ")
+    answer = json.loads(checked(tmp_path, "--json", before=NOBODY).stdout)
+    assert answer["works"] is False
+    rows = {row["thing"]: row for row in answer["checks"]}
+    assert (rows["profiling"]["mark"], rows["profiling"]["needed"]) == ("missing", True)
+    assert rows["CAP_SYS_PTRACE"]["mark"] == "limited"
+
+
+def test_json_without_check_is_refused(tmp_path: Path) -> None:
+    done = subprocess.run([ICESTREAM, "collect", "--json"], capture_output=True, text=True, timeout=20, check=False)
+    assert (done.returncode, done.stderr) == (1, "icestream collect: --json goes with --check\n")
+
+
+@pytest.mark.parametrize(
+    ("release", "mark", "needed"),
+    [
+        ("4.18.0-553.el8_10.x86_64", Mark.MISSING, True),
+        ("5.4.0-200-generic", Mark.MISSING, True),
+        ("5.10.0-30-amd64", Mark.LIMITED, False),
+        ("5.15.0-1071-aws", Mark.OK, False),
+        ("6.18.44", Mark.OK, False),
+    ],
+)
+def test_kernels_are_told_by_their_age(release: str, mark: Mark, needed: bool) -> None:
+    row = kernel.version(release)
+    assert (row.mark, row.needed) == (mark, needed)
+    assert release in row.says
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, content in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return root
+
+
+def test_a_kernel_without_btf_needs_the_other_loader(tmp_path: Path) -> None:
+    row = kernel.btf("libbpf", tmp_path)
+    assert (row.mark, row.needed) == (Mark.MISSING, True)
+    assert "--loader bcc" in row.advice
+    assert kernel.btf("bcc", tmp_path).mark is Mark.OK
+
+
+@pytest.mark.parametrize(
+    ("modes", "mark"),
+    [
+        ("none integrity [confidentiality]\n", Mark.MISSING),
+        ("none [integrity] confidentiality\n", Mark.OK),
+        ("[none] integrity confidentiality\n", Mark.OK),
+    ],
+)
+def test_a_locked_down_kernel_is_recognised(tmp_path: Path, modes: str, mark: Mark) -> None:
+    assert kernel.lockdown(write(tmp_path, {"sys/kernel/security/lockdown": modes})).mark is mark
+
+
+def test_what_the_kernel_hides_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = write(
+        tmp_path,
+        {
+            "proc/kallsyms": "0000000000000000 T _stext\n",
+            "proc/sys/kernel/kptr_restrict": "2\n",
+            "proc/sys/kernel/yama/ptrace_scope": "3\n",
+            "proc/sys/kernel/perf_event_paranoid": "4\n",
+        },
+    )
+    assert "kptr_restrict is 2" in kernel.symbols(root).says
+    assert kernel.ptrace_scope(root).mark is Mark.LIMITED
+    monkeypatch.setattr(kernel, "permitted", frozenset)
+    assert kernel.perf_event_paranoid(root).needed
+    write(root, {"proc/sys/kernel/perf_event_paranoid": "-1\n"})
+    assert kernel.perf_event_paranoid(root).mark is Mark.OK
+    assert "CONFIG_PERF_EVENTS" in kernel.perf_event_paranoid(root / "nowhere").advice
+
+
+def test_sys_admin_stands_for_the_capabilities_that_came_out_of_it() -> None:
+    rows = {row.thing: row.mark for row in privileges.capabilities(frozenset({Capability.SYS_ADMIN}))}
+    assert {thing for thing, mark in rows.items() if mark is Mark.OK} == {
+        "CAP_PERFMON", "CAP_BPF", "CAP_SYSLOG", "CAP_CHECKPOINT_RESTORE",
+    }  # fmt: skip
+
+
+def test_inside_a_container_it_says_what_is_wrong(tmp_path: Path) -> None:
+    write(tmp_path, {"status": "Seccomp:\t2\n", "uid_map": "         0     100000      65536\n", "pid": ""})
+    assert privileges.seccomp(tmp_path / "status").mark is Mark.LIMITED
+    assert privileges.user_namespace(tmp_path / "uid_map").needed
+    row = privileges.pid_namespace(tmp_path / "pid")
+    assert (row.mark, row.needed) == (Mark.MISSING, True)
+    assert "hostPID" in row.advice
+
+
+@pytest.mark.parametrize(
+    ("mounts", "says"),
+    [
+        ("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n", "version 2"),
+        ("cgroup /sys/fs/cgroup/cpu cgroup rw 0 0\n", "version 1:"),
+        ("proc /proc proc rw 0 0\n", "none is mounted"),
+    ],
+)
+def test_versions_of_cgroups_are_told(tmp_path: Path, mounts: str, says: str) -> None:
+    assert says in containers.cgroups(write(tmp_path, {"mounts": mounts}) / "mounts").says
+
+
+def test_on_other_machines_stacks_need_frame_pointers() -> None:
+    assert programs.unwinding("x86_64").mark is Mark.OK
+    assert programs.unwinding("aarch64").mark is Mark.LIMITED
+
+
+def test_places_that_cannot_be_used_are_told_by_what_it_means(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    beneath = settings(tmp_path / "file")
+    assert places.spool(beneath).mark is Mark.LIMITED
+    assert places.activity_socket(beneath).needed
+    assert places.metrics_listen(settings(tmp_path, metrics_listen="nonsense")).needed
+    assert places.metrics_listen(settings(tmp_path, metrics_listen="127.0.0.1:0")).mark is Mark.OK
+    assert "of the 1048576" in places.spool(settings(tmp_path, spool_limit_mb=1 << 20)).says
+    taken = settings(tmp_path, metrics_listen="")
+    (tmp_path / "run").mkdir()
+    taken.activity_socket.write_text("")
+    assert "is no socket" in places.activity_socket(taken).says
+
+
+def test_a_running_collector_is_told_from_a_fault(tmp_path: Path) -> None:
+    running = Spool(tmp_path / "spool", 1 << 20)
+    row = places.spool(settings(tmp_path))
+    assert (row.mark, "another collector" in row.says) == (Mark.LIMITED, True)
+    running.close()
+    assert places.spool(settings(tmp_path)).mark is Mark.OK
+
+
+def test_kafka_that_answers_and_topics_that_are_there(in_process_broker: KafkaSettings, tmp_path: Path) -> None:
+    row = places.kafka(CollectorSettings(kafka=in_process_broker.kafka))
+    assert row == ok("Kafka", f"{in_process_broker.kafka} answers, and has the topics")
+
+
+def test_rules_that_cannot_be_read_are_told_before_the_start(tmp_path: Path) -> None:
+    row = containers.labels(settings(tmp_path, relabel=str(tmp_path / "nowhere.yml")))
+    assert (row.mark, row.needed) == (Mark.MISSING, True)
+
+
+def test_a_check_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(settings: CollectorSettings) -> Row:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(check, "CHECKS", (broken, lambda settings: ok("a", "b")))
+    found = list(check.rows(settings(tmp_path)))
+    assert [row.mark for row in found] == [Mark.LIMITED, Mark.OK]
+    assert "ZeroDivisionError: oh" in found[0].says
+
+
+def test_what_is_needed_decides() -> None:
+    assert check.works([ok("a", ""), limited("b", ""), missing("c", "")])
+    assert not check.works([ok("a", ""), missing("d", "", needed=True)])
+    assert check.verdict([missing("d", "", needed=True), missing("e", "")]) == "this host cannot be profiled: d"
+    assert check.verdict([ok("a", "")]) == "this host can be profiled"
