@@ -95,7 +95,7 @@ class ThreadLabels:
     def notice(self, process: Process) -> None:
         """Reads a process that is new or runs another program since, and what changed of one that is known."""
         known = self._known.get(process.pid)
-        if known is None or known.process != process:
+        if known is None or known.process != process or self._hints.get(process.pid, known.told) is not known.told:
             self._add(process.pid, self._read(process))
         elif known.context and known.context.look():
             known.renew()
@@ -110,7 +110,7 @@ class ThreadLabels:
             elif comm:
                 before = Hint(clean(comm), "", before.parent)
             if executable_path and not before.executable:
-                before = before._replace(executable=executable_path)
+                before = before._replace(executable=executable_path[:4096].removesuffix(" (deleted)"))
             self._hints[pid] = before
             if len(self._hints) > MAX_HINTS:
                 del self._hints[next(iter(self._hints))]

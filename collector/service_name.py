@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collector.kubernetes import Pod
 
 KERNEL = "[kernel]"
+UNKNOWN = "unknown_service"
+"""What OpenTelemetry's SDKs say, with or without more behind it, where nobody gave them a name."""
 
 
 def service_name(
@@ -20,7 +22,8 @@ def service_name(
     """Each is "" where it does not say: `context` of the process context, `activity` of what the process reports,
     `environment` of OpenTelemetry's variables (which children inherit), then the container, the unit, the program.
     """
-    return context or activity or environment or container or unit or os.path.basename(executable) or comm
+    said = (name for name in (context, activity, environment) if not name.startswith(UNKNOWN))
+    return next(filter(None, said), "") or container or unit or os.path.basename(executable) or comm
 
 
 def of_container(container: Container, pod: Pod | None, name: str) -> str:

@@ -61,6 +61,8 @@ def test_a_process_is_named_by_itself_then_its_environment_its_container_its_uni
     for expected in "abcdefg":
         assert service_name(**said) == expected
         said[next(who for who, name in said.items() if name)] = ""
+    unknown = {"context": "unknown_service:java", "activity": "unknown_service"}
+    assert service_name(**said | unknown | {"environment": "shop", "container": "x"}) == "shop"
 
 
 def test_the_environment_names_a_process_where_its_activity_does_not() -> None:
@@ -328,8 +330,8 @@ def test_a_program_executed_after_a_process_was_read_is_the_one_that_counts() ->
         assert labels(known, process)["service"] == "shell", "told late of the program that was read"
         known.hint(process.pid, comm="cc1", executable_path="/usr/lib/cc1")
         assert labels(known, process)["service"] == "cc1"
-        known.notice(process._replace(program=(1, 2, 3)))
-        assert labels(known, process)["service"] == "shell", "read again"
+        known.notice(process)
+        assert labels(known, process)["service"] == "shell", "read again, while it lives"
 
 
 def test_memory_is_bounded_however_many_events_come(monkeypatch: pytest.MonkeyPatch) -> None:
