@@ -58,11 +58,18 @@ def overlay(upper: Steps, lower: Steps) -> Steps:
     """`upper`, and where it is UNCOVERED, `lower`."""
     if not len(upper.address) or not len(lower.address):
         return upper if len(upper.address) else lower
-    address = np.union1d(upper.address, lower.address)
+    address = union(upper.address, lower.address)
     rule = at(upper, address)
     open_ = rule == np.uint64(UNCOVERED)
     rule[open_] = at(lower, address[open_])
     return merged(address, rule)
+
+
+def union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Two ascending arrays as one, every value once."""
+    both = np.concatenate([first, second])
+    both.sort(kind="stable")  # merges what is sorted already
+    return both[np.append(True, both[1:] != both[:-1])[: len(both)]]
 
 
 def at(steps: Steps, address: np.ndarray) -> np.ndarray:

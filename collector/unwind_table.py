@@ -14,7 +14,7 @@ from xxhash import xxh3_64_intdigest
 from collector import cfi_file, cfi_sources
 from collector.cfi_error import CfiError as CfiError
 from collector.cfi_file import File
-from collector.cfi_steps import NONE, UNCOVERED, Steps, at, merged
+from collector.cfi_steps import NONE, UNCOVERED, Steps, at, merged, union
 
 RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
 """struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
@@ -100,7 +100,7 @@ def from_steps(steps: Steps, start: int, end: int) -> UnwindTable:
     inside = steps.address < end
     some = merged(np.append(steps.address[inside], end), np.append(rule[inside], np.uint64(NONE)))
     firsts = np.arange(base, end, CHUNK_BYTES, dtype=np.int64)
-    address = np.union1d(firsts, some.address[some.address < end])
+    address = union(firsts, some.address[some.address < end])
     rule = at(some, address)
     rule[rule == np.uint64(UNCOVERED)] = NONE
     chunk = (address - base) >> 16
@@ -115,8 +115,9 @@ def from_steps(steps: Steps, start: int, end: int) -> UnwindTable:
 
 def _numbered(rule: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(distinct rules as RULE, NONE first; the number of each). Those used least become NONE beyond MAX_RULES."""
-    distinct, number, count = np.unique(rule, return_inverse=True, return_counts=True)
-    order = np.lexsort((distinct, -count))
+    distinct = np.sort(np.unique(rule))
+    number = np.searchsorted(distinct, rule)
+    order = np.argsort(-np.bincount(number, minlength=len(distinct)), kind="stable")
     order = order[distinct[order] != NONE][: MAX_RULES - 1]
     numbers = np.zeros(len(distinct), np.int64)
     numbers[order] = np.arange(1, len(order) + 1)
