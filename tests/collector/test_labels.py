@@ -208,6 +208,26 @@ def test_a_container_and_a_unit_name_what_does_not_name_itself(monkeypatch: pyte
             assert found["cgroup"] == path
 
 
+@pytest.mark.ebpf  # as root
+def test_a_process_in_a_control_group_of_docker_has_its_container() -> None:
+    root = Path("/sys/fs/cgroup")
+    root = root if (root / "cgroup.procs").exists() else root / "memory"  # version 2, or 1
+    group = root / "icestream-test" / f"docker-{CONTAINER}.scope"
+    group.mkdir(parents=True)
+    try:
+        known = ThreadLabels("h", containers=Runtime())
+        with python() as process:
+            (group / "cgroup.procs").write_text(str(process.pid))
+            known.notice(process)
+            found = labels(known, process)
+        assert (found["container_id"], found["container_runtime"]) == (CONTAINER, "docker")
+        assert found["cgroup"].endswith(f"/icestream-test/docker-{CONTAINER}.scope")
+        assert found["service"] == "web"
+    finally:
+        group.rmdir()
+        group.parent.rmdir()
+
+
 class Cluster(Pods):
     """Knows its pods after it was asked for the second time."""
 
