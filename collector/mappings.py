@@ -1,195 +1,368 @@
 """Addresses of a process as (mapped file, ELF virtual address), which mean the same in every process and on every host.
 
-What a process maps is read once, and again when an address is not covered, or when the process executed another
-program. A process that ended keeps its mappings until `expire`: its last samples are still to come.
+What a process maps is learned from the kernel's events as it maps it (collector.watch); of processes that were there
+before, and where events were lost or are not to be had, from /proc/PID/maps: when the process is noticed, when it
+executed another program since, and when an address is not covered. A process that ended keeps its mappings until
+`expire`: its last samples are still to come.
+
+Events are decoded at once while there is time for that, else when somebody asks about their process.
 """
 
 import os
-import re
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
-from collector.mapped_files import JIT, UNKNOWN, VDSO, FileCache, MappedFile, Place
-from collector.perfmap import Name, PerfMap
-from collector.process import Process, read_process
-from icestream.v1.common_pb2 import Mapping
+from collector.backlog import Backlog
+from collector.images import Image, Located, nowhere
+from collector.mapped_files import JIT, FileCache
+from collector.perfmap import PerfMaps
+from collector.process import Process, read_process, start_ticks
+from collector.process_events import Executed, Exited, Forked, Mapped, Records
+from collector.rows import Row, mapped_row, put, read_rows
 
-MAX_MAPPINGS = 16_384  # executable ones of one process
+__all__ = ["MAX_PROCESSES", "Located", "Mappings", "Row"]
+
 MAX_PROCESSES = 8192
+MAX_IMAGES = 4  # of one process: what it executed one after the other
 _KEEP_S = 60.0
 _REFRESH_FIRST_S, _REFRESH_LAST_S = 4.0, 64.0
-_MASK = (1 << 64) - 1
-_ANONYMOUS = MappedFile(Mapping.UNKNOWN, "", "[anon]")
-_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *([^\n]*)$", re.MULTILINE)
+_MAX_ANCESTORS = 50  # that are decoded for the sake of one process
+_START_TOLERANCE = 3  # ticks
+_NEVER = -1
+_STEPS = 4  # of reading a perf map, at a time
 
 
 @dataclass
-class Located:
-    """n addresses, located: a row of `files` and an address each; where `name` is not -1, `names[name]` instead."""
-
-    file: np.ndarray  # int64 (n,)
-    address: np.ndarray  # uint64 (n,)
-    name: np.ndarray  # int64 (n,)
-    files: list[MappedFile]
-    names: list[Name] = field(default_factory=list)
-
-
-_Line = tuple[bytes, ...]  # as _LINE cuts it
-
-
-class _Row(NamedTuple):
-    start: int
-    end: int
-    bias: int  # ELF virtual address - address, modulo 2^64
-    file: MappedFile
-    anonymous: bool
-
-
-@dataclass
-class _Mapped:
-    """The executable mappings of a process, sorted by address."""
-
+class _Known:
     process: Process
-    rows: dict[_Line, _Row]  # of /proc/PID/maps
-    starts: np.ndarray  # uint64
-    ends: np.ndarray  # uint64
-    biases: np.ndarray  # uint64
-    files: list[MappedFile]
-    anonymous: np.ndarray  # bool: may be named by a perf map
-
-
-@dataclass
-class _Cached:
-    mapped: _Mapped
+    images: tuple[Image, ...]  # the newest first; () where nothing is known yet
     used: float
     refreshed: float
-    wait: float  # from then until it may be read again
-    before: _Mapped | None = None  # what it had mapped when it was read before
-    perf_map: PerfMap | None = None
+    wait: float = field(default_factory=lambda: _REFRESH_FIRST_S)  # from then until it may be read again
+    as_of_ns: int = 0  # what happened before is in the images
+    told: bool = False  # `process` is what events tell, and not yet what /proc says
+    ended: bool = False
+    parent: int = 0  # whose images it has, where those are not known
 
 
 class Mappings:
-    """The mappings of all processes of this host that were noticed."""
+    """The mappings of all processes of this host that were noticed or of which events told.
 
-    def __init__(self, files: FileCache) -> None:
+    `changed(process, rows)` is called when the executable mappings of a process were learned or changed, `ended(pid)`
+    when it ended or is forgotten; both on the thread that learned it, in order, and while other threads wait, so they
+    must be quick. Until /proc was read, a `Process` of which events told has as program (time of the exec, 0, 0).
+    Several threads may use it; `locate` and `expire` are for one of them.
+    """
+
+    def __init__(
+        self,
+        files: FileCache,
+        changed: Callable[[Process, list[Row]], None] = lambda process, rows: None,
+        ended: Callable[[int], None] = lambda pid: None,
+    ) -> None:
         self._files = files
-        self._cached: dict[int, _Cached] = {}
+        self._changed, self._ended = changed, ended
+        self._lock = threading.RLock()
+        self._known: dict[int, _Known] = {}
+        self._backlog = Backlog()
+        self._lost_ns = 0
+        self._times_told = 0
+        self._perf_maps = PerfMaps()
 
     def notice(self, pid: int) -> Process | None:
         """Reads a process that is new, or that executed another program since; None when it has ended."""
-        process = read_process(pid)
-        cached = self._cached.get(pid)
-        if process is None or (cached is not None and cached.mapped.process == process):
-            return process
-        mapped = self._read(process)
-        if mapped is not None:
-            now = time.monotonic()
-            same = cached is not None and cached.mapped.process.start_ticks == process.start_ticks
-            before = cached.mapped if cached and same else None
-            self._cached[pid] = _Cached(mapped, now, now, _REFRESH_FIRST_S, before)
+        process, compiles = self._notice(pid)
+        if compiles:
+            self._perf_maps.of(pid).refresh()  # while the process lives
         return process
 
-    def locate(self, pid: int, addresses: np.ndarray) -> Located:
+    def asked(self, pid: int, address: int | None = None) -> None:
+        """The eBPF program does not know the mappings of a process, or none that covers the address: learns them, or
+        tells them again."""
+        with self._lock:
+            told = self._times_told
+            process, _ = self._notice(pid)
+            known = self._known.get(pid)
+            if known is None or process is None or self._times_told != told or (known.ended and not _has_threads(pid)):
+                return
+            if address is None or any(row.start <= address < row.end for row in _rows(known)):
+                self._tell(known)
+            else:
+                self._refresh(known)
+
+    def rows(self, pid: int) -> list[Row]:
+        """What is known of a process, sorted by address."""
+        with self._lock:
+            self._settle(pid)
+            known = self._known.get(pid)
+            return list(_rows(known)) if known else []
+
+    def scan(self, seconds: float = 0.5) -> int:
+        """Reads the processes that run now, the youngest first, for at most that time; how many were read."""
+        until, count = time.monotonic() + seconds, 0
+        for pid in sorted((int(name) for name in os.listdir("/proc") if name.isdigit()), reverse=True):
+            if time.monotonic() > until:
+                break
+            count += self._notice(pid)[0] is not None
+        return count
+
+    def locate(self, pid: int, addresses: np.ndarray, times_ns: np.ndarray | None = None) -> Located:
         """User addresses (uint64) of one process. What nothing covers is UNKNOWN at 0: it is no code, or nobody can
-        say any more what it was."""
-        count = len(addresses)
-        cached = self._cached.get(pid)
-        if cached is None:
-            nothing = np.zeros(count, np.int64)
-            return Located(nothing, np.zeros(count, np.uint64), nothing - 1, [UNKNOWN])
-        cached.used = time.monotonic()
-        located = self._locate(cached, addresses)
-        if not located.file.all() and self._refresh(cached):
-            located = self._locate(cached, addresses)
-        if cached.before is not None and not located.file.all():
-            _add(located, cached.before, addresses)
+        say any more what it was.
+
+        `times_ns` (uint64, CLOCK_MONOTONIC, optional): when each was seen; then what the process had mapped before it
+        executed its program counts for what was seen before that. Else an older program counts where the newer does
+        not cover an address.
+        """
+        with self._lock:
+            self._settle(pid)
+            known = self._known.get(pid)
+            if known is None:
+                return nowhere(len(addresses))
+            known.used = time.monotonic()
+            if self._is_stale(known):
+                self._refresh(known, at_once=True)
+            located, anonymous = _locate(known.images, addresses, times_ns)
+            if not located.file.all() and (self._adopt(known) or self._refresh(known)):
+                located, anonymous = _locate(known.images, addresses, times_ns)
+        if anonymous.any():
+            self._name(pid, located, addresses, anonymous)
         return located
 
+    def apply(self, records: Records, eager: bool = True) -> None:
+        """What the kernel told; decoded at once (`eager`), or when somebody asks."""
+        with self._lock:
+            if records.lost:
+                self._lost_ns = max(self._lost_ns, records.lost_ns)
+            if not len(records):
+                return
+            pids = self._backlog.add(records)
+            if eager:
+                for pid in pids:
+                    self._settle(pid)
+            for pid in self._backlog.drop():
+                if pid in self._known:
+                    self._known[pid].as_of_ns = _NEVER
+
     def __len__(self) -> int:
-        return len(self._cached)
+        return len(self._known)
 
     def expire(self) -> list[int]:
         """Forgets processes that nobody asked about for a minute; returns their IDs. Call it once a window."""
         limit = time.monotonic() - _KEEP_S
-        gone = [pid for pid, cached in self._cached.items() if cached.used < limit]
-        gone += list(self._cached)[: max(0, len(self._cached) - len(gone) - MAX_PROCESSES)]
-        return [pid for pid in gone if self._cached.pop(pid, None) is not None]
+        with self._lock:
+            gone = [pid for pid, known in self._known.items() if known.used < limit]
+            for pid in gone:
+                self._forget(pid)
+            for pid in self._backlog.drop(time.monotonic_ns() - int(_KEEP_S * 1e9)):
+                if pid in self._known:
+                    self._known[pid].as_of_ns = _NEVER
+        self._files.expire()
+        return gone
 
-    def _locate(self, cached: _Cached, addresses: np.ndarray) -> Located:
-        count = len(addresses)
-        located = Located(np.zeros(count, np.int64), np.zeros(count, np.uint64), np.full(count, -1), [UNKNOWN])
-        _add(located, cached.mapped, addresses)
-        anonymous = np.concatenate([[False], cached.mapped.anonymous])[located.file]
-        if anonymous.any():
-            cached.perf_map = cached.perf_map or PerfMap(cached.mapped.process.pid)
-            cached.perf_map.refresh()
-            located.name[anonymous] = cached.perf_map.lookup(addresses[anonymous])
-            located.names = cached.perf_map.names
-            located.file[located.name >= 0] = len(located.files)
-            located.address[located.name >= 0] = 0
-            located.files.append(JIT)
-        return located
+    def _forget(self, pid: int) -> None:
+        known = self._known.pop(pid)
+        self._perf_maps.forget(pid)
+        if not known.ended:
+            self._ended(pid)
 
-    def _refresh(self, cached: _Cached) -> bool:
-        """Reads a process again; ever less often while that finds nothing new, since without frame pointers what looks
-        like a return address is often none."""
+    def _add(self, pid: int, known: _Known) -> _Known:
+        if len(self._known) >= MAX_PROCESSES and pid not in self._known:
+            for old in sorted(self._known, key=lambda pid: (not self._known[pid].ended, self._known[pid].used))[:512]:
+                self._forget(old)
+        self._known[pid] = known
+        return known
+
+    # What events tell
+
+    def _settle(self, pid: int, until_ns: int | None = None, ancestors: int = 0) -> None:
+        """Decodes the records of a process that wait, and tells of what changed."""
+        if pid not in self._backlog:
+            return
+        known = self._known.get(pid)
+        rows: list[Row] | None = None  # of its image, being changed
+        learned = False
+        for event in self._backlog.take(pid, until_ns):
+            if known is not None and event.time_ns <= known.as_of_ns:
+                continue
+            if isinstance(event, Mapped):
+                if known is not None and known.images:
+                    rows = list(known.images[0].rows) if rows is None else rows
+                    learned |= put(rows, mapped_row(pid, event, self._files))
+                continue
+            if known is not None and rows is not None:
+                known.images = (Image(known.images[0].since_ns, tuple(rows)), *known.images[1:])
+            rows = None
+            if isinstance(event, Exited):
+                learned = False
+                if known is not None and not known.ended:
+                    known.ended = True
+                    self._ended(pid)
+                continue
+            known = self._begin(pid, known, event, ancestors)
+            learned = bool(known.images[:1] and known.images[0].rows)
+        if known is not None and rows is not None:
+            known.images = (Image(known.images[0].since_ns, tuple(rows)), *known.images[1:])
+        if known is not None and learned and not known.ended:
+            self._tell(known)
+
+    def _begin(self, pid: int, known: _Known | None, event: Executed | Forked, ancestors: int) -> _Known:
+        """A process that was forked, or that executes a program."""
+        now, time_ns = time.monotonic(), event.time_ns
+        if isinstance(event, Executed) and known is not None:
+            process = known.process._replace(program=(time_ns, 0, 0))
+            known.process, known.told, known.ended = process, True, False
+            self._perf_maps.forget(pid)
+            known.images = (Image(time_ns, ()), *known.images)[:MAX_IMAGES]
+            known.wait, known.as_of_ns = _REFRESH_FIRST_S, time_ns
+            return known
+        process = Process(pid, start_ticks(time_ns), (time_ns, 0, 0), False)
+        if known is not None:
+            self._forget(pid)
+        if isinstance(event, Executed):
+            return self._add(pid, _Known(process, (Image(time_ns, ()),), now, now, as_of_ns=time_ns, told=True))
+        images = self._images_of(event.parent, time_ns, ancestors)
+        parent = self._known.get(event.parent)
+        as_of_ns = _NEVER if parent is not None and self._is_stale(parent) else time_ns
+        return self._add(pid, _Known(process, images, now, now, as_of_ns=as_of_ns, told=True, parent=event.parent))
+
+    def _images_of(self, pid: int, time_ns: int, ancestors: int) -> tuple[Image, ...]:
+        """What a process had mapped at a time; () where that is not known."""
+        if ancestors < _MAX_ANCESTORS:
+            self._settle(pid, time_ns, ancestors + 1)
+        known = self._known.get(pid)
+        if known is None:
+            return ()
+        image = next((image for image in known.images if image.since_ns <= time_ns), None)
+        return () if image is None else (Image(time_ns, image.rows),)
+
+    # What /proc tells
+
+    def _notice(self, pid: int) -> tuple[Process | None, bool]:
+        """And whether it has code that may have been compiled at run time."""
+        with self._lock:
+            process = read_process(pid)
+            self._settle(pid)
+            known = self._known.get(pid)
+            if process is not None:
+                if known is None or not self._holds(known, process):
+                    known = self._learn(process, known) or known
+                elif known.told and not known.ended:
+                    known.process, known.told = process, False
+            return process, known is not None and any(image.compiles for image in known.images[:1])
+
+    def _is_stale(self, known: _Known) -> bool:
+        """Whether events that concern it may have been lost."""
+        return known.as_of_ns < self._lost_ns
+
+    def _holds(self, known: _Known, process: Process) -> bool:
+        """Whether what is known is of this process, and of the program that it runs."""
+        if self._is_stale(known) or not known.images:
+            return False
+        if known.told or known.ended:
+            return _same_start(known, process)
+        return known.process == process
+
+    def _learn(self, process: Process, known: _Known | None) -> _Known | None:
+        """Reads what a process maps; None where it maps nothing (any more)."""
+        as_of_ns = time.monotonic_ns()
+        before = known.images if known is not None and _same_start(known, process) else ()
+        try:
+            rows = read_rows(process.pid, self._files, before[0].rows if before else ())
+        except OSError:
+            return None
+        if not rows:
+            return None
         now = time.monotonic()
-        if now - cached.refreshed < cached.wait:
+        if known is not None and not before:
+            self._forget(process.pid)
+        images = (Image(before[0].since_ns if before else 0, tuple(rows)), *before)[:MAX_IMAGES]
+        known = self._add(process.pid, _Known(process, images, now, now, as_of_ns=as_of_ns))
+        self._tell(known)
+        return known
+
+    def _adopt(self, known: _Known) -> bool:
+        """A forked process whose parent was not known: has what the parent has; whether that worked."""
+        if known.images or not known.parent:
             return False
-        mapped = self._read(cached.mapped.process, cached.mapped)
-        cached.refreshed = now
-        if mapped is None or mapped is cached.mapped:
-            cached.wait = min(2 * cached.wait, _REFRESH_LAST_S)
+        parent, known.parent = known.parent, 0
+        process = read_process(parent)
+        if process is None or process.start_ticks > known.process.start_ticks:
             return False
-        cached.before, cached.mapped, cached.wait = cached.mapped, mapped, _REFRESH_FIRST_S
+        self.notice(parent)
+        known.images = self._images_of(parent, int(known.as_of_ns), 0)
+        return bool(known.images)
+
+    def _refresh(self, known: _Known, at_once: bool = False) -> bool:
+        """Reads a process again; ever less often while that finds nothing new, since without frame pointers what looks
+        like a return address is often none. Whether there was something."""
+        now, as_of_ns = time.monotonic(), time.monotonic_ns()
+        if known.ended or (now - known.refreshed < known.wait and not at_once):
+            return False
+        known.refreshed = now
+        before = known.images[:1]
+        try:
+            rows = tuple(read_rows(known.process.pid, self._files, before[0].rows if before else ()))
+        except OSError:
+            rows = ()
+        if rows:
+            known.as_of_ns = as_of_ns
+        if not rows or (before and before[0].rows == rows):
+            known.wait = min(2 * known.wait, _REFRESH_LAST_S)
+            return False
+        since = before[0].since_ns if before else 0
+        known.images = (Image(since, rows), *known.images)[:MAX_IMAGES]
+        known.wait = _REFRESH_FIRST_S
+        self._tell(known)
         return True
 
-    def _read(self, process: Process, before: _Mapped | None = None) -> _Mapped | None:
-        """What a process maps now, `before` itself where that is the same; None where it has ended."""
-        try:
-            with open(f"/proc/{process.pid}/maps", "rb") as maps:
-                lines = _LINE.findall(maps.read())[:MAX_MAPPINGS]
-        except OSError:
-            return None
-        if not lines:
-            return None
-        if before is not None and list(before.rows) == lines:
-            return before
-        known = before.rows if before is not None else {}
-        rows = {line: known.get(line) or self._row(process.pid, line) for line in lines}
-        starts, ends, biases = (np.array([row[i] for row in rows.values()], np.uint64) for i in range(3))
-        anonymous = np.array([row.anonymous for row in rows.values()], bool)
-        return _Mapped(process, rows, starts, ends, biases, [row.file for row in rows.values()], anonymous)
+    def _tell(self, known: _Known) -> None:
+        self._times_told += 1
+        self._changed(known.process, list(_rows(known)))
 
-    def _row(self, pid: int, line: _Line) -> _Row:
-        start, end, offset = int(line[0], 16), int(line[1], 16), int(line[2], 16)
-        device = os.makedev(int(line[3], 16), int(line[4], 16))
-        path = line[6].decode("utf-8", "replace").replace("\\012", "\n").removesuffix(" (deleted)")
-        as_offset = offset - start & _MASK
-        try:
-            if path == VDSO:
-                identity = self._files.vdso()
-            elif path.startswith("/"):
-                identity = self._files.identify(Place(pid, start, end, device, int(line[5]), path))
-            else:
-                return _Row(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path) if path else _ANONYMOUS, True)
-        except OSError:
-            return _Row(start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), False)
-        if identity is None:  # no ELF file: code that something generated into a file
-            return _Row(start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), True)
-        vaddr = identity.elf.vaddr(offset)
-        if vaddr is None:
-            return _Row(start, end, as_offset, MappedFile(Mapping.UNKNOWN, "", path), False)
-        return _Row(start, end, vaddr - start & _MASK, MappedFile(Mapping.FILE, identity.build_id, path), False)
+    def _name(self, pid: int, located: Located, addresses: np.ndarray, anonymous: np.ndarray) -> None:
+        """Names what a perf map names."""
+        perf_map = self._perf_maps.of(pid)
+        for _ in range(_STEPS):
+            more = perf_map.refresh()
+            rows, names = perf_map.lookup(addresses[anonymous])
+            if not more or (rows >= 0).all():
+                break
+        located.name[anonymous], located.names = rows, names
+        located.file[located.name >= 0] = len(located.files)
+        located.address[located.name >= 0] = 0
+        located.files.append(JIT)
 
 
-def _add(located: Located, mapped: _Mapped, addresses: np.ndarray) -> None:
-    """Locates what is not located yet."""
-    at = np.searchsorted(mapped.starts, addresses, side="right") - 1
-    covered = (at >= 0) & (addresses < mapped.ends[at]) & (located.file == 0)
-    located.file[covered] = at[covered] + len(located.files)
-    located.address[covered] = addresses[covered] + mapped.biases[at[covered]]
-    located.files = located.files + mapped.files
+def _rows(known: _Known) -> tuple[Row, ...]:
+    return known.images[0].rows if known.images else ()
+
+
+def _same_start(known: _Known, process: Process) -> bool:
+    """Where only events told when it began, give or take a little."""
+    return abs(known.process.start_ticks - process.start_ticks) <= (_START_TOLERANCE if known.told else 0)
+
+
+def _locate(
+    images: tuple[Image, ...], addresses: np.ndarray, times_ns: np.ndarray | None
+) -> tuple[Located, np.ndarray]:
+    """And which addresses (bool) may be named by a perf map."""
+    located, anonymous = nowhere(len(addresses)), np.zeros(len(addresses), bool)
+    if times_ns is not None:
+        for image in images:  # each of them, what was seen while it was there
+            anonymous |= image.add(located, addresses, times_ns >= np.uint64(image.since_ns))
+    for image in images:
+        anonymous |= image.add(located, addresses)
+    return located, anonymous
+
+
+def _has_threads(pid: int) -> bool:
+    """Whether a process whose first thread has ended lives on in others."""
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False

@@ -1,8 +1,11 @@
 """A process as the kernel tells it from all others: /proc/PID/stat, see proc_pid_stat(5)."""
 
+import os
+import time
 from typing import NamedTuple
 
 _PF_KTHREAD = 0x00200000
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
@@ -24,3 +27,9 @@ def read_process(pid: int) -> Process | None:
     except (OSError, ValueError, IndexError):
         return None
     return Process(pid, numbers[1], (numbers[2], numbers[3], numbers[4]), bool(numbers[0] & _PF_KTHREAD))
+
+
+def start_ticks(time_ns: int) -> int:
+    """Process.start_ticks of a process that began at that time of CLOCK_MONOTONIC, give or take one."""
+    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return (time_ns + asleep_ns) * _TICKS // 1_000_000_000

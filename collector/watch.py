@@ -1,0 +1,126 @@
+"""Watches processes: one thread that waits for the kernel's events and for whatever else wakes it.
+
+Events are decoded at once, within about a millisecond, while that takes at most a share of one CPU (and after a pause a
+burst of 0.1 s). Beyond, they are collected every 40 ms and decoded when somebody asks about their process.
+"""
+
+import logging
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+
+from collector.mappings import Mappings
+from collector.perf_ring import Rings
+from collector.process_events import parse
+
+log = logging.getLogger(__name__)
+
+BUDGET = 0.005
+"""CPU seconds a second for decoding events at once."""
+
+_BURST_S = 0.1
+_RESUME_S = 0.02
+_GATHER_S = 0.0007  # from the first event to reading: a program that starts maps several files
+_PAUSE_S = 0.04
+_FOLLOW_CPUS_S = 5.0
+
+
+class Watcher:
+    """Tells `mappings` of events from `start` to `close`. `add` other sources before."""
+
+    def __init__(self, mappings: Mappings, budget: float = BUDGET, ring_bytes: int = 0) -> None:
+        self._mappings = mappings
+        self._budget = budget
+        self._rings = Rings(ring_bytes)
+        self._sources: dict[int, Callable[[], None]] = {}
+        self._epoll = select.epoll()
+        self._ready = select.epoll()  # of the rings alone
+        self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._saved_s = _BURST_S
+        self._later = b""  # records that are not to be read yet
+        self.eager = True  # whether events are decoded at once
+        self.records = 0  # read so far
+        self.lost = 0  # records that the kernel had no room for
+        self.cpu_s = 0.0  # of the thread, so far
+
+    def add(self, fd: int, callback: Callable[[], None]) -> None:
+        """Calls back on the watching thread while `fd` is readable."""
+        self._sources[fd] = callback
+        self._epoll.register(fd, select.EPOLLIN)
+
+    def start(self) -> None:
+        """Raises OSError where the kernel does not tell of processes."""
+        self._follow_cpus()
+        self._epoll.register(self._ready.fileno(), select.EPOLLIN)
+        self._epoll.register(self._stop, select.EPOLLIN)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Returns when the thread has ended."""
+        os.write(self._stopping, b"x")
+        if self._thread.is_alive():
+            self._thread.join()
+        self._rings.close()
+        self._ready.close()
+        self._epoll.close()
+        os.close(self._stop)
+        os.close(self._stopping)
+
+    def _run(self) -> None:
+        followed = read = time.monotonic()
+        while True:
+            wait = followed + _FOLLOW_CPUS_S if self.eager and not self._later else read + _PAUSE_S
+            ready = {fd for fd, _ in self._epoll.poll(max(0.0, wait - time.monotonic()), 64)}
+            if self._stop in ready:
+                return
+            for fd in ready & self._sources.keys():
+                self._guarded(self._sources[fd])
+            now = time.monotonic()
+            if self._ready.fileno() in ready or ((self._later or not self.eager) and now >= read + _PAUSE_S):
+                began_s = time.thread_time()
+                self._guarded(self._read)
+                read, before = time.monotonic(), read
+                self._pace(read - before, time.thread_time() - began_s)
+            if now >= followed + _FOLLOW_CPUS_S:
+                followed = now
+                self._guarded(self._follow_cpus)
+            self.cpu_s = time.thread_time()
+
+    def _read(self) -> None:
+        """What happened until now, in order: what an event follows from was told before it, on whatever CPU."""
+        if self.eager:
+            time.sleep(_GATHER_S)
+        self._ready.poll(0, 64)  # what comes from here on wakes us again
+        until_ns = time.monotonic_ns()
+        parts = self._rings.read()
+        if self._later:
+            parts.insert(0, self._later)
+        if not parts:
+            return
+        records, self._later = parse(parts).before(until_ns)
+        self.records += len(records)
+        self.lost += records.lost
+        self._mappings.apply(records, self.eager)
+
+    def _pace(self, passed_s: float, used_s: float) -> None:
+        """Decides whether events are decoded at once."""
+        self._saved_s = max(-_RESUME_S, min(_BURST_S, self._saved_s + self._budget * passed_s) - used_s)
+        eager = self._saved_s > (0 if self.eager else _RESUME_S)
+        if eager != self.eager:
+            self.eager = eager
+            self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """The thread lives on, whatever happens."""
+        try:
+            call()
+        except Exception:
+            log.exception("watching processes")
+
+    def _follow_cpus(self) -> None:
+        """Raises OSError."""
+        for fd in self._rings.follow_cpus():
+            self._ready.register(fd, select.EPOLLIN)
