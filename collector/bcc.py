@@ -6,6 +6,7 @@ load, says which maps and programs there are; they are created here.
 
 import base64
 import errno
+import functools
 import json
 import logging
 import os
@@ -35,6 +36,8 @@ _WITHOUT = {
     "fsbase": "samples have no trace context",
     "registers": "samples taken in the kernel have no user frames",
     "real_parent": "a process that was just forked has no user frames until its mappings were read",
+    "state": "waits of threads are not followed",
+    "thread_pid": "the threads of containers have no Python frames",
 }
 
 
@@ -69,10 +72,10 @@ class BccLoader:
         definitions, types = describe(source.with_suffix(".o"))
         if program not in types:
             raise LoadError(f"{source.name} has no program {program!r}")
-        types = {name: kind for name, kind in types.items() if not (without and name.startswith(without))}
         names = [definition.name for definition in definitions]
-        code, layout = compiled(source, list(types), names)
+        code, layout = compiled(source, tuple(types), tuple(names))
         check_layout(layout)
+        types = {name: kind for name, kind in types.items() if not (without and name.startswith(without))}
         maps: dict[str, int] = {}
         programs: dict[str, int] = {}
         try:
@@ -85,7 +88,8 @@ class BccLoader:
             raise
 
 
-def compiled(source: Path, programs: list[str], maps: list[str]) -> tuple[dict[str, bytes], TaskLayout]:
+@functools.lru_cache(maxsize=1)  # who could not load it with everything tries with less
+def compiled(source: Path, programs: tuple[str, ...], maps: tuple[str, ...]) -> tuple[dict[str, bytes], TaskLayout]:
     """Instructions of the programs, that refer to maps by their places in `maps`. Raises LoadError."""
     job = json.dumps({"source": str(source), "programs": programs, "maps": maps})
     try:
