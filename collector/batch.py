@@ -39,6 +39,7 @@ class Window:
     span_ids: bytes
     start_unix_nano: int
     end_unix_nano: int
+    value: np.ndarray | None = None  # int64 (n,), in the sample unit; None: each is worth the period
 
 
 def split(window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
@@ -122,6 +123,8 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
         "sample_stack": stack_row,
         "sample_context": context_row,
     }
+    if window.value is not None:
+        columns["sample_value"] = window.value[chosen]
     return packed.serialize(message, columns)
 
 

@@ -5,6 +5,8 @@ from prometheus_client import Counter, Gauge, Histogram
 BATCHES = Counter("icestream_collector_batches_total", "Windows handed over for publishing", ["topic"])
 SAMPLES = Counter("icestream_collector_samples_total", "Samples in raw batches")
 LOST = Counter("icestream_collector_lost_samples_total", "Samples that the kernel's buffers could not keep")
+WAITS = Counter("icestream_collector_off_cpu_samples_total", "Waits of threads in raw batches")
+WAITS_LOST = Counter("icestream_collector_lost_off_cpu_samples_total", "Waits that the kernel's tables could not keep")
 FREQUENCY = Gauge("icestream_collector_frequency_hertz", "Samples per second and CPU; 0 while other hosts sample")
 THROTTLED = Counter("icestream_collector_throttled_total", "How often the CPU budget lowered the frequency")
 INTERVALS = Counter("icestream_collector_activity_intervals_total", "Intervals of activity in activity batches")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 
 MEASURE_S = 30.0
-_DEFAULT_RUN_NS = 10_000  # of one run, where nothing was measured
+_DEFAULT_RUN_NS = 10_000.0
 _ENOUGH_RUNS = 50
 _SYSCALL = {"x86_64": 321, "aarch64": 280}
 _BPF_ENABLE_STATS, _RUN_TIME = 32, 0
@@ -30,12 +30,13 @@ def process_seconds() -> float:
 class ProgramTime:
     """The eBPF program's CPU time. `stats` returns totals: `observed`, `run_time_ns`, `run_count` (Sampler.stats)."""
 
-    def __init__(self, stats: Callable[[], dict[str, int]]) -> None:
+    def __init__(self, stats: Callable[[], dict[str, int]], run_ns: float = _DEFAULT_RUN_NS) -> None:
+        """`run_ns`: what one run is taken for until something was measured."""
         self._stats = stats
         self._until = time.monotonic() + MEASURE_S
         self._measuring = enable_stats()
         self._before = self._measured = stats()
-        self._run_ns = float(_DEFAULT_RUN_NS)
+        self._run_ns = run_ns
         self._total_ns = 0.0
 
     def seconds(self) -> float:

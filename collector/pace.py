@@ -11,6 +11,8 @@ from collector.settings import CollectorSettings, host_id
 
 log = logging.getLogger(__name__)
 
+_SWITCH_NS, _WAIT_NS = 100.0, 5000.0  # about what a switch of threads takes, and one that is followed
+
 
 class Sampling(Protocol):
     """The part of the sampler that this needs."""
@@ -23,6 +25,8 @@ class Sampling(Protocol):
 
     def stats(self) -> dict[str, int]: ...
 
+    def off_cpu_stats(self) -> dict[str, int]: ...
+
 
 class Pace:
     """Changes the rate of a sampler that was just started. For one thread, and made before capabilities are dropped."""
@@ -31,7 +35,9 @@ class Pace:
         self._settings = settings
         self._host_id = host_id(settings)
         self._sampler = sampler
-        self._program = ProgramTime(sampler.stats)
+        self._programs = [ProgramTime(sampler.stats)]
+        if sampler.off_cpu_stats():
+            self._programs.append(ProgramTime(sampler.off_cpu_stats, _SWITCH_NS + settings.off_cpu * _WAIT_NS))
         self._budget = budget.Budget(settings.frequency, settings.cpu_budget)
         self._windows = budget.Windows(time.monotonic())
         self._frequency_hz = settings.frequency
@@ -55,7 +61,7 @@ class Pace:
 
     def drained(self) -> None:
         """Changes the frequency where the budget wants it. Call it right after a drain: a window has one period."""
-        program_s = self._program.seconds()
+        program_s = sum(program.seconds() for program in self._programs)
         metrics.PROGRAM_SECONDS.set(program_s)
         if not self._sampling:
             return
@@ -67,7 +73,8 @@ class Pace:
             self._change()
 
     def close(self) -> None:
-        self._program.close()
+        for program in self._programs:
+            program.close()
 
     def _change(self) -> None:
         before, after = self._frequency_hz, self._budget.frequency_hz

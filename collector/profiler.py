@@ -19,8 +19,10 @@ from collector import metrics
 from collector.activity_socket import ActivityReceiver
 from collector.frames import Message
 from collector.mapped_files import FileCache
+from collector.off_cpu import Waits
 from collector.pace import Pace
 from collector.sampler import Sampler
+from collector.samples import Samples
 from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbol_files import SymbolFiles
 from collector.thread_context import ThreadContexts
@@ -60,7 +62,7 @@ class Profiler:
         self._settings = settings
         self._publish = publish
         self._missing = missing
-        self._sampler = Sampler(settings.frequency, settings.loader)
+        self._sampler = Sampler(settings.frequency, settings.loader, waits=_waits(settings))
         self._sampler.start()
         self._pace = Pace(settings, self._sampler)
         loaded()
@@ -103,7 +105,7 @@ class Profiler:
         samples = self._sampler.drain()
         self._pace.drained()
         end_ns = time.monotonic_ns()
-        self._contexts.observe(np.unique(samples.pid).tolist())
+        self._contexts.observe(_processes(samples).tolist())
         drained = Drained(samples, start_ns, end_ns, period_ns)
         self._settling.append(_Due(drained, time.monotonic() + self._settings.settle))
         return end_ns
@@ -146,3 +148,11 @@ class Profiler:
             except Exception:
                 metrics.FAILED.inc()
                 log.exception("a window could not be made into a batch")
+
+
+def _waits(settings: CollectorSettings) -> Waits | None:
+    return Waits(settings.off_cpu, round(settings.off_cpu_threshold_ms * 1e6)) if settings.off_cpu else None
+
+
+def _processes(samples: Samples) -> np.ndarray:
+    return np.unique(samples.pid if samples.off_cpu is None else np.concatenate([samples.pid, samples.off_cpu.pid]))

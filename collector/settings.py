@@ -22,6 +22,10 @@ class CollectorSettings(KafkaSettings):
     )
     share: float = setting(1.0, "share of the hosts that sample at a time, by turns: 0.1 for every tenth")
     share_interval: float = setting(60.0, "seconds of a turn")
+    off_cpu: float = setting(
+        0.0, "share of the waits of threads to follow for an off-CPU profile: 1 for all, 0 for none"
+    )
+    off_cpu_threshold_ms: float = setting(1.0, "milliseconds from which on a wait is in the off-CPU profile")
     interval: float = setting(5.0, "seconds from batch to batch")
     settle: float = setting(0.3, "seconds that a batch waits for the activity that belongs to it")
     loader: str = setting("libbpf", "what loads the eBPF program: libbpf (needs a kernel with BTF) or bcc")
@@ -60,6 +64,8 @@ class CollectorSettings(KafkaSettings):
             ("cpu_budget", 0, 100_000),
             ("share", 0, 1),
             ("share_interval", 1, 86_400),
+            ("off_cpu", 0, 1),
+            ("off_cpu_threshold_ms", 0, 86_400_000),
             ("interval", 0.1, 600),
             ("settle", 0, 60),
             ("spool_limit_mb", 1, 1 << 20),

@@ -16,7 +16,7 @@ from collector.locations import locate
 from collector.mapped_files import FileCache
 from collector.mappings import Mappings
 from collector.samples import Samples
-from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW
+from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
@@ -67,9 +67,14 @@ class Windows:
         offset_ns = self._update_clock()
         self._labels.declare(services)
         self._fresh.clear()  # some may have executed another program since
+        off_cpu = drained.samples.off_cpu
         self.notice(np.unique(drained.samples.pid).tolist())
+        if off_cpu is not None:
+            self.notice(np.unique(off_cpu.pid).tolist())
         messages = self._activity(intervals, drained.end_ns + offset_ns, offset_ns)
-        messages += self._raw(drained, offset_ns, missing)
+        messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, missing)
+        if off_cpu is not None:
+            messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
         self._fresh.clear()
         self._labels.forget(self._mappings.expire())
         metrics.PROCESSES.set(len(self._mappings))
@@ -91,25 +96,26 @@ class Windows:
         metrics.INTERVALS_DROPPED.inc(intervals.dropped)
         return self._to_messages(ACTIVITY, activity.finish(parts, self._next(ACTIVITY), time.time_ns()))
 
-    def _raw(self, drained: Drained, offset_ns: int, missing: int) -> list[Message]:
-        samples = drained.samples
+    def _raw(
+        self, drained: Drained, samples: Samples, profile_type: str, offset_ns: int, missing: int = 0
+    ) -> list[Message]:
         if not (len(samples.pid) or samples.lost or missing):
             return []
         common = RawBatch(
             host_id=self._host_id,
-            profile_type=DEFAULT_PROFILE_TYPE,
-            period=drained.period_ns,
+            profile_type=profile_type,
+            period=drained.period_ns if samples.value is None else 1,
             activity_complete_unix_nano=drained.end_ns + offset_ns,
             activity_sequence=self._sequences[ACTIVITY],
             lost_samples=samples.lost + missing,
         )
-        parts = batch.split(self._window(drained, offset_ns), common)
-        metrics.SAMPLES.inc(len(samples.pid))
-        metrics.LOST.inc(samples.lost)
+        parts = batch.split(self._window(drained, samples, offset_ns), common)
+        of_cpu = profile_type == DEFAULT_PROFILE_TYPE
+        (metrics.SAMPLES if of_cpu else metrics.WAITS).inc(len(samples.pid))
+        (metrics.LOST if of_cpu else metrics.WAITS_LOST).inc(samples.lost)
         return self._to_messages(RAW, batch.finish(parts, self._next(RAW), time.time_ns()))
 
-    def _window(self, drained: Drained, offset_ns: int) -> batch.Window:
-        samples = drained.samples
+    def _window(self, drained: Drained, samples: Samples, offset_ns: int) -> batch.Window:
         stacks = locate(samples, self._mappings, self._kernel)
         series, labels = self._series(samples)
         return batch.Window(
@@ -125,6 +131,7 @@ class Windows:
             span_ids=samples.span_ids,
             start_unix_nano=drained.start_ns + offset_ns,
             end_unix_nano=drained.end_ns + offset_ns,
+            value=samples.value,
         )
 
     def _series(self, samples: Samples) -> tuple[np.ndarray, list[Labels]]:
