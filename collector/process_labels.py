@@ -58,7 +58,7 @@ def process_labels(known: Known, environment: Mapping[str, str]) -> dict[str, st
         environment=declared.get("service.name", ""),
         container=service_name.of_container(known.container, known.pod, container),
         unit=service_name.of_unit(group),
-        executable=clean(os.path.basename(facts.executable)),
+        executable=clean(facts.executable, 4096),
         comm=facts.comm,
     )
     labels = {

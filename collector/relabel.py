@@ -25,6 +25,8 @@ class Match(Protocol):
 class Pattern(Protocol):
     """A compiled expression of RE2's, or one with the same methods."""
 
+    def __hash__(self) -> int: ...
+
     def fullmatch(self, text: str, /) -> Match | None: ...
 
     @property

@@ -21,9 +21,11 @@ def service_name(
 ) -> str:
     """Each is "" where it does not say: `context` of the process context, `activity` of what the process reports,
     `environment` of OpenTelemetry's variables (which children inherit), then the container, the unit, the program.
+    A program that is executed out of memory may have another name each time: then it is `comm`.
     """
     said = (name for name in (context, activity, environment) if not name.startswith(UNKNOWN))
-    return next(filter(None, said), "") or container or unit or os.path.basename(executable) or comm
+    program = "" if executable.startswith("/memfd:") else os.path.basename(executable)
+    return next(filter(None, said), "") or container or unit or program or comm
 
 
 def of_container(container: Container, pod: Pod | None, name: str) -> str:

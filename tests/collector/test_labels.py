@@ -61,6 +61,7 @@ def test_a_process_is_named_by_itself_then_its_environment_its_container_its_uni
     for expected in "abcdefg":
         assert service_name(**said) == expected
         said[next(who for who, name in said.items() if name)] = ""
+    assert service_name(**said | {"executable": "/memfd:sealed-7f", "comm": "runc"}) == "runc"
     unknown = {"context": "unknown_service:java", "activity": "unknown_service"}
     assert service_name(**said | unknown | {"environment": "shop", "container": "x"}) == "shop"
 
