@@ -154,8 +154,12 @@ class Spool:
                 entry = Entry(number, self._write(number, messages))
                 self.trouble = None
                 return entry
+            except FileNotFoundError:
+                os.close(self._lock_file)
+                self._lock_file, self._try_again = None, time.monotonic() + _AGAIN_S
+                self.trouble = f"the spool directory {self._directory} was removed"
             except OSError as error:
-                self.trouble = f"the spool cannot be written: {error}"
+                self.trouble = f"the spool directory {self._directory} cannot be written: {error.strerror}"
         self.failed_writes += 1
         return None
 

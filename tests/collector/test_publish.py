@@ -1,21 +1,27 @@
 """From the spool to Kafka: everything, in order, whatever dies in between."""
 
+import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer
 
+from collector import metrics
 from collector.frames import Message
 from collector.publish import Publisher
 from collector.settings import CollectorSettings
 from collector.spool import Spool
+from icestream.commands.topics import create
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
+from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW, STREAMS_GROUP
+from icestream.v1.common_pb2 import BatchId
+from icestream.v1.raw_pb2 import RawBatch
 from standalone.broker import InProcessBroker
+from standalone.kafka import LocalKafka
 
 
 def collector_settings(broker: KafkaSettings, folder: Path, **more: object) -> CollectorSettings:
@@ -148,4 +154,111 @@ def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
     while set(found) != set(range(20)):
         found += read(reader, 1)
     assert publisher.close() == 0
+    spool.close()
+
+
+@pytest.mark.kafka
+def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_told(
+    local_kafka: LocalKafka, tmp_path: Path
+) -> None:
+    """A Kafka goes and comes back; meanwhile an hour of windows, of which the spool has room for some minutes."""
+    limit = 2 << 20
+    kafka = LocalKafka(tmp_path / "kafka")
+    kafka.start()
+    create(kafka.settings(), partitions=1, replication=1)
+    settings = collector_settings(kafka.settings(), tmp_path)
+    spool = Spool(settings.spool, limit)
+    publisher = started(Publisher(settings, spool))
+    sampled = 0
+
+    def publish(number: int) -> None:
+        nonlocal sampled
+        sampled += 100 + number
+        batch = RawBatch(
+            id=BatchId(sequence=number), host_id="h" * 10_000, profile_type=DEFAULT_PROFILE_TYPE,
+            lost_samples=spool.take_dropped_samples(), sample_time_us=range(100 + number),
+        )  # fmt: skip
+        publisher.publish([Message(RAW, b"host", batch.SerializeToString())])
+
+    for number in range(10):
+        publish(number)
+    wait_until(lambda: len(spool) == 0)
+    kafka.close()
+    memory = resident_bytes()
+    for number in range(10, 730):
+        publish(number)
+        time.sleep(0.002)
+    assert resident_bytes() - memory < 16 << 20
+    assert sum(path.stat().st_size for path in settings.spool.iterdir()) <= limit + (4 << 20) + 20_000
+    assert spool.dropped > 100
+    again = LocalKafka(tmp_path / "kafka", port=int(kafka.address.rpartition(":")[2]))
+    assert again.address == kafka.address
+    again.start()
+    wait_until(lambda: len(spool) == 0)
+    publish(730)
+    wait_until(lambda: len(spool) == 0)
+    reading = consumer(again.settings(), "test")
+    reading.subscribe([RAW])
+    found: dict[int, RawBatch] = {}
+    while 730 not in found:
+        message = reading.poll(10)
+        assert message is not None
+        assert message.error() is None
+        batch = RawBatch.FromString(message.value() or b"")
+        found[batch.id.sequence] = batch
+    reading.close()
+    assert list(found) == sorted(found)
+    assert list(found)[:10] == list(range(10))
+    assert len(found) + spool.dropped == 731
+    assert sum(len(batch.sample_time_us) + batch.lost_samples for batch in found.values()) == sampled
+    assert publisher.close() == 0
+    spool.close()
+    again.close()
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(
+    broker: KafkaSettings, reader: Consumer, tmp_path: Path
+) -> None:
+    settings = collector_settings(broker, tmp_path)
+    spool = Spool(settings.spool, 1 << 20)
+    for number in range(4):
+        spool.append(window(number))
+    files = sorted(settings.spool.glob("*.frames"))
+    files[0].write_bytes(b"garbage")
+    files[2].write_bytes(files[2].read_bytes()[:-100])
+    before = metrics.DROPPED._value.get()
+    publisher = started(Publisher(settings, spool))
+    assert read(reader, 2) == [1, 3]  # of the third the activity alone is whole
+    assert metrics.DROPPED._value.get() - before == 1
+    assert publisher.close() == 0
+    spool.close()
+
+
+def test_a_directory_that_goes_away_is_said_once_and_windows_arrive_from_memory(
+    broker: KafkaSettings, reader: Consumer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = collector_settings(broker, tmp_path)
+    spool = Spool(settings.spool, 1 << 20)
+    publisher = started(Publisher(settings, spool))
+    shutil.rmtree(settings.spool)
+    for number in range(5):
+        publisher.publish(window(number))
+    assert read(reader, 5) == list(range(5))
+    wait_until(lambda: len(spool) == 0)
+    assert publisher.close() == 0
+    said = [record.getMessage() for record in caplog.records if "spool" in record.getMessage()]
+    assert len(said) == 1
+    assert "was removed" in said[0]
+    assert "wait in memory" in said[0]
     spool.close()
