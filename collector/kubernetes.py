@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 MAX_PODS = 2000
-_MAX_BYTES = 32 << 20
+_MAX_BYTES = 16 << 20
 _MAX_LABELS = 64
 _MAX_MISSING = 1024
 _TRIES = 5
