@@ -9,7 +9,7 @@ from collector.kernel import Kernel
 from collector.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.mappings import Mappings
 from collector.perfmap import Name
-from collector.python_merge import merge, python_frames
+from collector.python_merge import add_cuts, merge, python_frames
 from collector.python_processes import PYTHON, PythonProcesses
 from collector.samples import ENDS, Samples
 from icestream import ids
@@ -82,12 +82,14 @@ def _add_python(
 ) -> np.ndarray:
     """Puts Python frames between the native frames, whose stacks and positions in them are given; returns the stack of
     each frame."""
-    frames = python_frames(
-        samples.stack_kernel_depth.astype(np.int64), samples.stack_python.astype(np.int64), samples.python_info
-    )
+    python_depth = samples.stack_python.astype(np.int64)
+    frames = python_frames(samples.stack_kernel_depth.astype(np.int64), python_depth, samples.python_info)
     names, name = python.names(samples.stack_pid[frames.stack], samples.python_code, samples.python_info)
-    order, stack = merge(stack, position, rows.mapping == rows.mappings.get(JIT, -1), frames)
-    rows.insert(np.full(len(name), len(rows.mapping)), PYTHON, names, name)
+    rows.append(PYTHON, names, name)
+    frames, cuts = add_cuts(frames, python_depth)
+    rows.append(TRUNCATED, [_reason(ENDS[-1])], np.zeros(cuts, np.int64))
+    generated = rows.mapping[: len(stack)] == rows.mappings.get(JIT, -1)
+    order, stack = merge(stack, position, generated, frames)
     rows.keep(order)
     return stack
 
@@ -100,8 +102,12 @@ def _add_reasons(
     if not len(cut):
         return stack, depth
     at = np.cumsum(depth)[cut]
-    rows.insert(at, TRUNCATED, [Name(f"[truncated: {reason}]", TRUNCATED.file) for reason in ENDS], ends[cut])
+    rows.insert(at, TRUNCATED, [_reason(end) for end in ENDS], ends[cut])
     return np.insert(stack, at, cut), depth + (ends != 0)
+
+
+def _reason(end: str) -> Name:
+    return Name(f"[truncated: {end}]", TRUNCATED.file)
 
 
 def _distinct_stacks(location: np.ndarray, position: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -145,6 +151,10 @@ class _Rows:
         self.mapping = np.insert(self.mapping, at, self.mappings.setdefault(mapping, len(self.mappings)))
         self.address = np.insert(self.address, at, 0)
         self.name = np.insert(self.name, at, self._name_rows(names, name.astype(np.int64)))
+
+    def append(self, mapping: MappedFile, names: list[Name], name: np.ndarray) -> None:
+        if len(name):
+            self.insert(np.full(len(name), len(self.mapping)), mapping, names, name)
 
     def keep(self, frames: np.ndarray) -> None:
         """Forgets the other frames."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+MAX_FRAMES = 127  # bpf/walk.h
 WITH_NEXT, UNPLACED = 254, 255  # bpf/python_frames.h
 _LAST_POSITION = 4095
 _PLACES = np.uint64(1 << 20)  # positions (12 bits) times frames of a run (8 bits)
@@ -34,6 +35,14 @@ def python_frames(kernel_depth: np.ndarray, python_depth: np.ndarray, info: np.n
     placed = frame < WITH_NEXT
     position = np.where(placed, kernel_depth[stack] + frame, _LAST_POSITION)
     return PythonFrames(stack, position, order, placed)
+
+
+def add_cuts(frames: PythonFrames, python_depth: np.ndarray) -> tuple[PythonFrames, int]:
+    """With one more, outermost frame for each stack that has as many as the program takes: there some are missing."""
+    last = np.cumsum(python_depth)[python_depth >= MAX_FRAMES] - 1
+    stack, position, order, placed = (np.concatenate([column, column[last]]) for column in frames)
+    order[len(frames.order) :] += 1
+    return PythonFrames(stack, position, order, placed), len(last)
 
 
 def merge(
