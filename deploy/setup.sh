@@ -65,6 +65,7 @@ test)
     need chromium command -v chromium
     need chromium-driver command -v chromedriver
     need openssl command -v openssl # makes the certificate of a kubelet
+    need debuginfod command -v debuginfod # a server of debug files
     need golang-go command -v go # its pprof reads our profiles
     apt_install
     install_packages test

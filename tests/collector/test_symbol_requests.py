@@ -1,14 +1,19 @@
 """Requests for symbols: answered when they are for this host, whatever else is in the topic."""
 
 import subprocess
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from collector import elf
+from collector.mapped_files import Place
+from collector.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.publish import Publisher
 from collector.settings import CollectorSettings
 from collector.spool import Spool
@@ -18,6 +23,7 @@ from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
+from tests.collector.http_server import Server, sending
 
 
 @pytest.fixture
@@ -27,21 +33,31 @@ def asking(broker: KafkaSettings) -> Iterator[Producer]:
     made.flush(5)
 
 
+Serve = Callable[..., SymbolFiles]
+
+
 @pytest.fixture
-def serving(broker: KafkaSettings, tmp_path: Path, asking: Producer) -> Iterator[None]:
-    settings = CollectorSettings(
-        kafka=broker.kafka, host_id="me", spool=tmp_path / "spool", symbol_store=str(tmp_path / "store")
-    )
-    ask(asking, "gnu:01", host="me")  # while the collector starts again
-    spool = Spool(settings.spool, 1 << 20)
-    publisher = Publisher(settings, spool)
-    requests = SymbolRequests(settings, publisher, SymbolFiles())
-    publisher.start()
-    requests.start()
-    yield
-    requests.close()
-    publisher.close()
-    spool.close()
+def serve(broker: KafkaSettings, tmp_path: Path) -> Iterator[Serve]:
+    """Starts to serve; more settings may be given."""
+    running: list[SymbolRequests | Publisher | Spool] = []
+
+    def serve(**more: Any) -> SymbolFiles:
+        store = str(tmp_path / "store")
+        settings = CollectorSettings(
+            kafka=broker.kafka, host_id="me", spool=tmp_path / "spool", symbol_store=store, **more
+        )
+        spool = Spool(settings.spool, 1 << 20)
+        publisher = Publisher(settings, spool)
+        files = SymbolFiles()
+        requests = SymbolRequests(settings, publisher, files)
+        running.extend((requests, publisher, spool))
+        publisher.start()
+        requests.start()
+        return files
+
+    yield serve
+    for part in running:
+        part.close()
 
 
 def ask(asking: Producer, build_id: str, host: str, file: str = "/gone", age_s: int = 0) -> None:
@@ -51,34 +67,108 @@ def ask(asking: Producer, build_id: str, host: str, file: str = "/gone", age_s: 
     assert asking.flush(10) == 0
 
 
-@pytest.mark.usefixtures("serving")
+Answers = Callable[[int], list[SymbolFile]]
+
+
+@pytest.fixture
+def answers(broker: KafkaSettings) -> Iterator[Answers]:
+    """Waits for so many answers, and those of a second more; those that were given before are not among them."""
+    reading = consumer(broker, "test")
+    reading.subscribe([SYMBOLS])
+
+    def answers(count: int) -> list[SymbolFile]:
+        found: list[SymbolFile] = []
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            message = reading.poll(0.2)
+            if message is not None and message.error() is None:
+                found.append(SymbolFile.FromString(message.value() or b""))
+                if len(found) == count:
+                    deadline = time.monotonic() + 1
+        return sorted(found, key=lambda answer: answer.build_id)
+
+    yield answers
+    reading.close()
+
+
+def compiled(path: Path, *flags: str) -> str:
+    """Its build ID."""
+    subprocess.run(["gcc", *flags, "-x", "c", "-", "-o", path], input=b"int main(void) { return 0; }", check=True)
+    with open(path, "rb") as file:
+        return elf.read_file(file.fileno()).build_id
+
+
+def place(path: Path) -> Place:
+    status = path.stat()
+    return Place(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(path))
+
+
 def test_what_is_asked_of_this_host_is_answered_and_nothing_else(
-    broker: KafkaSettings, asking: Producer, tmp_path: Path
+    answers: Answers, asking: Producer, serve: Serve, tmp_path: Path
 ) -> None:
-    program = tmp_path / "program"
-    subprocess.run(["gcc", "-x", "c", "-", "-o", program], input=b"int main(void) { return 0; }", check=True)
-    with open(program, "rb") as file:
-        build_id = elf.read_file(file.fileno()).build_id
+    build_id = compiled(tmp_path / "program")
+    ask(asking, "gnu:01", host="me")  # while the collector starts again
+    serve()
     asking.produce(SYMBOL_REQUESTS, b"\xff garbage", build_id)
     asking.produce(SYMBOL_REQUESTS, None, build_id)
     ask(asking, "gnu:02", host="another")
     ask(asking, "gnu:03", host="me", age_s=3600)
-    ask(asking, build_id, host="me", file=str(program))
-    ask(asking, build_id, host="me", file=str(program))
-    reading = consumer(broker, "test")
-    reading.subscribe([SYMBOLS])
-    answers: list[SymbolFile] = []
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        message = reading.poll(0.2)
-        if message is not None and message.error() is None:
-            answers.append(SymbolFile.FromString(message.value() or b""))
-            if len(answers) == 2:
-                deadline = min(deadline, time.monotonic() + 2)
-    reading.close()
-    by_id = {answer.build_id: answer for answer in answers}
+    ask(asking, build_id, host="me", file=str(tmp_path / "program"))
+    ask(asking, build_id, host="me", file=str(tmp_path / "program"))
+    found = answers(2)
+    by_id = {answer.build_id: answer for answer in found}
     assert sorted(by_id) == sorted(["gnu:01", build_id])
-    assert len(answers) == 2
+    assert len(found) == 2
     assert by_id["gnu:01"].error
     assert Path(by_id[build_id].uri).exists()
-    assert {answer.host_id for answer in answers} == {"me"}
+    assert {answer.host_id for answer in found} == {"me"}
+
+
+def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
+    answers: Answers, asking: Producer, serve: Serve, tmp_path: Path
+) -> None:
+    named, stripped, other = tmp_path / "named", tmp_path / "stripped", tmp_path / "other"
+    ids = {path: compiled(path, "-g", f"-Wl,--build-id=0x{i:040x}") for i, path in enumerate((named, stripped, other))}
+    whole = {path: path.read_bytes() for path in ids}
+    subprocess.run(["strip", "--strip-debug", named], check=True)
+    subprocess.run(["strip", stripped], check=True)
+    released = threading.Event()
+    server = Server()
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        released.wait(30)
+        path = next(path for path, build_id in ids.items() if build_id.removeprefix("gnu:") in request.path)
+        sending(whole[path])(request)
+
+    server.answer = answer
+    files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
+    for path, build_id in ids.items():
+        files.note(build_id, place(path))
+        ask(asking, build_id, host="me", file=str(path))
+    before = answers(2)
+    assert {(a.build_id, a.version, a.error) for a in before} == {
+        (ids[named], SYMBOL_TABLE, ""), (ids[other], DEBUG_INFO, ""),
+    }  # fmt: skip
+    released.set()
+    after = answers(2)
+    assert {(a.build_id, a.version, a.error) for a in after} == {
+        (ids[named], DEBUG_INFO, ""), (ids[stripped], DEBUG_INFO, ""),
+    }  # fmt: skip
+    server.close()
+
+
+def test_what_debuginfod_does_not_have_is_an_answer(
+    answers: Answers, asking: Producer, serve: Serve, tmp_path: Path
+) -> None:
+    stripped = tmp_path / "stripped"
+    build_id = compiled(stripped, "-s")
+    server = Server()
+    files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
+    files.note(build_id, place(stripped))
+    ask(asking, build_id, host="me", file=str(stripped))
+    ask(asking, "gnu:" + "00" * 20, host="me", file="/never/seen/here")
+    found = {a.build_id: a.error for a in answers(2)}
+    assert found[build_id] == "the file names no function: it is stripped; debuginfod: no server has it"
+    assert found["gnu:" + "00" * 20] == "the file is not on this host any more"
+    assert len(server.asked) == 1
+    server.close()
