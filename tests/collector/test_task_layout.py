@@ -1,0 +1,101 @@
+"""Fields of the kernel's structures, found out beside what its BTF says of them."""
+
+import struct
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector import task_ids, task_layout
+from collector.bcc import check_layout
+from collector.kernel_look import Look, open_window
+from collector.loader_types import LoadError
+from collector.task_layout import TaskLayout, find_task_layout
+from tests.collector.btf import of_this_kernel
+
+IN_BTF = {
+    "tgid": ("task_struct", "tgid"),
+    "real_parent": ("task_struct", "real_parent"),
+    "mm": ("task_struct", "mm"),
+    "start_code": ("mm_struct", "start_code"),
+    "start_stack": ("mm_struct", "start_stack"),
+    "fsbase": ("task_struct", "thread.fsbase"),
+    "stack": ("task_struct", "stack"),
+    "state": ("task_struct", "__state"),
+    "thread_pid": ("task_struct", "thread_pid"),
+    "level": ("pid", "level"),
+    "numbers": ("pid", "numbers"),
+}
+IDS = st.lists(st.integers(1, 1 << 22), min_size=1, max_size=4)
+OFFSETS = st.sets(st.tuples(st.integers(0, 1000).map(lambda i: 8 * i)))
+
+
+@pytest.mark.ebpf
+def test_every_field_is_found_where_the_kernel_says_that_it_lies() -> None:
+    btf = of_this_kernel()
+    found = find_task_layout()
+    truth = {name: btf.offset(*where) or btf.offset("task_struct", "state") for name, where in IN_BTF.items()}
+    assert {name: offset for name, offset in asdict(found).items() if name != "registers"} == truth
+    assert found.registers in (16384 - 168, 16384 - 168 - 16, 32768 - 168)
+
+
+@pytest.mark.ebpf
+def test_memory_that_cannot_be_read_ends_what_is_read_and_nothing_else() -> None:
+    with open_window() as window, Look(window) as look:
+        assert look.read(0, 100) == b""
+        assert look.read(1 << 63, 100) == b""  # no address at all
+        assert look.read((1 << 64) - 8, 100) == b""
+        assert len(look.read(look.task, 3000)) == 3000
+
+
+@given(OFFSETS)
+def test_a_field_that_may_be_at_more_than_one_place_is_not_guessed(rows: set[tuple[int, ...]]) -> None:
+    only, of_pair = task_layout._only(rows), task_layout._first_of_pair(rows)
+    assert (only is None) == (len(rows) != 1)
+    assert of_pair is None or rows - {of_pair} <= {(of_pair[0] + 8,)}
+    assert of_pair is None or of_pair in rows
+
+
+@pytest.mark.parametrize("missing", ["mm", "tgid"])
+def test_a_kernel_whose_processes_cannot_be_told_apart_is_refused(missing: str) -> None:
+    known = dict.fromkeys((field.name for field in fields(TaskLayout)), 8)
+    with pytest.raises(LoadError, match="not found: use a kernel with BTF"):
+        check_layout(TaskLayout(**(known | {missing: None})))
+
+
+@pytest.mark.parametrize("missing", ["fsbase", "registers", "real_parent", "state", "thread_pid"])
+def test_what_works_less_without_a_field_is_said(missing: str, caplog: pytest.LogCaptureFixture) -> None:
+    known = dict.fromkeys((field.name for field in fields(TaskLayout)), 8)
+    check_layout(TaskLayout(**(known | {missing: None})))
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        f"this kernel's task_struct.{missing} is not found"
+    ]
+
+
+@given(st.integers(0, 4), st.integers(0, 3), IDS, st.data())
+def test_ids_of_a_thread_are_recognised_only_where_all_of_them_lie(
+    level: int, outer: int, ids: list[int], data: st.DataObject
+) -> None:
+    """`outer`: namespaces outside of the one that /proc belongs to."""
+    numbers = 8
+    memory = bytearray(512)
+    struct.pack_into("=I", memory, 4 * level, outer + len(ids) - 1)
+    for i, number in enumerate([7] * outer + ids):
+        struct.pack_into("=I", memory, 4 * numbers + 16 * i, number)
+    assert task_ids._fits(memoryview(memory).cast("I"), level, numbers, ids)
+    wrong = data.draw(st.integers(0, len(ids) - 1))
+    struct.pack_into("=I", memory, 4 * numbers + 16 * (outer + wrong), 0)
+    assert not task_ids._fits(memoryview(memory).cast("I"), level, numbers, ids)
+
+
+@given(st.binary(min_size=512, max_size=512), st.integers(0, 127), st.integers(0, 127), IDS)
+def test_garbage_is_no_struct_pid_and_no_error(garbage: bytes, level: int, numbers: int, ids: list[int]) -> None:
+    task_ids._fits(memoryview(garbage).cast("I"), level, numbers, ids)
+
+
+def test_the_stub_headers_name_every_offset_that_is_looked_for() -> None:
+    header = (Path(task_layout.__file__).parents[1] / "bpf" / "bcc" / "kernel_layout.h").read_text()
+    for field in fields(TaskLayout):
+        assert field.name == "registers" or f"#ifndef OFFSET_{field.name.upper()}\n" in header
