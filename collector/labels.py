@@ -101,17 +101,18 @@ class ThreadLabels:
             known.renew()
 
     def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0) -> None:
-        """What events tell: `comm` when a process executes a program, `executable_path` of the first file with code
-        that it maps then, `parent` when it is forked."""
+        """What events tell: `parent` when a process is forked, `comm` when it executes a program, `executable_path` of
+        what it maps with code; the first after an exec counts."""
         with self._hints_lock:
-            before = self._hints.pop(pid, NO_HINT)
-            if parent:
-                before = Hint(parent=parent)
-            elif comm:
-                before = Hint(clean(comm), "", before.parent)
-            if executable_path and not before.executable:
-                before = before._replace(executable=executable_path[:4096].removesuffix(" (deleted)"))
-            self._hints[pid] = before
+            before = self._hints.get(pid, NO_HINT)
+            hint = Hint(parent=parent) if parent else before
+            if comm:
+                hint = Hint(clean(comm), "", hint.parent)
+            if executable_path and hint.comm and not hint.executable:
+                hint = hint._replace(executable=executable_path[:4096].removesuffix(" (deleted)"))
+            if hint is before:
+                return
+            self._hints[pid] = hint
             if len(self._hints) > MAX_HINTS:
                 del self._hints[next(iter(self._hints))]
 

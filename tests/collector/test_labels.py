@@ -318,7 +318,10 @@ def test_names_with_control_characters_or_broken_text_are_made_harmless() -> Non
 def test_events_name_a_process_that_was_gone_before_it_could_be_read() -> None:
     known, pid = ThreadLabels("h"), 2**22 + 1
     assert of(known, pid, pid, "sh")["service"] == "sh"
+    known.hint(pid, executable_path="/lib/mapped/some/time.so")
     known.hint(pid, parent=2**22 + 2)
+    known.hint(pid, executable_path="/lib/mapped/after/the/fork.so")
+    assert of(known, pid, pid, "sh")["service"] == "sh"
     known.hint(pid, comm="cc1")
     known.hint(pid, executable_path="/usr/lib/gcc/cc1plus")
     known.hint(pid, executable_path="/lib/ld.so")
