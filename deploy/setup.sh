@@ -58,6 +58,7 @@ run)
 test)
     need libbpf1 has_library libbpf.so.1
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
+    need python3-bpfcc test -e /usr/lib/python3/dist-packages/bcc # the other loader
     need clang command -v clang
     need llvm command -v llvm-strip
     need gcc command -v gcc

@@ -239,11 +239,11 @@ def test_a_look_at_a_process_whose_files_are_known_takes_well_under_a_millisecon
 
 @pytest.mark.ebpf
 def test_samples_of_threads_that_switch_contexts_carry_exactly_the_context_of_their_moment(
-    switching: subprocess.Popen[bytes],
+    switching: subprocess.Popen[bytes], loader: str
 ) -> None:
     go_on(switching)
     assert line(switching) == "loaded"
-    sampler = Sampler(1999)
+    sampler = Sampler(1999, loader)
     sampler.start()
     try:
         contexts = ThreadContexts(sampler.set_context, sampler.forget)
@@ -276,12 +276,12 @@ def test_samples_of_threads_that_switch_contexts_carry_exactly_the_context_of_th
 
 
 @pytest.mark.ebpf
-def test_no_context_is_read_after_a_process_executed_another_program(tmp_path: Path) -> None:
+def test_no_context_is_read_after_a_process_executed_another_program(tmp_path: Path, loader: str) -> None:
     """The other program keeps something at the same offset that looks like a context."""
     decoy = build(tmp_path, EXECUTING, "decoy", "-rdynamic", "-DVARIABLE=something_else")
     process = start(build(tmp_path, EXECUTING, "first", "-rdynamic", "-DVARIABLE=otel_thread_ctx_v1"), decoy)
     line(process)
-    sampler = Sampler(999)
+    sampler = Sampler(999, loader)
     sampler.start()
     try:
         contexts = ThreadContexts(sampler.set_context, sampler.forget)
@@ -301,11 +301,11 @@ def test_no_context_is_read_after_a_process_executed_another_program(tmp_path: P
 
 
 @pytest.mark.ebpf
-def test_a_forked_child_shows_its_context_before_it_was_looked_at(tmp_path: Path) -> None:
+def test_a_forked_child_shows_its_context_before_it_was_looked_at(tmp_path: Path, loader: str) -> None:
     program = build(tmp_path, EXECUTING, "first", "-rdynamic", "-DVARIABLE=otel_thread_ctx_v1")
     process = start(program, "/bin/true", "fork")
     line(process)
-    sampler = Sampler(999)
+    sampler = Sampler(999, loader)
     sampler.start()
     try:
         contexts = ThreadContexts(sampler.set_context, sampler.forget)
