@@ -151,11 +151,13 @@ def _follow(reader: Consumer, positions: dict[int, int]) -> bool:
     topic = reader.list_topics(SYMBOL_REQUESTS, timeout=5.0).topics.get(SYMBOL_REQUESTS)
     if topic is None or topic.error is not None or not topic.partitions:
         return False
-    if new := sorted(set(topic.partitions) - set(positions)):
-        for partition in new:
-            low, high = reader.get_watermark_offsets(TopicPartition(SYMBOL_REQUESTS, partition), timeout=5.0)
-            positions[partition] = max(low, high - _LOOK_BACK)
-        reader.incremental_assign([TopicPartition(SYMBOL_REQUESTS, p, positions[p]) for p in new])
+    found = {}
+    for partition in sorted(set(topic.partitions) - set(positions)):
+        low, high = reader.get_watermark_offsets(TopicPartition(SYMBOL_REQUESTS, partition), timeout=5.0)
+        found[partition] = max(low, high - _LOOK_BACK)
+    if found:
+        reader.incremental_assign([TopicPartition(SYMBOL_REQUESTS, *place) for place in found.items()])
+        positions |= found  # only now: what fails on the way is tried again as a whole
     return True
 
 
