@@ -88,7 +88,7 @@ class BccLoader:
             raise
 
 
-@functools.lru_cache(maxsize=1)  # who could not load it with everything tries with less
+@functools.lru_cache(maxsize=2)  # who could not load it with everything tries with less
 def compiled(source: Path, programs: tuple[str, ...], maps: tuple[str, ...]) -> tuple[dict[str, bytes], TaskLayout]:
     """Instructions of the programs, that refer to maps by their places in `maps`. Raises LoadError."""
     job = json.dumps({"source": str(source), "programs": programs, "maps": maps})
