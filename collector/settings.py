@@ -28,7 +28,7 @@ class CollectorSettings(KafkaSettings):
     off_cpu_threshold_ms: float = setting(1.0, "milliseconds from which on a wait is in the off-CPU profile")
     interval: float = setting(5.0, "seconds from batch to batch")
     settle: float = setting(0.3, "seconds that a batch waits for the activity that belongs to it")
-    loader: str = setting("libbpf", "what loads the eBPF program: libbpf (needs a kernel with BTF) or bcc")
+    loader: str = setting("auto", "what loads the eBPF programs: libbpf (kernel with BTF), bcc (compiles), or auto")
     host_id: str = setting("", "this host in Kafka; by default /etc/machine-id, else the host's name")
     host: str = setting("", "the label `host`; by default the host's name")
     spool: Path = setting(_SPOOL, "directory of batches that Kafka does not have yet")
