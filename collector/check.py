@@ -25,11 +25,15 @@ CHECKS: tuple[Check, ...] = (
     lambda settings: programs.program(settings.loader),
     lambda settings: programs.unwinding(),
     lambda settings: programs.process_events(),
+    lambda settings: programs.off_cpu(settings.loader),
     lambda settings: kernel.symbols(),
     lambda settings: kernel.ptrace_scope(),
     lambda settings: containers.cgroups(),
     containers.labels,
     places.spool,
+    lambda settings: places.folder(
+        "unwinding tables", settings.unwind_cache, "tables are made again at every start", "--unwind-cache"
+    ),
     places.activity_socket,
     places.metrics_listen,
     places.kafka,

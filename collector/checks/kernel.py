@@ -34,11 +34,11 @@ def version(release: str = "") -> Row:
 def btf(loader: str, root: Path = _ROOT) -> Row:
     if (root / "sys/kernel/btf/vmlinux").exists():
         return ok("BTF", "the kernel describes its types, so that the shipped program fits it")
-    if loader == "bcc":
-        return ok("BTF", "the kernel does not describe its types; the bcc loader does not need it")
+    if loader in ("auto", "bcc"):
+        return ok("BTF", "the kernel does not describe its types; the bcc loader, which is used, does not need it")
     return missing(
         "BTF", "the kernel does not describe its types (/sys/kernel/btf/vmlinux): the shipped program cannot be fitted",
-        "use a kernel with CONFIG_DEBUG_INFO_BTF, or --loader bcc", needed=True,
+        "use a kernel with CONFIG_DEBUG_INFO_BTF, or --loader auto", needed=True,
     )  # fmt: skip
 
 

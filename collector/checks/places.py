@@ -28,10 +28,10 @@ def spool(settings: CollectorSettings) -> Row:
     return ok("spool", f"{folder} can be written; {free_mb} MB free, {limit_mb} may be used")
 
 
-def folder(thing: str, path: Path, without: str) -> Row:
-    """Of a cache; `without` says what is missing where it cannot be used."""
+def folder(thing: str, path: Path, without: str, flag: str) -> Row:
+    """Of a cache; `without` says what it means where it cannot be used, `flag` chooses another."""
     if reason := _not_writable(path):
-        return limited(thing, f"{reason}: {without}", "let this user write there")
+        return limited(thing, f"{reason}: {without}", f"choose another with {flag}, or let this user write there")
     return ok(thing, f"{path} can be written")
 
 

@@ -8,6 +8,9 @@ import time
 from pathlib import Path
 
 from collector.checks.row import Row, limited, missing, ok
+from collector.libbpf import BTF
+
+_DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")
 
 
 def libbpf(loader: str) -> Row:
@@ -23,15 +26,16 @@ def libbpf(loader: str) -> Row:
 
 def bcc(loader: str) -> Row:
     """Whether the other loader could work; says what there is to compile against."""
-    wanted = loader == "bcc"
-    if importlib.util.find_spec("bcc") is None and not Path("/usr/lib/python3/dist-packages/bcc").exists():
-        advice = "Debian, Ubuntu: apt install python3-bpfcc"
+    wanted = loader == "bcc" or (loader == "auto" and not BTF.exists())
+    unused = "" if wanted else "; not used where there is BTF, unless --loader bcc"
+    if importlib.util.find_spec("bcc") is None and not _DEBIAN_BCC.exists():
         if wanted:
-            return missing("bcc", "the package bcc is not installed", advice, needed=True)
-        return ok("bcc", "not installed, and not needed where there is BTF")
-    headers = Path(f"/lib/modules/{os.uname().release}/build")
-    kernel = "the kernel's headers are there" if headers.exists() else "no headers of the kernel, and none are needed"
-    return ok("bcc", f"installed; {kernel}{'' if wanted else '; not used unless --loader bcc'}")
+            return missing("bcc", "the package bcc is not installed", "Debian, Ubuntu: apt install python3-bpfcc", True)
+        return ok("bcc", f"not installed{unused}")
+    headers = Path(f"/lib/modules/{os.uname().release}/build").exists()
+    return ok(
+        "bcc", f"installed; {'headers of the kernel are there' if headers else 'no headers of the kernel'}{unused}"
+    )
 
 
 def program(loader: str) -> Row:
@@ -64,7 +68,18 @@ def process_events() -> Row:
         rings.follow_cpus()
     except (OSError, ValueError) as error:
         advice = "give CAP_PERFMON, and CAP_IPC_LOCK where kernel.perf_event_mlock_kb is low"
-        return limited(thing, f"cannot be had, so that short-lived processes stay unnamed: {error}", advice)
+        return missing(thing, f"the kernel does not tell which files programs map: {error}", advice, needed=True)
     finally:
         rings.close()
     return ok(thing, "the kernel tells when a program maps a file: short-lived processes get their names")
+
+
+def off_cpu(loader: str) -> Row:
+    """The profile of waits, which has to be asked for."""
+    from collector.off_cpu import check
+
+    if (reason := check(loader)) is not None:
+        return limited(
+            "off-CPU profile", f"waits of threads cannot be followed: {reason}", "it is off unless --off-cpu"
+        )
+    return ok("off-CPU profile", "waits of threads can be followed; off unless --off-cpu")

@@ -108,7 +108,7 @@ def write(root: Path, files: dict[str, str]) -> Path:
 def test_a_kernel_without_btf_needs_the_other_loader(tmp_path: Path) -> None:
     row = kernel.btf("libbpf", tmp_path)
     assert (row.mark, row.needed) == (Mark.MISSING, True)
-    assert "--loader bcc" in row.advice
+    assert "--loader auto" in row.advice
     assert kernel.btf("bcc", tmp_path).mark is Mark.OK
 
 

@@ -22,7 +22,7 @@ from icestream.v1.raw_pb2 import RawBatch
 
 pytestmark = pytest.mark.ebpf
 HERE = Path(__file__).parent
-FREQUENCY = 1999
+FREQUENCY = 999
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +42,14 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "WINDOW_S", 0.3)
-    monkeypatch.setattr(budget, "WARM_UP_S", 1.0)
+    monkeypatch.setattr(budget, "WARM_UP_S", 2.0)
     messages: list[Message] = []
     stop = threading.Event()
     profiler = Profiler(settings(tmp_path, frequency=FREQUENCY, cpu_budget=0.01), SymbolFiles(), messages.extend)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
+    while not messages:  # it learns first what runs here
+        time.sleep(0.05)
     with subprocess.Popen([busy, "1", "3500", "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         output = program.communicate(b"\n")[0]
     stop.set()
