@@ -27,7 +27,7 @@ class SamplerError(RuntimeError):
     """This machine cannot be profiled as asked; the message says what is missing."""
 
 
-def check(loader: str = "libbpf") -> str | None:
+def check(loader: str = "auto") -> str | None:
     """None when this process can profile this machine, else the reason. Loads the program and lets it go again."""
     sampler = Sampler(1, loader)
     try:
@@ -44,7 +44,7 @@ class Sampler:
     def __init__(
         self,
         frequency_hz: int,
-        loader: str = "libbpf",
+        loader: str = "auto",
         sizes: dict[str, int] | None = None,
         waits: Waits | None = None,
     ) -> None:
