@@ -1,0 +1,210 @@
+"""Stacks of real Python programs, by the interpreters of this machine, beside the calls that are known."""
+
+import ast
+import itertools
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.host import Host
+from collector.kernel import Kernel
+from collector.locations import locate
+from collector.mapped_files import FileCache
+from collector.sampler import Sampler
+from collector.samples import Samples
+from collector.unwind_cache import TableCache
+from tests.collector.python.interpreters import Interpreter, interpreters
+
+pytestmark = pytest.mark.ebpf
+PROGRAM = Path(__file__).parent / "python" / "known.py"
+FREQUENCY_HZ = 499
+SAMPLES = 400
+
+# Which function of the program calls which; between the two may be functions of the standard library.
+CALLS = {
+    "<module>": {"main"},
+    "main": {"nested", "in_tasks"},
+    "nested": {"nested.<locals>.<listcomp>", "recurse"},
+    "nested.<locals>.<listcomp>": {"recurse"},
+    "worker": {"recurse"},
+    "recurse": {"recurse", "generate"},
+    "generate": {"generate.<locals>.<genexpr>"},
+    "generate.<locals>.<genexpr>": {"Shop.__init__", "Shop.price", "burn"},
+    "Shop.price": {"Shop.key"},
+    "Shop.key": {"Shop.__init__"},
+    "Shop.__init__": {"burn"},
+    "in_tasks": {"outer"},
+    "outer": {"middle"},
+    "middle": {"inner"},
+    "inner": {"burn"},
+}
+OUTERMOST = {"<module>", "Thread._bootstrap"}
+
+
+@dataclass
+class Frame:
+    function: str
+    file: str
+    line: int
+
+
+@dataclass
+class Seen:
+    """Stacks of a process (frames from the outermost on; native ones have no line) and how often each was seen."""
+
+    stacks: list[tuple[list[Frame], int]] = field(default_factory=list)
+
+    def total(self) -> int:
+        return sum(n for _, n in self.stacks)
+
+    def share(self) -> float:
+        total = self.total()
+        wrong = Counter({tuple(map(str, stack)): n for stack, n in self.stacks if not is_right(stack)})
+        if sum(wrong.values()) > total / 100:
+            for stack, n in wrong.most_common(2):
+                print(n, *stack, sep="\n  ")
+        assert total > SAMPLES / 4, f"only {total} samples"
+        return 1 - sum(wrong.values()) / total
+
+    def functions(self) -> set[str]:
+        return {frame.function for stack, _ in self.stacks for frame in stack}
+
+
+def is_right(stack: list[Frame]) -> bool:
+    python = [frame for frame in stack if frame.line]
+    own = [frame for frame in python if frame.file == str(PROGRAM)]
+    calls = itertools.pairwise(own)
+    return (
+        bool(own)
+        and python[0].function in OUTERMOST
+        and own[0].function in ("<module>", "worker")
+        and all(callee.function in CALLS[caller.function] for caller, callee in calls)
+        and sum(frame.function == "recurse" for frame in own) in complete_depths(own)
+        and all(frame.line in LINES[frame.function] for frame in own)
+    )
+
+
+def complete_depths(own: list[Frame]) -> range:
+    """How many calls of `recurse` there are: all 31 where the innermost has called the next."""
+    return range(31, 32) if any(frame.function == "generate" for frame in own) else range(32)
+
+
+def lines_of_functions() -> dict[str, range]:
+    found = {"<module>": range(1, 1000)}
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            inner = prefix
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found[prefix + child.name] = range(child.lineno, (child.end_lineno or 0) + 1)
+                inner = f"{prefix}{child.name}." + ("" if isinstance(child, ast.ClassDef) else "<locals>.")
+            elif isinstance(child, ast.GeneratorExp | ast.ListComp):
+                kind = "genexpr" if isinstance(child, ast.GeneratorExp) else "listcomp"
+                found[f"{prefix}<{kind}>"] = range(child.lineno, (child.end_lineno or 0) + 1)
+            visit(child, inner)
+
+    visit(ast.parse(PROGRAM.read_text()), "")
+    return found
+
+
+LINES = lines_of_functions()
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Sampler]]:
+    sampler = Sampler(FREQUENCY_HZ)
+    sampler.load()
+    host = Host(sampler.program, FileCache(), TableCache(tmp_path_factory.mktemp("tables")))
+    host.start()
+    sampler.start()
+    yield host, sampler
+    host.close()
+    sampler.close()
+
+
+def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
+    """What is seen of a process that the command starts, and of those that it forks."""
+    host, sampler = watched
+    with started(*command) as process:
+        pid = inner_process(process.pid)
+        wait_until_known(host, pid)
+        assert process.stdin
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        time.sleep(0.3)
+        sampler.drain()
+        seen, until = (Seen(), Seen()), time.monotonic() + 30
+        while seen[0].total() < SAMPLES and time.monotonic() < until:
+            time.sleep(0.5)
+            add(seen, pid, sampler.drain(), host)
+        for child in descendants(pid):
+            os.kill(child, 9)
+    return seen
+
+
+def add(seen: tuple[Seen, Seen], pid: int, samples: Samples, host: Host) -> None:
+    stacks = locate(samples, host.mappings, Kernel(), host.python)
+    children = set(descendants(pid))
+    counted = Counter(zip(samples.pid.tolist(), stacks.row[samples.stack].tolist(), strict=True))
+    ends = np.cumsum(stacks.depth)
+    for (sampled, row), n in counted.items():
+        if sampled == pid or sampled in children:
+            frames = stacks.frames[ends[row] - stacks.depth[row] : ends[row]][::-1].tolist()
+            names = [stacks.names[stacks.name[location]] for location in frames]
+            seen[sampled != pid].stacks.append(([Frame(*name[:2], name.line) for name in names], n))
+
+
+@contextmanager
+def started(*command: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def inner_process(pid: int) -> int:
+    """Of a command that runs another one, that."""
+    children = descendants(pid)
+    return children[-1] if children else pid
+
+
+def descendants(pid: int) -> list[int]:
+    children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return children + [below for child in children for below in descendants(child)]
+
+
+def wait_until_known(host: Host, pid: int) -> None:
+    until = time.monotonic() + 60
+    while not host.ready(pid):
+        assert time.monotonic() < until, f"process {pid} is not known"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("python", interpreters(), ids=lambda python: f"{python.name}-{Path(python.library).name}")
+def test_functions_show_in_the_order_of_their_calls(watched: tuple[Host, Sampler], python: Interpreter) -> None:
+    seen, _ = run(watched, python.path, str(PROGRAM), "nested", "threads", "asyncio")
+    assert seen.share() >= 0.99
+    assert {"Shop.__init__", "inner", "worker", "generate.<locals>.<genexpr>"} <= seen.functions()
+
+
+def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Sampler]) -> None:
+    parent, child = run(watched, sys.executable, str(PROGRAM), "nested", "fork")
+    assert min(parent.share(), child.share()) >= 0.98
+
+
+def test_functions_of_a_container_with_its_own_process_ids_show(watched: tuple[Host, Sampler]) -> None:
+    seen, _ = run(watched, "unshare", "--fork", "--pid", "--kill-child", sys.executable, str(PROGRAM), "nested")
+    assert seen.share() >= 0.98
