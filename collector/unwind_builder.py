@@ -11,6 +11,7 @@ from collector import unwind_table
 from collector.unwind_child import DONE, MAX_MESSAGE_BYTES, MAX_TABLE_BYTES
 from collector.unwind_table import UnwindTable
 
+COMMAND = ["-m", "collector.unwind_child"]
 TIMEOUT_S = 600.0
 """Of waiting for a table: the child's CPU time is limited, but on a busy host it gets little of it."""
 
@@ -75,7 +76,7 @@ class UnwindBuilder:
                 self._jobs.settimeout(TIMEOUT_S)
                 with theirs:
                     self._child = subprocess.Popen(
-                        [sys.executable, "-m", "collector.unwind_child"],
+                        [sys.executable, *COMMAND],
                         stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
                         env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # one thread's memory, not one a CPU
                     )  # fmt: skip

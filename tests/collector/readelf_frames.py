@@ -11,24 +11,7 @@ import numpy as np
 from collector import cfi_steps as kinds
 from collector.unwind_table import UnwindTable
 
-_REGISTERS = [
-    "rax",
-    "rdx",
-    "rcx",
-    "rbx",
-    "rsi",
-    "rdi",
-    "rbp",
-    "rsp",
-    "r8",
-    "r9",
-    "r10",
-    "r11",
-    "r12",
-    "r13",
-    "r14",
-    "r15",
-]
+_REGISTERS = ["rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{n}" for n in range(8, 16))]
 _FDE = re.compile(r"^\S+ \S+ \S+ FDE .*pc=([0-9a-f]+)\.\.([0-9a-f]+)")
 _IN_REGISTER = re.compile(r" \(\w+\)")
 _CFA = re.compile(r"(\w+)([+-]\d+)")
