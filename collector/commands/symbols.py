@@ -25,7 +25,7 @@ from icestream.kafka import producer
 from icestream.topics import SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile
 
-_TIMEOUT_S = 60.0
+TIMEOUT_S = 60.0
 _CHUNK_PAUSE_S = 0.05
 """Between the messages of a large file, for those who read along."""
 
@@ -93,7 +93,7 @@ def _examine(files: list[Path], recursive: bool) -> tuple[list[Candidate], int]:
 
 def _upload(named: list[Candidate], settings: UploadSettings) -> int:
     """How many were uploaded. Raises CommandError where Kafka cannot be reached."""
-    sender = producer(settings, **{"message.timeout.ms": int(_TIMEOUT_S * 1000), "log_level": 0})
+    sender = producer(settings, **{"message.timeout.ms": int(TIMEOUT_S * 1000), "log_level": 0})
     _check_topic(sender, settings.kafka)
     builder = SymbolBuilder("", settings.symbol_store, SymbolFiles())
     uploaded = 0
@@ -131,14 +131,14 @@ def _send(sender: Producer, messages: Iterator[SymbolFile]) -> int:
         except KafkaException as error:
             raise UploadError(f"Kafka: {error.args[0].str()}") from None
         sender.poll(0)
-    if sender.flush(_TIMEOUT_S) or failures:
+    if sender.flush(TIMEOUT_S) or failures:
         raise UploadError(f"Kafka: {failures[0].str() if failures else 'not acknowledged'}")
     return size
 
 
 def _check_topic(sender: Producer, kafka: str) -> None:
     try:
-        error = sender.list_topics(SYMBOLS, timeout=15).topics[SYMBOLS].error
+        error = sender.list_topics(SYMBOLS, timeout=min(15.0, TIMEOUT_S)).topics[SYMBOLS].error
     except KafkaException as failed:
         raise CommandError(f"Kafka at {kafka}: {failed.args[0].str()}") from None
     if error is not None:
