@@ -1,0 +1,121 @@
+"""Code objects in the memory of other processes, of every interpreter of this machine, and memory that is none."""
+
+import ctypes
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.elf_sections import reader
+from collector.python_code import MAX_NAME, Key, PythonCode
+from collector.python_layout import Layout, layout
+from collector.python_memory import read_places
+from collector.python_symbols import Interpreter, find_interpreter
+from tests.collector.python.interpreters import Interpreter as Installed
+from tests.collector.python.interpreters import interpreters
+
+OBJECTS = Path(__file__).parent / "python" / "objects.py"
+EACH = pytest.mark.parametrize(
+    "python", interpreters(), ids=lambda python: f"{python.name}-{Path(python.library).name}"
+)
+
+
+def interpreter(path: str) -> Interpreter:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        found = find_interpreter(reader(descriptor))
+    finally:
+        os.close(descriptor)
+    assert found is not None
+    return found
+
+
+@contextmanager
+def objects(python: str) -> Iterator[tuple[int, list[tuple[int, str, str, int, list[tuple[int, int, int | None]]]]]]:
+    process = subprocess.Popen([python, str(OBJECTS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert process.stdout
+        yield process.pid, json.loads(process.stdout.readline())
+    finally:
+        process.communicate()
+
+
+@EACH
+def test_names_files_and_lines_are_those_that_python_says(python: Installed) -> None:
+    code = PythonCode()
+    with objects(python.path) as (pid, said):
+        code.read(pid, interpreter(python.library).layout, [address for address, *_ in said])
+        found = {key.address: (key, value) for key, value in code.find(list(code._known)).items()}
+    assert {"Größe.fläche.<locals>.inner", "函数", "f\U0001d4b3", "<module>"} <= {name for _, name, *_ in said}
+    for address, name, file, first_line, lines in said:
+        key, value = found[address]
+        assert (value.function, value.file, key.check & 1 << 24) == (name, file, 0)
+        assert all(value.lines.at(at) == line for at, end, line in lines if line for at in range(at, end, 2)), name
+        assert first_line > 0
+
+
+def test_processes_that_are_gone_and_addresses_that_are_none_are_not_found() -> None:
+    code, known = PythonCode(), layout(0x030B07F0, 0, b"")
+    child = subprocess.Popen(["true"])
+    child.wait()
+    code.read(child.pid, known, [4096, 1 << 40])
+    code.read(os.getpid(), known, [0, 8, 4096, (1 << 64) - 1, (1 << 63) + 5])
+    assert len(code) == 0
+    assert code.find([Key(1, 2, 3)]) == {}
+
+
+def test_forgotten_processes_are_not_found() -> None:
+    python = interpreters()[0]
+    code = PythonCode()
+    with objects(python.path) as (pid, said):
+        code.read(pid, interpreter(python.library).layout, [said[0][0]])
+        assert len(code) == 1
+        code.forget([pid + 1])
+        assert len(code) == 1
+        code.forget([pid])
+    assert len(code) == 0
+
+
+@given(st.data())
+def test_memory_that_only_looks_like_a_code_object_is_survived(data: st.DataObject) -> None:
+    """An object whose fields point to strings and bytes of any kind and length, or to nothing."""
+    known: Layout = layout(0x030B07F0, 0, b"")
+    memory = ctypes.create_string_buffer(8192)
+    base = ctypes.addressof(memory)
+    pointers = st.sampled_from([0, 1, base + 512, base + 1024, base + 8190, 1 << 47, (1 << 64) - 8])
+    lengths = st.sampled_from([0, 1, 5, 700, 100_000, 1 << 62, (1 << 64) - 1])
+
+    def write(at: int, value: int) -> None:
+        memory[at : at + 8] = value.to_bytes(8, "little")  # type: ignore[index]
+
+    for at in (known.text.code_name, known.text.code_file, known.text.code_lines):
+        write(at, data.draw(pointers))
+    for at in (512, 1024):
+        write(at + known.text.text_length, data.draw(lengths))
+        write(at + known.text.text_state, data.draw(st.integers(0, 255)))
+    memory[2048:4096] = os.urandom(2048)  # type: ignore[index]
+    code = PythonCode()
+    code.read(os.getpid(), known, [base, base + 8000])
+    for key, found in code.find(list(code._known)).items():
+        assert len(found.function) <= MAX_NAME
+        assert found.lines.at(10) >= 0
+        assert key.pid == os.getpid()
+
+
+def test_places_are_read_together_and_those_that_cannot_be_are_left_out() -> None:
+    memory = ctypes.create_string_buffer(bytes(range(256)) * 16, 4096)
+    base = ctypes.addressof(memory)
+    addresses = np.array([base + i for i in range(2000)] + [8, base + 1, 0], np.uint64)
+    sizes = np.array([3] * 2000 + [16, 2, 0], np.int64)
+    found = read_places(os.getpid(), addresses, sizes)
+    assert found[:2000] == [bytes((i + k) % 256 for k in range(3)) for i in range(2000)]
+    assert found[2000:2002] == [None, b"\x01\x02"]
+    assert read_places(2**22 + 5, addresses[:2], sizes[:2]) == [None, None]
+    assert read_places(os.getpid(), addresses[:2], np.array([8, 1 << 62])) == [bytes(range(8)), None]

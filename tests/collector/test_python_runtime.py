@@ -1,0 +1,126 @@
+"""Interpreters in the files that processes map."""
+
+import contextlib
+import functools
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.elf_sections import bytes_reader
+from collector.mapped_files import MappedFile
+from collector.python_layout import LayoutError
+from collector.python_runtime import MAX_LAYOUTS, PythonRuntimes, Runtime
+from collector.python_symbols import find_interpreter
+from icestream.v1.common_pb2 import Mapping
+from tests.collector.python.interpreters import Interpreter, interpreters
+from tests.collector.test_python_layout import PUBLISHED_3_14, published
+
+SOURCE = """
+typedef unsigned long u64;
+__attribute__((section(".PyRuntime"), used)) u64 {runtime}[200] = {{{words}}};
+const u64 {version} = {number};
+char PyCode_Type[8];
+int main(void) {{ return 0; }}
+"""
+Build = Callable[..., bytes]
+
+
+class Row(NamedTuple):
+    bias: int
+    file: MappedFile
+
+
+def row(build_id: str, bias: int = 0) -> Row:
+    return Row(bias, MappedFile(Mapping.FILE, build_id, "/bin/some"))
+
+
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Makes a file with a `_PyRuntime`, each once."""
+    folder = tmp_path_factory.mktemp("built")
+
+    @functools.cache
+    def make(*flags: str, **names: str) -> bytes:
+        names = {"runtime": "_PyRuntime", "version": "Py_Version", "number": "0x030b02f0", "words": "1"} | names
+        source, target = folder / "python.c", folder / "python"
+        source.write_text(SOURCE.format(**names))
+        subprocess.run(["gcc", "-shared", "-fPIC", *flags, source, "-o", target], check=True)
+        return target.read_bytes()
+
+    return make
+
+
+@pytest.mark.parametrize("python", interpreters(), ids=lambda python: python.name)
+def test_the_interpreter_of_a_file_is_found_by_what_it_exports(python: Interpreter) -> None:
+    opened: list[str] = []
+
+    def open_file(build_id: str) -> int:
+        opened.append(build_id)
+        return os.open(python.library if build_id == "gnu:1" else "/bin/true", os.O_RDONLY)
+
+    runtimes = PythonRuntimes(open_file)
+    listed = subprocess.run(["nm", "-D", python.library], capture_output=True, text=True, check=True).stdout
+    symbol = next(int(line.split()[0], 16) for line in listed.splitlines() if line.split()[-1] == "_PyRuntime")
+    rows = [row("gnu:2", 5), row(""), row("gnu:1", 2**64 - 0x7F00_0000_0000)]
+    assert runtimes.of(rows) == runtimes.of(rows) == Runtime(0x7F00_0000_0000 + symbol, 0)
+    assert runtimes.of(rows[:1]) is None
+    assert sorted(opened) == ["gnu:1", "gnu:2"]
+    assert runtimes.refused == {}
+
+
+def test_a_file_that_is_gone_is_looked_for_again() -> None:
+    python, places = interpreters()[0], [None, "there"]
+    runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY) if places.pop(0) else None)
+    assert runtimes.of([row("gnu:1")]) is None
+    assert runtimes.of([row("gnu:1")]) is not None
+
+
+def test_a_stripped_executable_that_exports_nothing_is_found_by_its_section(build: Build) -> None:
+    offsets = struct.unpack(f"<{1 + len(PUBLISHED_3_14)}Q", published(*PUBLISHED_3_14)[: 8 + 8 * len(PUBLISHED_3_14)])
+    stripped = build("-s", "-fvisibility=hidden", words=", ".join(f"{word}ul" for word in offsets))
+    found = find_interpreter(bytes_reader(stripped))
+    assert found is not None
+    assert (found.layout.walk.threads, found.layout.walk.code_type) == (7344, 0)
+    with pytest.raises(LayoutError, match="exports nothing"):  # before 3.13 only exports tell the version
+        find_interpreter(bytes_reader(build("-s", "-fvisibility=hidden")))
+
+
+def test_builds_that_cannot_be_read_are_counted_by_the_reason(build: Build, tmp_path: Path) -> None:
+    debug = tmp_path / "debug"
+    debug.write_bytes(build(version="_Py_NegativeRefcount = 1, Py_Version"))
+    old = tmp_path / "old"
+    old.write_bytes(build(version="Other"))
+    files = {"gnu:1": debug, "gnu:2": old}
+    runtimes = PythonRuntimes(lambda build_id: os.open(files[build_id], os.O_RDONLY))
+    assert runtimes.of([row("gnu:1"), row("gnu:2")]) is None
+    assert [text.split(":")[0] for text in runtimes.refused] == [
+        "debug builds of CPython 3.11 and 3.12 have other offsets",
+        "expected Py_Version",
+    ]
+
+
+def test_builds_beyond_the_program_s_table_are_refused() -> None:
+    python = interpreters()[0]
+    runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY))
+    runtimes.layouts += [None] * MAX_LAYOUTS  # type: ignore[list-item]
+    assert runtimes.of([row("gnu:1")]) is None
+    assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS} builds of CPython on this host"]
+
+
+@given(st.data())
+def test_files_that_lie_are_refused_or_read(build: Build, data: st.DataObject) -> None:
+    lying = bytearray(build())
+    for _ in range(data.draw(st.integers(1, 20))):
+        at = data.draw(
+            st.integers(0, 63) | st.integers(0, len(lying) - 9) | st.integers(len(lying) - 2000, len(lying) - 9)
+        )
+        lying[at : at + 8] = data.draw(st.binary(min_size=8, max_size=8))
+    with contextlib.suppress(LayoutError, OSError):
+        find_interpreter(bytes_reader(bytes(lying)))
