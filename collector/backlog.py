@@ -3,72 +3,66 @@
 from collections import deque
 from collections.abc import Iterator
 
-import numpy as np
+from collector.process_events import Event, Record, decode
 
-from collector.process_events import Event, Records, decode
-
-MAX_BYTES = 8 << 20
-MAX_BATCHES = 4096
+MAX_RECORDS = 40_000
+"""About 10 MB: the last seconds of a host that starts a thousand processes a second."""
 
 
 class Backlog:
-    """The latest MAX_BYTES of records; the oldest go first."""
+    """The latest records, at most MAX_RECORDS; the oldest go first."""
 
     def __init__(self) -> None:
-        self._batches: deque[tuple[Records, list[int]]] = deque()  # with the processes in it
-        self._of: dict[int, deque[tuple[Records, np.ndarray]]] = {}
-        self._bytes = 0
+        self._batches: deque[list[Record]] = deque()
+        self._of: dict[int, deque[Record]] = {}
+        self._count = 0
 
-    def add(self, records: Records) -> list[int]:
-        """Returns the processes that the records (one or more) are about, in the order of their first ones."""
-        order = np.argsort(records.pid, kind="stable")
-        pids, first = np.unique(records.pid[order], return_index=True)
-        parts = np.split(order, first[1:])
-        found = [int(pid) for pid in pids[np.argsort(order[first])]] if len(pids) else []
-        for pid, part in zip(pids.tolist(), parts, strict=False):
-            self._of.setdefault(pid, deque()).append((records, part))
-        self._batches.append((records, found))
-        self._bytes += len(records.data)
-        return found
+    def add(self, records: list[Record]) -> list[int]:
+        """Returns the processes that the records are about, in the order of their first ones."""
+        pids: dict[int, None] = {}
+        for record in records:
+            pid = record[1]
+            pids[pid] = None
+            waiting = self._of.get(pid)
+            if waiting is None:
+                self._of[pid] = deque((record,))
+            else:
+                waiting.append(record)
+        self._batches.append(records)
+        self._count += len(records)
+        return list(pids)
 
     def drop(self, until_ns: int = 0) -> Iterator[int]:
         """Makes room, and forgets what is older; the processes whose records went with it, unread."""
         if not self._of:
             self._batches.clear()
-            self._bytes = 0
-        while self._batches and (
-            self._bytes > MAX_BYTES
-            or len(self._batches) > MAX_BATCHES
-            or int(self._batches[0][0].time_ns[-1]) < until_ns
-        ):
-            records, pids = self._batches.popleft()
-            self._bytes -= len(records.data)
-            for pid in pids:
-                parts = self._of.get(pid)
-                if parts and parts[0][0] is records:
-                    parts.popleft()
-                    if not parts:
-                        del self._of[pid]
-                    yield pid
+            self._count = 0
+        while self._batches and (self._count > MAX_RECORDS or self._batches[0][-1][0] < until_ns):
+            records = self._batches.popleft()
+            self._count -= len(records)
+            for record in records:
+                waiting = self._of.get(record[1])
+                if waiting and waiting[0] is record:
+                    waiting.popleft()
+                    if not waiting:
+                        del self._of[record[1]]
+                    yield record[1]
 
     def take(self, pid: int, until_ns: int | None = None) -> list[Event]:
         """The events of a process, each once, in order; only those before a time."""
-        parts = self._of.get(pid)
+        waiting = self._of.get(pid)
         events: list[Event] = []
-        while parts:
-            records, part = parts[0]
-            count = len(part) if until_ns is None else int(np.searchsorted(records.time_ns[part], until_ns))
-            for at in records.start[part[:count]].tolist():
-                event = decode(records.data, at)
-                if event is not None:
-                    events.append(event)
-            if count < len(part):
-                parts[0] = records, part[count:]
-                break
-            parts.popleft()
-        if parts is not None and not parts:
+        while waiting and (until_ns is None or waiting[0][0] < until_ns):
+            event = decode(waiting.popleft())
+            if event is not None:
+                events.append(event)
+        if waiting is not None and not waiting:
             del self._of[pid]
         return events
 
     def __contains__(self, pid: int) -> bool:
         return pid in self._of
+
+    def __len__(self) -> int:
+        """Records kept, also those that were taken meanwhile."""
+        return self._count

@@ -7,9 +7,11 @@ Copies of a file may share a build ID and have their code elsewhere (stripped, p
 tells names a known file only together with the path, and if what is mapped is a segment of that file.
 """
 
+import dataclasses
 import os
 import stat
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,7 +55,7 @@ class Place(NamedTuple):
 class Identity:
     build_id: str  # with prefix, "" where the file is too large to be hashed
     elf: elf.Elf
-    device: int = 0
+    device: int = 0  # 0, and so the inode, where this is told by another copy of the file
     inode: int = 0
 
     def mapped_at(self, offset: int, length: int) -> bool:
@@ -78,36 +80,44 @@ class FileCache:
         self._lock = threading.RLock()
         self._known: dict[tuple[int, ...], Identity | None] = {}
         self._told: OrderedDict[bytes, list[tuple[str, Identity]]] = OrderedDict()  # the path where it was so
-        self._places: OrderedDict[str, Place] = OrderedDict()  # the last of each build ID
+        self._met: dict[str, float] = {}  # when each build ID was noted, the oldest first
+        self._places: dict[str, Place] = {}  # the last of each build ID
         self._held = HeldFiles()
         self._vdso: Identity | None = None
 
     def identify(self, place: Place) -> Identity | None:
         """None where it is no ELF file. Raises OSError where nobody can say any more: the process is gone."""
         with self._lock:
-            return self._note(self._identify(place), place)
+            return self.met(self._identify(place), place)
 
     def identify_told(self, place: Place, told: bytes, offset: int) -> Identity | None:
         """The same for a file of which the kernel told the build ID as it was mapped from `offset` on. Nothing is read
         where a file at that path, with that build ID and with code there, is known. Raises OSError."""
         with self._lock:
-            known = self._told.get(told, [])
-            length = place.end - place.start
-            fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
-            here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == place.path}
-            if len(here) == 1:
-                self._told.move_to_end(told)
-                return self._note(next(iter(here.values())), place)
-            try:
-                identity = self._identify(place, told)
-            except OSError:
-                elsewhere = {identity.elf.vaddr(offset): identity for _, identity in fitting or known}
-                if len(elsewhere) != 1:  # not known, or copies that differ
-                    raise
-                return next(iter(elsewhere.values()))
-            if identity is not None:
-                self._learn(told, place.path, identity)
-            return self._note(identity, place)
+            return self.met(self._find_told(place, told, offset), place)
+
+    def met(self, identity: Identity | None, place: Place) -> Identity | None:
+        """Notes that a process has this file mapped, at most once a second for each build ID."""
+        if identity is None or not identity.build_id:
+            return identity
+        now = time.monotonic()
+        if now - self._met.get(identity.build_id, float("-inf")) < 1:
+            return identity
+        if not place.inode:
+            place = place._replace(device=identity.device, inode=identity.inode)
+        with self._lock:
+            self._met.pop(identity.build_id, None)
+            self._met[identity.build_id] = now
+            self._places[identity.build_id] = place
+            if len(self._met) > MAX_FILES:
+                oldest = next(iter(self._met))
+                del self._met[oldest], self._places[oldest]
+        self._seen(identity.build_id, place)
+        if not self._held.touch(identity.build_id):
+            descriptor = _open_identified(place, identity.build_id)
+            if descriptor is not None:
+                self._held.keep(identity.build_id, descriptor)
+        return identity
 
     def open(self, build_id: str) -> int | None:
         """A descriptor of a file with that build ID that was mapped lately, held open or found again; the caller closes
@@ -136,6 +146,24 @@ class FileCache:
             self._vdso = Identity(found.build_id, found)
         return self._vdso
 
+    def _find_told(self, place: Place, told: bytes, offset: int) -> Identity | None:
+        known = self._told.get(told, [])
+        length = place.end - place.start
+        fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
+        here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == place.path}
+        if len(here) == 1:
+            return next(iter(here.values()))
+        try:
+            identity = self._identify(place, told)
+        except OSError:
+            elsewhere = {identity.elf.vaddr(offset): identity for _, identity in fitting or known}
+            if len(elsewhere) != 1:  # not known, or copies that differ
+                raise
+            return dataclasses.replace(next(iter(elsewhere.values())), device=0, inode=0)
+        if identity is not None:
+            self._learn(told, place.path, identity)
+        return identity
+
     def _identify(self, place: Place, told: bytes = b"") -> Identity | None:
         descriptor = open_place(place, told)
         try:
@@ -159,22 +187,6 @@ class FileCache:
             del known[:-MAX_COPIES]
         if len(self._told) > MAX_FILES:
             self._told.popitem(last=False)
-
-    def _note(self, identity: Identity | None, place: Place) -> Identity | None:
-        """A process has this file mapped."""
-        if identity is None or not identity.build_id:
-            return identity
-        if not place.inode:
-            place = place._replace(device=identity.device, inode=identity.inode)
-        self._seen(identity.build_id, place)
-        self._places[identity.build_id] = place
-        if len(self._places) > MAX_FILES:
-            self._places.popitem(last=False)
-        if not self._held.touch(identity.build_id):
-            descriptor = _open_identified(place, identity.build_id)
-            if descriptor is not None:
-                self._held.keep(identity.build_id, descriptor)
-        return identity
 
 
 def vdso_bytes() -> bytes:

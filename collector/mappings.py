@@ -22,7 +22,7 @@ from collector.mapped_files import JIT, FileCache
 from collector.perfmap import PerfMaps
 from collector.process import Process, read_process, start_ticks
 from collector.process_events import Executed, Exited, Forked, Mapped, Records
-from collector.rows import Row, mapped_row, put, read_rows
+from collector.rows import Row, RowMaker, put
 
 __all__ = ["MAX_PROCESSES", "Located", "Mappings", "Row"]
 
@@ -65,6 +65,7 @@ class Mappings:
         ended: Callable[[int], None] = lambda pid: None,
     ) -> None:
         self._files = files
+        self._make = RowMaker(files)
         self._changed, self._ended = changed, ended
         self._lock = threading.RLock()
         self._known: dict[int, _Known] = {}
@@ -138,9 +139,9 @@ class Mappings:
         with self._lock:
             if records.lost:
                 self._lost_ns = max(self._lost_ns, records.lost_ns)
-            if not len(records):
+            if not records.records:
                 return
-            pids = self._backlog.add(records)
+            pids = self._backlog.add(records.records)
             if eager:
                 for pid in pids:
                     self._settle(pid)
@@ -192,7 +193,7 @@ class Mappings:
             if isinstance(event, Mapped):
                 if known is not None and known.images:
                     rows = list(known.images[0].rows) if rows is None else rows
-                    learned |= put(rows, mapped_row(pid, event, self._files))
+                    learned |= put(rows, self._make.mapped(pid, event))
                 continue
             if known is not None and rows is not None:
                 known.images = (Image(known.images[0].since_ns, tuple(rows)), *known.images[1:])
@@ -272,7 +273,7 @@ class Mappings:
         as_of_ns = time.monotonic_ns()
         before = known.images if known is not None and _same_start(known, process) else ()
         try:
-            rows = read_rows(process.pid, self._files, before[0].rows if before else ())
+            rows = self._make.read(process.pid, before[0].rows if before else ())
         except OSError:
             return None
         if not rows:
@@ -306,7 +307,7 @@ class Mappings:
         known.refreshed = now
         before = known.images[:1]
         try:
-            rows = tuple(read_rows(known.process.pid, self._files, before[0].rows if before else ()))
+            rows = tuple(self._make.read(known.process.pid, before[0].rows if before else ()))
         except OSError:
             rows = ()
         if rows:

@@ -19,6 +19,7 @@ _SAMPLE_TIME = 1 << 2
 _MMAP, _COMM, _TASK, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 13, 1 << 14, 1 << 18
 _MMAP2, _COMM_EXEC, _USE_CLOCKID, _BUILD_ID = 1 << 23, 1 << 24, 1 << 25, 1 << 34
 _CLOCK_MONOTONIC = 1
+_WATERMARK_BYTES = 80  # a fork or an exit has 40, a mapping 88 or more
 _HEAD_AT, _TAIL_AT = 1024, 1032  # in the first page, struct perf_event_mmap_page
 
 
@@ -100,6 +101,6 @@ def _open(cpu: int) -> int:
 
 
 def _attributes(flags: int) -> bytes:
-    """A watermark of one byte: whoever polls is told of every record."""
-    head = struct.pack("=IIQQQQQI", TYPE_SOFTWARE, ATTRIBUTES_SIZE, _DUMMY, 0, _SAMPLE_TIME, 0, flags, 1)
+    """Whoever polls is told of every file that is mapped, and of forks and exits together with others."""
+    head = struct.pack("=IIQQQQQI", TYPE_SOFTWARE, ATTRIBUTES_SIZE, _DUMMY, 0, _SAMPLE_TIME, 0, flags, _WATERMARK_BYTES)
     return head.ljust(92, b"\0") + struct.pack("=i", _CLOCK_MONOTONIC)

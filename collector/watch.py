@@ -9,11 +9,13 @@ import os
 import select
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable
+from operator import itemgetter
 
 from collector.mappings import Mappings
 from collector.perf_ring import Rings
-from collector.process_events import parse
+from collector.process_events import Record, Records, parse
 
 log = logging.getLogger(__name__)
 
@@ -22,8 +24,9 @@ BUDGET = 0.005
 
 _BURST_S = 0.1
 _RESUME_S = 0.02
-_GATHER_S = 0.0007  # from the first event to reading: a program that starts maps several files
+_GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files
 _PAUSE_S = 0.04
+_SELDOM_S = 0.25  # for what does not wake us: a fork or an exit alone
 _FOLLOW_CPUS_S = 5.0
 
 
@@ -40,7 +43,8 @@ class Watcher:
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._saved_s = _BURST_S
-        self._later = b""  # records that are not to be read yet
+        self._began = self._due = time.monotonic()  # the last reading; when to read at the latest
+        self._later: list[Record] = []  # not to be told yet
         self.eager = True  # whether events are decoded at once
         self.records = 0  # read so far
         self.lost = 0  # records that the kernel had no room for
@@ -70,40 +74,43 @@ class Watcher:
         os.close(self._stopping)
 
     def _run(self) -> None:
-        followed = read = time.monotonic()
+        followed = time.monotonic()
         while True:
-            wait = followed + _FOLLOW_CPUS_S if self.eager and not self._later else read + _PAUSE_S
-            ready = {fd for fd, _ in self._epoll.poll(max(0.0, wait - time.monotonic()), 64)}
+            ready = {fd for fd, _ in self._epoll.poll(self._wait_s(), 64)}
             if self._stop in ready:
                 return
-            for fd in ready & self._sources.keys():
+            asked = ready & self._sources.keys()
+            if self._ready.fileno() in ready and not asked:
+                time.sleep(_GATHER_S)
+            if ready or time.monotonic() >= self._due:
+                self._guarded(self._read)  # before the callbacks: whoever asks gets what is known by now
+            for fd in asked:
                 self._guarded(self._sources[fd])
-            now = time.monotonic()
-            if self._ready.fileno() in ready or ((self._later or not self.eager) and now >= read + _PAUSE_S):
-                began_s = time.thread_time()
-                self._guarded(self._read)
-                read, before = time.monotonic(), read
-                self._pace(read - before, time.thread_time() - began_s)
-            if now >= followed + _FOLLOW_CPUS_S:
-                followed = now
+            if time.monotonic() >= followed + _FOLLOW_CPUS_S:
+                followed = time.monotonic()
                 self._guarded(self._follow_cpus)
             self.cpu_s = time.thread_time()
 
+    def _wait_s(self) -> float:
+        return max(0.0, self._due - time.monotonic())
+
     def _read(self) -> None:
         """What happened until now, in order: what an event follows from was told before it, on whatever CPU."""
-        if self.eager:
-            time.sleep(_GATHER_S)
+        began, began_s = time.monotonic(), time.thread_time()
+        self._due = began + (_SELDOM_S if self.eager else _PAUSE_S)
         self._ready.poll(0, 64)  # what comes from here on wakes us again
         until_ns = time.monotonic_ns()
-        parts = self._rings.read()
+        read = parse(self._rings.read())
+        records = [*self._later, *read.records]
+        count = bisect_right(records, until_ns, key=itemgetter(0))
+        self._later = records[count:]
         if self._later:
-            parts.insert(0, self._later)
-        if not parts:
-            return
-        records, self._later = parse(parts).before(until_ns)
-        self.records += len(records)
-        self.lost += records.lost
-        self._mappings.apply(records, self.eager)
+            self._due = began
+        self.records += len(read.records)
+        self.lost += read.lost
+        self._mappings.apply(Records(records[:count], read.lost, read.lost_ns), self.eager)
+        self._pace(began - self._began, time.thread_time() - began_s)
+        self._began = began
 
     def _pace(self, passed_s: float, used_s: float) -> None:
         """Decides whether events are decoded at once."""
