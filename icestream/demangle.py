@@ -1,13 +1,16 @@
 """Readable names of C++ and Rust symbols.
 
 C++ (Itanium ABI) names go through `__cxa_demangle` of libstdc++, which every manylinux wheel relies on already; Rust's
-legacy names are Itanium names whose path holds escapes and ends with a hash. A name that cannot be read stays as it is.
+legacy names are Itanium names whose path holds escapes and ends with a hash; its others are read by demangle_rust.py. A
+name that cannot be read stays as it is.
 """
 
 import ctypes
 import functools
 import re
 from collections.abc import Callable
+
+from icestream.demangle_rust import demangle_v0
 
 MAX_LENGTH = 4096
 """Longer names are left alone: some templates demangle to megabytes."""
@@ -20,8 +23,10 @@ _RUST_NAMES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(",
 @functools.lru_cache(maxsize=65_536)
 def demangle(name: str) -> str:
     """`_ZN3foo3barEv` to `foo::bar()`; every other name as it is."""
-    if not name.startswith(("_Z", "__Z")) or len(name) > MAX_LENGTH:
+    if not name.startswith(("_Z", "__Z", "_R")) or len(name) > MAX_LENGTH:
         return name
+    if name.startswith("_R"):
+        return demangle_v0(name) or name
     readable = _itanium()(name.removeprefix("_") if name.startswith("__Z") else name)
     if readable is None or len(readable) > 4 * MAX_LENGTH:
         return name
