@@ -30,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     lambda settings: kernel.ptrace_scope(),
     lambda settings: containers.cgroups(),
     containers.labels,
+    containers.kubernetes,
     places.spool,
     lambda settings: places.folder(
         "unwinding tables", settings.unwind_cache, "tables are made again at every start", "--unwind-cache"

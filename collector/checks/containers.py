@@ -33,3 +33,19 @@ def labels(settings: CollectorSettings) -> Row:
     except (SettingError, OSError) as error:
         return missing("labels", str(error), "correct the setting", needed=True)
     return ok("labels", f"rules of {settings.relabel}" if settings.relabel else "the usual ones")
+
+
+def kubernetes(settings: CollectorSettings) -> Row:
+    """Whether the kubelet or the API server tells of this node's pods, where it is to be asked."""
+    thing = "Kubernetes"
+    if settings.kubernetes == "off":
+        return ok(thing, "not asked for; pods have the names that their container runtime gives them")
+    from collector.kubernetes import KubernetesError, fetch
+    from collector.label_config import label_config
+
+    try:
+        source = label_config(settings).pods
+        pods = fetch(source.source) if source else {}
+    except (KubernetesError, SettingError) as error:
+        return limited(thing, f"pods stay without their names: {error}", "see --kubernetes and docs/labels.md")
+    return ok(thing, f"tells of {len(pods)} pods of this node")

@@ -208,6 +208,14 @@ def test_rules_that_cannot_be_read_are_told_before_the_start(tmp_path: Path) -> 
     assert (row.mark, row.needed) == (Mark.MISSING, True)
 
 
+def test_a_kubelet_that_does_not_answer_leaves_pods_without_names(tmp_path: Path) -> None:
+    asked = settings(tmp_path, kubernetes="kubelet", kubernetes_url="https://127.0.0.1:1")
+    row = containers.kubernetes(asked)
+    assert (row.mark, row.needed) == (Mark.LIMITED, False)
+    assert "127.0.0.1:1" in row.says
+    assert containers.kubernetes(settings(tmp_path)).mark is Mark.OK
+
+
 def test_a_check_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(settings: CollectorSettings) -> Row:
         raise ZeroDivisionError("oh")
