@@ -1,0 +1,38 @@
+"""Names as run times write them into perf maps."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.jit_name import Name, parse_name
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("LazyCompile:*handle /srv/app.js:10:5", Name("handle", "/srv/app.js", 10)),
+        ("JS:~fn file:///srv/app.mjs:7:1", Name("fn", "/srv/app.mjs", 7)),
+        ("JS:*get total /srv/my app/b c.js:2:16", Name("get total", "/srv/my app/b c.js", 2)),
+        ("JS:^ /srv/app.js:1:116", Name("(anonymous)", "/srv/app.js", 1)),
+        ("JS:+next node:internal/streams:12:3", Name("next", "node:internal/streams", 12)),
+        ("Script:~ /srv/app.js:1:1", Name("(script)", "/srv/app.js", 1)),
+        ("Eval:~ :1:1", Name("(eval)", "", 1)),
+        ("Function:~compute app.js:3:1", Name("compute", "app.js", 3)),
+        ("JS:*compute", Name("JS:*compute", "")),
+        ("RegExp:a(b|c)+", Name("RegExp:a(b|c)+", "")),
+        ("Builtin:ArrayMap", Name("Builtin:ArrayMap", "")),
+        ("py::Shop.price:/srv/shop.py", Name("Shop.price", "/srv/shop.py")),
+        ("py::<genexpr>:/srv/a:b.py", Name("<genexpr>", "/srv/a:b.py")),
+        ("Lcom/shop/Cart;::total", Name("Lcom/shop/Cart;::total", "")),
+        ("void [Shop] Shop.Cart::Total()[Tier1]", Name("void [Shop] Shop.Cart::Total()[Tier1]", "")),
+    ],
+)
+def test_function_file_and_line_are_told_apart(text: str, name: Name) -> None:
+    assert parse_name(text) == name
+
+
+@given(st.text(max_size=200), st.sampled_from(["", "JS:*", "py::", "LazyCompile:~", "Script:"]))
+def test_any_text_is_a_name(text: str, before: str) -> None:
+    name = parse_name(before + text)
+    assert name.line >= 0
+    assert name.function or name.file or not text

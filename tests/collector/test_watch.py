@@ -1,0 +1,243 @@
+"""What the kernel tells of processes, on this kernel: real rings, real processes."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector import elf
+from collector.mapped_files import FileCache
+from collector.mappings import Mappings, Row
+from collector.process import Process
+from collector.watch import Watcher
+
+pytestmark = pytest.mark.ebpf
+
+
+class Seen:
+    """What Mappings told."""
+
+    def __init__(self) -> None:
+        self.files = FileCache()
+        self.rows: dict[int, list[Row]] = {}
+        self.ended: set[int] = set()
+        self.mappings = Mappings(self.files, self.changed, self.ended.add)
+
+    def changed(self, process: Process, rows: list[Row]) -> None:
+        self.rows[process.pid] = rows
+        self.ended.discard(process.pid)
+
+    def build_ids(self, pid: int) -> dict[str, str]:
+        """By file, of what is known of a process."""
+        return {row.file.file: row.file.build_id for row in self.mappings.rows(pid)}
+
+
+@contextmanager
+def watching(**options: float) -> Iterator[tuple[Seen, Watcher]]:
+    seen = Seen()
+    watcher = Watcher(seen.mappings, **options)  # type: ignore[arg-type]
+    watcher.start()
+    try:
+        yield seen, watcher
+    finally:
+        watcher.close()
+        seen.files.close()
+
+
+def until(there: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if there():
+            return True
+        time.sleep(0.005)
+    return there()
+
+
+def compiled(path: Path, source: str, *options: str) -> Path:
+    subprocess.run(["gcc", "-x", "c", "-", "-o", path, *options], input=source.encode(), check=True)
+    return path
+
+
+def build_id(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return elf.read_file(file.fileno()).build_id
+
+
+WAIT = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); getchar(); return 0; }'
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    return compiled(tmp_path / "program", WAIT)
+
+
+@pytest.fixture
+def spinning(tmp_path: Path) -> Path:
+    """Works for 5 ms, tells its process ID and ends."""
+    source = """#include <math.h>\n#include <stdio.h>\n#include <time.h>\n#include <unistd.h>
+    int main(void) {
+        double x = 2;
+        while (clock() < CLOCKS_PER_SEC / 200) x = cos(x);
+        return printf("%d\\n", getpid()) < 0 || x > 1;
+    }"""
+    return compiled(tmp_path / "spinning", source, "-lm")
+
+
+LIBRARIES = ("libc.so.6", "libm.so.6", "ld-linux-x86-64.so.2")
+
+
+@pytest.mark.parametrize("budget", [0.5, 0.0], ids=["decoded at once", "decoded when asked"])
+def test_200_processes_that_are_gone_are_known_with_the_right_build_ids(spinning: Path, budget: float) -> None:
+    script = f"i=0; while [ $i -lt 200 ]; do {spinning}; i=$((i+1)); done"
+    with watching(budget=budget) as (seen, watcher):
+        if not budget:
+            watcher._saved_s = 0.0
+        output = subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout
+        pids = [int(line) for line in output.split()]
+        assert until(lambda: len(seen.build_ids(pids[-1])) >= 5)
+        known = [seen.build_ids(pid) for pid in pids]
+        assert watcher.lost == 0
+        assert watcher.eager == (budget > 0)
+    assert len(pids) == 200
+    expected = {str(spinning): build_id(spinning)}
+    for library in LIBRARIES:
+        [path] = [path for path in known[0] if path.endswith(f"/{library}")]
+        expected[path] = build_id(path)
+    for found in known:
+        assert expected.items() <= found.items()
+        assert found["[vdso]"].startswith("gnu:")
+
+
+def test_a_process_is_told_of_while_it_runs_and_its_end_as_well(program: Path) -> None:
+    with watching(budget=1.0) as (seen, _):
+        process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert until(lambda: any(row.file.file.endswith("libc.so.6") for row in seen.rows.get(process.pid, [])))
+        assert str(program) in {row.file.file for row in seen.rows[process.pid]}
+        process.communicate(b"\n")
+        assert until(lambda: process.pid in seen.ended)
+        assert str(program) in seen.build_ids(process.pid)
+
+
+def test_a_child_that_executes_nothing_has_what_its_parent_has(tmp_path: Path) -> None:
+    source = """#include <stdio.h>\n#include <sys/wait.h>\n#include <unistd.h>
+    int main(void) {
+        int child = fork();
+        if (!child) _exit(0);
+        waitpid(child, 0, 0);
+        return printf("%d\\n", child) < 0;
+    }"""
+    forking = compiled(tmp_path / "forking", source)
+    with watching(budget=1.0) as (seen, _):
+        child = int(subprocess.run([forking], capture_output=True, check=True).stdout)
+        assert until(lambda: child in seen.ended)
+        found = seen.build_ids(child)
+    assert found[str(forking)] == build_id(forking)
+    assert any(path.endswith("libc.so.6") for path in found)
+
+
+def test_a_library_that_is_loaded_later_is_told_of(tmp_path: Path) -> None:
+    library = compiled(tmp_path / "later.so", "int later(void) { return 1; }", "-shared", "-fPIC")
+    script = f"import ctypes, sys; sys.stdin.readline(); ctypes.CDLL('{library}'); print('loaded', flush=True); input()"
+    with watching(budget=1.0) as (seen, _):
+        process = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        assert until(lambda: str(library) in {row.file.file for row in seen.rows.get(process.pid, [])})
+        process.communicate(b"\n")
+        assert seen.build_ids(process.pid)[str(library)] == build_id(library)
+
+
+def test_a_file_that_was_deleted_while_it_ran_is_known_and_can_be_opened(program: Path) -> None:
+    expected = build_id(program)
+    with watching(budget=1.0) as (seen, _):
+        process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        program.unlink()
+        assert until(lambda: str(program) in {row.file.file for row in seen.rows.get(process.pid, [])})
+        process.communicate(b"\n")
+        assert seen.build_ids(process.pid)[str(program)] == expected
+        descriptor = seen.files.open(expected)
+        assert descriptor is not None
+        assert elf.read_file(descriptor).build_id == expected
+        os.close(descriptor)
+
+
+def test_a_file_of_a_container_that_is_gone_is_known_and_can_be_opened(program: Path, tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    script = f"mount -t tmpfs none {inside} && cp {program} {inside}/p && exec {inside}/p"
+    with watching(budget=1.0) as (seen, _):
+        process = subprocess.Popen(["unshare", "-m", "sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        if b"ready" not in process.stdout.readline():
+            pytest.skip("no mount namespaces here")
+        assert until(lambda: f"{inside}/p" in {row.file.file for row in seen.rows.get(process.pid, [])})
+        process.communicate(b"\n")
+        expected = build_id(program)
+        assert seen.build_ids(process.pid)[f"{inside}/p"] == expected
+        assert not (inside / "p").exists()
+        descriptor = seen.files.open(expected)
+        assert descriptor is not None
+        os.close(descriptor)
+
+
+def test_when_rings_overflow_it_is_counted_and_processes_are_read_again(program: Path) -> None:
+    with watching(budget=1.0, ring_bytes=4096) as (seen, watcher):
+        with seen.mappings._lock:  # nobody reads the rings for now
+            subprocess.run(["sh", "-c", "i=0; while [ $i -lt 100 ]; do /bin/true; i=$((i+1)); done"], check=True)
+            process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert process.stdout is not None
+            process.stdout.readline()
+        subprocess.run(["/bin/true"], check=True)  # the kernel says what was lost before the next record
+        assert until(lambda: watcher.lost > 0)
+        seen.mappings.notice(process.pid)
+        assert seen.build_ids(process.pid)[str(program)] == build_id(program)
+        process.communicate(b"\n")
+
+
+def test_other_sources_are_answered_and_errors_in_them_are_survived() -> None:
+    reading, writing = os.pipe()
+    answers: list[bytes] = []
+
+    def answer() -> None:
+        answers.append(os.read(reading, 1))
+        if len(answers) == 1:
+            raise ValueError("an error")
+
+    seen = Seen()
+    watcher = Watcher(seen.mappings)
+    watcher.add(reading, answer)
+    watcher.start()
+    os.write(writing, b"a")
+    assert until(lambda: answers == [b"a"])
+    os.write(writing, b"b")
+    assert until(lambda: answers == [b"a", b"b"])
+    watcher.close()
+    os.close(reading)
+    os.close(writing)
+
+
+def test_processes_that_ran_before_are_read_in_advance() -> None:
+    with watching() as (seen, _):
+        assert seen.mappings.scan(5.0) > 1
+        assert os.getpid() in seen.rows
+        address = next(row.start for row in seen.rows[os.getpid()] if row.file.file.endswith("libc.so.6"))
+        found = seen.mappings.locate(os.getpid(), np.array([address], np.uint64))
+        assert found.files[int(found.file[0])].file.endswith("libc.so.6")
+
+
+def test_a_watcher_leaves_nothing_open() -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with watching():
+        time.sleep(0.05)
+    assert len(os.listdir("/proc/self/fd")) == before
