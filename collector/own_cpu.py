@@ -1,4 +1,4 @@
-"""The CPU time that the collector takes: its process, its children that ended, and the eBPF program's runs.
+"""The CPU time that the collector takes: its process, its children, and the eBPF program's runs.
 
 The kernel times eBPF programs only on demand (bpf(2), BPF_ENABLE_STATS), which makes all programs of the host a little
 slower and needs CAP_SYS_ADMIN. So it is asked for at the start only; from then on the program's time is the number of
@@ -12,7 +12,8 @@ import platform
 import resource
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 MEASURE_S = 30.0
 _DEFAULT_RUN_NS = 10_000.0
@@ -22,9 +23,25 @@ _BPF_ENABLE_STATS, _RUN_TIME = 32, 0
 
 
 def process_seconds() -> float:
-    """CPU time of this process so far, and of its children that ended."""
+    """CPU time of this process so far, and of its children: those that ended, and those that live."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_seconds, _living_children()))
+
+
+def _living_children() -> Iterator[int]:
+    """Process IDs; none where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread ended
+            yield from map(int, children.read_text().split())
+
+
+def _seconds(pid: int) -> float:
+    """CPU time of a process: utime and stime in /proc/PID/stat, see proc(5)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[14 - 3]) + int(fields[15 - 3])) / os.sysconf("SC_CLK_TCK")
 
 
 class ProgramTime:

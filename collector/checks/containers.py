@@ -44,8 +44,8 @@ def kubernetes(settings: CollectorSettings) -> Row:
     from collector.label_config import label_config
 
     try:
-        source = label_config(settings).pods
-        pods = fetch(source.source) if source else {}
+        configured = label_config(settings).pods
+        pods = fetch(configured.source) if configured else {}
     except (KubernetesError, SettingError) as error:
         return limited(thing, f"pods stay without their names: {error}", "see --kubernetes and docs/labels.md")
     return ok(thing, f"tells of {len(pods)} pods of this node")
