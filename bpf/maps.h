@@ -27,7 +27,7 @@ struct control {
 	u64 marker; /* set once by user space before the program runs; seeds the hashes too, so that nobody can make two stacks collide */
 	u32 epoch;	/* number of the interval: user space adds one at each drain */
 	u32 unwind; /* 1: by tables (x86-64), 0: user stacks are what bpf_get_stack finds by frame pointers */
-	u64 off_cpu_share; /* of all waits, those that are followed: 2^32 is all of them */
+	u64 off_cpu_distance; /* twice the average number of switches from one that is followed to the next; 2: all, 0: none are */
 	u64 off_cpu_least_ns; /* shorter waits are not told */
 };
 

@@ -3,7 +3,7 @@
  *
  * A share of all waits, chosen by chance when they begin, is followed: the stack is taken at once, while the thread is
  * still the current one, and what it is known by is kept with the time. When the thread is back, a wait that was long
- * enough is told. User space multiplies by the share, so that sums are right on average.
+ * enough is told. User space divides by the share, so that sums are right on average.
  *
  * A thread that leaves its CPU though it could go on (preemption, sched_yield) does not wait for anything but a CPU, and is not followed.
  */
@@ -26,7 +26,7 @@ struct wait {
 	u32 pid;
 	u32 tid;
 	u8 context[24]; /* trace ID and span ID, when it began; zeros: in no context */
-	u64 share;		/* control.off_cpu_share, when it began */
+	u64 distance; /* control.off_cpu_distance, when it began */
 	u64 duration_ns;
 };
 
@@ -38,10 +38,51 @@ struct {
 	__type(value, struct wait);
 } waiting SEC(".maps");
 
+/* How many of `waiting` have one hash. Most are 0, so that most switches need no look into `waiting`. */
+#define SLOT_BITS 12
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << SLOT_BITS);
+	__type(key, u32);
+	__type(value, u32);
+} waiting_slots SEC(".maps");
+
+/* How many switches on this CPU are passed over before one is followed. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u64);
+} passed_over SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 18);
 } waits SEC(".maps");
+
+static __always_inline u32 slot_of(u64 task)
+{
+	return (task * 0x9e3779b97f4a7c15ULL) >> (64 - SLOT_BITS);
+}
+
+/* Whether to follow this switch. The next one is 1 to `distance` - 1 switches later at random, each number as often as
+ * any other: on average that is half of `distance`. Costs less than to draw lots at every switch. */
+static __always_inline bool is_chosen(struct control *settings)
+{
+	u64 distance = settings->off_cpu_distance, *left;
+	u32 zero = 0;
+
+	left = bpf_map_lookup_elem(MAP(passed_over), &zero);
+	if (!distance || !left)
+		return false;
+	if (*left && *left < distance) { /* else the distance was changed */
+		*left -= 1;
+		return false;
+	}
+	*left = distance > 2 ? bpf_get_prandom_u32() % (distance - 1) : 0;
+	return true;
+}
 
 static __always_inline bool is_waiting(struct task_struct *task)
 {
@@ -58,23 +99,29 @@ static __always_inline void fall_asleep(struct walk *w)
 {
 	struct wait wait = {.time_ns = w->time_ns, .stack = w->stack, .pid = w->pid, .tid = w->tid};
 	u64 task = bpf_get_current_task();
-	u32 zero = 0;
+	u32 zero = 0, slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
 	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
 
-	if (!settings)
+	if (!settings || !waiting_here)
 		return;
-	wait.share = settings->off_cpu_share;
+	wait.distance = settings->off_cpu_distance;
 	read_context(w, wait.context);
 	if (bpf_map_update_elem(MAP(waiting), &task, &wait, BPF_ANY))
 		count(LOST_OFF_CPU_TABLE_FULL);
+	else
+		__sync_fetch_and_add(waiting_here, 1);
 }
 
 /* A thread gets a CPU. */
 static __always_inline void wake_up(u64 task, struct control *settings)
 {
-	struct wait *wait = bpf_map_lookup_elem(MAP(waiting), &task);
+	u32 slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
+	struct wait *wait;
 	u64 now, duration;
 
+	if (!waiting_here || !*(volatile u32 *)waiting_here)
+		return;
+	wait = bpf_map_lookup_elem(MAP(waiting), &task);
 	if (!wait)
 		return;
 	now = bpf_ktime_get_ns();
@@ -88,6 +135,7 @@ static __always_inline void wake_up(u64 task, struct control *settings)
 			count(LOST_OFF_CPU_BUFFER_FULL);
 	}
 	bpf_map_delete_elem(MAP(waiting), &task); /* after it was told: user space keeps the stacks of what is here */
+	__sync_fetch_and_add(waiting_here, -1);
 }
 
 #endif

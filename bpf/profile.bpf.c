@@ -384,7 +384,7 @@ int off_cpu(struct bpf_raw_tracepoint_args *ctx)
 	if (!settings)
 		return 0;
 	wake_up(ctx->args[2], settings);
-	if (ctx->args[0] || bpf_get_prandom_u32() >= settings->off_cpu_share || !is_waiting((void *)ctx->args[1]))
+	if (ctx->args[0] || !is_chosen(settings) || !is_waiting((void *)ctx->args[1]))
 		return 0;
 	w = this_walk();
 	if (w)

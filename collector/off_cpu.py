@@ -16,7 +16,7 @@ from collector.ringbuf import RingBuffer
 from collector.samples import Samples
 
 TRACEPOINT = "sched_switch"
-ALL = 1 << 32  # the share that is all waits
+MOST_DISTANCE = 1 << 32
 PENDING_BYTES = 32 << 20  # of records in this process between two drains; beyond, the kernel's buffer fills
 _LOST = ("lost_off_cpu_buffer_full", "lost_off_cpu_table_full")
 
@@ -25,7 +25,7 @@ _LOST = ("lost_off_cpu_buffer_full", "lost_off_cpu_table_full")
 class Waits:
     """Which waits to follow."""
 
-    share: float  # of all, from 0 to 1
+    share: float  # of all, from 0 to 1; it becomes the nearest 2 / n
     least_ns: int  # shorter ones are not told
 
 
@@ -66,7 +66,8 @@ class OffCpu:
 
     def set_share(self, part: float) -> None:
         """From now on follows that part of the share that was asked for."""
-        self._program.set_off_cpu(round(self._waits.share * part * ALL), self._waits.least_ns)
+        share = self._waits.share * part
+        self._program.set_off_cpu(min(round(2 / share), MOST_DISTANCE) if share else 0, self._waits.least_ns)
 
     def poll(self) -> np.ndarray:
         """Moves records into this process's memory. Returns their processes (uint32, distinct)."""
@@ -95,7 +96,7 @@ class OffCpu:
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
         self._lost_no_stack += missing
-        value = np.rint(kept[:, 7] * (ALL / kept[:, 6])).astype(np.int64)
+        value = (kept[:, 7] * kept[:, 6] // np.uint64(2)).astype(np.int64)  # a wait stands for `distance` / 2 of them
         return replace(joined, value=value, lost=self._newly_lost())
 
     def stats(self) -> dict[str, int]:

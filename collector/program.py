@@ -94,9 +94,9 @@ class ProfileProgram:
             if name in known:
                 entries.update(struct.pack("=I", index), struct.pack("=I", self.program_fd(name)))
 
-    def set_off_cpu(self, share: int, least_ns: int) -> None:
-        """Waits to follow, of 2^32, and which of them to tell of."""
-        struct.pack_into("=QQ", self._control_page, 16, share, least_ns)
+    def set_off_cpu(self, distance: int, least_ns: int) -> None:
+        """Follows one of distance / 2 switches on average, none where that is 0; waits shorter than this are not told."""
+        struct.pack_into("=QQ", self._control_page, 16, distance, least_ns)
 
     def next_interval(self) -> None:
         """From here on every stack and every thread name is shipped once more."""

@@ -8,7 +8,7 @@ from collector.columns import gather
 from collector.ringbuf import BUSY, LENGTH
 
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
-WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; share that is followed; nanoseconds
+WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; distance to the next; nanoseconds
 STACK, THREAD = 1, 2
 ASK_WORDS = 4  # header; kind and pid; value; time
 _HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
