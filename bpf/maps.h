@@ -45,14 +45,15 @@ struct context_slot {
 };
 
 /* A question to user space. Each is asked at most every ASK_AGAIN_NS. */
-enum ask_kind { ASK_PROCESS = 1, ASK_MAPPING, ASK_CHUNK, ASK_CODE, ASK_THREAD };
+enum ask_kind { ASK_PROCESS = 1, ASK_MAPPING, ASK_CHUNK, ASK_CODE, ASK_THREAD, ASK_TABLE };
 
 #define ASK_AGAIN_NS 100000000ULL
 
 struct ask {
 	u32 kind;
 	u32 pid;
-	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread seen for the first time */
+	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread seen for the first
+			   * time, the start of a mapping without a table */
 	u64 time_ns;
 };
 
@@ -68,8 +69,9 @@ struct mapping {
 };
 
 enum unknown_code {
-	UNKNOWN_CODE,	/* no table */
+	UNKNOWN_CODE,	/* there is no table */
 	FRAME_POINTERS, /* generated code: its compilers keep frame pointers */
+	UNASKED_CODE,	/* there may be a table: user space loads it when it is asked to */
 };
 
 /* 64 KiB of a file's code. */

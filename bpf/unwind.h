@@ -103,6 +103,8 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	struct rule *found;
 
 	if (w->mapping_chunks == 0) {
+		if (w->mapping_first_chunk == UNASKED_CODE)
+			ask(w, ASK_TABLE, w->mapping_start);
 		rule->cfa_kind = CFA_FRAME_POINTER;
 		return w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
 	}
@@ -145,6 +147,15 @@ static __always_inline int step_over_signal(struct walk *w, u32 frame)
 	return GO_ON;
 }
 
+/* What `python -X perf` calls each Python function through keeps no frame pointer in 3.12 and 3.13 (asm_trampoline.S): after
+ * the call, `add $8, %rsp; ret`. */
+static __always_inline bool in_python_trampoline(struct walk *w)
+{
+	u64 code;
+
+	return w->process.python_runtime && !w->interrupted && read_word(w->pc, &code) && code << 24 >> 24 == 0xc308c48348;
+}
+
 static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 {
 	u64 low = (u64)(s64)(s16)(rule->cfa_offset & 0xffff), high = (u64)(s64)(s16)(rule->cfa_offset >> 16);
@@ -168,6 +179,10 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 		*cfa = w->sp + 8 + ((w->pc & 15) >= offset ? 8 : 0);
 		return GO_ON;
 	case CFA_FRAME_POINTER:
+		if (in_python_trampoline(w)) {
+			*cfa = w->sp + 16;
+			return GO_ON;
+		}
 		if (w->bp < w->sp || w->bp & 7)
 			return STOP(NO_RULE);
 		rule->rbp_kind = RBP_AT_CFA;

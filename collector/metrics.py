@@ -56,3 +56,6 @@ UNWIND_REFUSED = Counter(
     "icestream_collector_unwind_refused_total", "Files without an unwinding table, processes without room", ["what"]
 )
 DEBUGINFOD = Counter("icestream_collector_debuginfod_total", "Debug files asked of debuginfod servers", ["result"])
+EVENTS_LOST = Gauge(
+    "icestream_collector_events_lost", "Events of processes that the kernel's rings could not keep, so far"
+)

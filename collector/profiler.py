@@ -18,19 +18,22 @@ import numpy as np
 from collector import metrics
 from collector.activity_socket import ActivityReceiver
 from collector.frames import Message
+from collector.host import Host
 from collector.mapped_files import FileCache
 from collector.off_cpu import Waits
 from collector.pace import Pace
+from collector.program import ROW_PAGE_BITS
 from collector.sampler import Sampler
 from collector.samples import Samples
 from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbol_files import SymbolFiles
 from collector.thread_context import ThreadContexts
+from collector.unwind_cache import TableCache
 from collector.windows import Drained, Windows
 
 log = logging.getLogger(__name__)
 
-_POLL_S = 0.2
+_POLL_S = 1.0
 _OBSERVE_S = 1.0
 _QUEUE = 256
 
@@ -62,27 +65,33 @@ class Profiler:
         self._settings = settings
         self._publish = publish
         self._missing = missing
-        self._sampler = Sampler(settings.frequency, settings.loader, waits=_waits(settings))
+        sizes = {"rows": settings.unwind_tables_mb << 20 >> ROW_PAGE_BITS}
+        self._sampler = Sampler(settings.frequency, settings.loader, sizes, _waits(settings))
         self._sampler.start()
+        self._sampler.pause()  # until it is known what runs here
         self._pace = Pace(settings, self._sampler)
         loaded()
         self._activity = ActivityReceiver(settings.activity_socket)
         for what in vars(self._activity.counts):
             metrics.RECEIVED.labels(what).set_function(partial(getattr, self._activity.counts, what))
         self._contexts = ThreadContexts(self._sampler.set_context, self._sampler.forget)
-        self._windows = Windows(host_id(settings), host_name(settings), FileCache(files.note))
+        opened = FileCache(files.note)
+        self._host = Host(self._sampler.program, opened, TableCache(settings.unwind_cache), self._seen)
+        self._windows = Windows(host_id(settings), host_name(settings), self._host)
         self._settling: deque[_Due] = deque()
-        self._queue: queue.Queue[np.ndarray | Drained | None] = queue.Queue(_QUEUE)
+        self._queue: queue.Queue[int | Drained | None] = queue.Queue(_QUEUE)
         self._builder = threading.Thread(target=self._build, name="build", daemon=True)
 
     def run(self, stop: threading.Event) -> None:
         """Samples until `stop` is set, then publishes what there is. Once only."""
         self._builder.start()
+        self._host.start()
+        self._sampler.resume()
         started = time.monotonic_ns()
         observe = drain = time.monotonic()
         drain += self._settings.interval
         while not stop.wait(min(_POLL_S, max(0.0, drain - time.monotonic()))):
-            pids = self._sampler.poll()
+            self._sampler.poll()
             now = time.monotonic()
             self._pass_on(now)
             if now >= observe:
@@ -92,9 +101,12 @@ class Profiler:
             if now >= drain:
                 started = self._drain(started)
                 drain = max(drain + self._settings.interval, now)
-            elif len(pids) and not self._queue.full():
-                self._queue.put_nowait(pids)  # to be looked at while they live
         self._close(started)
+
+    def _seen(self, pid: int) -> None:
+        """A thread of that process was sampled for the first time: it is looked at while it lives."""
+        if not self._queue.full():
+            self._queue.put_nowait(pid)
 
     def _drain(self, start_ns: int) -> int:
         """Ends a window; returns when the next one begins."""
@@ -123,6 +135,7 @@ class Profiler:
     def _close(self, started: int) -> None:
         self._drain(started)
         self._pace.close()
+        self._host.close()
         self._sampler.close()
         time.sleep(self._settings.settle)
         for due in self._settling:
@@ -144,7 +157,7 @@ class Profiler:
                         self._publish(messages)
                     missing = 0
                 else:
-                    self._windows.notice(item.tolist())
+                    self._windows.notice([item])
             except Exception:
                 metrics.FAILED.inc()
                 log.exception("a window could not be made into a batch")

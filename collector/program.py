@@ -29,11 +29,15 @@ COUNTERS = (
 
 PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`, what `profile` goes on to
 
+ROW_PAGE_BITS = 12
+"""Bytes of an entry of the map of rows, as a power of two."""
+
 _BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
 _STACK_BYTES = 320  # of a description; most ticks find a stack that is known
 _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
 _ASK_BYTES = 1 << 16
+_ROWS_BYTES = 32 << 20
 _WAIT_BUFFER = (1 << 19, 1 << 23)
 MOST_WAITS = 1 << 13  # threads whose wait is followed at a time
 
@@ -76,6 +80,8 @@ class ProfileProgram:
         fd = self.map_fd = self._program.map_fd
         self.program_fd = self._program.program_fd
         self.waits_bytes = sizes["waits"]
+        self.row_pages = sizes["rows"]
+        self._python_layouts = Map(fd("python_layouts"))
         self.go_on_to(PROGRAMS, "programs")
         self.asks = RingBuffer(fd("asks"), _ASK_BYTES)
         self.asks_fd = fd("asks")
@@ -93,6 +99,10 @@ class ProfileProgram:
         for index, name in enumerate(names):
             if name in known:
                 entries.update(struct.pack("=I", index), struct.pack("=I", self.program_fd(name)))
+
+    def set_python_layout(self, row: int, layout: bytes) -> None:
+        """struct python_layout of bpf/python.h. Raises OSError."""
+        self._python_layouts.update(struct.pack("=I", row), layout)
 
     def set_off_cpu(self, distance: int, least_ns: int) -> None:
         """Follows one of distance / 2 switches on average, none where that is 0; waits shorter than this are not told."""
@@ -152,12 +162,13 @@ class ProfileProgram:
 
 
 def buffer_sizes(period_ns: int, cpus: int, with_off_cpu: bool = False) -> dict[str, int]:
-    """Bytes of the buffers (16 and 64 MB for 64 CPUs at 999 Hz, 256 KB and 1 MB for 2 CPUs at 19 Hz); of `waiting` the
-    entries."""
+    """Bytes of the buffers (16 and 64 MB for 64 CPUs at 999 Hz, 256 KB and 1 MB for 2 CPUs at 19 Hz); of `rows` and
+    `waiting` the entries."""
     ticks = _BUFFERED_SECONDS * cpus * 1_000_000_000 // period_ns
     return {
         "samples": _power_of_two(ticks * 8 * SAMPLE_WORDS, *_SAMPLE_BUFFER),
         "descriptions": _power_of_two(ticks * _STACK_BYTES, *_STACK_BUFFER),
+        "rows": _ROWS_BYTES >> ROW_PAGE_BITS,
         "waits": _power_of_two(cpus << 18, *_WAIT_BUFFER) if with_off_cpu else mmap.PAGESIZE,
         "waiting": MOST_WAITS if with_off_cpu else 1,
     }

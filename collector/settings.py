@@ -9,6 +9,7 @@ from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 _SPOOL = Path("/var/lib/icestream/spool")
 _DEBUGINFOD = Path("/var/cache/icestream/debuginfod")
+_TABLES = Path("/var/cache/icestream/unwind")
 _SOCKET = Path("/run/icestream/activity.sock")
 
 
@@ -33,6 +34,8 @@ class CollectorSettings(KafkaSettings):
     host: str = setting("", "the label `host`; by default the host's name")
     spool: Path = setting(_SPOOL, "directory of batches that Kafka does not have yet")
     spool_limit_mb: int = setting(512, "size of the spool, beyond which the oldest batches are dropped")
+    unwind_cache: Path = setting(_TABLES, "directory of unwinding tables, which are made once for each file")
+    unwind_tables_mb: int = setting(32, "memory of the kernel for unwinding tables: about 1 MB for 10 MB of code")
     activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
     environment_labels: str = setting(
@@ -66,6 +69,7 @@ class CollectorSettings(KafkaSettings):
             ("share_interval", 1, 86_400),
             ("off_cpu", 0, 1),
             ("off_cpu_threshold_ms", 0, 86_400_000),
+            ("unwind_tables_mb", 1, 1024),
             ("interval", 0.1, 600),
             ("settle", 0, 60),
             ("spool_limit_mb", 1, 1 << 20),

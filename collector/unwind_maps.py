@@ -7,14 +7,15 @@ from collections.abc import Callable
 import numpy as np
 
 from collector.libbpf import Map
-from collector.process import Process
+from collector.program import Image
+from collector.python_runtime import Runtime
 from collector.unwind_table import RULE
 
 MAPPING = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("bias", "<u8"), ("first_chunk", "<u4"), ("chunks", "<u4")], align=True
 )
 CHUNK = np.dtype([("first", "<u4"), ("count", "<u4")])
-UNKNOWN_CODE, FRAME_POINTERS = 0, 1
+UNKNOWN_CODE, FRAME_POINTERS, UNASKED_CODE = 0, 1, 2
 """`first_chunk` of a mapping without chunks."""
 NOT_LOADED = 0xFFFFFFFF
 """`first` of a chunk whose rows user space is asked for."""
@@ -48,11 +49,11 @@ class UnwindMaps:
             at = 4 * start - begin
             pages[at : at + 4 * len(rows)] = rows.astype("<u4").tobytes()
 
-    def set_process(self, process: Process, first: int, count: int, runtime: int, layout: int) -> None:
-        """Raises OSError, E2BIG where the table is full."""
-        start_code, start_stack, _ = process.program
-        value = struct.pack("=QQQIIII", start_code, start_stack, runtime, layout, first, count, 0)
-        self._processes.update(struct.pack("=I", process.pid), value)
+    def set_process(self, pid: int, image: Image, first: int, count: int, python: Runtime | None) -> None:
+        """`count` mappings from row `first` on. Raises OSError, E2BIG where the table is full."""
+        runtime, layout = python or (0, 0)
+        value = struct.pack("=QQQIIII", *image, runtime, layout, first, count, 0)
+        self._processes.update(struct.pack("=I", pid), value)
 
     def forget_process(self, pid: int) -> None:
         self._processes.delete(struct.pack("=I", pid))

@@ -1,6 +1,7 @@
 """Keeps the kernel's unwinding tables and mappings as the processes are: what it needs to walk their stacks.
 
-A file's table is read from the cache or built on a thread of its own; until then walks end at that file.
+A file's table is loaded when a walk meets it for the first time: read from the cache or built, on a thread of its own.
+Until then walks end at that file, and say so.
 """
 
 import logging
@@ -18,7 +19,8 @@ from collector.extents import Extents
 from collector.mapped_files import vdso_bytes
 from collector.mappings import Row
 from collector.process import Process
-from collector.program import ProfileProgram
+from collector.program import ProfileProgram, image_of
+from collector.python_runtime import Runtime
 from collector.unwind_cache import TableCache
 from collector.unwind_files import UnwindFiles
 from collector.unwind_maps import (
@@ -26,17 +28,18 @@ from collector.unwind_maps import (
     MAPPING,
     MAX_MAPPINGS,
     MAX_MAPPINGS_OF_PROCESS,
+    UNASKED_CODE,
     UNKNOWN_CODE,
     UnwindMaps,
 )
 from collector.unwind_table import CfiError, UnwindTable, build_bytes
-from icestream.v1.common_pb2 import Mapping
 
 log = logging.getLogger(__name__)
 
 MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
 _AGAIN_S = 60.0  # after a file's table could not be had
+_PENDING = float("inf")
 _MOST_REFUSED = 20_000
 _MASK = (1 << 64) - 1
 
@@ -55,11 +58,9 @@ class Unwinding:
     """`changed`, `ended` and `load_chunk` may be called on any thread. `open_file(build_id)` gives a descriptor of such
     a file, or None."""
 
-    def __init__(
-        self, program: ProfileProgram, pages: int, cache: TableCache, open_file: Callable[[str], int | None]
-    ) -> None:
+    def __init__(self, program: ProfileProgram, cache: TableCache, open_file: Callable[[str], int | None]) -> None:
         self._cache, self._open_file = cache, open_file
-        self._maps = UnwindMaps(program.map_fd, pages)
+        self._maps = UnwindMaps(program.map_fd, program.row_pages)
         self._files = UnwindFiles(self._maps)
         self._mappings = Extents(MAX_MAPPINGS)
         self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still look at
@@ -69,32 +70,55 @@ class Unwinding:
         self._not_before: dict[str, float] = {}  # files whose tables are on their way, or could not be had
         self._vdso = _vdso()
         self._builder = threading.Thread(target=self._build, name="unwind-tables", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread."""
         self._builder.start()
 
-    def changed(self, process: Process, rows: list[Row], runtime: int = 0, layout: int = 0) -> None:
-        """The executable mappings of a process, sorted; `runtime` and `layout` of its Python, see bpf/walk.h."""
+    def changed(self, process: Process, rows: list[Row], python: Runtime | None = None) -> None:
+        """The executable mappings of a process, sorted, and its Python's runtime."""
         with self._lock:
-            self._install(process, rows[:MAX_MAPPINGS_OF_PROCESS], runtime, layout)
+            self._install(process, rows[:MAX_MAPPINGS_OF_PROCESS], python)
 
     def ended(self, pid: int) -> None:
         with self._lock:
             self._forget(pid)
             self._maps.forget_process(pid)
 
+    def load_table(self, pid: int, start: int) -> None:
+        """The table of the mapping that starts there, which a walk asked for: it will be there soon."""
+        with self._lock:
+            known = self._installed.get(pid)
+            row = next((row for row in known.rows if row.start == start), None) if known else None
+            if row is not None and self._may_have_table(row):
+                self._not_before[row.file.build_id] = _PENDING
+                self._wanted.put(row.file.build_id)
+
     def load_chunk(self, chunk: int) -> None:
         """Rows that a walk asked for."""
         with self._lock:
             self._files.load_chunk(chunk)
 
+    def ready(self, pid: int) -> bool:
+        """Whether the process is known, and no table that was asked for is still to come."""
+        with self._lock:
+            known = self._installed.get(pid)
+            return known is not None and all(self._not_before.get(b, 0.0) < _PENDING for b in known.build_ids)
+
     def close(self) -> None:
-        self._wanted.put(None)
-        self._builder.join()
+        if self._builder.is_alive():
+            self._wanted.put(None)
+            self._builder.join()
         self._cache.close()
         with self._lock:
             self._maps.close()
 
-    def _install(self, process: Process, rows: list[Row], runtime: int, layout: int) -> None:
+    def _install(self, process: Process, rows: list[Row], python: Runtime | None) -> None:
         self._free_old()
+        try:
+            image = image_of(process.pid)
+        except OSError:  # it ended
+            return
         first = self._mappings.allocate(len(rows))
         if first is None or (len(self._installed) >= MAX_PROCESSES and process.pid not in self._installed):
             metrics.UNWIND_REFUSED.labels("process").inc()
@@ -107,11 +131,8 @@ class Unwinding:
             file = self._files.get(build_id)
             if file is not None:
                 file.users += 1
-            elif self._not_before.get(build_id, 0.0) <= time.monotonic():
-                self._not_before[build_id] = float("inf")
-                self._wanted.put(build_id)
         try:
-            self._maps.set_process(process, first, len(rows), runtime, layout)
+            self._maps.set_process(process.pid, image, first, len(rows), python)
         except OSError as error:
             metrics.UNWIND_REFUSED.labels("process").inc()
             log.debug("process %d cannot be added: %s", process.pid, error)
@@ -135,10 +156,15 @@ class Unwinding:
         return np.array([self._entry(row) for row in rows], MAPPING)
 
     def _entry(self, row: Row) -> tuple[int, int, int, int, int]:
-        file = self._files.get(row.file.build_id) if row.file.kind == Mapping.FILE else None
+        file = self._files.get(row.file.build_id) if row.file.build_id else None
         if file is not None:
             return row.start, row.end, row.bias - file.base & _MASK, file.first_chunk, file.chunks
-        return row.start, row.end, 0, FRAME_POINTERS if row.anonymous else UNKNOWN_CODE, 0
+        unknown = FRAME_POINTERS if row.anonymous else UNASKED_CODE if self._may_have_table(row) else UNKNOWN_CODE
+        return row.start, row.end, 0, unknown, 0
+
+    def _may_have_table(self, row: Row) -> bool:
+        build_id = row.file.build_id
+        return bool(build_id) and self._not_before.get(build_id, 0.0) <= time.monotonic()
 
     def _build(self) -> None:
         """The thread that gets tables."""
@@ -158,24 +184,29 @@ class Unwinding:
         return self._cache.get(build_id, lambda: self._open_file(build_id))
 
     def _add(self, build_id: str, table: UnwindTable | None) -> None:
-        """From here on the processes that map the file are walked through it."""
+        """From here on the processes that map the file are walked through it, or it is not asked for any more."""
         file = self._files.add(build_id, table) if table is not None else None
         if file is None:
             metrics.UNWIND_REFUSED.labels("file").inc()
             if len(self._not_before) > _MOST_REFUSED:
                 self._not_before.clear()
             self._not_before[build_id] = time.monotonic() + _AGAIN_S
-            return
-        self._not_before.pop(build_id, None)
+        else:
+            self._not_before.pop(build_id, None)
         for known in self._installed.values():
             if build_id in known.build_ids:
-                file.users += 1
-                for i, row in enumerate(known.rows, known.first):
-                    if row.file.build_id == build_id:
-                        _, _, bias, first_chunk, chunks = self._entry(row)
-                        entry = self._maps.mappings[i : i + 1]
-                        entry["bias"], entry["first_chunk"] = bias, first_chunk
-                        entry["chunks"] = chunks  # last: until then the file has no table
+                self._write_again(known, build_id)
+                if file is not None:
+                    file.users += 1
+
+    def _write_again(self, known: _Installed, build_id: str) -> None:
+        """The mappings of a file, in place."""
+        for i, row in enumerate(known.rows, known.first):
+            if row.file.build_id == build_id:
+                _, _, bias, first_chunk, chunks = self._entry(row)
+                entry = self._maps.mappings[i : i + 1]
+                entry["bias"], entry["first_chunk"] = bias, first_chunk
+                entry["chunks"] = chunks  # last: until then the file has no table
 
 
 def _vdso() -> dict[str, UnwindTable | None]:

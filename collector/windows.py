@@ -9,12 +9,11 @@ import numpy as np
 from collector import activity, batch, metrics
 from collector.clock import Clock
 from collector.frames import Message
+from collector.host import Host
 from collector.intervals import Intervals
 from collector.kernel import Kernel
 from collector.labels import Labels, ThreadLabels
 from collector.locations import locate
-from collector.mapped_files import FileCache
-from collector.mappings import Mappings
 from collector.samples import Samples
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
@@ -35,13 +34,13 @@ class Drained:
 class Windows:
     """Makes the batches of one start of a collector. Its methods are for one thread."""
 
-    def __init__(self, host_id: str, host: str, files: FileCache) -> None:
+    def __init__(self, host_id: str, host_name: str, host: Host) -> None:
         self._host_id = host_id
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel()
-        self._mappings = Mappings(files)
-        self._labels = ThreadLabels(host)
+        self._mappings = host.mappings
+        self._labels = ThreadLabels(host_name)
         self._sequences = {RAW: 0, ACTIVITY: 0}
         self._fresh: set[int] = set()
 

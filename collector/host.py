@@ -1,0 +1,76 @@
+"""What is known of the processes of this host, kept current: what they map, how to walk their stacks, their Python."""
+
+from collections.abc import Callable
+
+from collector import asks, metrics
+from collector.asks import CHUNK, CODE, MAPPING, PROCESS, TABLE, THREAD
+from collector.mapped_files import FileCache
+from collector.mappings import Mappings, Row
+from collector.process import Process
+from collector.program import ProfileProgram
+from collector.python_processes import PythonProcesses
+from collector.unwind_cache import TableCache
+from collector.unwinding import Unwinding
+from collector.watch import Watcher
+
+
+class Host:
+    """Answers the program's questions and the kernel's events on a thread of its own, from `start` to `close`.
+
+    `seen(pid)` is called there when a thread of a process was sampled for the first time: a short-lived one can be
+    looked at while it lives.
+    """
+
+    def __init__(
+        self,
+        program: ProfileProgram,
+        files: FileCache,
+        tables: TableCache,
+        seen: Callable[[int], None] = lambda pid: None,
+    ) -> None:
+        self.mappings = Mappings(files, self._changed, self._ended)
+        self.python = PythonProcesses(files.open, program.set_python_layout)
+        self._program, self._seen = program, seen
+        self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
+        self._watcher = Watcher(self.mappings)
+        self._watcher.add(program.asks_fd, self._answer)
+
+    def start(self) -> None:
+        """Learns what runs now, for half a second at most, and follows it.
+
+        Raises OSError where the kernel does not tell of processes.
+        """
+        if self._unwinding:
+            self._unwinding.start()
+        self._watcher.start()
+        metrics.EVENTS_LOST.set_function(lambda: self._watcher.lost)
+        self.mappings.scan()
+
+    def ready(self, pid: int) -> bool:
+        """Whether the process is known, and no table that a walk of its stacks asked for is still to come."""
+        return bool(self.mappings.rows(pid)) and (self._unwinding is None or self._unwinding.ready(pid))
+
+    def close(self) -> None:
+        self._watcher.close()
+        if self._unwinding:
+            self._unwinding.close()
+
+    def _changed(self, process: Process, rows: list[Row]) -> None:
+        if self._unwinding:
+            self._unwinding.changed(process, rows, self.python.changed(process.pid, rows))
+
+    def _ended(self, pid: int) -> None:
+        if self._unwinding:
+            self._unwinding.ended(pid)
+
+    def _answer(self) -> None:
+        answers: dict[int, asks.Answer] = {
+            PROCESS: lambda pid, _: self.mappings.asked(pid),
+            MAPPING: self.mappings.asked,
+            CODE: lambda pid, address: self.python.read(pid, [address]),
+            THREAD: lambda pid, _: self._seen(pid),
+        }
+        if unwinding := self._unwinding:
+            answers[CHUNK] = lambda _, chunk: unwinding.load_chunk(chunk)
+            answers[TABLE] = unwinding.load_table
+        asks.answer(self._program.asks, answers)

@@ -1,0 +1,81 @@
+"""Programs whose stacks are known: how they are built and run, and what must be seen of them."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+DEEP = ("spin", *(f"level_{n}" for n in range(60, 0, -1)), "main")
+
+
+@dataclass(frozen=True)
+class Program:
+    """`chain`: its own functions from the leaf to the outermost; a sample shows all of them, or all from one of them on.
+
+    `leaves` may be called by any of them.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    chain: tuple[str, ...]
+    leaves: frozenset[str] = frozenset()
+
+
+SCENARIOS = {
+    "chain": DEEP,
+    "recursion": ("spin", *["recurse"] * 41, "main"),
+    "alloca": ("spin", "with_alloca", "main"),
+    "alignment": ("spin", "with_alignment", "main"),
+    "libc": ("spin", "compare", "through_libc", "main"),
+    "signal": ("spin", "handler", "interrupted", "main"),
+    "alternate": ("spin", "handler", "interrupted", "main"),
+    "vdso": ("ask_the_time", "main"),
+    "kernel": ("ask_the_kernel", "main"),
+    "threads": (*DEEP[:21], "in_thread"),
+    "plugin": ("spin", "inner", "plugin", "call_plugin", "main"),
+}
+
+# How `chain` is built, and the scenarios that each build runs.
+BUILDS: dict[str, tuple[list[str], list[str]]] = {
+    "gcc-O2": (["gcc", "-O2", "-fomit-frame-pointer"], list(SCENARIOS)),
+    "gcc-O3": (["gcc", "-O3"], ["chain", "recursion"]),
+    "gcc-O2-frame-pointers": (["gcc", "-O2", "-fno-omit-frame-pointer"], ["chain", "signal"]),
+    "gcc-O2-no-pie": (["gcc", "-O2", "-no-pie", "-fno-pie"], ["chain", "libc"]),
+    "gcc-O2-static": (["gcc", "-O2", "-static", "-DSTATIC"], ["chain", "signal", "threads"]),
+    "gcc-O2-static-pie": (["gcc", "-O2", "-static-pie", "-DSTATIC"], ["chain"]),
+    "gcc-O2-debug-frame": (["gcc", "-O2", "-g", "-fno-asynchronous-unwind-tables"], ["chain"]),
+    "clang-O2": (["clang", "-O2"], ["chain", "alloca", "alignment", "signal", "plugin"]),
+    "clang-O3": (["clang", "-O3", "-march=x86-64-v2"], ["chain", "recursion"]),
+}
+
+
+def build(folder: Path) -> Iterator[Program]:
+    """Every program that the compilers here can build."""
+    _run(["gcc", "-O2", "-shared", "-fPIC", HERE / "plugin.c", "-o", folder / "plugin.so"])
+    for name, (compiler, scenarios) in BUILDS.items():
+        executable = folder / name
+        _run([*compiler, HERE / "chain.c", "-o", executable, "-pthread"])
+        for scenario in scenarios:
+            words = (str(executable), scenario, str(folder / "plugin.so"))
+            yield Program(f"{name} {scenario}", words, SCENARIOS[scenario])
+    yield from _others(folder)
+
+
+def _others(folder: Path) -> Iterator[Program]:
+    for compiler in ("g++", "clang++"):
+        _run([compiler, "-O2", HERE / "exceptions.cpp", "-o", folder / compiler])
+        chain = (*["_Z4falli"] * 21, "_Z7attemptv", "main")
+        yield Program(f"{compiler} exceptions", (str(folder / compiler),), chain)
+    if shutil.which("go"):
+        _run(["go", "build", "-o", folder / "chain-go", HERE / "chain.go"])
+        chain = ("main.spin", *["main.descend"] * 21, "main.inGoroutine", "runtime.goexit.abi0")
+        yield Program("go", (str(folder / "chain-go"),), chain)
+    if shutil.which("rustc"):
+        _run(["rustc", "-O", "-Csymbol-mangling-version=v0", HERE / "chain.rs", "-o", folder / "chain-rs"])
+        yield Program("rust", (str(folder / "chain-rs"),), ("spin", *["descend"] * 21, "main", "main"))
+
+
+def _run(command: list[str | Path]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
