@@ -8,8 +8,9 @@ from collector import elf
 from collector.code_ranges import breakpad
 from collector.elf_sections import DYNSYM, SYMTAB, bytes_reader, find, read_sections, reader
 from collector.elf_symbols import functions, has_functions
+from collector.gopclntab import go_breakpad, has_go_table
 from collector.mini_debug import mini_debug
-from collector.name_kinds import DEBUG_INFO, DYNAMIC, NOTHING, SYMBOL_TABLE
+from collector.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, SYMBOL_TABLE
 from collector.symcache_ends import with_ends
 
 
@@ -29,6 +30,8 @@ def best(descriptor: int) -> int:
     sections = read_sections(source)
     if find(sections, ".debug_info") or find(sections, ".zdebug_info"):
         return DEBUG_INFO
+    if has_go_table(source, sections):
+        return LINE_TABLE
     if has_functions(source, sections, SYMTAB):
         return SYMBOL_TABLE
     within = bytes_reader(mini_debug(source))
@@ -42,6 +45,8 @@ def make(descriptor: int, version: int) -> Made:
     raises, where the file is not what it says."""
     load_address = elf.read_file(descriptor).load_address
     sources = [reader(descriptor)]
+    if version == LINE_TABLE:
+        return from_text(go_breakpad(sources[0], load_address), version, load_address)
     if within := mini_debug(sources[0]):
         sources.append(bytes_reader(within))
     symbols = functions(*sources)
