@@ -27,12 +27,10 @@ struct python_layout {
 	u32 frame_instruction;
 	u32 frame_owner;
 	u32 frame_is_entry; /* 3.11: set in the outermost frame of a run; 0: a frame of the interpreter's own ends a run */
-	u32 frame_copy;		/* which copy of the bytecode is executed, in builds without the GIL; else 0 */
 	u32 object_type;	/* PyObject */
 	u32 code_line;		/* PyCodeObject: its first line */
 	u32 code_name;		/* its qualified name */
 	u32 code_traceable; /* the first instruction that counts: before it, the frame is not complete */
-	u32 code_copies;	/* copies of the bytecode, in builds without the GIL; else 0 */
 	u32 code_bytecode;
 	u32 unused;
 };

@@ -191,21 +191,6 @@ static __always_inline void ask_for_code(struct walk *w, u64 code, u64 check)
 	}
 }
 
-/* Where the frame that was read executes, in bytes from the beginning of the bytecode. */
-static __always_inline s64 instruction_offset(struct walk *w, struct python_layout *l, u64 code)
-{
-	struct python_walk *p = &w->python;
-	u64 start = code + l->code_bytecode, copies, copy;
-
-	if (l->code_copies) {
-		copy = (u32)FRAME_WORD(p, l->frame_copy);
-		copies = CODE_WORD(p, l->code_copies);
-		if (copy && !read_word(copies + 8 + 8 * copy, &start)) /* struct _PyCodeArray: a size, and addresses */
-			return 0;
-	}
-	return FRAME_WORD(p, l->frame_instruction) - start;
-}
-
 /* Adds the frame that was read. False: it is none. */
 static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u8 owner)
 {
@@ -218,7 +203,7 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 		return false;
 	if (l->code_type && CODE_WORD(p, l->object_type) != p->runtime + (u64)l->code_type)
 		return false;
-	offset = instruction_offset(w, l, code);
+	offset = FRAME_WORD(p, l->frame_instruction) - code - l->code_bytecode;
 	if (owner != OWNED_BY_GENERATOR && offset < 2 * (s64)(u32)CODE_WORD(p, l->code_traceable))
 		return true; /* not complete: as CPython does, it is left out */
 	check = (CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4) & 0xffffff;

@@ -22,7 +22,7 @@ MAX_CODES = 16_384
 MAX_NAME = 1000  # characters
 _READ_AT_ONCE = 256
 _CHECK = 0xFFFFFF
-_COMPACT, _ASCII = 8, 16  # in the state, from the kind on
+_COMPACT, _ASCII = 32, 64  # in the state, above the kind
 
 
 class Key(NamedTuple):
@@ -114,8 +114,8 @@ def _text_span(text: Text, head: bytes | None) -> tuple[int, int, int]:
     if head is None:
         return 0, 0, 0
     (length,) = struct.unpack_from("<q", head, text.text_length)
-    state = struct.unpack_from("<I", head, text.text_state)[0] >> text.text_kind_shift
-    kind = state & 7
+    (state,) = struct.unpack_from("<I", head, text.text_state)
+    kind = state >> 2 & 7
     if kind not in (1, 2, 4) or not state & _COMPACT or length <= 0:
         return 0, 0, 0
     return text.text_ascii if state & _ASCII else text.text_compact, min(length, MAX_NAME) * kind, kind

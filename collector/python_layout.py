@@ -14,6 +14,7 @@ COOKIE = b"xdebugpy"
 _FRAME_BYTES = 80  # PYTHON_FRAME_BYTES of the program
 _MAX_CODE_BYTES = 255
 _MAX_OFFSET = 1 << 24
+_FREE_THREADED = "builds of CPython without the GIL keep frames and strings in another way"
 _FINAL = 0xC0  # PY_VERSION_HEX: release candidates and releases; betas differ
 
 # The fields of _Py_DebugOffsets as uint64, without cookie and version. In braces: since which minor version.
@@ -65,16 +66,14 @@ class Walk:
     frame_instruction: int
     frame_owner: int
     frame_is_entry: int
-    frame_copy: int
     object_type: int
     code_line: int
     code_name: int
     code_traceable: int
-    code_copies: int
     code_bytecode: int
 
     def pack(self) -> bytes:
-        return struct.pack("=q22I", *astuple(self), 0)
+        return struct.pack("=q20I", *astuple(self), 0)
 
 
 @dataclass(frozen=True)
@@ -88,7 +87,6 @@ class Text:
     code_bytecode: int  # where it ends that is read
     text_length: int  # PyASCIIObject
     text_state: int
-    text_kind_shift: int  # in the state: kind (3 bits), compact, ascii
     text_ascii: int  # where the characters are
     text_compact: int
     bytes_length: int  # PyBytesObject
@@ -122,8 +120,8 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
     if struct.unpack_from("<Q", offsets, 8)[0] != version:
         raise LayoutError("_PyRuntime has the offsets of another version")
     o = dict(zip((name for _, name in fields), struct.unpack_from(f"<{len(fields)}Q", offsets, 16), strict=True))
-    free_threaded = o["free_threaded"] != 0
-    copies, bytecode = o.get("code.co_tlbc", 0), o["code.co_code_adaptive"]
+    if o["free_threaded"]:
+        raise LayoutError(_FREE_THREADED)
     walk = Walk(
         code_type=code_type,
         interpreters=o["runtime.interpreters_head"],
@@ -140,14 +138,11 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
         frame_instruction=o["frame.instr_ptr"],
         frame_owner=o["frame.owner"],
         frame_is_entry=0,
-        frame_copy=o.get("frame.tlbc_index", 0),
         object_type=o["object.ob_type"],
         code_line=o["code.firstlineno"],
         code_name=o["code.qualname"],
-        # int _co_firsttraceable; void *co_extra; and where there are copies of the bytecode, these; then the bytecode
-        code_traceable=(copies or bytecode) - 16,
-        code_copies=copies,
-        code_bytecode=bytecode,
+        code_traceable=o["code.co_code_adaptive"] - 16,  # int _co_firsttraceable; void *co_extra; then the bytecode
+        code_bytecode=o["code.co_code_adaptive"],
     )
     ascii_size = o["unicode.asciiobject_size"]
     text = Text(
@@ -155,10 +150,9 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
         code_file=o["code.filename"],
         code_name=walk.code_name,
         code_lines=o["code.linetable"],
-        code_bytecode=bytecode,
+        code_bytecode=walk.code_bytecode,
         text_length=o["unicode.length"],
         text_state=o["unicode.state"],
-        text_kind_shift=8 if free_threaded and minor >= 14 else 2,
         text_ascii=ascii_size,
         text_compact=ascii_size + 16,
         bytes_length=o["bytes.ob_size"],
@@ -176,8 +170,8 @@ def _field(text: str) -> tuple[int, str]:
 def _check(found: Layout, name: str) -> None:
     """What the program relies on, so that it need not look."""
     walk, text = found.walk, found.text
-    in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner, walk.frame_copy]
-    in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable, walk.code_copies]
+    in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner]
+    in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable]
     in_code += [text.code_file, text.code_lines]
     in_text = [
         text.text_length,
@@ -200,8 +194,8 @@ def _python_3_11(code_type: int) -> Layout:
     walk = Walk(
         code_type=code_type, interpreters=40, threads=16, interpreter_next=0, thread_next=8, thread_id=160,
         thread_frame=56, cframes=1, cframe_frame=8, cframe_previous=16, frame_code=32, frame_previous=48,
-        frame_instruction=56, frame_owner=69, frame_is_entry=68, frame_copy=0, object_type=8, code_line=72,
-        code_name=128, code_traceable=168, code_copies=0, code_bytecode=184,
+        frame_instruction=56, frame_owner=69, frame_is_entry=68, object_type=8, code_line=72,
+        code_name=128, code_traceable=168, code_bytecode=184,
     )  # fmt: skip
     return Layout(walk, _text(walk, text_ascii=48, text_compact=72))
 
@@ -210,8 +204,8 @@ def _python_3_12(code_type: int) -> Layout:
     walk = Walk(
         code_type=code_type, interpreters=40, threads=72, interpreter_next=0, thread_next=8, thread_id=144,
         thread_frame=56, cframes=1, cframe_frame=0, cframe_previous=8, frame_code=0, frame_previous=8,
-        frame_instruction=56, frame_owner=70, frame_is_entry=0, frame_copy=0, object_type=8, code_line=68,
-        code_name=128, code_traceable=176, code_copies=0, code_bytecode=192,
+        frame_instruction=56, frame_owner=70, frame_is_entry=0, object_type=8, code_line=68,
+        code_name=128, code_traceable=176, code_bytecode=192,
     )  # fmt: skip
     return Layout(walk, _text(walk, text_ascii=40, text_compact=56))
 
@@ -219,7 +213,7 @@ def _python_3_12(code_type: int) -> Layout:
 def _text(walk: Walk, text_ascii: int, text_compact: int) -> Text:
     return Text(
         code_line=walk.code_line, code_file=112, code_name=walk.code_name, code_lines=136,
-        code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_kind_shift=2, text_ascii=text_ascii,
+        code_bytecode=walk.code_bytecode, text_length=16, text_state=32, text_ascii=text_ascii,
         text_compact=text_compact, bytes_length=16, bytes_data=32,
     )  # fmt: skip
 

@@ -200,6 +200,19 @@ def test_functions_show_in_the_order_of_their_calls(watched: tuple[Host, Sampler
     assert {"Shop.__init__", "inner", "worker", "generate.<locals>.<genexpr>"} <= seen.functions()
 
 
+@pytest.mark.parametrize(
+    "python", [python for python in interpreters() if python.minor >= 12], ids=lambda python: python.name
+)
+def test_functions_called_through_perf_s_trampolines_show_once(
+    watched: tuple[Host, Sampler], python: Interpreter
+) -> None:
+    seen, _ = run(watched, python.path, "-X", "perf", str(PROGRAM), "nested")
+    assert seen.share() >= 0.98
+    for stack, _ in seen.stacks:  # a trampoline stands for a function only before that has its own frame, or no more
+        own = [frame for frame in stack if frame.file == str(PROGRAM)]
+        assert all(frame.line for frame in own[:-1])
+
+
 def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Sampler]) -> None:
     parent, child = run(watched, sys.executable, str(PROGRAM), "nested", "fork")
     assert min(parent.share(), child.share()) >= 0.98

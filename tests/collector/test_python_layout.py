@@ -29,9 +29,14 @@ def test_offsets_come_from_the_build_itself_where_it_publishes_them() -> None:
     assert (text.code_file, text.code_lines, text.text_ascii, text.text_compact) == (112, 136, 40, 56)
 
 
+def test_builds_without_the_gil_are_refused() -> None:
+    with pytest.raises(LayoutError, match="without the GIL"):
+        layout(0x030E0AF0, 0, published(PUBLISHED_3_14[0], 1, *PUBLISHED_3_14[2:]))
+
+
 def test_layouts_have_the_size_that_the_program_knows() -> None:
     for version in (0x030B07F0, 0x030C01F0):
-        assert len(layout(version, 0, b"").walk.pack()) == 96
+        assert len(layout(version, 0, b"").walk.pack()) == 88
 
 
 @pytest.mark.parametrize(
@@ -64,6 +69,6 @@ def test_what_is_accepted_keeps_to_what_the_program_reads(at: int, value: int) -
         return
     walk = found.walk
     assert max(walk.frame_code, walk.frame_previous, walk.frame_instruction) + 8 <= 80
-    assert max(walk.frame_owner, walk.frame_copy) < 80
+    assert walk.frame_owner < 80
     assert max(walk.code_line, walk.code_name, walk.code_traceable, walk.object_type) + 8 <= walk.code_bytecode <= 255
     walk.pack()

@@ -17,6 +17,10 @@ class Interpreter(NamedTuple):
     path: str
     library: str  # the file with the interpreter: the executable itself, or libpython
 
+    @property
+    def minor(self) -> int:
+        return int(self.name.split(".")[1])
+
 
 def interpreters() -> list[Interpreter]:
     """Those of the distribution and of pyenv, each once."""
