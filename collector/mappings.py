@@ -33,7 +33,7 @@ _REFRESH_FIRST_S, _REFRESH_LAST_S = 4.0, 64.0
 _MAX_ANCESTORS = 50  # that are decoded for the sake of one process
 _START_TOLERANCE = 3  # ticks
 _NEVER = -1
-_STEPS = 4  # of reading a perf map, at a time
+_STEPS = 8  # of reading a perf map, at a time
 
 
 @dataclass

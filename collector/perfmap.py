@@ -23,11 +23,11 @@ from collector.jit_name import Name, parse_name
 __all__ = ["Name", "PerfMap", "PerfMaps"]
 
 MAX_BYTES = 128 << 20
-STEP_BYTES = 4 << 20
+STEP_BYTES = 2 << 20
 MAX_AREAS = 500_000  # of one process; beyond, the oldest are forgotten
 MAX_TOTAL = 750_000  # of all; beyond, those of the processes that nobody asked about for longest
 MAX_OPEN = 128
-_STEP_LINES = 65_536
+_STEP_LINES = 32_768
 _MAX_LINE = 1100
 _MAX_NAMES = 4096
 _RECENT = 16_384  # areas that are kept apart, so that adding a few to many costs little
