@@ -6,9 +6,8 @@ from collector import records
 from collector.ringbuf import RingBuffer
 
 PROCESS, MAPPING, CHUNK, CODE, THREAD, TABLE = 1, 2, 3, 4, 5, 6
-"""The mappings of a process; what lies at an address of it; the rows of a chunk; a code object of its Python; what there
-is to be known of a thread that was seen for the first time, while it lives; the table of the mapping that starts
-there."""
+"""The mappings of a process; what lies at an address of it; the rows of a chunk; a code object of its Python; what is
+to be known of a thread that was just seen first, while it lives; the table of the mapping that starts there."""
 
 Answer = Callable[[int, int], None]
 """(process, value)"""

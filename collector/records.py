@@ -107,13 +107,15 @@ def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:
 def frames(descriptions: Descriptions) -> np.ndarray:
     """Kernel and user frames of all rows, one row after the other (uint64)."""
     depth = descriptions.kernel_depth.astype(np.int64) + descriptions.user_depth
-    return descriptions.words[gather(descriptions.start, depth)]
+    words: np.ndarray = descriptions.words[gather(descriptions.start, depth)]
+    return words
 
 
 def python_frames(descriptions: Descriptions) -> np.ndarray:
     """The two words of each Python frame of all rows, one row after the other (uint64, (p, 2))."""
     start = descriptions.start + descriptions.kernel_depth + descriptions.user_depth
-    return descriptions.words[gather(start, 2 * descriptions.python_depth.astype(np.int64))].reshape(-1, 2)
+    words: np.ndarray = descriptions.words[gather(start, 2 * descriptions.python_depth.astype(np.int64))]
+    return words.reshape(-1, 2)
 
 
 def thread_names(descriptions: Descriptions) -> dict[int, str]:

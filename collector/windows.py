@@ -12,9 +12,11 @@ from collector.frames import Message
 from collector.host import Host
 from collector.intervals import Intervals
 from collector.kernel import Kernel
+from collector.label_config import LabelConfig
 from collector.labels import Labels, ThreadLabels
 from collector.locations import locate
 from collector.samples import Samples
+from collector.thread_series import label
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
@@ -34,13 +36,13 @@ class Drained:
 class Windows:
     """Makes the batches of one start of a collector. Its methods are for one thread."""
 
-    def __init__(self, host_id: str, host_name: str, host: Host) -> None:
+    def __init__(self, host_id: str, host_name: str, host: Host, labels: LabelConfig) -> None:
         self._host_id = host_id
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel()
         self._mappings = host.mappings
-        self._labels = ThreadLabels(host_name)
+        self._labels = ThreadLabels(host_name, labels)
         self._sequences = {RAW: 0, ACTIVITY: 0}
         self._fresh: set[int] = set()
 
@@ -98,6 +100,7 @@ class Windows:
     def _raw(
         self, drained: Drained, samples: Samples, profile_type: str, offset_ns: int, missing: int = 0
     ) -> list[Message]:
+        samples, series, labels = label(samples, self._labels)
         if not (len(samples.pid) or samples.lost or missing):
             return []
         common = RawBatch(
@@ -108,15 +111,16 @@ class Windows:
             activity_sequence=self._sequences[ACTIVITY],
             lost_samples=samples.lost + missing,
         )
-        parts = batch.split(self._window(drained, samples, offset_ns), common)
+        parts = batch.split(self._window(drained, samples, series, labels, offset_ns), common)
         of_cpu = profile_type == DEFAULT_PROFILE_TYPE
         (metrics.SAMPLES if of_cpu else metrics.WAITS).inc(len(samples.pid))
         (metrics.LOST if of_cpu else metrics.WAITS_LOST).inc(samples.lost)
         return self._to_messages(RAW, batch.finish(parts, self._next(RAW), time.time_ns()))
 
-    def _window(self, drained: Drained, samples: Samples, offset_ns: int) -> batch.Window:
+    def _window(
+        self, drained: Drained, samples: Samples, series: np.ndarray, labels: list[Labels], offset_ns: int
+    ) -> batch.Window:
         stacks = locate(samples, self._mappings, self._kernel)
-        series, labels = self._series(samples)
         return batch.Window(
             time_unix_nano=samples.time_ns.astype(np.int64) + offset_ns,
             series=series,
@@ -132,18 +136,6 @@ class Windows:
             end_unix_nano=drained.end_ns + offset_ns,
             value=samples.value,
         )
-
-    def _series(self, samples: Samples) -> tuple[np.ndarray, list[Labels]]:
-        """The row of each sample in the list of labels."""
-        threads, of_sample = np.unique(
-            samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
-        )
-        labels: dict[Labels, int] = {}
-        rows = [
-            labels.setdefault(self._labels.of(t >> 32, t & 0xFFFFFFFF, samples.comms.get(t & 0xFFFFFFFF)), len(labels))
-            for t in threads.tolist()
-        ]
-        return np.array(rows, np.int64)[of_sample], list(labels)
 
     def _next(self, topic: str) -> BatchId:
         self._sequences[topic] += 1

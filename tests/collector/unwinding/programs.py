@@ -12,15 +12,11 @@ DEEP = ("spin", *(f"level_{n}" for n in range(60, 0, -1)), "main")
 
 @dataclass(frozen=True)
 class Program:
-    """`chain`: its own functions from the leaf to the outermost; a sample shows all of them, or all from one of them on.
-
-    `leaves` may be called by any of them.
-    """
+    """`chain`: its own functions from the leaf to the outermost; a sample shows all, or all from one of them on."""
 
     name: str
     command: tuple[str, ...]
     chain: tuple[str, ...]
-    leaves: frozenset[str] = frozenset()
 
 
 SCENARIOS = {

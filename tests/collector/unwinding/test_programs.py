@@ -47,7 +47,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    """Runs all programs, each until its tables were made, as for any file that a host has not met before, and then on."""
+    """Runs all programs, each until its tables were made, as for any file that a host meets first, and then on."""
     folder = tmp_path_factory.mktemp("programs")
     programs = list(build(folder))
     found = {}
