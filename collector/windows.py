@@ -41,7 +41,7 @@ class Windows:
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel()
-        self._mappings = host.mappings
+        self._mappings, self._python = host.mappings, host.python
         self._labels = ThreadLabels(host_name, labels)
         self._sequences = {RAW: 0, ACTIVITY: 0}
         self._fresh: set[int] = set()
@@ -77,7 +77,9 @@ class Windows:
         if off_cpu is not None:
             messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
         self._fresh.clear()
-        self._labels.forget(self._mappings.expire())
+        ended = self._mappings.expire()
+        self._labels.forget(ended)
+        self._python.forget(ended)
         metrics.PROCESSES.set(len(self._mappings))
         metrics.BUILD_SECONDS.observe(time.perf_counter() - started)
         return messages
@@ -120,7 +122,7 @@ class Windows:
     def _window(
         self, drained: Drained, samples: Samples, series: np.ndarray, labels: list[Labels], offset_ns: int
     ) -> batch.Window:
-        stacks = locate(samples, self._mappings, self._kernel)
+        stacks = locate(samples, self._mappings, self._kernel, self._python)
         return batch.Window(
             time_unix_nano=samples.time_ns.astype(np.int64) + offset_ns,
             series=series,
