@@ -1,13 +1,17 @@
 """Names of compiled code from perf maps."""
 
 import os
+import re
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from collector import perfmap
-from collector.perfmap import Name, PerfMap
+from collector.perfmap import Name, PerfMap, PerfMaps
 
 PID = 4321
 
@@ -83,3 +87,135 @@ def test_a_map_is_read_up_to_a_bound(map_file: Path, tmp_path: Path, monkeypatch
     monkeypatch.setattr(perfmap, "MAX_BYTES", 20)
     map_file.write_text("1000 10 a\n2000 10 b\n3000 10 c\n")
     assert names(PerfMap(PID, str(tmp_path)), 0x1000, 0x2000, 0x3000) == [Name("a", ""), Name("b", ""), None]
+
+
+def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(map_file: Path, tmp_path: Path) -> None:
+    of = PerfMap(PID, str(tmp_path))
+    map_file.write_text("1000 100 one\n1100 100 two\n")
+    assert names(of, 0x1000, 0x1180) == [Name("one", ""), Name("two", "")]
+    with open(map_file, "a") as file:
+        file.write("1080 100 new\n10c0 10 newest\n")
+    found = names(of, 0x1000, 0x1080, 0x10C0, 0x10D0, 0x1180)
+    assert found == [Name(name, "") for name in ("one", "new", "newest", "new", "two")]
+
+
+def test_functions_of_javascript_have_their_file_and_line(map_file: Path, tmp_path: Path) -> None:
+    map_file.write_text("1000 b LazyCompile:*handle /srv/app.js:10:5\n")
+    assert names(PerfMap(PID, str(tmp_path)), 0x1000) == [Name("handle", "/srv/app.js", 10)]
+
+
+def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(map_file: Path, tmp_path: Path) -> None:
+    text = b"%x 3c LazyCompile:*function_number_%d /srv/" + b"module/" * 90 + b"file.js:%d:5\n"
+    block = b"".join(text % (0x7F00_0000_0000 + 64 * i, i, i) for i in range(5000))
+    with open(map_file, "wb") as file:
+        for _ in range(100 * 1024 * 1024 // len(block)):
+            file.write(block)
+        file.write(b"7e0000000000 10 the last one\n")
+    of = PerfMap(PID, str(tmp_path))
+    steps = 1
+    while of.refresh():
+        steps += 1
+    assert 100 >= steps >= 100 * 1024 * 1024 // perfmap.STEP_BYTES
+    assert len(of) == 5001
+    assert names(of, 0x7E00_0000_0000, 0x7F00_0000_0040 + 3) == [
+        Name("the last one", ""),
+        Name("function_number_1", "/srv/" + "module/" * 90 + "file.js", 1),
+    ]
+
+
+def test_of_too_many_areas_the_latest_are_kept(map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfmap, "MAX_AREAS", 100)
+    monkeypatch.setattr(perfmap, "_RECENT", 10)
+    of = PerfMap(PID, str(tmp_path))
+    for i in range(40):
+        with open(map_file, "a") as file:
+            file.writelines(f"{0x1000 + 16 * (10 * i + k):x} 10 area {10 * i + k}\n" for k in range(10))
+        of.refresh()
+    assert len(of) <= 110
+    assert names(of, 0x1000, 0x1000 + 16 * 399) == [None, Name("area 399", "")]
+
+
+def test_maps_of_many_processes_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfmap, "MAX_TOTAL", 25)
+    maps = PerfMaps(lambda pid: PerfMap(pid, str(tmp_path)))
+    for pid in (1, 2, 3):
+        folder = tmp_path / str(pid) / "root" / "tmp"
+        folder.mkdir(parents=True)
+        (folder.parents[1] / "status").write_text(f"NSpid:\t{pid}\n")
+        (folder / f"perf-{pid}.map").write_text("".join(f"{16 * i:x} 10 {pid}\n" for i in range(1, 11)))
+    descriptors = len(os.listdir("/proc/self/fd"))
+    kept = [maps.of(pid) for pid in (1, 2, 3)]
+    for of in kept:
+        of.refresh()
+    maps.of(1)
+    assert [len(of) for of in kept] == [10, 0, 10]
+    for pid in (1, 2, 3):
+        maps.forget(pid)
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(map_file: Path, tmp_path: Path) -> None:
+    map_file.write_text("1000 10 one\n2000 10 two\n3000 10 three\n")
+    of = PerfMap(PID, str(tmp_path))
+    of.refresh()
+    map_file.write_text("9000 10 one\n2000 10 two\n4000 10 three\n")  # the same size: not noticed
+    rows, found = of.lookup(np.array([0x1000, 0x2000, 0x3000], np.uint64))
+    assert rows.tolist() == [-1, 0, -1]
+    assert found == [Name("two", "")]
+    map_file.write_text("1000 10 other\n")
+    assert names(of, 0x1000, 0x2000) == [Name("other", ""), None]
+
+
+def test_names_remain_when_the_process_and_its_map_are_gone(map_file: Path, tmp_path: Path) -> None:
+    map_file.write_text("1000 10 one\n2000 10 tw")
+    of = PerfMap(PID, str(tmp_path))
+    of.refresh()
+    with open(map_file, "a") as file:
+        file.write("o\n")
+    map_file.unlink()
+    (tmp_path / str(PID) / "status").unlink()
+    assert names(of, 0x1000, 0x2000) == [Name("one", ""), Name("two", "")]
+
+
+line = st.one_of(
+    st.binary(max_size=40),
+    st.tuples(st.integers(0, 2**66), st.integers(0, 2**40), st.text(max_size=10)).map(
+        lambda parts: f"{parts[0]:x} {parts[1]:X}\t{parts[2]}".encode()
+    ),
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(line, max_size=20), st.integers(1, 4))
+def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(lines: list[bytes], size: int) -> None:
+    data = b"".join(some + b"\n" for some in lines)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(perfmap, "_STEP_LINES", size)
+        path = Path(folder) / "1" / "root" / "tmp"
+        path.mkdir(parents=True)
+        (path.parents[1] / "status").write_text("NSpid:\t1\n")
+        (path / "perf-1.map").write_bytes(data)
+        of = PerfMap(1, folder)
+        for _ in range(30):
+            of.refresh()
+        of.lookup(np.array([0, 1, 2**63, 2**64 - 1], np.uint64))
+        expected = {}
+        for start, end, name in plainly(data):
+            expected = {at: known for at, known in expected.items() if not start <= at < end} | {start: name}
+        starts = sorted(expected)
+        rows, found = of.lookup(np.array(starts, np.uint64))
+        of.close()
+    assert [found[row].function if row >= 0 else None for row in rows.tolist()] == [expected[at] for at in starts]
+
+
+def plainly(data: bytes) -> list[tuple[int, int, str]]:
+    """Start, end and name of the areas."""
+    found = []
+    for text in data.split(b"\n"):
+        match = re.fullmatch(
+            rb"(?:0x)?([0-9a-fA-F]{1,16})[ \t]{1,8}(?:0x)?([0-9a-fA-F]{1,16})[ \t]{1,8}([^ \t].*)", text, re.DOTALL
+        )
+        if match and 0 < int(match[2], 16) < 2**32 and int(match[1], 16) < 2**64 - 2**32 and match[3].strip():
+            start = int(match[1], 16)
+            found.append((start, start + int(match[2], 16), match[3].rstrip().decode("utf-8", "replace")))
+    return found
