@@ -10,7 +10,9 @@ import zstandard
 from symbolic.symcache import SymCache
 
 from collector import elf, symbols
-from collector.mapped_files import Place
+from collector.elf_sections import bytes_reader
+from collector.elf_symbols import functions
+from collector.mapped_files import VDSO, Place, vdso_bytes
 from collector.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbol_files import SymbolFiles
 from collector.symbols import SymbolBuilder
@@ -131,3 +133,15 @@ def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
         [answer] = builder.answer(build_id, str(tmp_path / "program"))
         assert "time" in answer.error
     assert not next(iter(builder.answer(build_id, str(tmp_path / "program")))).error
+
+
+def test_the_vdso_has_names_that_end_where_its_functions_do(builder: SymbolBuilder) -> None:
+    build_id = elf.read_bytes(vdso_bytes()).build_id
+    answers = list(builder.answer(build_id, VDSO))
+    cache = unpacked(answers)
+    ranges = functions(bytes_reader(vdso_bytes()))
+    assert any("clock_gettime" in name for _, _, name in ranges)
+    for start, end, name in ranges:
+        assert [line.symbol for line in cache.lookup(end - 1 - answers[0].load_address)] == [name]
+        if not any(start <= end < stop for start, stop, _ in ranges):
+            assert cache.lookup(end - answers[0].load_address) == []
