@@ -115,7 +115,7 @@ def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(map_file: Path, tmp_pat
     steps = 1
     while of.refresh():
         steps += 1
-    assert 100 >= steps >= 100 * 1024 * 1024 // perfmap.STEP_BYTES
+    assert 40 < steps < 100
     assert len(of) == 5001
     assert names(of, 0x7E00_0000_0000, 0x7F00_0000_0040 + 3) == [
         Name("the last one", ""),
