@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from collector import elf, mappings
 from collector.mapped_files import JIT, FileCache, MappedFile, Place, open_place
 from collector.mappings import Mappings
+from collector.perfmap import Name
 from icestream.v1.common_pb2 import Mapping
 
 WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getchar(); return 0; }'
@@ -235,3 +237,37 @@ def test_a_file_in_another_mount_namespace_is_known_by_its_content(
     assert file.file == f"{inside}/p"
     assert not Path(file.file).exists()
     assert file.build_id.startswith("gnu:")
+
+
+def test_processes_that_die_while_they_are_read_do_no_harm() -> None:
+    known = Mappings(FileCache())
+    stop = time.monotonic() + 1
+    while time.monotonic() < stop:
+        process = subprocess.Popen(["/bin/true"])
+        for _ in range(20):
+            known.notice(process.pid)
+            known.asked(process.pid, 5)
+            known.locate(process.pid, np.array([5, 2**47], np.uint64))
+        process.wait()
+
+
+def test_javascript_compiled_at_run_time_has_function_file_and_line(tmp_path: Path) -> None:
+    if not shutil.which("node"):
+        pytest.skip("no Node here")
+    (tmp_path / "app.js").write_text(
+        "function total(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }\n"
+        "for (let i = 0; i < 3000; i++) total(10000);\n"
+        "console.log(process.pid); setInterval(() => total(10), 1000);\n"
+    )
+    process = waiting("node", "--perf-basic-prof", str(tmp_path / "app.js"))
+    try:
+        known = Mappings(FileCache())
+        known.notice(process.pid)
+        perf_map = Path(f"/tmp/perf-{process.pid}.map")
+        line = next(text for text in reversed(perf_map.read_text().splitlines()) if "total" in text)
+        found = known.locate(process.pid, np.array([int(line.split()[0], 16)], np.uint64))
+    finally:
+        process.kill()
+        process.wait()
+        perf_map.unlink(missing_ok=True)
+    assert found.names[int(found.name[0])] == Name("total", str(tmp_path / "app.js"), 1)
