@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from collector import asks, metrics
-from collector.asks import CHUNK, CODE, MAPPING, PROCESS, TABLE, THREAD
+from collector.asks import CHUNK, MAPPING, PROCESS, TABLE, THREAD
 from collector.mapped_files import FileCache
 from collector.mappings import Mappings, Row
 from collector.process import Process
@@ -64,16 +64,12 @@ class Host:
             self._unwinding.ended(pid)
 
     def _answer(self) -> None:
-        codes: dict[int, list[int]] = {}  # those of a process are read together
         answers: dict[int, asks.Answer] = {
             PROCESS: lambda pid, _: self.mappings.asked(pid),
             MAPPING: self.mappings.asked,
-            CODE: lambda pid, address: codes.setdefault(pid, []).append(address),
             THREAD: lambda pid, _: self._seen(pid),
         }
         if unwinding := self._unwinding:
             answers[CHUNK] = lambda _, chunk: unwinding.load_chunk(chunk)
             answers[TABLE] = unwinding.load_table
-        asks.answer(self._program.asks, answers)
-        for pid, addresses in codes.items():
-            self.python.read(pid, addresses)
+        asks.answer(self._program.asks, answers, self.python.read)
