@@ -6,6 +6,8 @@ line before it: whose code it is stands in a table that cannot be found without 
 """
 
 import struct
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 from collector.elf import Read
@@ -104,7 +106,7 @@ class _Writer:
         self._size = size
         self._steps = 0
         self._files: dict[str, int] = {}
-        self._records: list[str] = []
+        self._records = bytearray()
 
     def text(self) -> bytes:
         """Raises struct.error and IndexError."""
@@ -113,27 +115,31 @@ class _Writer:
             begin, place, end = struct.unpack_from("<3I", table.data, table.functions + i * _ENTRY.size)
             if begin < end <= self._size:
                 self._function(begin, end, place)
+        if not self._records:
+            return b""
         header = ["MODULE Linux x86_64 000000000000000000000000000000000 go"]
         header += [f"FILE {number} {name}" for name, number in self._files.items()]
-        return "\n".join([*header, *self._records, ""]).encode("utf-8", "replace") if self._records else b""
+        return _lines(header) + self._records
 
     def _function(self, begin: int, end: int, place: int) -> None:
         table = self._table
         _, name, files, lines, unit = _FUNCTION.unpack_from(table.data, table.functions + place)
-        self._records.append(f"FUNC {self._start + begin:x} {end - begin:x} 0 {_text(table.data, table.names + name)}")
+        records = [f"FUNC {self._start + begin:x} {end - begin:x} 0 {_text(table.data, table.names + name)}"]
         in_file, at_line = self._rows(files, end - begin), self._rows(lines, end - begin)
-        if not in_file or not at_line:
-            return
-        number = self._file(unit, in_file[0][1])
-        own = in_file[0][1]
-        # Other files are those of inlined functions, which have no record here.
+        if in_file and at_line:
+            records += self._line_records(begin, end, in_file, at_line, self._file(unit, in_file[0][1]))
+        self._records += _lines(records)
+
+    def _line_records(
+        self, begin: int, end: int, in_file: list[tuple[int, int]], at_line: list[tuple[int, int]], number: int
+    ) -> Iterator[str]:
+        """Of the file that the function begins in. Others are those of inlined functions."""
         at = 0
-        for row, (start, line) in enumerate(at_line):
+        for (start, line), (stop, _) in pairwise([*at_line, (end - begin, 0)]):
             while at + 1 < len(in_file) and in_file[at + 1][0] <= start:
                 at += 1
-            if in_file[at][1] == own and line > 0:
-                stop = at_line[row + 1][0] if row + 1 < len(at_line) else end - begin
-                self._records.append(f"{self._start + begin + start:x} {stop - start:x} {line} {number}")
+            if in_file[at][1] == in_file[0][1] and line > 0:
+                yield f"{self._start + begin + start:x} {stop - start:x} {line} {number}"
 
     def _rows(self, offset: int, size: int) -> list[tuple[int, int]]:
         """(where it begins, value) of a table of values by address."""
@@ -155,6 +161,10 @@ class _Writer:
         (place,) = struct.unpack_from("<I", self._table.data, self._table.units + 4 * (unit + index))
         name = "" if place == 0xFFFFFFFF else _text(self._table.data, self._table.files + place)
         return self._files.setdefault(name, len(self._files))
+
+
+def _lines(records: list[str]) -> bytes:
+    return "\n".join([*records, ""]).encode("utf-8", "replace")
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

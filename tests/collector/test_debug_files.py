@@ -13,7 +13,7 @@ import zstandard
 from symbolic.symcache import SymCache
 
 from collector import debug_files, elf, symcache_child
-from collector.mapped_files import Place
+from collector.mapped_files import FileCache, Place
 from collector.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
 from collector.symbol_files import SymbolFiles
 from collector.symbols import SymbolBuilder
@@ -245,6 +245,39 @@ def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
     os.close(descriptor)
     assert (answer.version, answer.error, asked) == (DEBUG_INFO, "", [program.build_id])
     assert len(os.listdir("/proc/self/fd")) == before - 1
+
+
+def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path: Path) -> None:
+    source = "#include <unistd.h>\nint here(void) { return pause(); }\nint main(void) { return here(); }\n"
+    (tmp_path / "b.c").write_text(source)
+    run("gcc", "-g", tmp_path / "b.c", "-o", tmp_path / "paused")
+    process = subprocess.Popen([tmp_path / "paused"])
+    files = SymbolFiles()
+    cache = FileCache(files.note)
+    files.held = cache.open
+    try:
+        identity = cache.identify(mapped(process.pid, tmp_path / "paused"))
+    finally:
+        process.kill()
+        process.wait()
+    assert identity is not None
+    (tmp_path / "paused").unlink()
+    builder = SymbolBuilder("host", "", files)
+    [answer] = builder.answer(identity.build_id, str(tmp_path / "paused"))
+    builder.rest()
+    assert (answer.version, answer.error) == (DEBUG_INFO, "")
+
+
+def mapped(pid: int, path: Path) -> Place:
+    """Where a process has a file, once it has."""
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            if line.endswith(str(path)):
+                start, end = (int(part, 16) for part in line.split()[0].split("-"))
+                status = path.stat()
+                return Place(pid, start, end, status.st_dev, status.st_ino, str(path))
+    raise AssertionError(f"{path} was not mapped")
 
 
 def test_nothing_but_regular_files_is_opened(tmp_path: Path) -> None:

@@ -50,19 +50,26 @@ pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
 
 
 @pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """By build mode: the whole program; and a stripped copy of each, with -stripped."""
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("go")
     (folder / "main.go").write_text(PROGRAM)
     (folder / "go.mod").write_text("module example.org/shop\n")
-    made = {}
-    for mode in ("exe", "pie"):
-        made[mode] = folder / mode
-        environ = os.environ | {"GOFLAGS": "-mod=mod", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
-        subprocess.run(["go", "build", f"-buildmode={mode}", "-o", mode, "."], cwd=folder, env=environ, check=True)
-        made[f"{mode}-stripped"] = folder / f"{mode}-stripped"
-        subprocess.run(["strip", made[mode], "-o", made[f"{mode}-stripped"]], check=True)
-    return made
+    environ = os.environ | {"GOFLAGS": "-mod=mod", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+    subprocess.run(["go", "build", "-o", "program", "."], cwd=folder, env=environ, check=True)
+    return folder / "program"
+
+
+@pytest.fixture(scope="module")
+def stripped(whole: Path) -> Path:
+    path = whole.with_name("stripped")
+    subprocess.run(["strip", whole, "-o", path], check=True)
+    return path
+
+
+def table_offset(path: Path) -> int:
+    """Where in the file the table begins."""
+    lines = subprocess.check_output(["readelf", "-SW", path], text=True).splitlines()
+    return next(int(line.split("PROGBITS")[1].split()[1], 16) for line in lines if "gopclntab" in line)
 
 
 def opened(path: Path) -> tuple[int, SymCache, int]:
@@ -76,19 +83,18 @@ def opened(path: Path) -> tuple[int, SymCache, int]:
     return version, SymCache.from_bytes(made.symcache), made.load_address
 
 
-@pytest.mark.parametrize("mode", ["exe", "pie"])
-def test_functions_and_lines_of_a_stripped_program(programs: dict[str, Path], mode: str) -> None:
-    version, found, base = opened(programs[f"{mode}-stripped"])
-    whole_version, whole, whole_base = opened(programs[mode])
-    assert (version, whole_version) == (LINE_TABLE, DEBUG_INFO)
-    descriptor = os.open(programs[mode], os.O_RDONLY)
+def test_functions_and_lines_of_a_stripped_program(whole: Path, stripped: Path) -> None:
+    version, found, base = opened(stripped)
+    true_version, true, true_base = opened(whole)
+    assert (version, true_version) == (LINE_TABLE, DEBUG_INFO)
+    descriptor = os.open(whole, os.O_RDONLY)
     ranges = [r for r in functions(reader(descriptor)) if r.name.startswith(("main.", "strings.", "runtime.ma", "os."))]
     os.close(descriptor)
     assert {"main.work", "main.(*Cart).Total", "main.main"} <= {range.name for range in ranges}
     compared = 0
     for function in ranges:
         for address in range(function.start, function.end):
-            names, truth = found.lookup(address - base), whole.lookup(address - whole_base)
+            names, truth = found.lookup(address - base), true.lookup(address - true_base)
             if not names:  # between functions, where the symbol table counts what fills the gap
                 continue
             assert [line.symbol for line in names] == [function.name.removesuffix(".abi0")]
@@ -101,22 +107,20 @@ def test_functions_and_lines_of_a_stripped_program(programs: dict[str, Path], mo
 
 @settings(max_examples=30)
 @given(data=st.data())
-def test_tables_that_lie_give_fewer_names_and_hurt_nobody(programs: dict[str, Path], data: st.DataObject) -> None:
-    image = bytearray(programs["exe-stripped"].read_bytes())
-    lines = subprocess.check_output(["readelf", "-SW", programs["exe-stripped"]], text=True).splitlines()
-    at = next(int(line.split("PROGBITS")[1].split()[1], 16) for line in lines if "gopclntab" in line)
+def test_tables_that_lie_give_fewer_names_and_hurt_nobody(stripped: Path, data: st.DataObject) -> None:
+    image = bytearray(stripped.read_bytes())
+    at = table_offset(stripped)
     for _ in range(data.draw(st.integers(1, 20))):
         where = data.draw(st.one_of(st.integers(0, 71), st.integers(72, 400_000)))
         image[at + where] = data.draw(st.integers(0, 255))
     assert isinstance(go_breakpad(bytes_reader(bytes(image)), 0), bytes)
 
 
-def test_a_table_whose_begin_is_not_sure_names_nothing(programs: dict[str, Path], tmp_path: Path) -> None:
+def test_a_table_whose_begin_is_not_sure_names_nothing(stripped: Path, tmp_path: Path) -> None:
     """With another entry nothing says that .text begins with Go's code."""
-    image = bytearray(programs["exe-stripped"].read_bytes())
-    image[24:32] = (0x401000 + 5).to_bytes(8, "little")
-    lines = subprocess.check_output(["readelf", "-SW", programs["exe-stripped"]], text=True).splitlines()
-    at = next(int(line.split("PROGBITS")[1].split()[1], 16) for line in lines if "gopclntab" in line)
+    image = bytearray(stripped.read_bytes())
+    image[24:32] = (0x401005).to_bytes(8, "little")
+    at = table_offset(stripped)
     image[at + 24 : at + 32] = bytes(8)
     (tmp_path / "other").write_bytes(image)
     descriptor = os.open(tmp_path / "other", os.O_RDONLY)
