@@ -48,7 +48,7 @@ class Settings:
         """Adds a flag per field that the parser does not have yet. `groups`: names of fields that `--help` shows under
         a title of their own, before the others."""
         types = get_type_hints(cls)
-        titled = {}
+        titled: dict[str, argparse._ArgumentGroup] = {}
         for title, names in groups.items():
             titled |= dict.fromkeys(names, parser.add_argument_group(title))
         others = parser.add_argument_group("settings", "Each is also an environment variable, named in brackets.")
