@@ -46,7 +46,8 @@ class _Known:
     as_of_ns: int = 0  # what happened before is in the images
     told: bool = False  # `process` is what events tell, and not yet what /proc says
     ended: bool = False
-    parent: int = 0  # whose images it has, where those are not known
+    parent: int = 0  # whose images it had when it was forked at forked_ns, where those are not known
+    forked_ns: int = 0
 
 
 class Mappings:
@@ -162,6 +163,7 @@ class Mappings:
             for pid in self._backlog.drop(time.monotonic_ns() - int(_KEEP_S * 1e9)):
                 if pid in self._known:
                     self._known[pid].as_of_ns = _NEVER
+        self._perf_maps.expire()
         self._files.expire()
         return gone
 
@@ -229,7 +231,8 @@ class Mappings:
         images = self._images_of(event.parent, time_ns, ancestors)
         parent = self._known.get(event.parent)
         as_of_ns = _NEVER if parent is not None and self._is_stale(parent) else time_ns
-        return self._add(pid, _Known(process, images, now, now, as_of_ns=as_of_ns, told=True, parent=event.parent))
+        known = _Known(process, images, now, now, as_of_ns=as_of_ns, told=True, parent=event.parent, forked_ns=time_ns)
+        return self._add(pid, known)
 
     def _images_of(self, pid: int, time_ns: int, ancestors: int) -> tuple[Image, ...]:
         """What a process had mapped at a time; () where that is not known."""
@@ -246,8 +249,8 @@ class Mappings:
     def _notice(self, pid: int) -> tuple[Process | None, bool]:
         """And whether it has code that may have been compiled at run time."""
         with self._lock:
-            process = read_process(pid)
             self._settle(pid)
+            process = read_process(pid)
             known = self._known.get(pid)
             if process is not None:
                 if known is None or not self._holds(known, process):
@@ -294,8 +297,8 @@ class Mappings:
         process = read_process(parent)
         if process is None or process.start_ticks > known.process.start_ticks:
             return False
-        self.notice(parent)
-        known.images = self._images_of(parent, int(known.as_of_ns), 0)
+        self._notice(parent)
+        known.images = self._images_of(parent, known.forked_ns, 0)
         return bool(known.images)
 
     def _refresh(self, known: _Known, at_once: bool = False) -> bool:
@@ -305,7 +308,9 @@ class Mappings:
         if known.ended or (now - known.refreshed < known.wait and not at_once):
             return False
         known.refreshed = now
-        before = known.images[:1]
+        process, before = read_process(known.process.pid), known.images[:1]
+        if process is None or not _same_start(known, process):
+            return False
         try:
             rows = tuple(self._make.read(known.process.pid, before[0].rows if before else ()))
         except OSError:

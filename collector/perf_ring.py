@@ -11,6 +11,7 @@ import errno
 import mmap
 import os
 import struct
+from collections.abc import Callable
 
 from collector.perf_event import ATTRIBUTES_SIZE, TYPE_SOFTWARE, online_cpus, open_event
 
@@ -32,12 +33,12 @@ class Rings:
         self._rings: dict[int, _Ring] = {}
         self._left: list[bytes] = []  # of rings that are gone
 
-    def follow_cpus(self) -> list[int]:
+    def follow_cpus(self, opened: Callable[[int], None]) -> None:
         """Opens rings of CPUs that came online and closes those of CPUs that went. Raises OSError.
 
-        Returns descriptors to poll, of the new ones: each is ready once when there are new records, until the next.
+        `opened` gets a descriptor to poll of each new ring: it is ready once when there are new records.
         """
-        online, opened = online_cpus(), []
+        online = online_cpus()
         for cpu in self._rings.keys() - online:
             ring = self._rings.pop(cpu)
             self._left.append(ring.read())
@@ -45,11 +46,10 @@ class Rings:
         for cpu in sorted(online - self._rings.keys()):
             try:
                 self._rings[cpu] = _Ring(cpu, self._bytes)
-                opened.append(self._rings[cpu].fd)
+                opened(self._rings[cpu].fd)
             except OSError as error:
                 if error.errno != errno.ENODEV:  # went offline meanwhile
                     raise
-        return opened
 
     def read(self) -> list[bytes]:
         """Whole records, in each ring's order, and gives their place back to the kernel."""

@@ -10,8 +10,7 @@ open and from where the names are read that are asked for.
 import os
 import re
 import stat
-import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import numpy as np
@@ -39,55 +38,43 @@ _LINE = re.compile(rb"(?:0x)?([0-9a-fA-F]+)[ \t]+(?:0x)?([0-9a-fA-F]+)[ \t]+([^\
 
 
 class PerfMap:
-    """The areas of one process; `refresh` reads what was appended. Safe to use from several threads."""
+    """The areas of one process; `refresh` reads what was appended. For one thread."""
 
     def __init__(self, pid: int, root: str = "/proc") -> None:
         self._process = f"{root}/{pid}"
         self._path = ""
-        self._lock = threading.Lock()
         self._file = -1
-        self._closed = False
         self._forget()
 
     def refresh(self) -> bool:
         """Reads what is new, or a part of it: then there is more. A file that was replaced starts from nothing; one
         that is missing, or not the process's own, tells nothing."""
-        with self._lock:
-            if self._closed:
-                return False
-            try:
-                self._follow()
-                return self._file >= 0 and self._read()
-            except OSError:
-                return False
+        try:
+            self._follow()
+            return self._file >= 0 and self._read()
+        except OSError:
+            return False
 
     def lookup(self, addresses: np.ndarray) -> tuple[np.ndarray, list[Name]]:
         """Rows (int64) of the names of addresses (uint64), -1 where no area covers them; and the names."""
-        with self._lock:
-            lines = self._recent.find(addresses)
-            lines = np.where(lines >= 0, lines, self._main.find(addresses))
-            distinct, first, row = np.unique(lines, return_index=True, return_inverse=True)
-            names: list[Name] = []
-            row_of = np.full(len(distinct), -1, np.int64)
-            for i, (line, address) in enumerate(zip(distinct.tolist(), addresses[first].tolist(), strict=True)):
-                name = self._name(line, address) if line >= 0 else None
-                if name is not None:
-                    row_of[i] = len(names)
-                    names.append(name)
-            return row_of[row], names
+        lines = self._recent.find(addresses)
+        lines = np.where(lines >= 0, lines, self._main.find(addresses))
+        distinct, first, row = np.unique(lines, return_index=True, return_inverse=True)
+        names: list[Name] = []
+        row_of = np.full(len(distinct), -1, np.int64)
+        for i, (line, address) in enumerate(zip(distinct.tolist(), addresses[first].tolist(), strict=True)):
+            name = self._name(line, address) if line >= 0 else None
+            if name is not None:
+                row_of[i] = len(names)
+                names.append(name)
+        return row_of[row], names
 
     def close(self) -> None:
-        """Forgets everything, for good."""
-        with self._lock:
-            self._closed = True
-            self._let_go()
+        """Forgets everything."""
+        self._let_go()
 
     def __len__(self) -> int:
         return len(self._main.start) + len(self._recent.start)
-
-    @property
-    def is_open(self) -> bool:
-        return self._file >= 0
 
     def _forget(self) -> None:
         self._offset = 0
@@ -166,24 +153,29 @@ class PerfMaps:
     def __init__(self, create: Callable[[int], PerfMap] = PerfMap) -> None:
         self._create = create
         self._maps: OrderedDict[int, PerfMap] = OrderedDict()
+        self._forgotten: deque[int] = deque()
 
     def of(self, pid: int) -> PerfMap:
         """The map of a process, which is now the one asked about last."""
-        found = self._maps.get(pid)
-        if found is None:
-            found = self._maps[pid] = self._create(pid)
-        self._maps.move_to_end(pid)
+        self.expire()
+        found = self._maps.pop(pid, None) or self._create(pid)
+        self._maps[pid] = found
         while len(self._maps) > 1 and (
-            len(self._maps) > MAX_OPEN or sum(len(perf_map) for perf_map in list(self._maps.values())) > MAX_TOTAL
+            len(self._maps) > MAX_OPEN or sum(len(perf_map) for perf_map in self._maps.values()) > MAX_TOTAL
         ):
             self._maps.popitem(last=False)[1].close()
         return found
 
     def forget(self, pid: int) -> None:
-        """Any thread may say so."""
-        found = self._maps.pop(pid, None)
-        if found is not None:
-            found.close()
+        """The process ended, or executes another program. Any thread may say so."""
+        self._forgotten.append(pid)
+
+    def expire(self) -> None:
+        """Closes the maps of processes that were forgotten. Call it now and then."""
+        while self._forgotten:
+            found = self._maps.pop(self._forgotten.popleft(), None)
+            if found is not None:
+                found.close()
 
 
 def _latest(some: Areas, limit: int) -> Areas:

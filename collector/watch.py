@@ -45,6 +45,7 @@ class Watcher:
         self._saved_s = _BURST_S
         self._began = self._due = time.monotonic()  # the last reading; when to read at the latest
         self._later: list[Record] = []  # not to be told yet
+        self._told = ""  # the last warning
         self.eager = True  # whether events are decoded at once
         self.records = 0  # read so far
         self.lost = 0  # records that the kernel had no room for
@@ -56,7 +57,7 @@ class Watcher:
         self._epoll.register(fd, select.EPOLLIN)
 
     def start(self) -> None:
-        """Raises OSError where the kernel does not tell of processes."""
+        """Where the kernel does not tell of processes, the other sources are watched all the same."""
         self._follow_cpus()
         self._epoll.register(self._ready.fileno(), select.EPOLLIN)
         self._epoll.register(self._stop, select.EPOLLIN)
@@ -128,6 +129,9 @@ class Watcher:
             log.exception("watching processes")
 
     def _follow_cpus(self) -> None:
-        """Raises OSError."""
-        for fd in self._rings.follow_cpus():
-            self._ready.register(fd, select.EPOLLIN)
+        try:
+            self._rings.follow_cpus(lambda fd: self._ready.register(fd, select.EPOLLIN))
+        except OSError as error:
+            if str(error) != self._told:
+                log.warning("processes that start on some CPUs are only read from /proc: %s", error)
+            self._told = str(error)

@@ -151,6 +151,7 @@ def test_maps_of_many_processes_are_bounded_together(tmp_path: Path, monkeypatch
     assert [len(of) for of in kept] == [10, 0, 10]
     for pid in (1, 2, 3):
         maps.forget(pid)
+    maps.expire()
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 

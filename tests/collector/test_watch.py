@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf
+from collector import elf, perf_event, watch
 from collector.mapped_files import FileCache
 from collector.mappings import Mappings, Row
 from collector.process import Process
@@ -241,3 +241,30 @@ def test_a_watcher_leaves_nothing_open() -> None:
     with watching():
         time.sleep(0.05)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_cpus_that_come_and_go_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = sorted(os.sched_getaffinity(0))[:2]
+    online = tmp_path / "online"
+    online.write_text(f"{first}\n")
+    monkeypatch.setattr(perf_event, "ONLINE", online)
+    monkeypatch.setattr(watch, "_FOLLOW_CPUS_S", 0.0)
+
+    def is_seen(cpu: int) -> bool:
+        process = subprocess.Popen(["taskset", "-c", str(cpu), "true"])
+        process.wait()
+        time.sleep(0.1)
+        return any(path.endswith("/true") for path in seen.build_ids(process.pid))
+
+    with watching(budget=1.0) as (seen, _):
+        assert is_seen(first)
+        assert not is_seen(second)
+        online.write_text(f"{first},{second},100000\n")
+        assert until(lambda: is_seen(second))
+        assert "only read from /proc" in caplog.text
+        online.write_text(f"{second}\n")
+        assert until(lambda: not is_seen(first))
+        assert is_seen(second)
