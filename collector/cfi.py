@@ -59,35 +59,48 @@ def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
     """Rules of functions whose lengths do not overlap."""
     initial, bad = _initial(fdes.cies)
     fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
+    fdes = _take(fdes, np.argsort(fdes.start, kind="stable"))
     end = fdes.start + fdes.length
-    addresses, rules = [end], [np.full(len(end), UNCOVERED, np.uint64)]
+    ends = np.append(end[:-1] != fdes.start[1:], True)[: len(end)]  # where no other one begins
+    addresses: list[np.ndarray] = []
+    rules: list[np.ndarray] = []
     for some in _slices(fdes):
         program, location, rule = cfi_program.rows(_programs(section, fdes, some, initial))
         inside = location < fdes.length[some][program]
-        addresses.append((fdes.start[some][program] + location)[inside])
-        rules.append(rule[inside])
-    address, rule = np.concatenate(addresses), np.concatenate(rules)
-    order = np.argsort(address, kind="stable")
-    address, rule = address[order], rule[order]
-    last = np.append(address[1:] != address[:-1], True)[: len(address)]  # a function that begins where another ends
-    return merged(address[last], rule[last])
+        gaps = end[some][ends[some]]
+        address = np.concatenate([(fdes.start[some][program] + location)[inside], gaps])
+        rule = np.concatenate([rule[inside], np.full(len(gaps), UNCOVERED, np.uint64)])
+        order = np.argsort(address, kind="stable")
+        found = merged(address[order], rule[order])
+        addresses.append(found.address)
+        rules.append(found.rule)
+    return Steps(_joined(addresses, np.int64), _joined(rules, np.uint64))
+
+
+def _joined(parts: list[np.ndarray], type: type) -> np.ndarray:
+    """The parts as one, taken out of the list."""
+    whole = np.concatenate([np.zeros(0, type), *parts])
+    parts.clear()
+    return whole
 
 
 def _slices(fdes: Fdes) -> Iterator[slice]:
-    """Functions in parts whose programs lie within SLICE_BYTES."""
-    part = fdes.program // SLICE_BYTES
+    """Functions in parts whose programs have about SLICE_BYTES."""
+    part = np.cumsum(fdes.program_end - fdes.program) // SLICE_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
     return (slice(a, b) for a, b in pairwise(bounds) if a < b)
 
 
 def _programs(section: Section, fdes: Fdes, some: slice, initial: State) -> Programs:
+    """Their programs, copied one behind the other."""
+    size = fdes.program_end[some] - fdes.program[some]
+    end = np.cumsum(size)
+    begin = end - size
+    data = section.data[np.repeat(fdes.program[some] - begin, size) + np.arange(int(end[-1]))]
     cie, cies = fdes.cie[some], fdes.cies
     code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
     signal = np.array([c.signal for c in cies], bool)
-    return Programs(
-        section.data, fdes.program[some], fdes.program_end[some],
-        code_align[cie], data_align[cie], signal[cie], initial.take(cie),
-    )  # fmt: skip
+    return Programs(data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.take(cie))
 
 
 def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:

@@ -18,7 +18,7 @@ Read = Callable[[int, int], bytes]
 
 MAX_HEADERS = 4096
 MAX_SECTIONS = 1 << 16
-MAX_SECTION_BYTES = 128 << 20
+MAX_SECTION_BYTES = 64 << 20
 MAX_CODE_SPAN = 1 << 32
 """From the first executable address to the last one."""
 
@@ -142,7 +142,7 @@ def _parse(read: Read) -> File:
     dynamic = next((read(h[2], min(h[5], 1 << 16)) for h in headers if h[0] == _PT_DYNAMIC), b"")
     needs = any(tag == _DT_NEEDED for tag, _ in struct.iter_unpack("<QQ", dynamic[: len(dynamic) // 16 * 16]))
     sections = _sections(read, section_at, section_size, section_count, names)
-    return File(read, entry, loads, _code(loads), sections, hdr, needs)
+    return File(read, min(entry, _MAX_VADDR), loads, _code(loads), sections, hdr, needs)
 
 
 def _code(loads: tuple[Load, ...]) -> np.ndarray:
@@ -178,7 +178,7 @@ def _sections(read: Read, at: int, size: int, count: int, names: int) -> dict[st
     found: dict[str, SectionHeader] = {}
     for name_at, kind, flags, vaddr, offset, length, *_ in headers:
         name = text[name_at : max(text.find(b"\0", name_at), name_at)] if name_at < len(text) else b""
-        if kind != _SHT_NOBITS and 0 < len(name) <= 64:
+        if kind != _SHT_NOBITS and 0 < len(name) <= 64 and max(vaddr, offset) + length < _MAX_VADDR:
             found.setdefault(
                 name.decode("latin-1"), SectionHeader(name.decode("latin-1"), flags, vaddr, offset, length)
             )

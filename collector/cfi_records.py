@@ -5,6 +5,7 @@ make no sense are left out, so the code they would cover has no rule.
 """
 
 import struct
+from array import array
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,9 +87,7 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(where the content begins, where it ends, whether it is 64-bit DWARF) of each record, up to the terminator or to
     the first record that does not fit."""
     data, size = section.data[: section.size].tobytes(), section.size
-    content: list[int] = []
-    ends: list[int] = []
-    wide: list[int] = []
+    content, ends, wide = array("q"), array("q"), array("q")
     read32, read64, at = _U32.unpack_from, _U64.unpack_from, 0
     while at + 4 <= size:
         (length,) = read32(data, at)
@@ -111,9 +110,8 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ends.append(end)
         if len(content) > MAX_RECORDS:
             raise CfiError(f"more than {MAX_RECORDS} records of call frame information")
-    is_wide = np.zeros(len(content), bool)
-    is_wide[[i for i in wide if i < len(content)]] = True
-    return np.array(content, np.int64), np.array(ends, np.int64), is_wide
+    found = np.frombuffer(content, np.int64)
+    return found, np.frombuffer(ends, np.int64), np.isin(np.arange(len(found)), np.frombuffer(wide, np.int64))
 
 
 def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarray) -> Fdes:

@@ -7,24 +7,24 @@ import numpy as np
 from collector import cfi, cfi_fallback, cfi_file, cfi_go, cfi_records
 from collector.cfi_file import MAX_SECTION_BYTES, File
 from collector.cfi_records import Section
-from collector.cfi_steps import NOTHING, Steps, overlay
+from collector.cfi_steps import NOTHING, Steps
 
 MAX_TABLE_ENTRIES = 1 << 22
 _TABLE_ENCODINGS = 0x1B, 0x03, 0x3B  # of .eh_frame_hdr as all linkers write it: pcrel, count, pairs relative to itself
 
 
-def steps(file: File) -> Steps:
-    """Rules over the code of a file: .eh_frame, where that says nothing .debug_frame, then what needs neither. Nothing
-    where the file has none of all that. Raises CfiError."""
+def layers(file: File) -> list[Steps]:
+    """Rules over the code of a file, the better source before the worse one; [] where it has none. Raises CfiError."""
     go = cfi_go.is_go(file)
-    found = overlay(_eh_frame(file), _debug_frame(file))
+    found = [_eh_frame(file), _debug_frame(file)]
     if go:
-        found = overlay(cfi_go.outermost(file), overlay(found, cfi_go.frame_pointers(file)))
-    if not len(found.address):
-        return NOTHING
+        found = [cfi_go.outermost(file), *found, cfi_go.frame_pointers(file)]
+    if not any(len(layer.address) for layer in found):
+        return []
     if go or not file.needs_libraries:  # others return from signals through their C library
-        found = overlay(cfi_fallback.signal_returns(file), found)
-    return overlay(found, overlay(cfi_fallback.linkage_tables(file), cfi_fallback.entry(file)))
+        found.insert(0, cfi_fallback.signal_returns(file))
+    found += [cfi_fallback.linkage_tables(file), cfi_fallback.entry(file)]
+    return [layer for layer in found if len(layer.address)]
 
 
 def _eh_frame(file: File) -> Steps:
@@ -45,7 +45,8 @@ def _eh_frame_by_table(file: File) -> Steps:
         return NOTHING
     frame, count = struct.unpack_from("<iI", header, 4)
     vaddr = at + 4 + frame
-    table = np.frombuffer(file.at(at + 12, 8 * min(count, MAX_TABLE_ENTRIES)), "<i4")
+    entries = file.at(at + 12, 8 * min(count, MAX_TABLE_ENTRIES))
+    table = np.frombuffer(entries, "<i4", len(entries) // 8 * 2)
     section = Section(cfi_records.padded(file.at(vaddr, MAX_SECTION_BYTES)), vaddr, True)
     offsets = at + table[1::2].astype(np.int64) - vaddr
     return cfi.steps(section, cfi_records.read_at(section, offsets), file.code)

@@ -65,14 +65,26 @@ def overlay(upper: Steps, lower: Steps) -> Steps:
     return merged(address, rule)
 
 
+def part(steps: Steps, start: int, end: int) -> Steps:
+    """The steps from `start` up to `end`; the first one is at `start`."""
+    low, high = np.searchsorted(steps.address, [start, end], side="left")
+    first = at(steps, np.array([start]))
+    if low < high and steps.address[low] == start:
+        low += 1
+    return Steps(np.append(start, steps.address[low:high]), np.append(first, steps.rule[low:high]))
+
+
 def union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Two ascending arrays as one, every value once."""
-    both = np.concatenate([first, second])
+    both: np.ndarray = np.concatenate([first, second])
     both.sort(kind="stable")  # merges what is sorted already
-    return both[np.append(True, both[1:] != both[:-1])[: len(both)]]
+    result: np.ndarray = both[np.append(True, both[1:] != both[:-1])[: len(both)]]
+    return result
 
 
 def at(steps: Steps, address: np.ndarray) -> np.ndarray:
     """The rules (uint64) at addresses (int64)."""
-    found = np.searchsorted(steps.address, address, side="right")
-    return np.concatenate([np.array([UNCOVERED], np.uint64), steps.rule])[found]
+    found = np.searchsorted(steps.address, address, side="right") - 1
+    if not len(steps.address):
+        return np.full(len(address), UNCOVERED, np.uint64)
+    return np.where(found >= 0, steps.rule[found], np.uint64(UNCOVERED))

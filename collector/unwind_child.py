@@ -15,18 +15,18 @@ from collector import unwind_table
 from collector.unwind_table import CfiError
 
 MEMORY_BYTES = 1 << 30
-JOB_CPU_SECONDS = 60
+JOB_CPU_SECONDS = 30
 MAX_TABLE_BYTES = 64 << 20
 """A table of 500 MB of code has 40 MB."""
 
 IDLE_S = 10.0
 MAX_MESSAGE_BYTES = 4096
 DONE = b"\0"
-_NICE = 5  # a third of the share of others: of a busy host, too, the tables come within a second or two
+NICE = 5  # a third of the share of others: of a busy host, too, the tables come within a second or two
 
 
 def main() -> int:
-    os.nice(_NICE)
+    os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     jobs = socket.socket(fileno=sys.stdin.fileno())

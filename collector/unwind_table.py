@@ -14,13 +14,14 @@ from xxhash import xxh3_64_intdigest
 from collector import cfi_file, cfi_sources
 from collector.cfi_error import CfiError as CfiError
 from collector.cfi_file import File
-from collector.cfi_steps import NONE, UNCOVERED, Steps, at, merged, union
+from collector.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
 
 RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
 """struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
 
 CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
+_WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is put together at once: bounds memory
 FORMAT = 1
 """Of tables on disk; another one when the layout changes, or what tables say of the same file."""
 
@@ -90,35 +91,45 @@ def from_bytes(data: bytes, key: str) -> UnwindTable:
 
 
 def _build(file: File) -> UnwindTable:
-    return from_steps(cfi_sources.steps(file), int(file.code[0, 0]), int(file.code[-1, 1]))
+    return from_layers(cfi_sources.layers(file), int(file.code[0, 0]), int(file.code[-1, 1]))
 
 
-def from_steps(steps: Steps, start: int, end: int) -> UnwindTable:
-    """The table of rules over the addresses from `start` to `end`."""
+def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
+    """The table of the addresses from `start` to `end`: at each the rule of the first layer that has one. The first
+    MAX_RULES distinct rules are kept, any other is NONE."""
     base = start & -CHUNK_BYTES
-    rule = np.where(steps.rule == np.uint64(UNCOVERED), np.uint64(NONE), steps.rule)
-    inside = steps.address < end
-    some = merged(np.append(steps.address[inside], end), np.append(rule[inside], np.uint64(NONE)))
-    firsts = np.arange(base, end, CHUNK_BYTES, dtype=np.int64)
-    address = union(firsts, some.address[some.address < end])
-    rule = at(some, address)
+    numbers = {NONE: 0}
+    rows, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    for first in range(base, end, _WINDOW_BYTES):
+        after = min(first + _WINDOW_BYTES, end)
+        steps = Steps(np.array([first]), np.array([UNCOVERED], np.uint64))
+        for layer in layers:
+            steps = overlay(steps, part(layer, first, after))
+        address, rule = _chunked(steps, first, after)
+        chunk = (address - first) >> 16
+        rows.append((address.astype(np.uint32) & 0xFFFF) << 16 | _numbered(rule, numbers))
+        counts.append(np.bincount(chunk, minlength=-(-(after - first) // CHUNK_BYTES)))
+    chunk_start = np.append(0, np.cumsum(np.concatenate(counts))).astype(np.uint32)
+    return UnwindTable(base, chunk_start, np.concatenate(rows), np.array(list(numbers), "<u8").view(RULE))
+
+
+def _chunked(steps: Steps, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """(addresses, rules): one at the start of each chunk that has any rule, and where the rule changes."""
+    steps = merged(steps.address, np.where(steps.rule == np.uint64(UNCOVERED), np.uint64(NONE), steps.rule))
+    address = union(np.arange(start, end, CHUNK_BYTES, dtype=np.int64), steps.address)
+    rule = at(steps, address)
     rule[rule == np.uint64(UNCOVERED)] = NONE
-    chunk = (address - base) >> 16
-    in_use = np.bincount(chunk[rule != NONE], minlength=len(firsts)) > 0
-    keep = in_use[chunk]
-    address, rule, chunk = address[keep], rule[keep], chunk[keep]
-    counts = np.bincount(chunk, minlength=len(firsts))
-    rules, number = _numbered(rule)
-    rows = (address.astype(np.uint32) & 0xFFFF) << 16 | number.astype(np.uint32)
-    return UnwindTable(base, np.append(0, np.cumsum(counts)).astype(np.uint32), rows, rules)
+    chunk = (address - start) >> 16
+    used = (np.bincount(chunk[rule != NONE], minlength=chunk[-1] + 1) > 0)[chunk]
+    return address[used], rule[used]
 
 
-def _numbered(rule: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(distinct rules as RULE, NONE first; the number of each). Those used least become NONE beyond MAX_RULES."""
+def _numbered(rule: np.ndarray, numbers: dict[int, int]) -> np.ndarray:
+    """The numbers (uint32) of rules; `numbers` learns new ones."""
     distinct = np.sort(np.unique(rule))
-    number = np.searchsorted(distinct, rule)
-    order = np.argsort(-np.bincount(number, minlength=len(distinct)), kind="stable")
-    order = order[distinct[order] != NONE][: MAX_RULES - 1]
-    numbers = np.zeros(len(distinct), np.int64)
-    numbers[order] = np.arange(1, len(order) + 1)
-    return np.append(np.uint64(NONE), distinct[order]).astype("<u8").view(RULE), numbers[number]
+    for said in distinct.tolist():
+        if len(numbers) < MAX_RULES:
+            numbers.setdefault(said, len(numbers))
+    number = np.array([numbers.get(said, 0) for said in distinct.tolist()], np.uint32)
+    result: np.ndarray = number[np.searchsorted(distinct, rule)]
+    return result

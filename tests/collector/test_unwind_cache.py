@@ -14,6 +14,18 @@ from collector.unwind_cache import TableCache
 from collector.unwind_table import UnwindTable
 
 BUILD_ID = "gnu:0123456789abcdef"
+CHILD = """
+import sys
+from collector import unwind_child
+unwind_child.NICE = 0
+{}
+sys.exit(unwind_child.main())
+"""
+
+
+@pytest.fixture(autouse=True)
+def _children_that_do_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", CHILD.format("")])
 
 
 @pytest.fixture(scope="module")
@@ -122,13 +134,18 @@ def test_a_file_that_is_gone_is_no_table_and_asked_for_again(cache: TableCache, 
     assert cache.get(BUILD_ID, opener(program)) is not None
 
 
-@pytest.mark.parametrize("limit", ["MEMORY_BYTES = 1 << 20", "JOB_CPU_SECONDS = 0"])
+@pytest.mark.parametrize(
+    "greedy",
+    [
+        "unwind_child.unwind_table.build = lambda descriptor: bytearray(1 << 31)",
+        "unwind_child.JOB_CPU_SECONDS = 0; unwind_child.build = lambda *job: list(iter(int, 1))",
+    ],
+    ids=["memory", "time"],
+)
 def test_a_file_that_takes_too_much_kills_the_child_at_most(
-    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+    tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, greedy: str
 ) -> None:
-    script = f"import sys\nfrom collector import unwind_child\nunwind_child.{limit}\nsys.exit(unwind_child.main())\n"
-    if limit.startswith("JOB"):
-        script = script.replace("sys.exit", "unwind_child.build = lambda *job: [0 for _ in iter(int, 1)]\nsys.exit")
+    script = CHILD.format(greedy)
     cache = TableCache(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(unwind_builder, "COMMAND", ["-c", script])
@@ -143,9 +160,7 @@ def test_a_file_that_takes_too_much_kills_the_child_at_most(
 def test_the_child_ends_when_there_is_nothing_to_do_and_starts_again(
     tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = (
-        "import sys\nfrom collector import unwind_child\nunwind_child.IDLE_S = 0.05\nsys.exit(unwind_child.main())\n"
-    )
+    script = CHILD.format("unwind_child.IDLE_S = 0.05")
     monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", script])
     cache = TableCache(tmp_path)
     assert cache.get("gnu:01", opener(program)) is not None
