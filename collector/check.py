@@ -11,34 +11,34 @@ from collector.settings import CollectorSettings
 
 Check = Callable[[CollectorSettings], Row | list[Row]]
 
-CHECKS: tuple[Check, ...] = (
-    lambda settings: kernel.version(),
-    lambda settings: kernel.btf(settings.loader),
-    lambda settings: kernel.lockdown(),
-    lambda settings: kernel.perf_event_paranoid(),
-    lambda settings: privileges.capabilities(),
-    lambda settings: privileges.seccomp(),
-    lambda settings: privileges.user_namespace(),
-    lambda settings: privileges.pid_namespace(),
-    lambda settings: programs.libbpf(settings.loader),
-    lambda settings: programs.bcc(settings.loader),
-    lambda settings: programs.program(settings.loader),
-    lambda settings: programs.unwinding(),
-    lambda settings: programs.process_events(),
-    lambda settings: programs.off_cpu(settings.loader),
-    lambda settings: kernel.symbols(),
-    lambda settings: kernel.ptrace_scope(),
-    lambda settings: containers.cgroups(),
-    containers.labels,
-    containers.kubernetes,
-    places.spool,
-    lambda settings: places.folder(
+CHECKS: dict[str, Check] = {
+    "kernel": lambda settings: kernel.version(),
+    "BTF": lambda settings: kernel.btf(settings.loader),
+    "lockdown": lambda settings: kernel.lockdown(),
+    "perf_event_paranoid": lambda settings: kernel.perf_event_paranoid(),
+    "capabilities": lambda settings: privileges.capabilities(),
+    "seccomp": lambda settings: privileges.seccomp(),
+    "user namespace": lambda settings: privileges.user_namespace(),
+    "PID namespace": lambda settings: privileges.pid_namespace(),
+    "libbpf": lambda settings: programs.libbpf(),
+    "bcc": lambda settings: programs.bcc(settings.loader),
+    "profiling": lambda settings: programs.program(settings.loader),
+    "unwinding": lambda settings: programs.unwinding(),
+    "process events": lambda settings: programs.process_events(),
+    "off-CPU profile": lambda settings: programs.off_cpu(settings.loader),
+    "kernel symbols": lambda settings: kernel.symbols(),
+    "ptrace_scope": lambda settings: kernel.ptrace_scope(),
+    "cgroups": lambda settings: containers.cgroups(),
+    "labels": containers.labels,
+    "Kubernetes": containers.kubernetes,
+    "spool": places.spool,
+    "unwinding tables": lambda settings: places.folder(
         "unwinding tables", settings.unwind_cache, "tables are made again at every start", "--unwind-cache"
     ),
-    places.activity_socket,
-    places.metrics_listen,
-    places.kafka,
-)
+    "activity socket": places.activity_socket,
+    "metrics": places.metrics_listen,
+    "Kafka": places.kafka,
+}
 """In the order in which they are shown."""
 
 _WIDTH = 110
@@ -46,11 +46,11 @@ _WIDTH = 110
 
 def rows(settings: CollectorSettings) -> Iterator[Row]:
     """Each as soon as it is known. A check that fails itself is a row that says so."""
-    for check in CHECKS:
+    for thing, check in CHECKS.items():
         try:
             found = check(settings)
         except Exception as error:
-            found = limited("a check", f"failed itself: {type(error).__name__}: {error}", "please report it")
+            found = limited(thing, f"the check failed itself: {type(error).__name__}: {error}", "please report it")
         yield from [found] if isinstance(found, Row) else found
 
 

@@ -108,7 +108,7 @@ class Profiler:
 
     def _seen(self, pid: int) -> None:
         """A thread of that process was sampled for the first time: it is looked at while it lives."""
-        if not self._queue.full():
+        if self._queue.qsize() < _QUEUE // 2:  # windows always have room
             self._queue.put_nowait(pid)
 
     def _drain(self, start_ns: int) -> int:
@@ -137,14 +137,15 @@ class Profiler:
 
     def _close(self, started: int) -> None:
         self._drain(started)
+        self._sampler.pause()
         self._pace.close()
-        self._host.close()
-        self._sampler.close()
         time.sleep(self._settings.settle)
         for due in self._settling:
             self._queue.put(due.drained)
         self._queue.put(None)
-        self._builder.join()
+        self._builder.join()  # it still asks the host about processes
+        self._host.close()
+        self._sampler.close()
         self._activity.close()
 
     def _build(self) -> None:

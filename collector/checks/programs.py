@@ -13,7 +13,7 @@ from collector.libbpf import BTF
 _DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")
 
 
-def libbpf(loader: str) -> Row:
+def libbpf() -> Row:
     try:
         library = ctypes.CDLL("libbpf.so.1")
         library.libbpf_version_string.restype = ctypes.c_char_p
@@ -65,7 +65,7 @@ def process_events() -> Row:
     thing = "process events"
     rings = Rings()
     try:
-        rings.follow_cpus()
+        rings.follow_cpus(lambda descriptor: None)
     except (OSError, ValueError) as error:
         advice = "give CAP_PERFMON, and CAP_IPC_LOCK where kernel.perf_event_mlock_kb is low"
         return missing(thing, f"the kernel does not tell which files programs map: {error}", advice, needed=True)

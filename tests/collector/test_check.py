@@ -58,6 +58,8 @@ def test_as_json_it_is_one_object(tmp_path: Path) -> None:
         "thing": "Kafka", "mark": "limited", "says": rows["Kafka"]["says"],
         "advice": "say where it is with --kafka HOST:PORT", "needed": False,
     }  # fmt: skip
+    assert set(check.CHECKS) - {"capabilities"} <= set(rows)
+    assert not any("failed itself" in row["says"] for row in rows.values())
     assert {"BTF", "CAP_BPF", "CAP_PERFMON", "process events", "spool", "activity socket", "cgroups"} <= set(rows)
 
 
@@ -220,10 +222,10 @@ def test_a_check_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path, monkey
     def broken(settings: CollectorSettings) -> Row:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(check, "CHECKS", (broken, lambda settings: ok("a", "b")))
+    monkeypatch.setattr(check, "CHECKS", {"it": broken, "a": lambda settings: ok("a", "b")})
     found = list(check.rows(settings(tmp_path)))
     assert [row.mark for row in found] == [Mark.LIMITED, Mark.OK]
-    assert "ZeroDivisionError: oh" in found[0].says
+    assert (found[0].thing, "ZeroDivisionError: oh" in found[0].says) == ("it", True)
 
 
 def test_what_is_needed_decides() -> None:

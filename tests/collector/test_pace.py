@@ -22,7 +22,7 @@ from icestream.v1.raw_pb2 import RawBatch
 
 pytestmark = pytest.mark.ebpf
 HERE = Path(__file__).parent
-FREQUENCY = 999
+FREQUENCY = 1999
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +38,13 @@ def settings(folder: Path, **more: float) -> CollectorSettings:
     )
 
 
+@pytest.mark.alone
 def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cpu_time(
     busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(budget, "WINDOW_S", 0.3)
     monkeypatch.setattr(budget, "WARM_UP_S", 2.0)
+    monkeypatch.setattr(budget, "MIN_FREQUENCY_HZ", 499)  # so that there are samples enough to compare
     messages: list[Message] = []
     stop = threading.Event()
     profiler = Profiler(settings(tmp_path, frequency=FREQUENCY, cpu_budget=0.01), SymbolFiles(), messages.extend)
@@ -62,7 +64,7 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     assert periods[0] == round(1e9 / FREQUENCY)
     assert len(set(periods)) >= 2
     sampled_ns = [int((column(batch, "sample_pid") == program.pid).sum()) * batch.period for batch in batches]
-    assert sum(sampled_ns) == pytest.approx(clock_ns, rel=0.05)
+    assert sum(sampled_ns) == pytest.approx(clock_ns, rel=0.07)
     at_full_rate = sum(ns for ns, period in zip(sampled_ns, periods, strict=True) if period == periods[0])
     assert 0.1 < at_full_rate / clock_ns < 0.9
 
