@@ -36,8 +36,8 @@ def located(known: Mappings, pid: int, *addresses: int) -> list[tuple[MappedFile
     ]
 
 
-def waiting(*command: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+def waiting(*command: str, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=cwd)
     assert process.stdout is not None
     process.stdout.readline()
     return process
@@ -259,7 +259,7 @@ def test_javascript_compiled_at_run_time_has_function_file_and_line(tmp_path: Pa
         "for (let i = 0; i < 3000; i++) total(10000);\n"
         "console.log(process.pid); setInterval(() => total(10), 1000);\n"
     )
-    process = waiting("node", "--perf-basic-prof", str(tmp_path / "app.js"))
+    process = waiting("node", "--perf-basic-prof", str(tmp_path / "app.js"), cwd=tmp_path)  # it leaves a log
     try:
         known = Mappings(FileCache())
         known.notice(process.pid)
