@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from collector.process_events import Event, Record, decode
 
-MAX_RECORDS = 40_000
-"""About 10 MB: the last seconds of a host that starts a thousand processes a second."""
+MAX_RECORDS = 25_000
+"""About 9 MB: the last seconds of a host that starts a thousand processes a second."""
 
 
 class Backlog:

@@ -5,7 +5,8 @@ before, and where events were lost or are not to be had, from /proc/PID/maps: wh
 executed another program since, and when an address is not covered. A process that ended keeps its mappings until
 `expire`: its last samples are still to come.
 
-Events are decoded at once while there is time for that, else when somebody asks about their process.
+Events are decoded at once while there is time for that, else when somebody asks about their process; from then on, so
+that nothing outdated stays with whoever was told of it, at once again.
 """
 
 import os
@@ -91,6 +92,7 @@ class Mappings:
             known = self._known.get(pid)
             if known is None or process is None or self._times_told != told or (known.ended and not _has_threads(pid)):
                 return
+            known.ended = False
             if address is None or any(row.start <= address < row.end for row in _rows(known)):
                 self._tell(known)
             else:
@@ -136,15 +138,16 @@ class Mappings:
         return located
 
     def apply(self, records: Records, eager: bool = True) -> None:
-        """What the kernel told; decoded at once (`eager`), or when somebody asks."""
+        """What the kernel told; decoded at once (`eager`, and what is about processes that were told of), or when
+        somebody asks."""
         with self._lock:
             if records.lost:
                 self._lost_ns = max(self._lost_ns, records.lost_ns)
             if not records.records:
                 return
             pids = self._backlog.add(records.records)
-            if eager:
-                for pid in pids:
+            for pid in pids:
+                if eager or (pid in self._known and not self._known[pid].ended):
                     self._settle(pid)
             for pid in self._backlog.drop():
                 if pid in self._known:

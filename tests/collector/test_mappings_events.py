@@ -115,9 +115,16 @@ def test_what_waits_is_decoded_when_somebody_asks(told: Told, one: Program) -> N
     told.apply(kernel.execute(10, PID), one.mapped(11, PID), eager=False)
     assert len(told.mappings) == 0
     assert [row.file.file for row in told.mappings.rows(PID)] == [one.path]
-    told.apply(one.mapped(12, PID, BASE << 1), eager=False)
-    assert told.mappings.notice(PID) is None  # it ended
-    assert [len(rows) for _, rows in told.changed] == [1, 2]
+    assert told.mappings.notice(PID) is None  # there is no such process
+
+
+def test_who_was_told_of_a_process_is_told_what_happens_to_it(told: Told, one: Program) -> None:
+    told.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(10, PID + 1), eager=False)
+    told.mappings.asked(PID)
+    told.apply(one.mapped(12, PID, BASE << 1), one.mapped(12, PID + 1), eager=False)
+    told.apply(kernel.exit(13, PID), kernel.exit(13, PID + 1), eager=False)
+    assert [(process.pid, len(rows)) for process, rows in told.changed] == [(PID, 1), (PID, 2)]
+    assert told.ended == [PID]
 
 
 def test_another_process_with_the_same_id_has_nothing_of_the_first(told: Told, one: Program, two: Program) -> None:

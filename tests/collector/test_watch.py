@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf, perf_event, watch
+from collector import elf, mappings, perf_event, watch
 from collector.mapped_files import FileCache
 from collector.mappings import Mappings, Row
 from collector.process import Process
@@ -241,6 +241,26 @@ def test_a_watcher_leaves_nothing_open() -> None:
     with watching():
         time.sleep(0.05)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_process_whose_first_thread_has_ended_lives_on_in_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = """#include <pthread.h>\n#include <stdio.h>\n#include <stdlib.h>
+    static void *other(void *nothing) { getchar(); exit(0); }
+    int main(void) { pthread_t thread; pthread_create(&thread, 0, other, 0); pthread_exit(0); }"""
+    leaderless = compiled(tmp_path / "leaderless", source)
+    with watching(budget=1.0) as (seen, _):
+        process = subprocess.Popen([leaderless], stdin=subprocess.PIPE)
+        assert until(lambda: process.pid in seen.ended)
+        seen.mappings.asked(process.pid)
+        assert process.pid not in seen.ended
+        assert str(leaderless) in {row.file.file for row in seen.rows[process.pid]}
+        process.communicate(b"\n")
+        seen.mappings.asked(process.pid)
+        monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
+        seen.mappings.expire()
+        assert process.pid in seen.ended
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
