@@ -106,10 +106,10 @@ class Unwinding:
             return known is not None and all(self._not_before.get(b, 0.0) < _PENDING for b in known.build_ids)
 
     def close(self) -> None:
+        self._cache.close()
         if self._builder.is_alive():
             self._wanted.put(None)
             self._builder.join()
-        self._cache.close()
         with self._lock:
             self._maps.close()
 

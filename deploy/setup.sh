@@ -63,6 +63,8 @@ test)
     need llvm command -v llvm-strip
     need gcc command -v gcc
     need libc6-dev test -e /usr/include/stdio.h
+    need g++ command -v g++
+    need libc6-dbg ls /usr/lib/debug/.build-id # names of what libc does not export
     need chromium command -v chromium
     need chromium-driver command -v chromedriver
     need openssl command -v openssl # makes the certificate of a kubelet

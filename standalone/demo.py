@@ -50,7 +50,7 @@ def say(text: str) -> None:
 def running(data: Path, frequency: int, stop: threading.Event) -> Iterator[dict[str, Any]]:
     """`icestream up` on an empty data folder; what it noted in run.json. Raises DemoError, also when `stop` is set."""
     log = data / "up.log"
-    environ = os.environ | {"ICESTREAM_INTERVAL": "1"}
+    environ = os.environ | {"ICESTREAM_INTERVAL": "1", "ICESTREAM_CPU_BUDGET": "0"}
     argv = [
         sys.executable, "-m", "icestream.cli", "up", "--data", str(data), "--listen", "127.0.0.1:0",
         "--metrics-listen", "127.0.0.1:0", "--no-local-kafka", "--frequency", str(frequency),

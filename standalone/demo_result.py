@@ -11,6 +11,7 @@ from standalone.asking import ask, ask_text, quantile, read_metrics
 SHOP = '{service="shop"}'
 
 _REQUESTS = 10
+_PATH = 6  # frames shown
 _TOP_FUNCTIONS = 3
 _PAGE = 500
 _MAX_NODES = 200_000
@@ -25,6 +26,7 @@ class Request:
     cpu_sampled_s: float
     cpu_clock_s: float
     top_functions: list[str]
+    hottest_path: list[str]  # from outermost to where it divides: what at least half of the CPU was spent in
 
 
 @dataclass(frozen=True)
@@ -104,15 +106,21 @@ def _traces(window: Window) -> Iterator[dict[str, Any]]:
 def _request(window: Window, trace: dict[str, Any]) -> Request:
     text = window.ask_text(f"/api/v1/traces/{trace['trace_id']}/cpu", format="collapsed")
     leaves: Counter[str] = Counter()
+    paths: Counter[tuple[str, ...]] = Counter()
     for line in text.splitlines():
         stack, _, value = line.rpartition(" ")
         leaves[stack.rpartition(";")[2]] += int(value)
+        frames = tuple(stack.split(";"))
+        for depth in range(1, len(frames) + 1):
+            paths[frames[:depth]] += int(value)
+    half = leaves.total() / 2
     return Request(
         trace_id=trace["trace_id"],
         operation=trace["operation"],
         cpu_sampled_s=trace["cpu_ns"] / 10**9,
         cpu_clock_s=trace["clock_ns"] / 10**9,
         top_functions=[name for name, _ in leaves.most_common(_TOP_FUNCTIONS)],
+        hottest_path=list(max((path for path, value in paths.items() if value >= half), key=len, default=())),
     )
 
 
@@ -126,11 +134,12 @@ def as_text(result: Result) -> str:
         f"freshness  {fresh} from a batch's publishing to its being found, for 95 %",
         f"requests   {result.cpu_clock_s:.2f} s of CPU by the threads' clocks, {result.cpu_sampled_s:.2f} s by samples",
         "",
-        f"{'trace':32}  {'operation':16} {'clock':>8} {'samples':>8}  hottest functions",
+        f"{'trace':32}  {'operation':16} {'clock':>8} {'samples':>8}  hottest functions; path of at least half of it",
     ]
-    lines += [
-        f"{r.trace_id:32}  {r.operation[:16]:16} {r.cpu_clock_s * 1000:5.0f} ms {r.cpu_sampled_s * 1000:5.0f} ms"
-        f"  {', '.join(r.top_functions)}"
-        for r in result.requests
-    ]
+    for r in result.requests:
+        lines += [
+            f"{r.trace_id:32}  {r.operation[:16]:16} {r.cpu_clock_s * 1000:5.0f} ms {r.cpu_sampled_s * 1000:5.0f} ms"
+            f"  {', '.join(r.top_functions)}",
+            f"{'':34}{' > '.join(r.hottest_path[-_PATH:])}",
+        ]
     return "\n".join(lines)

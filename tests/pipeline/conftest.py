@@ -24,6 +24,12 @@ def kafka_pipeline(apache_kafka: KafkaSettings, tmp_path: Path) -> Iterator[Pipe
 
 
 @pytest.fixture
+def embedded_pipeline(in_process_broker: KafkaSettings, tmp_path: Path) -> Iterator[Pipeline]:
+    """Store and stream worker on the in-process broker."""
+    yield from _running(in_process_broker, tmp_path)
+
+
+@pytest.fixture
 def start_unix_nano() -> int:
     """Where made-up windows begin: ten minutes ago, at a whole window."""
     return (time.time_ns() - 600 * 10**9) // WINDOW_NS * WINDOW_NS

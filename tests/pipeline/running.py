@@ -42,12 +42,23 @@ class Pipeline:
         arguments = {
             "store": ["store", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"],
             "streams": ["streams", "--metrics-listen", "127.0.0.1:0"],
-            "collect": ["collect", "--metrics-listen", "127.0.0.1:0", "--interval", "1", "--frequency", "99"],
+            "collect": [
+                "collect",
+                "--metrics-listen",
+                "127.0.0.1:0",
+                "--interval",
+                "1",
+                "--frequency",
+                "99",
+                "--cpu-budget",
+                "0",
+            ],
         }[name]
         environ = os.environ | self.settings.environ() | {
             "ICESTREAM_SYMBOL_STORE": str(self.data / "symbols"),
             "ICESTREAM_SYMBOL_CACHE": str(self.data / "symbol-cache"),
             "ICESTREAM_SPOOL": str(self.data / "spool"),
+            "ICESTREAM_UNWIND_CACHE": str(self.data / "unwind"),
             "ICESTREAM_ACTIVITY_SOCKET": str(self.data / "activity.sock"),
         }  # fmt: skip
         with open(self.data / f"{name}.log", "ab") as log:
