@@ -59,7 +59,7 @@ class OffCpu:
         self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
         self.set_share(1)
         try:
-            self._attached = open_raw_tracepoint(TRACEPOINT, program.program_fd("off_cpu"))
+            self._attached = _attach(program)
         except (OSError, LoadError):
             self._buffer.close()
             raise
@@ -112,6 +112,15 @@ class OffCpu:
         total = sum(counters[name] for name in _LOST) + self._lost_no_stack
         newly, self._lost_told = total - self._lost_told, total
         return newly
+
+
+def _attach(program: ProfileProgram) -> int:
+    try:
+        return open_raw_tracepoint(TRACEPOINT, program.program_fd("off_cpu"))
+    except FileNotFoundError as error:
+        raise LoadError(f"the kernel has no tracepoint {TRACEPOINT} (CONFIG_TRACEPOINTS)") from error
+    except PermissionError as error:
+        raise LoadError(f"no program may run at the tracepoint {TRACEPOINT}: {error.strerror}") from error
 
 
 def switching_code(root: Path = Path("/")) -> Code:
