@@ -58,3 +58,15 @@ class Image:
     def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         starts, ends, biases = (np.array([row[i] for row in self.rows], np.uint64) for i in range(3))
         return starts, ends, biases, np.array([row.anonymous for row in self.rows], bool)
+
+
+def locate(images: tuple[Image, ...], addresses: np.ndarray, times_ns: np.ndarray | None) -> tuple[Located, np.ndarray]:
+    """Addresses (uint64) in the images of a process, the newest first; and which of them (bool) may be named by a perf
+    map. `times_ns` (uint64): when each was seen."""
+    located, anonymous = nowhere(len(addresses)), np.zeros(len(addresses), bool)
+    if times_ns is not None:
+        for image in images:  # each of them, what was seen while it was there
+            anonymous |= image.add(located, addresses, times_ns >= np.uint64(image.since_ns))
+    for image in images:
+        anonymous |= image.add(located, addresses)
+    return located, anonymous

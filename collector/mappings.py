@@ -13,12 +13,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from collector.backlog import Backlog
-from collector.images import Image, Located, nowhere
+from collector.images import Image, Located, locate, nowhere
+from collector.known import Known
 from collector.mapped_files import JIT, FileCache
 from collector.perfmap import PerfMaps
 from collector.process import Process, read_process, start_ticks
@@ -30,25 +30,9 @@ __all__ = ["MAX_PROCESSES", "Located", "Mappings", "Row"]
 MAX_PROCESSES = 8192
 MAX_IMAGES = 4  # of one process: what it executed one after the other
 _KEEP_S = 60.0
-_REFRESH_FIRST_S, _REFRESH_LAST_S = 4.0, 64.0
 _MAX_ANCESTORS = 50  # that are decoded for the sake of one process
-_START_TOLERANCE = 3  # ticks
 _NEVER = -1
 _STEPS = 8  # of reading a perf map, at a time
-
-
-@dataclass
-class _Known:
-    process: Process
-    images: tuple[Image, ...]  # the newest first; () where nothing is known yet
-    used: float
-    refreshed: float
-    wait: float = field(default_factory=lambda: _REFRESH_FIRST_S)  # from then until it may be read again
-    as_of_ns: int = 0  # what happened before is in the images
-    told: bool = False  # `process` is what events tell, and not yet what /proc says
-    ended: bool = False
-    parent: int = 0  # whose images it had when it was forked at forked_ns, where those are not known
-    forked_ns: int = 0
 
 
 class Mappings:
@@ -70,7 +54,7 @@ class Mappings:
         self._make = RowMaker(files)
         self._changed, self._ended = changed, ended
         self._lock = threading.RLock()
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, Known] = {}
         self._backlog = Backlog()
         self._lost_ns = 0
         self._times_told = 0
@@ -90,10 +74,15 @@ class Mappings:
             told = self._times_told
             process, _ = self._notice(pid)
             known = self._known.get(pid)
-            if known is None or process is None or self._times_told != told or (known.ended and not _has_threads(pid)):
+            if (
+                known is None
+                or process is None
+                or self._times_told != told
+                or (known.ended and not known.has_threads())
+            ):
                 return
             known.ended = False
-            if address is None or any(row.start <= address < row.end for row in _rows(known)):
+            if address is None or any(row.start <= address < row.end for row in known.rows):
                 self._tell(known)
             else:
                 self._refresh(known)
@@ -103,7 +92,7 @@ class Mappings:
         with self._lock:
             self._settle(pid)
             known = self._known.get(pid)
-            return list(_rows(known)) if known else []
+            return list(known.rows) if known else []
 
     def scan(self, seconds: float = 0.5) -> int:
         """Reads the processes that run now, the youngest first, for at most that time; how many were read."""
@@ -130,9 +119,9 @@ class Mappings:
             known.used = time.monotonic()
             if self._is_stale(known):
                 self._refresh(known, at_once=True)
-            located, anonymous = _locate(known.images, addresses, times_ns)
+            located, anonymous = locate(known.images, addresses, times_ns)
             if not located.file.all() and (self._adopt(known) or self._refresh(known)):
-                located, anonymous = _locate(known.images, addresses, times_ns)
+                located, anonymous = locate(known.images, addresses, times_ns)
         if anonymous.any():
             self._name(pid, located, addresses, anonymous)
         return located
@@ -176,7 +165,7 @@ class Mappings:
         if not known.ended:
             self._ended(pid)
 
-    def _add(self, pid: int, known: _Known) -> _Known:
+    def _add(self, pid: int, known: Known) -> Known:
         if len(self._known) >= MAX_PROCESSES and pid not in self._known:
             for old in sorted(self._known, key=lambda pid: (not self._known[pid].ended, self._known[pid].used))[:512]:
                 self._forget(old)
@@ -216,7 +205,7 @@ class Mappings:
         if known is not None and learned and not known.ended:
             self._tell(known)
 
-    def _begin(self, pid: int, known: _Known | None, event: Executed | Forked, ancestors: int) -> _Known:
+    def _begin(self, pid: int, known: Known | None, event: Executed | Forked, ancestors: int) -> Known:
         """A process that was forked, or that executes a program."""
         now, time_ns = time.monotonic(), event.time_ns
         if isinstance(event, Executed) and known is not None:
@@ -224,17 +213,18 @@ class Mappings:
             known.process, known.told, known.ended = process, True, False
             self._perf_maps.forget(pid)
             known.images = (Image(time_ns, ()), *known.images)[:MAX_IMAGES]
-            known.wait, known.as_of_ns = _REFRESH_FIRST_S, time_ns
+            known.as_of_ns = time_ns
+            known.read_soon()
             return known
         process = Process(pid, start_ticks(time_ns), (time_ns, 0, 0), False)
         if known is not None:
             self._forget(pid)
         if isinstance(event, Executed):
-            return self._add(pid, _Known(process, (Image(time_ns, ()),), now, now, as_of_ns=time_ns, told=True))
+            return self._add(pid, Known(process, (Image(time_ns, ()),), now, now, as_of_ns=time_ns, told=True))
         images = self._images_of(event.parent, time_ns, ancestors)
         parent = self._known.get(event.parent)
         as_of_ns = _NEVER if parent is not None and self._is_stale(parent) else time_ns
-        known = _Known(process, images, now, now, as_of_ns=as_of_ns, told=True, parent=event.parent, forked_ns=time_ns)
+        known = Known(process, images, now, now, as_of_ns=as_of_ns, told=True, parent=event.parent, forked_ns=time_ns)
         return self._add(pid, known)
 
     def _images_of(self, pid: int, time_ns: int, ancestors: int) -> tuple[Image, ...]:
@@ -262,22 +252,22 @@ class Mappings:
                     known.process, known.told = process, False
             return process, known is not None and any(image.compiles for image in known.images[:1])
 
-    def _is_stale(self, known: _Known) -> bool:
+    def _is_stale(self, known: Known) -> bool:
         """Whether events that concern it may have been lost."""
         return known.as_of_ns < self._lost_ns
 
-    def _holds(self, known: _Known, process: Process) -> bool:
+    def _holds(self, known: Known, process: Process) -> bool:
         """Whether what is known is of this process, and of the program that it runs."""
         if self._is_stale(known) or not known.images:
             return False
         if known.told or known.ended:
-            return _same_start(known, process)
+            return known.is_same(process)
         return known.process == process
 
-    def _learn(self, process: Process, known: _Known | None) -> _Known | None:
+    def _learn(self, process: Process, known: Known | None) -> Known | None:
         """Reads what a process maps; None where it maps nothing (any more)."""
         as_of_ns = time.monotonic_ns()
-        before = known.images if known is not None and _same_start(known, process) else ()
+        before = known.images if known is not None and known.is_same(process) else ()
         try:
             rows = self._make.read(process.pid, before[0].rows if before else ())
         except OSError:
@@ -288,11 +278,11 @@ class Mappings:
         if known is not None and not before:
             self._forget(process.pid)
         images = (Image(before[0].since_ns if before else 0, tuple(rows)), *before)[:MAX_IMAGES]
-        known = self._add(process.pid, _Known(process, images, now, now, as_of_ns=as_of_ns))
+        known = self._add(process.pid, Known(process, images, now, now, as_of_ns=as_of_ns))
         self._tell(known)
         return known
 
-    def _adopt(self, known: _Known) -> bool:
+    def _adopt(self, known: Known) -> bool:
         """A forked process whose parent was not known: has what the parent has; whether that worked."""
         if known.images or not known.parent:
             return False
@@ -304,7 +294,7 @@ class Mappings:
         known.images = self._images_of(parent, known.forked_ns, 0)
         return bool(known.images)
 
-    def _refresh(self, known: _Known, at_once: bool = False) -> bool:
+    def _refresh(self, known: Known, at_once: bool = False) -> bool:
         """Reads a process again; ever less often while that finds nothing new, since without frame pointers what looks
         like a return address is often none. Whether there was something."""
         now, as_of_ns = time.monotonic(), time.monotonic_ns()
@@ -312,7 +302,7 @@ class Mappings:
             return False
         known.refreshed = now
         process, before = read_process(known.process.pid), known.images[:1]
-        if process is None or not _same_start(known, process):
+        if process is None or not known.is_same(process):
             return False
         try:
             rows = tuple(self._make.read(known.process.pid, before[0].rows if before else ()))
@@ -321,17 +311,17 @@ class Mappings:
         if rows:
             known.as_of_ns = as_of_ns
         if not rows or (before and before[0].rows == rows):
-            known.wait = min(2 * known.wait, _REFRESH_LAST_S)
+            known.read_later()
             return False
         since = before[0].since_ns if before else 0
         known.images = (Image(since, rows), *known.images)[:MAX_IMAGES]
-        known.wait = _REFRESH_FIRST_S
+        known.read_soon()
         self._tell(known)
         return True
 
-    def _tell(self, known: _Known) -> None:
+    def _tell(self, known: Known) -> None:
         self._times_told += 1
-        self._changed(known.process, list(_rows(known)))
+        self._changed(known.process, list(known.rows))
 
     def _name(self, pid: int, located: Located, addresses: np.ndarray, anonymous: np.ndarray) -> None:
         """Names what a perf map names."""
@@ -345,33 +335,3 @@ class Mappings:
         located.file[located.name >= 0] = len(located.files)
         located.address[located.name >= 0] = 0
         located.files.append(JIT)
-
-
-def _rows(known: _Known) -> tuple[Row, ...]:
-    return known.images[0].rows if known.images else ()
-
-
-def _same_start(known: _Known, process: Process) -> bool:
-    """Where only events told when it began, give or take a little."""
-    return abs(known.process.start_ticks - process.start_ticks) <= (_START_TOLERANCE if known.told else 0)
-
-
-def _locate(
-    images: tuple[Image, ...], addresses: np.ndarray, times_ns: np.ndarray | None
-) -> tuple[Located, np.ndarray]:
-    """And which addresses (bool) may be named by a perf map."""
-    located, anonymous = nowhere(len(addresses)), np.zeros(len(addresses), bool)
-    if times_ns is not None:
-        for image in images:  # each of them, what was seen while it was there
-            anonymous |= image.add(located, addresses, times_ns >= np.uint64(image.since_ns))
-    for image in images:
-        anonymous |= image.add(located, addresses)
-    return located, anonymous
-
-
-def _has_threads(pid: int) -> bool:
-    """Whether a process whose first thread has ended lives on in others."""
-    try:
-        return len(os.listdir(f"/proc/{pid}/task")) > 1
-    except OSError:
-        return False

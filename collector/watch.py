@@ -102,7 +102,7 @@ class Watcher:
         self._ready.poll(0, 64)  # what comes from here on wakes us again
         until_ns = time.monotonic_ns()
         read = parse(self._rings.read())
-        records = [*self._later, *read.records]
+        records = sorted([*self._later, *read.records], key=itemgetter(0))
         count = bisect_right(records, until_ns, key=itemgetter(0))
         self._later = records[count:]
         if self._later:
@@ -127,6 +127,7 @@ class Watcher:
             call()
         except Exception:
             log.exception("watching processes")
+            time.sleep(_PAUSE_S)  # it may fail again at once
 
     def _follow_cpus(self) -> None:
         try:

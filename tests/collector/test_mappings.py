@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from collector import elf, mappings
+from collector import known as known_process
 from collector.mapped_files import JIT, FileCache, MappedFile, Place, open_place
 from collector.mappings import Mappings
 from collector.perfmap import Name
@@ -129,7 +130,7 @@ def test_after_exec_the_new_program_counts(mine: Mappings, program: Path) -> Non
 def test_a_library_that_is_loaded_later_is_found(
     mine: Mappings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(mappings, "_REFRESH_FIRST_S", 0.0)
+    monkeypatch.setattr(known_process, "REFRESH_FIRST_S", 0.0)
     known = Mappings(FileCache())
     known.notice(os.getpid())
     path = tmp_path / "later.so"
