@@ -47,9 +47,10 @@ export const formatCount = (count) => Math.round(count).toLocaleString("en").rep
 /** The unit of a profile type `name:sample type:unit:period type:period unit`. */
 export const unitOf = (profileType) => profileType.split(":")[2] || "count";
 
-/** What a profile type is called in the list: "CPU", or its own words. */
+/** What a profile type is called in the list: "CPU", "Off-CPU", or its own words. */
 export function profileTypeTitle(profileType) {
   if (profileType === "process_cpu:cpu:nanoseconds:cpu:nanoseconds") return "CPU";
+  if (profileType === "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds") return "Off-CPU";
   const [name, sampleType, unit] = profileType.split(":");
   return `${name} · ${sampleType} (${unit})`;
 }

@@ -148,7 +148,7 @@ function nothingFound(values) {
 function showTimeline(values, signal) {
   const unit = unitOf(values.profile_type);
   const format = (value, step) =>
-    unit === "nanoseconds"
+    values.profile_type === DEFAULTS.profile_type
       ? `${(value / (step * 1e6)).toPrecision(2)} CPUs · ${formatValue(value, unit)}`
       : formatValue(value, unit);
   const show = async (into, query) => {

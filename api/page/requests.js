@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { bar, byId, element } from "./dom.js";
-import { formatCount, formatShare, formatValue } from "./format.js";
+import { formatCount, formatShare, formatValue, profileTypeTitle } from "./format.js";
 
 export class Requests {
   #state;
@@ -24,6 +24,7 @@ export class Requests {
   /** The list of the heaviest requests of the range. */
   async list(values, signal) {
     const { traces, next } = await api.traces(values, "", signal);
+    for (const head of document.querySelectorAll(".sampled")) head.textContent = profileTypeTitle(values.profile_type);
     this.#heaviest = traces[0]?.cpu_ns ?? 0;
     byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
@@ -36,7 +37,7 @@ export class Requests {
     const [cpu, tree] = await Promise.all([api.traceCpu(trace, values, signal), api.traceTree(trace, values, signal)]);
     const spans = inOrder(cpu.spans);
     byId("trace-title").textContent = spans[0]?.span.name || "Request";
-    showFigures(cpu);
+    showFigures(cpu, profileTypeTitle(values.profile_type));
     showSpans(spans, cpu.cpu_ns);
     byId("trace-detail").hidden = false;
     return tree;
@@ -98,9 +99,9 @@ function mark(row, trace) {
   else row.removeAttribute("aria-current");
 }
 
-function showFigures({ cpu_ns: cpu, clock_ns: clock, samples }) {
+function showFigures({ cpu_ns: cpu, clock_ns: clock, samples }, title) {
   const figures = [
-    ["CPU, from samples", formatValue(cpu), cpu],
+    [`${title}, from samples`, formatValue(cpu), cpu],
     ["CPU, by the threads' clock", clock ? formatValue(clock) : "not known", clock ?? 0],
   ];
   const most = Math.max(cpu, clock ?? 0, 1);

@@ -255,7 +255,7 @@ def test_where_switches_cannot_be_followed_that_is_said_and_cpu_is_profiled(
 def test_waits_are_batches_of_their_own_in_the_same_window(tmp_path: Path) -> None:
     settings = CollectorSettings(
         spool=tmp_path / "spool", activity_socket=tmp_path / "activity.sock", interval=0.5, settle=0, off_cpu=1
-    )  # type: ignore[call-arg]
+    )
     messages: list[Message] = []
     stop = threading.Event()
     profiler = Profiler(settings, SymbolFiles(), messages.extend)

@@ -1,0 +1,86 @@
+"""Waits of a real program, from the switches of its threads to merged profiles."""
+
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE
+from tests.pipeline.running import Pipeline, between
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
+
+SELECTOR = '{executable="waiting"}'
+SOURCE = Path(__file__).parents[1] / "collector" / "waiting.c"
+
+
+def settled(merged: Callable[[], Counter[str]]) -> Counter[str]:
+    """Once nothing new comes."""
+    last = None
+    while (found := merged()) != last:
+        last = found
+        time.sleep(2)
+    return found
+
+
+def test_waits_are_a_profile_type_of_their_own_in_nanoseconds(pipeline: Pipeline, tmp_path: Path) -> None:
+    program = tmp_path / "waiting"
+    subprocess.run(["gcc", "-O2", "-g", "-Wl,--build-id", "-pthread", "-o", program, SOURCE], check=True)
+    begin = time.time_ns()
+    pipeline.start("collect", "--off-cpu", "1", "--frequency", "199")
+
+    def merged(profile_type: str = OFF_CPU_PROFILE_TYPE) -> Counter[str]:
+        """Cumulative nanoseconds of each function."""
+        text = pipeline.get(
+            "/api/v1/merge", selector=SELECTOR, format="collapsed", profile_type=profile_type,
+            **between(begin, time.time_ns() + 60 * 10**9),
+        )  # fmt: skip
+        functions: Counter[str] = Counter()
+        for line in text.splitlines():
+            stack, _, value = line.rpartition(" ")
+            names = (name.removesuffix(".cold") for name in stack.split(";"))  # a part that the compiler moved away
+            functions.update(dict.fromkeys(names, int(value)))
+        return functions
+
+    with subprocess.Popen([program, "long"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin
+        assert process.stdout
+        process.stdout.readline()
+        measured: Counter[str] = Counter()
+
+        def wait_more() -> Counter[str]:
+            assert process.stdin
+            assert process.stdout
+            process.stdin.write("5\n")
+            process.stdin.flush()
+            for line in iter(process.stdout.readline, "done\n"):
+                measured[line.split()[0]] += int(line.split()[1])
+            return merged()
+
+        pipeline.wait(wait_more, lambda found: found["nanosleep_20ms"] > 0)
+        before, told = Counter(measured), settled(merged)
+        for _ in range(4):
+            wait_more()
+        pipeline.stop("collect")
+        process.kill()
+
+    def is_all(found: Counter[str]) -> bool:
+        return found["nanosleep_20ms"] - told["nanosleep_20ms"] > 0.9 * (
+            measured["nanosleep_20ms"] - before["nanosleep_20ms"]
+        )
+
+    found = pipeline.wait(merged, is_all)
+    for function in ("nanosleep_20ms", "read_from_pipe"):
+        assert found[function] - told[function] == pytest.approx(measured[function] - before[function], rel=0.1)
+    listed = pipeline.get("/api/v1/profile-types")["profile_types"]
+    assert {OFF_CPU_PROFILE_TYPE, DEFAULT_PROFILE_TYPE} <= {each["id"] for each in listed}
+    answer = pipeline.get(
+        "/api/v1/merge", selector=SELECTOR, format="tree", profile_type=OFF_CPU_PROFILE_TYPE,
+        **between(begin, time.time_ns() + 60 * 10**9),
+    )  # fmt: skip
+    assert answer["unit"] == "nanoseconds"
+    assert answer["total"] >= found["nanosleep_20ms"]
+    assert merged(DEFAULT_PROFILE_TYPE)["nanosleep_20ms"] < found["nanosleep_20ms"] / 10
