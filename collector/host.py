@@ -7,6 +7,7 @@ from collector.asks import CHUNK, MAPPING, PROCESS, TABLE, THREAD
 from collector.mapped_files import FileCache
 from collector.mappings import Mappings, Row
 from collector.process import Process
+from collector.process_events import Event
 from collector.program import ProfileProgram
 from collector.python_processes import PythonProcesses
 from collector.unwind_cache import TableCache
@@ -18,7 +19,7 @@ class Host:
     """Answers the program's questions and the kernel's events on a thread of its own, from `start` to `close`.
 
     `seen(pid)` is called there when a thread of a process was sampled for the first time: a short-lived one can be
-    looked at while it lives.
+    looked at while it lives. `told(pid, event)` is called for each event.
     """
 
     def __init__(
@@ -27,8 +28,9 @@ class Host:
         files: FileCache,
         tables: TableCache,
         seen: Callable[[int], None] = lambda pid: None,
+        told: Callable[[int, Event], None] = lambda pid, event: None,
     ) -> None:
-        self.mappings = Mappings(files, self._changed, self._ended)
+        self.mappings = Mappings(files, self._changed, self._ended, told)
         self.python = PythonProcesses(files.open, program.set_python_layout)
         self._program, self._seen = program, seen
         self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
@@ -36,10 +38,7 @@ class Host:
         self._watcher.add(program.asks_fd, self._answer)
 
     def start(self) -> None:
-        """Learns what runs now, for half a second at most, and follows it.
-
-        Raises OSError where the kernel does not tell of processes.
-        """
+        """Learns what runs now, for half a second at most, and follows it."""
         if self._unwinding:
             self._unwinding.start()
         self._watcher.start()

@@ -17,6 +17,7 @@ from collector.container import Container, Containers
 from collector.label_config import LabelConfig
 from collector.process import Process
 from collector.process_context import ContextReader
+from collector.process_events import Event, Executed, Forked, Mapped
 from collector.process_facts import Facts, read_facts, read_thread_name
 from collector.process_labels import Known, meta_labels, process_labels
 from collector.relabel import MAX_VALUE, relabel
@@ -99,6 +100,16 @@ class ThreadLabels:
             self._add(process.pid, self._read(process))
         elif known.context and known.context.look():
             known.renew()
+
+    def told(self, pid: int, event: Event) -> None:
+        """What the kernel tells of a process, which may be gone before it can be read. On any thread."""
+        if isinstance(event, Mapped):
+            if event.path.startswith("/"):
+                self.hint(pid, executable_path=event.path)
+        elif isinstance(event, Executed):
+            self.hint(pid, comm=event.comm)
+        elif isinstance(event, Forked):
+            self.hint(pid, parent=event.parent)
 
     def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0) -> None:
         """What events tell: `parent` when a process is forked, `comm` when it executes a program, `executable_path` of

@@ -22,7 +22,7 @@ from collector.known import Known
 from collector.mapped_files import JIT, FileCache
 from collector.perfmap import PerfMaps
 from collector.process import Process, read_process, start_ticks
-from collector.process_events import Executed, Exited, Forked, Mapped, Records
+from collector.process_events import Event, Executed, Exited, Forked, Mapped, Records
 from collector.rows import Row, RowMaker, put
 
 __all__ = ["MAX_PROCESSES", "Located", "Mappings", "Row"]
@@ -39,9 +39,9 @@ class Mappings:
     """The mappings of all processes of this host that were noticed or of which events told.
 
     `changed(process, rows)` is called when the executable mappings of a process were learned or changed, `ended(pid)`
-    when it ended or is forgotten; both on the thread that learned it, in order, and while other threads wait, so they
-    must be quick. Until /proc was read, a `Process` of which events told has as program (time of the exec, 0, 0).
-    Several threads may use it; `locate` and `expire` are for one of them.
+    when it ended or is forgotten, `told(pid, event)` for each event; all on the thread that learned it, in order, and
+    while other threads wait, so they must be quick. Until /proc was read, a `Process` of which events told has as
+    program (time of the exec, 0, 0). Several threads may use it; `locate` and `expire` are for one of them.
     """
 
     def __init__(
@@ -49,10 +49,11 @@ class Mappings:
         files: FileCache,
         changed: Callable[[Process, list[Row]], None] = lambda process, rows: None,
         ended: Callable[[int], None] = lambda pid: None,
+        told: Callable[[int, Event], None] = lambda pid, event: None,
     ) -> None:
         self._files = files
         self._make = RowMaker(files)
-        self._changed, self._ended = changed, ended
+        self._changed, self._ended, self._told = changed, ended, told
         self._lock = threading.RLock()
         self._known: dict[int, Known] = {}
         self._backlog = Backlog()
@@ -184,6 +185,7 @@ class Mappings:
         for event in self._backlog.take(pid, until_ns):
             if known is not None and event.time_ns <= known.as_of_ns:
                 continue
+            self._told(pid, event)
             if isinstance(event, Mapped):
                 if known is not None and known.images:
                     rows = list(known.images[0].rows) if rows is None else rows

@@ -20,6 +20,7 @@ from collector.activity_socket import ActivityReceiver
 from collector.frames import Message
 from collector.host import Host
 from collector.label_config import label_config
+from collector.labels import ThreadLabels
 from collector.mapped_files import FileCache
 from collector.off_cpu import Waits
 from collector.pace import Pace
@@ -66,7 +67,7 @@ class Profiler:
         self._settings = settings
         self._publish = publish
         self._missing = missing
-        labels = label_config(settings)
+        labels = ThreadLabels(host_name(settings), label_config(settings))
         sizes = {"rows": settings.unwind_tables_mb << 20 >> ROW_PAGE_BITS}
         self._sampler = Sampler(settings.frequency, settings.loader, sizes, _waits(settings))
         self._sampler.start()
@@ -79,8 +80,9 @@ class Profiler:
         self._contexts = ThreadContexts(self._sampler.set_context, self._sampler.forget)
         opened = FileCache(files.note)
         files.held = opened.open
-        self._host = Host(self._sampler.program, opened, TableCache(settings.unwind_cache), self._seen)
-        self._windows = Windows(host_id(settings), host_name(settings), self._host, labels)
+        tables = TableCache(settings.unwind_cache)
+        self._host = Host(self._sampler.program, opened, tables, self._seen, labels.told)
+        self._windows = Windows(host_id(settings), self._host, labels)
         self._settling: deque[_Due] = deque()
         self._queue: queue.Queue[int | Drained | None] = queue.Queue(_QUEUE)
         self._builder = threading.Thread(target=self._build, name="build", daemon=True)

@@ -12,7 +12,6 @@ from collector.frames import Message
 from collector.host import Host
 from collector.intervals import Intervals
 from collector.kernel import Kernel
-from collector.label_config import LabelConfig
 from collector.labels import Labels, ThreadLabels
 from collector.locations import locate
 from collector.samples import Samples
@@ -36,13 +35,13 @@ class Drained:
 class Windows:
     """Makes the batches of one start of a collector. Its methods are for one thread."""
 
-    def __init__(self, host_id: str, host_name: str, host: Host, labels: LabelConfig) -> None:
+    def __init__(self, host_id: str, host: Host, labels: ThreadLabels) -> None:
         self._host_id = host_id
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel()
         self._mappings, self._python = host.mappings, host.python
-        self._labels = ThreadLabels(host_name, labels)
+        self._labels = labels
         self._sequences = {RAW: 0, ACTIVITY: 0}
         self._fresh: set[int] = set()
 

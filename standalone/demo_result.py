@@ -113,14 +113,14 @@ def _request(window: Window, trace: dict[str, Any]) -> Request:
         frames = tuple(stack.split(";"))
         for depth in range(1, len(frames) + 1):
             paths[frames[:depth]] += int(value)
-    common = [path for path, value in paths.items() if 2 * value >= leaves.total()]
+    common = sorted((path for path, value in paths.items() if 2 * value >= leaves.total()), key=len)
     return Request(
         trace_id=trace["trace_id"],
         operation=trace["operation"],
         cpu_sampled_s=trace["cpu_ns"] / 10**9,
         cpu_clock_s=trace["clock_ns"] / 10**9,
         top_functions=[name for name, _ in leaves.most_common(_TOP_FUNCTIONS)],
-        hottest_path=list(max(common, key=lambda path: len(path), default=())),
+        hottest_path=list(common[-1]) if common else [],
     )
 
 
