@@ -120,15 +120,28 @@ LINES = lines_of_functions()
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Host, Sampler]]:
-    sampler = Sampler(FREQUENCY_HZ)
+def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("tables")
+
+
+@pytest.fixture(scope="module")
+def watched(tables: Path) -> Iterator[tuple[Host, Sampler]]:
+    with watching(tables, "libbpf") as both:
+        yield both
+
+
+@contextmanager
+def watching(tables: Path, loader: str) -> Iterator[tuple[Host, Sampler]]:
+    sampler = Sampler(FREQUENCY_HZ, loader)
     sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(tmp_path_factory.mktemp("tables")))
+    host = Host(sampler.program, FileCache(), TableCache(tables))
     host.start()
     sampler.start()
-    yield host, sampler
-    host.close()
-    sampler.close()
+    try:
+        yield host, sampler
+    finally:
+        host.close()
+        sampler.close()
 
 
 def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
@@ -218,6 +231,7 @@ def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Samp
     assert min(parent.share(), child.share()) >= 0.98
 
 
-def test_functions_of_a_container_with_its_own_process_ids_show(watched: tuple[Host, Sampler]) -> None:
-    seen, _ = run(watched, "unshare", "--fork", "--pid", "--kill-child", sys.executable, str(PROGRAM), "nested")
+def test_functions_of_a_container_with_its_own_process_ids_show(tables: Path, loader: str) -> None:
+    with watching(tables, loader) as both:
+        seen, _ = run(both, "unshare", "--fork", "--pid", "--kill-child", sys.executable, str(PROGRAM), "nested")
     assert seen.share() >= 0.98
