@@ -63,8 +63,8 @@ class Run:
 
 
 @contextmanager
-def running(frequency_hz: int, **options: dict[str, int]) -> Iterator[Sampler]:
-    sampler = Sampler(frequency_hz, **options)
+def running(frequency_hz: int, loader: str = "auto", **options: dict[str, int]) -> Iterator[Sampler]:
+    sampler = Sampler(frequency_hz, loader, **options)
     sampler.start()
     try:
         yield sampler
@@ -121,8 +121,8 @@ def functions(program: Path, pid: int) -> dict[int, str]:
     return {base + int(row[0], 16): row[2] for row in rows if len(row) == 3 and row[1] in "tT"}
 
 
-def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Path) -> None:
-    with running(999) as sampler, walking(sampler):
+def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Path, loader: str) -> None:
+    with running(999, loader) as sampler, walking(sampler):
         meet(busy, sampler)
         run = profile(busy, sampler, threads=2, milliseconds=1500)
     stacks = run.stacks()
@@ -137,8 +137,8 @@ def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Pa
     assert sum(n for s, n in stacks.items() if s[1:7] == chain) / total > 0.97
 
 
-def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path) -> None:
-    with running(999) as sampler:
+def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path, loader: str) -> None:
+    with running(999, loader) as sampler:
         run = profile(busy, sampler, threads=2, milliseconds=2000)
         stats = sampler.stats()
     sampled_ns = sum(run.stacks().values()) * sampler.period_ns
@@ -170,8 +170,8 @@ def test_each_distinct_stack_of_an_interval_is_there_once(busy: Path) -> None:
     assert len(np.unique(of_program)) < len(of_program) / 4
 
 
-def test_threads_have_the_names_they_gave_themselves(busy: Path) -> None:
-    with running(199) as sampler:
+def test_threads_have_the_names_they_gave_themselves(busy: Path, loader: str) -> None:
+    with running(199, loader) as sampler:
         run = profile(busy, sampler, threads=3, milliseconds=600, drain_every=10)
     names = {tid: name for drain in run.drains for tid, name in drain.comms.items()}
     assert sorted(names[tid] for tid in run.clocks) == ["busy-0", "busy-1", "busy-2"]
@@ -187,8 +187,8 @@ def test_times_are_on_the_monotonic_clock_and_no_idle_task_is_sampled(busy: Path
     assert all((drain.pid > 0).all() for drain in run.drains)
 
 
-def test_the_deepest_frames_are_cut_where_a_stack_is_too_deep_and_that_is_counted(busy: Path) -> None:
-    with running(199) as sampler, walking(sampler):
+def test_the_deepest_frames_are_cut_where_a_stack_is_too_deep_and_that_is_counted(busy: Path, loader: str) -> None:
+    with running(199, loader) as sampler, walking(sampler):
         meet(busy, sampler)
         run = profile(busy, sampler, threads=1, milliseconds=500, depth=300)
         stats = sampler.stats()
@@ -270,9 +270,9 @@ def test_without_privileges_the_error_says_what_is_missing() -> None:
     assert "needs root, or CAP_BPF and CAP_PERFMON" in said
 
 
-def test_this_machine_can_be_profiled_and_the_check_leaves_nothing_behind() -> None:
+def test_this_machine_can_be_profiled_and_the_check_leaves_nothing_behind(loader: str) -> None:
     descriptors = len(os.listdir("/proc/self/fd"))
-    assert check() is None
+    assert check(loader) is None
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
