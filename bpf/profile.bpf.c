@@ -236,6 +236,7 @@ static __always_inline int do_unwind(void *ctx, enum way way)
 	if (stop == GO_ON && ++w->runs < RUNS)
 		go_on(ctx, way, UNWIND);
 	w->d.end = stop == GO_ON ? TOO_DEEP : stop - 1;
+	w->python.runs = 0;
 	if (w->process.python_runtime)
 		go_on(ctx, way, PYTHON);
 	go_on(ctx, way, SHIP);
@@ -253,10 +254,14 @@ static __always_inline int do_python(void *ctx, enum way way)
 		return 0;
 	number = w->process.python_layout;
 	layout = bpf_map_lookup_elem(MAP(python_layouts), &number);
-	if (layout && start_python(w, layout))
+	if (layout && w->python.runs) {
+		if (continue_python(&w->python, layout))
+			go_on(ctx, way, PYTHON_FRAMES);
+	} else if (layout && start_python(w, layout)) {
 		go_on(ctx, way, PYTHON_FRAMES);
-	else
+	} else {
 		count(PYTHON_NO_THREAD);
+	}
 	go_on(ctx, way, SHIP);
 	return 0;
 }
@@ -283,6 +288,8 @@ static __always_inline int do_python_frames(void *ctx, enum way way)
 	}
 	if (more && ++w->python.runs < PYTHON_RUNS)
 		go_on(ctx, way, PYTHON_FRAMES);
+	if (!w->python.frame && !w->python.thread.alone && ++w->python.runs < PYTHON_RUNS)
+		go_on(ctx, way, PYTHON);
 	if (w->python.frame)
 		count(PYTHON_CUT);
 	w->python.runs = 0;

@@ -37,13 +37,15 @@ struct python_layout {
 
 /* The thread state of a thread, or how far the search for it has come. */
 struct python_thread {
-	u64 runtime; /* it is a thread of a process with this */
-	u64 state;	 /* 0: not found (yet) */
-	u64 interpreter;
-	u64 next;	  /* thread state to look at; 0: the search begins anew */
-	u64 again_ns; /* not before */
+	u64 runtime;	 /* it is a thread of a process with this */
+	u64 state;		 /* 0: not found (yet) */
+	u64 interpreter; /* which has that state, or whose threads are looked at; 0: the search begins anew */
+	u64 next;		 /* thread state to look at; 0: none in this interpreter */
+	u64 again_ns;	 /* not before */
 	u32 wait_ms;
 	u32 id; /* in its own namespace */
+	u32 alone; /* 1: there was no other interpreter */
+	u32 unused;
 };
 
 struct python_walk {
@@ -52,6 +54,7 @@ struct python_walk {
 	u64 cframe;	   /* of the run to come */
 	u32 runs;	   /* of the program that walks */
 	u32 run_start; /* the first frame of the run to come */
+	struct python_thread thread;
 	u64 frame_bytes[(128 + 8) / 8]; /* each with room for a word at any offset that a mask allows */
 	u64 code_bytes[(256 + 8) / 8];
 };

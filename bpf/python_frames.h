@@ -78,70 +78,96 @@ static __always_inline u32 inner_thread_id(u32 tid)
 	return inner ? inner : tid;
 }
 
-/* Looks for the thread on, a part of the threads at a time. False: it is not there. */
+/* Looks on for the thread, among a part of all threads at a time. False: there is none (more). */
 static __always_inline bool search_thread(struct python_layout *l, struct python_thread *t)
 {
 	u64 id;
 	u32 i;
 
-	if (!t->next) {
+	t->state = 0;
+	if (!t->interpreter) {
 		if (!read_word(t->runtime + l->interpreters, &t->interpreter) || !t->interpreter)
 			return false;
 		if (!read_word(t->interpreter + l->threads, &t->next))
-			return false;
+			t->next = 0;
 	}
 #pragma clang loop unroll(disable)
 	for (i = 0; i < PYTHON_SEARCHED; i++) {
 		if (!t->next) {
 			if (!read_word(t->interpreter + l->interpreter_next, &t->interpreter) || !t->interpreter)
-				return false;
+				break;
 			if (!read_word(t->interpreter + l->threads, &t->next))
 				break;
 			continue;
 		}
-		if (!read_word(t->next + l->thread_id, &id))
+		t->state = t->next;
+		if (!read_word(t->state + l->thread_id, &id) || !read_word(t->state + l->thread_next, &t->next))
 			break;
-		if ((u32)id == t->id) {
-			t->state = t->next;
+		if ((u32)id == t->id)
 			return true;
-		}
-		if (!read_word(t->next + l->thread_next, &t->next))
-			break;
 	}
+	t->state = 0;
 	if (i < PYTHON_SEARCHED)
-		t->next = 0;
-	return t->next != 0;
+		t->interpreter = 0;
+	return t->interpreter != 0;
+}
+
+static __always_inline bool is_state_of(struct python_layout *l, struct python_thread *t)
+{
+	u64 id;
+
+	return t->state && read_word(t->state + l->thread_id, &id) && (u32)id == t->id;
+}
+
+/* Whether the state is one of the only interpreter: a thread has one in each interpreter that it executes. */
+static __always_inline bool is_alone(struct python_layout *l, struct python_thread *t)
+{
+	u64 first, next;
+
+	return read_word(t->runtime + l->interpreters, &first) && first == t->interpreter &&
+	       (t->alone || (read_word(first + l->interpreter_next, &next) && !next));
 }
 
 /* The thread state of the current thread, or 0: it has none, or was not found yet. */
 static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 {
+	struct python_thread *known, *t = &w->python.thread;
 	u32 tid = w->tid;
-	struct python_thread *known = bpf_map_lookup_elem(MAP(python_threads), &tid), fresh = {};
-	u64 id, state = 0;
+	u64 before = 0;
 
+	known = bpf_map_lookup_elem(MAP(python_threads), &tid);
 	if (known && known->runtime == w->python.runtime) {
-		state = known->state;
-		if (state && read_word(state + l->thread_id, &id) && (u32)id == known->id)
-			return state;
-		if (!state && w->time_ns < known->again_ns)
+		*t = *known;
+		if (is_state_of(l, t)) {
+			if (t->alone && is_alone(l, t))
+				return t->state;
+			before = t->state;
+			t->interpreter = 0;
+		} else if (t->state) { /* it was given back */
+			t->interpreter = 0;
+		} else if (w->time_ns < t->again_ns) {
 			return 0;
-		fresh = *known;
-		if (state) /* it was given back */
-			fresh.state = fresh.next = 0;
+		}
 	} else {
-		fresh.runtime = w->python.runtime;
-		fresh.id = inner_thread_id(tid);
-		fresh.wait_ms = PYTHON_WAIT_FIRST_MS;
+		__builtin_memset(t, 0, sizeof(*t));
+		t->runtime = w->python.runtime;
+		t->id = inner_thread_id(tid);
+		t->wait_ms = PYTHON_WAIT_FIRST_MS;
 	}
-	if (!search_thread(l, &fresh)) {
-		fresh.next = 0;
-		fresh.again_ns = w->time_ns + fresh.wait_ms * 1000000ULL;
-		if (fresh.wait_ms < PYTHON_WAIT_LAST_MS)
-			fresh.wait_ms *= 2;
+	t->alone = 0;
+	if (!search_thread(l, t)) {
+		t->again_ns = w->time_ns + t->wait_ms * 1000000ULL;
+		if (t->wait_ms < PYTHON_WAIT_LAST_MS)
+			t->wait_ms *= 2;
 	}
-	bpf_map_update_elem(MAP(python_threads), &tid, &fresh, BPF_ANY);
-	return fresh.state;
+	if (t->state) {
+		t->alone = is_alone(l, t);
+	} else if (before) {
+		t->state = before;
+		t->interpreter = 0;
+	}
+	bpf_map_update_elem(MAP(python_threads), &tid, t, BPF_ANY);
+	return t->state;
 }
 
 /* The user frame that `place` lies in: each reaches up to its CFA, and the outermost one may have none. */
@@ -262,16 +288,10 @@ static __always_inline bool skip_python(struct walk *w, struct python_layout *l)
 	return true;
 }
 
-/* The innermost frame of the current thread. False: it executes no Python. */
-static __always_inline bool start_python(struct walk *w, struct python_layout *l)
+/* The innermost frame of a thread state. False: it executes no Python. */
+static __always_inline bool start_frames(struct python_walk *p, struct python_layout *l, u64 state)
 {
-	struct python_walk *p = &w->python;
-	u64 state;
-
-	p->runtime = w->process.python_runtime;
-	p->runs = p->run_start = 0;
 	p->frame = p->cframe = 0;
-	state = find_thread(w, l);
 	if (!state || !read_word(state + l->thread_frame, &p->frame))
 		return false;
 	if (l->cframes) {
@@ -279,6 +299,23 @@ static __always_inline bool start_python(struct walk *w, struct python_layout *l
 		return p->cframe && read_word(p->cframe + l->cframe_frame, &p->frame);
 	}
 	return true;
+}
+
+/* The innermost frame of the current thread. False: it executes no Python. */
+static __always_inline bool start_python(struct walk *w, struct python_layout *l)
+{
+	w->python.runtime = w->process.python_runtime;
+	w->python.run_start = 0;
+	return start_frames(&w->python, l, find_thread(w, l));
+}
+
+/* That of the interpreter from which the one was called whose frames were taken. */
+static __always_inline bool continue_python(struct python_walk *p, struct python_layout *l)
+{
+	if (!p->thread.interpreter)
+		return false;
+	search_thread(l, &p->thread);
+	return start_frames(p, l, p->thread.state);
 }
 
 #endif

@@ -200,7 +200,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def wait_until_known(host: Host, pid: int) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not host.ready(pid):
         assert time.monotonic() < until, f"process {pid} is not known"
         time.sleep(0.02)
@@ -229,6 +229,18 @@ def test_functions_called_through_perf_s_trampolines_show_once(
 def test_a_process_that_was_forked_shows_its_functions(watched: tuple[Host, Sampler]) -> None:
     parent, child = run(watched, sys.executable, str(PROGRAM), "nested", "fork")
     assert min(parent.share(), child.share()) >= 0.98
+
+
+@pytest.mark.parametrize("python", interpreters(), ids=lambda python: f"{python.name}-{Path(python.library).name}")
+def test_an_interpreter_in_the_interpreter_shows_with_who_called_it(
+    watched: tuple[Host, Sampler], python: Interpreter
+) -> None:
+    seen, _ = run(watched, python.path, str(PROGRAM), "interpreter")
+    within = [([frame.function for frame in stack if frame.line], n) for stack, n in seen.stacks]
+    within = [(functions, n) for functions, n in within if functions[-1:] == ["burn_elsewhere"]]
+    assert sum(n for _, n in within) > seen.total() / 2
+    wrong = [functions for functions, _ in within if functions[:3] != ["<module>", "main", "in_interpreter"]]
+    assert len(wrong) <= len(within) / 50, wrong[:3]
 
 
 def test_functions_of_a_container_with_its_own_process_ids_show(tables: Path, loader: str) -> None:

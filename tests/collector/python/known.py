@@ -1,7 +1,7 @@
 """Calls that are known: tests/collector/test_python_frames.py compares them with what is seen of them.
 
-Arguments: the parts to run, which take turns: `nested`, `threads`, `asyncio`, `fork`. Waits for a line, then runs until
-standard input ends.
+Arguments: the parts to run, which take turns: `nested`, `threads`, `asyncio`, `fork`, `interpreter`.
+Waits for a line, then runs until standard input ends.
 """
 
 import asyncio
@@ -11,7 +11,20 @@ import select
 import sys
 import threading
 
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+
 DEPTH = 30
+CODE = """
+def burn_elsewhere():
+    x = 0
+    for i in range(20_000):
+        x += i * i
+
+burn_elsewhere()
+"""
 
 
 class Shop:
@@ -65,6 +78,10 @@ def in_tasks():
     asyncio.run(outer())
 
 
+def in_interpreter():
+    interpreters.run_string(INTERPRETER, CODE)
+
+
 def worker(stopped):
     while not stopped.is_set():
         recurse(DEPTH)
@@ -73,6 +90,8 @@ def worker(stopped):
 def main(parts):
     print("ready", flush=True)
     sys.stdin.readline()
+    global INTERPRETER
+    INTERPRETER = interpreters.create() if "interpreter" in parts else None
     stopped = threading.Event()
     if "threads" in parts:
         for _ in range(2):
@@ -82,6 +101,8 @@ def main(parts):
     while not select.select([sys.stdin], [], [], 0)[0]:
         if "asyncio" in parts:
             in_tasks()
+        if "interpreter" in parts:
+            in_interpreter()
         if "nested" in parts:
             nested()
     stopped.set()
