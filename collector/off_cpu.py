@@ -1,5 +1,6 @@
 """The off-CPU profile: how long threads waited, and where (bpf/off_cpu.h; docs/off-cpu.md)."""
 
+import logging
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from collector.program import MOST_WAITS, PROGRAMS, ProfileProgram
 from collector.records import Descriptions
 from collector.ringbuf import RingBuffer
 from collector.samples import Samples
+
+log = logging.getLogger(__name__)
 
 TRACEPOINT = "sched_switch"
 MOST_DISTANCE = 1 << 32
@@ -82,9 +85,14 @@ class OffCpu:
 
     def awaited(self) -> np.ndarray:
         """The stacks of the threads that wait now and are followed (uint64). To be asked for before the last `poll` of
-        an interval, for `drain`. Raises OSError."""
+        an interval, for `drain`."""
         size = 8 * (records.WAIT_WORDS - 1)
-        return np.frombuffer(self._waiting.values(8, size, MOST_WAITS), np.uint64).reshape(-1, size // 8)[:, 1]
+        try:
+            waits = self._waiting.values(8, size, MOST_WAITS)
+        except OSError as error:
+            log.warning("who waits is not known: %s", error)
+            return self._long.key
+        return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, 1]
 
     def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> Samples:
         """The waits that ended since the last drain. `descriptions`: of this interval; `before`: of the one before."""

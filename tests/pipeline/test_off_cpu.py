@@ -26,6 +26,7 @@ def settled(merged: Callable[[], Counter[str]]) -> Counter[str]:
     return found
 
 
+@pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)
 def test_waits_are_a_profile_type_of_their_own_in_nanoseconds(pipeline: Pipeline, tmp_path: Path) -> None:
     program = tmp_path / "waiting"
     subprocess.run(["gcc", "-O2", "-g", "-Wl,--build-id", "-pthread", "-o", program, SOURCE], check=True)
