@@ -85,7 +85,9 @@ class LibbpfLoader:
 def describe(path: Path) -> tuple[list[MapDefinition], dict[str, int]]:
     """The maps of an object, and the types of its programs by name; loads nothing. Raises LoadError."""
     library = _open_library()
+    previous = library.libbpf_set_print(None)
     handle = library.bpf_object__open_file(str(path).encode(), None)
+    library.libbpf_set_print(previous)
     if not handle:
         raise LoadError(_explain(f"{path.name} cannot be read", ctypes.get_errno(), []))
     maps, programs, found = [], {}, None

@@ -90,6 +90,30 @@ def test_sizes_of_maps_are_as_asked_and_programs_are_left_out_as_asked() -> None
         BccLoader().load(SOURCE, "missing", {})
 
 
+@pytest.mark.ebpf
+def test_a_host_without_privileges_is_told_which_are_missing() -> None:
+    """This user may read files, so that it finds what it has to execute, and nothing else."""
+    only = "-all,+dac_read_search"
+    nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--bounding-set={only}"]
+    code = "from collector.sampler import check; print(check('bcc'))"
+    command = [*nobody, f"--inh-caps={only}", f"--ambient-caps={only}", sys.executable, "-c", code]
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
+    said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
+    assert "cannot profile here" in said
+    assert "needs root, or CAP_BPF and CAP_PERFMON" in said
+
+
+@pytest.mark.ebpf
+@pytest.mark.parametrize("garbage", [b"", b"\x7fELF" * 100])
+def test_an_object_that_is_none_is_a_clear_error(
+    garbage: bytes, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profile.bpf.o").write_bytes(garbage)
+    with pytest.raises(LoadError, match=r"profile\.bpf\.o cannot be read"):
+        BccLoader().load(tmp_path / "profile.bpf.c", "profile", {})
+    assert capfd.readouterr() == ("", "")
+
+
 def bpf_info(fd: int) -> tuple[int, ...]:
     """Type, key size, value size, entries and flags of a map."""
     lines = Path(f"/proc/self/fdinfo/{fd}").read_text().splitlines()
