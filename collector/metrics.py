@@ -55,6 +55,9 @@ UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "Processes whos
 UNWIND_REFUSED = Counter(
     "icestream_collector_unwind_refused_total", "Files without an unwinding table, processes without room", ["what"]
 )
+PYTHON_REFUSED = Counter(
+    "icestream_collector_python_refused_total", "Files with a Python whose frames cannot be read", ["reason"]
+)
 DEBUGINFOD = Counter("icestream_collector_debuginfod_total", "Debug files asked of debuginfod servers", ["result"])
 EVENTS_LOST = Gauge(
     "icestream_collector_events_lost", "Events of processes that the kernel's rings could not keep, so far"

@@ -1,14 +1,18 @@
 """Which processes run CPython, by the files that they map: read once per file."""
 
+import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from collector import metrics
 from collector.elf_sections import reader
 from collector.mapped_files import MappedFile
 from collector.python_layout import Layout, LayoutError
 from collector.python_symbols import Interpreter, find_interpreter
+
+log = logging.getLogger(__name__)
 
 MAX_LAYOUTS = 64  # PYTHON_LAYOUTS of the program
 MAX_FILES = 8192
@@ -62,9 +66,9 @@ class PythonRuntimes:
         try:
             return find_interpreter(reader(descriptor))
         except LayoutError as error:
-            self.refused[str(error)] += 1
+            self._refuse(str(error))
         except OSError as error:
-            self.refused[f"the file cannot be read: {error.strerror}"] += 1
+            self._refuse(f"the file cannot be read: {error.strerror}")
         finally:
             os.close(descriptor)
         return None
@@ -72,8 +76,14 @@ class PythonRuntimes:
     def _row(self, layout: Layout) -> int | None:
         if layout not in self._rows:
             if len(self.layouts) >= MAX_LAYOUTS:
-                self.refused[f"more than {MAX_LAYOUTS} builds of CPython on this host"] += 1
+                self._refuse(f"more than {MAX_LAYOUTS} builds of CPython on this host")
                 return None
             self._rows[layout] = len(self.layouts)
             self.layouts.append(layout)
         return self._rows[layout]
+
+    def _refuse(self, reason: str) -> None:
+        self.refused[reason] += 1
+        metrics.PYTHON_REFUSED.labels(reason).inc()
+        if self.refused[reason] == 1:
+            log.info("functions of a Python are not shown: %s", reason)
