@@ -15,7 +15,7 @@ enum counter {
 	NO_USER_STACK,
 	PYTHON_NO_THREAD, /* of a process that has a Python interpreter, but no (known) thread state for this thread */
 	PYTHON_CUT,		  /* Python frames are missing: too many, or not readable */
-	OFF_CPU_FOLLOWED, /* waits of threads (off_cpu.h); each ends as a sample, as too short, or in a lost_ counter, but those that still go on */
+	OFF_CPU_FOLLOWED, /* waits (off_cpu.h): each ends as a sample, as too short or in a lost_ counter, or goes on */
 	OFF_CPU_SHORT,
 	LOST_OFF_CPU_BUFFER_FULL,
 	LOST_OFF_CPU_TABLE_FULL,
@@ -27,7 +27,7 @@ struct control {
 	u64 marker; /* set once by user space before the program runs; seeds the hashes too, so that nobody can make two stacks collide */
 	u32 epoch;	/* number of the interval: user space adds one at each drain */
 	u32 unwind; /* 1: by tables (x86-64), 0: user stacks are what bpf_get_stack finds by frame pointers */
-	u64 off_cpu_distance; /* twice the average number of switches from one that is followed to the next; 2: all, 0: none are */
+	u64 off_cpu_distance; /* from one switch that is followed to the next, twice the average; 2: all are, 0: none */
 	u64 off_cpu_least_ns; /* shorter waits are not told */
 };
 

@@ -5,7 +5,8 @@
  * still the current one, and what it is known by is kept with the time. When the thread is back, a wait that was long
  * enough is told. User space divides by the share, so that sums are right on average.
  *
- * A thread that leaves its CPU though it could go on (preemption, sched_yield) does not wait for anything but a CPU, and is not followed.
+ * A thread that leaves its CPU though it could go on (preemption, sched_yield) waits for nothing but a CPU, and is not
+ * followed.
  */
 #ifndef ICESTREAM_OFF_CPU_H
 #define ICESTREAM_OFF_CPU_H
@@ -30,7 +31,8 @@ struct wait {
 	u64 duration_ns;
 };
 
-/* Where the kernel describes a thread that waits -> its wait. A thread that is killed gets a CPU once more to end, so nothing is left behind. */
+/* Where the kernel describes a thread that waits -> its wait. A thread that is killed gets a CPU once more to end, so
+ * nothing is left behind. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 13);

@@ -5,6 +5,7 @@
  * `profile` takes the kernel's part of the stack, `unwind` the user's, `python` and its like the interpreter's, `ship`
  * sends all; each goes on to the next by a tail call, with its state in a per-CPU map: so that every program stays small
  * enough for the verifiers of old kernels.
+ * `off_cpu` runs on every switch of threads where it is attached, and goes the same way for those that it follows.
  *
  * Kernel floor: 5.8. What sets it: BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable
  * arrays (5.5), bounded loops (5.3), and a kernel with BTF (CONFIG_DEBUG_INFO_BTF, 5.2). One object serves every
