@@ -2,7 +2,7 @@
 /* The few types and constants of the kernel that the programs use, instead of a vmlinux.h generated on some machine.
  *
  * Names before `___` are the kernel's; libbpf finds the fields in the BTF of the kernel that runs (CO-RE), so offsets
- * here mean nothing and only the named fields have to exist.
+ * here mean nothing and only the named fields have to exist. BCC gets structures with offsets (bcc/kernel_layout.h).
  */
 #ifndef ICESTREAM_KERNEL_TYPES_H
 #define ICESTREAM_KERNEL_TYPES_H

@@ -8,7 +8,7 @@
  * `off_cpu` runs on every switch of threads where it is attached, and goes the same way for those that it follows.
  *
  * Kernel floor: 5.8. What sets it: BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable
- * arrays (5.5), bounded loops (5.3), and a kernel with BTF (CONFIG_DEBUG_INFO_BTF, 5.2). One object serves every
+ * arrays (5.5), bounded loops (5.3); docs/loaders.md has what that means. One object serves every
  * little-endian architecture: user stacks are unwound by tables on x86-64 and by frame pointers elsewhere, and the
  * thread pointer is found on x86-64 and aarch64.
  *
