@@ -1,13 +1,14 @@
 """Many places of another process's memory in few system calls: process_vm_readv(2)."""
 
 import ctypes
+import errno
 import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-MAX_BYTES = 16 << 20  # in one call of `read_places`: what does not fit is not read
+MAX_BYTES = 4 << 20  # in one call of `read_places`: what does not fit is not read
 _IOV_MAX = 1024
 
 
@@ -38,10 +39,7 @@ def _read(pid: int, places: np.ndarray) -> bytes | None:
     count = _readv()(pid, here, 1, places.ctypes.data, len(places), 0)
     if count >= 0:
         return buffer.raw[:count]
-    return b"" if ctypes.get_errno() == _EFAULT else None
-
-
-_EFAULT = 14
+    return b"" if ctypes.get_errno() == errno.EFAULT else None
 
 
 @functools.cache

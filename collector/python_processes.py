@@ -59,15 +59,18 @@ class PythonProcesses:
     def names(self, pid: np.ndarray, code: np.ndarray, info: np.ndarray) -> tuple[list[Name], np.ndarray]:
         """Of p Python frames (uint32, uint64, uint64, as the program ships them): names, and the row (int64) of each.
         What was not read before is read now."""
-        key = ids.combine(ids.combine(pid, code), info << np.uint64(8))
-        _, first, row = np.unique(key, return_index=True, return_inverse=True)
+        distinct = ids.combine(ids.combine(pid, code), info << np.uint64(8))
+        _, first, row = np.unique(distinct, return_index=True, return_inverse=True)
         check, offset = info[first] >> np.uint64(32) & _CHECK, info[first] & _OFFSET
-        keys = [Key(*key) for key in zip(pid[first].tolist(), code[first].tolist(), check.tolist(), strict=True)]
+        keys = [Key(*fields) for fields in zip(pid[first].tolist(), code[first].tolist(), check.tolist(), strict=True)]
         known = self._code.find(keys)
-        if missing := {key for key in keys if key not in known}:
-            for process in {key.pid for key in missing}:
-                self.read(process, [key.address for key in missing if key.pid == process])
-            known |= self._code.find(missing)
+        missing: dict[int, list[Key]] = {}
+        for key in keys:
+            if key not in known:
+                missing.setdefault(key.pid, []).append(key)
+        for process, of_process in missing.items():
+            self.read(process, [key.address for key in of_process])
+            known |= self._code.find(of_process)
         names = [
             Name(found.function, found.file, found.lines.at(at)) if (found := known.get(key)) else UNNAMED
             for key, at in zip(keys, offset.tolist(), strict=True)
