@@ -161,7 +161,7 @@ def test_waits_are_as_long_as_programs_measure_them_in_the_functions_that_wait(w
     seen = watch.run(waiting, "long", 20)
     assert len(seen.measured) == 3
     for function, measured in seen.measured.items():
-        assert seen.of(function) == pytest.approx(measured, rel=0.03), function
+        assert 0.95 * measured < seen.of(function) <= measured, function
 
 
 @pytest.mark.ebpf
@@ -178,7 +178,7 @@ def test_waits_below_the_threshold_are_left_out(waiting: Path, tmp_path: Path) -
     with watching(tmp_path, Waits(1, 15 * MS)) as watch:
         seen = watch.run(waiting, "short", 50)
         short = watch.sampler.stats()["off_cpu_short"]
-    assert seen.of("nanosleep_20ms") == pytest.approx(seen.measured["nanosleep_20ms"], rel=0.03)
+    assert 0.9 * seen.measured["nanosleep_20ms"] < seen.of("nanosleep_20ms") <= seen.measured["nanosleep_20ms"]
     assert short >= 50
     slow = 50 * 15 * MS  # of a machine that is so busy that it woke none of them in time
     assert seen.of("nanosleep_short") < max(seen.measured["nanosleep_short"], slow) / 2
