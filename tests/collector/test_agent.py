@@ -8,7 +8,7 @@ import time
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -55,7 +55,10 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
 
 def samples(process: subprocess.Popen[bytes]) -> bool:
     """Whether every CPU has its two events: the one that samples, and the one that tells of processes."""
-    opened = [os.readlink(fd) for fd in Path(f"/proc/{process.pid}/fd").iterdir() if fd.is_symlink()]
+    opened = []
+    for fd in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            opened.append(os.readlink(fd))
     return sum("perf_event" in name for name in opened) >= 2 * (os.cpu_count() or 1)
 
 
