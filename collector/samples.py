@@ -36,7 +36,7 @@ class Samples:
     stack_end: np.ndarray  # uint8 (s,), why the user part ends: row of ENDS
     stack_python: np.ndarray  # uint32 (s,), Python frames of each
     python_code: np.ndarray  # uint64 (sum of stack_python,), address of the code object, leaf first
-    python_info: np.ndarray  # uint64, see bpf/python.h
+    python_info: np.ndarray  # uint64, see bpf/python_frames.h
     trace_ids: bytes = b""  # 16 * c
     span_ids: bytes = b""  # 8 * c
     lost: int = 0  # observations the kernel could not keep since the last drain

@@ -247,3 +247,20 @@ def test_functions_of_a_container_with_its_own_process_ids_show(tables: Path, lo
     with watching(tables, loader) as both:
         seen, _ = run(both, "unshare", "--fork", "--pid", "--kill-child", sys.executable, str(PROGRAM), "nested")
     assert seen.share() >= 0.98
+
+
+@pytest.mark.parametrize(("lie", "shown"), [("frames", True), ("threads", False), ("nowhere", False)])
+def test_a_process_that_lies_about_its_python_is_survived(
+    watched: tuple[Host, Sampler], tmp_path: Path, lie: str, shown: bool
+) -> None:
+    host, sampler = watched
+    subprocess.run(["gcc", "-rdynamic", PROGRAM.with_name("lying.c"), "-o", tmp_path / "lying"], check=True)
+    seen = Seen(), Seen()
+    with started(str(tmp_path / "lying"), lie) as process:
+        wait_until_known(host, process.pid)
+        sampler.drain()
+        time.sleep(0.5)
+        add(seen, process.pid, sampler.drain(), host)
+    functions = seen[0].functions()
+    assert seen[0].total() > 0
+    assert ("[python]" in functions, "[truncated: too deep]" in functions) == (shown, shown)
