@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 TRACEPOINT = "sched_switch"
 MOST_DISTANCE = 1 << 32
+MOST_VALUE = 1e18  # ns: 32 years
 PENDING_BYTES = 32 << 20  # of records in this process between two drains; beyond, the kernel's buffer fills
 _LOST = ("lost_off_cpu_buffer_full", "lost_off_cpu_table_full")
 
@@ -104,7 +105,8 @@ class OffCpu:
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
         self._lost_no_stack += missing
-        value = (kept[:, 7] * kept[:, 6] // np.uint64(2)).astype(np.int64)  # a wait stands for `distance` / 2 of them
+        distance, length_ns = kept[:, 6], kept[:, 7]
+        value = np.minimum(length_ns * (distance / 2), MOST_VALUE).astype(np.int64)
         return replace(joined, value=value, lost=self._newly_lost())
 
     def stats(self) -> dict[str, int]:

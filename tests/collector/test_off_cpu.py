@@ -161,7 +161,7 @@ def test_waits_are_as_long_as_programs_measure_them_in_the_functions_that_wait(w
     seen = watch.run(waiting, "long", 20)
     assert len(seen.measured) == 3
     for function, measured in seen.measured.items():
-        assert 0.95 * measured < seen.of(function) <= measured, function
+        assert 0.93 * measured < seen.of(function) <= measured, function
 
 
 @pytest.mark.ebpf
@@ -180,8 +180,7 @@ def test_waits_below_the_threshold_are_left_out(waiting: Path, tmp_path: Path) -
         short = watch.sampler.stats()["off_cpu_short"]
     assert 0.9 * seen.measured["nanosleep_20ms"] < seen.of("nanosleep_20ms") <= seen.measured["nanosleep_20ms"]
     assert short >= 50
-    slow = 50 * 15 * MS  # of a machine that is so busy that it woke none of them in time
-    assert seen.of("nanosleep_short") < max(seen.measured["nanosleep_short"], slow) / 2
+    assert seen.of("nanosleep_short") < 25 * 15 * MS  # a busy machine does not wake all of them in time
 
 
 @pytest.mark.ebpf
@@ -254,14 +253,22 @@ def test_where_switches_cannot_be_followed_that_is_said_and_cpu_is_profiled(
 @pytest.mark.ebpf
 def test_waits_are_batches_of_their_own_in_the_same_window(tmp_path: Path) -> None:
     settings = CollectorSettings(
-        spool=tmp_path / "spool", activity_socket=tmp_path / "activity.sock", interval=0.5, settle=0, off_cpu=1
+        spool=tmp_path / "spool",
+        activity_socket=tmp_path / "activity.sock",
+        interval=0.5,
+        settle=0,
+        off_cpu=1,
+        frequency=199,
     )
     messages: list[Message] = []
     stop = threading.Event()
     profiler = Profiler(settings, SymbolFiles(), messages.extend)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
-    time.sleep(2)
+    until = time.monotonic() + 20
+    while len(messages) < 6 and time.monotonic() < until:
+        time.sleep(0.002)
+        sum(range(100_000))
     stop.set()
     running.join()
     batches = [RawBatch.FromString(message.value) for message in messages if message.topic == RAW]
