@@ -1,6 +1,7 @@
 """Waits of real threads on this kernel, beside what the programs measured themselves."""
 
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -203,6 +204,22 @@ def test_a_wait_belongs_to_the_trace_in_which_it_began(watch: Watch, waiting: Pa
     asleep, reading = ((name, "measure", "main", "_start") for name in ("nanosleep_20ms", "read_from_pipe"))
     assert seen.in_trace[asleep] == seen.stacks[asleep] > 200 * MS
     assert seen.in_trace[reading] == 0 < seen.stacks[reading]
+
+
+@pytest.mark.ebpf
+def test_python_functions_that_wait_are_seen(watch: Watch) -> None:
+    sleeper = "import time\ndef inner():\n time.sleep(0.02)\ndef outer():\n inner()\nwhile True:\n outer()"
+    with subprocess.Popen([sys.executable, "-c", sleeper]) as process:
+        until = time.monotonic() + 20
+        frames = np.empty(0)
+        while time.monotonic() < until and not (len(frames) > 10 and (frames == 3).all()):
+            time.sleep(0.5)
+            waits = watch.sampler.drain().off_cpu
+            assert waits is not None
+            frames = waits.stack_python[waits.stack[waits.pid == process.pid]]
+        process.kill()
+    assert (frames == 3).all()
+    assert len(frames) > 10
 
 
 @pytest.mark.ebpf
