@@ -42,7 +42,7 @@ struct description {
 	u16 python_depth;
 	u16 unused;
 	/* Kernel frames and user frames, leaf first: kernel frames as the CPU had them, user frames moved back by one where
-	 * they are return addresses. Then two words for each Python frame, leaf first (python.h). */
+	 * they are return addresses. Then two words for each Python frame, leaf first (python_frames.h). */
 	u64 words[WORDS];
 };
 

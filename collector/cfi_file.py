@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.cfi_error import CfiError
+from collector.cfi_error import CfiError, CfiTooLarge
 
 Read = Callable[[int, int], bytes]
 """(offset, size) -> at most size bytes from there."""
@@ -55,6 +55,7 @@ class File:
     sections: dict[str, SectionHeader]
     eh_frame_hdr: int | None  # its ELF address, by its segment
     needs_libraries: bool
+    max_section_bytes: int
 
     def at(self, vaddr: int, size: int) -> bytes:
         """At most `size` bytes of the file that are loaded at an ELF address; b"" where nothing is."""
@@ -65,25 +66,24 @@ class File:
         return b""
 
     def section(self, name: str) -> bytes | None:
-        """The (unpacked) bytes of a section; None where there is none. Raises CfiError where it is too large, cut or
-        its compression is damaged."""
+        """The (unpacked) bytes of a section; None where there is none. Raises CfiTooLarge, and CfiError where it is cut
+        or its compression is damaged."""
         header = self.sections.get(name)
         if header is None or not header.size:
             return None
-        if header.size > MAX_SECTION_BYTES:
-            raise CfiError(f"{name} has {header.size} bytes: at most {MAX_SECTION_BYTES} are read")
+        _check_size(name, header.size, self.max_section_bytes)
         data = self.read(header.offset, header.size)
         if len(data) < header.size:
             raise CfiError(f"the file ends before its section {name}")
         if header.flags & _SHF_COMPRESSED:
             kind, _, size = struct.unpack_from("<IIQ", data.ljust(24, b"\0"))
-            return _unpacked(name, kind, data[24:], size)
+            return _unpacked(name, kind, data[24:], size, self.max_section_bytes)
         return data
 
 
-def from_descriptor(descriptor: int) -> File:
+def from_descriptor(descriptor: int, max_section_bytes: int = MAX_SECTION_BYTES) -> File:
     """Reads an open file. Raises CfiError."""
-    return parse(lambda offset, size: _pread(descriptor, offset, size))
+    return parse(lambda offset, size: _pread(descriptor, offset, size), max_section_bytes)
 
 
 def from_bytes(data: bytes) -> File:
@@ -91,19 +91,19 @@ def from_bytes(data: bytes) -> File:
     return parse(lambda offset, size: data[offset : offset + size])
 
 
-def parse(read: Read) -> File:
+def parse(read: Read, max_section_bytes: int = MAX_SECTION_BYTES) -> File:
     """Reads what `read` gives. Raises CfiError."""
     try:
-        return _parse(read)
+        return _parse(read, max_section_bytes)
     except (OSError, OverflowError, struct.error) as error:
         raise CfiError(f"the ELF file cannot be read: {error}") from error
 
 
-def legacy_compressed(data: bytes) -> bytes:
+def legacy_compressed(data: bytes, max_bytes: int = MAX_SECTION_BYTES) -> bytes:
     """The bytes of a .zdebug_* section. Raises CfiError."""
     if data[:4] != b"ZLIB" or len(data) < 12:
         raise CfiError(".zdebug_frame: expected ZLIB and a size")
-    return _unpacked(".zdebug_frame", _ZLIB, data[12:], int.from_bytes(data[4:12], "big"))
+    return _unpacked(".zdebug_frame", _ZLIB, data[12:], int.from_bytes(data[4:12], "big"), max_bytes)
 
 
 def _pread(descriptor: int, offset: int, size: int) -> bytes:
@@ -116,7 +116,7 @@ def _pread(descriptor: int, offset: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _parse(read: Read) -> File:
+def _parse(read: Read, max_section_bytes: int) -> File:
     start = read(0, 64)
     if start[:4] != b"\x7fELF":
         raise CfiError(f"expected an ELF file, it starts with {start[:4]!r}")
@@ -142,7 +142,8 @@ def _parse(read: Read) -> File:
     dynamic = next((read(h[2], min(h[5], 1 << 16)) for h in headers if h[0] == _PT_DYNAMIC), b"")
     needs = any(tag == _DT_NEEDED for tag, _ in struct.iter_unpack("<QQ", dynamic[: len(dynamic) // 16 * 16]))
     sections = _sections(read, section_at, section_size, section_count, names)
-    return File(read, min(entry, _MAX_VADDR), loads, _code(loads), sections, hdr, needs)
+    code = _code(loads)
+    return File(read, min(entry, _MAX_VADDR), loads, code, sections, hdr, needs, max_section_bytes)
 
 
 def _code(loads: tuple[Load, ...]) -> np.ndarray:
@@ -185,9 +186,13 @@ def _sections(read: Read, at: int, size: int, count: int, names: int) -> dict[st
     return found
 
 
-def _unpacked(name: str, kind: int, data: bytes, size: int) -> bytes:
-    if size > MAX_SECTION_BYTES:
-        raise CfiError(f"{name} has {size} bytes: at most {MAX_SECTION_BYTES} are read")
+def _check_size(name: str, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise CfiTooLarge(f"{name} has {size} bytes: at most {max_bytes} are read")
+
+
+def _unpacked(name: str, kind: int, data: bytes, size: int, max_bytes: int) -> bytes:
+    _check_size(name, size, max_bytes)
     try:
         if kind == _ZLIB:
             found = zlib.decompressobj().decompress(data, size) if size else b""

@@ -5,7 +5,7 @@ import struct
 import numpy as np
 
 from collector import cfi, cfi_fallback, cfi_file, cfi_go, cfi_records
-from collector.cfi_file import MAX_SECTION_BYTES, File
+from collector.cfi_file import File
 from collector.cfi_records import Section
 from collector.cfi_steps import NOTHING, Steps
 
@@ -47,7 +47,7 @@ def _eh_frame_by_table(file: File) -> Steps:
     vaddr = at + 4 + frame
     entries = file.at(at + 12, 8 * min(count, MAX_TABLE_ENTRIES))
     table = np.frombuffer(entries, "<i4", len(entries) // 8 * 2)
-    section = Section(cfi_records.padded(file.at(vaddr, MAX_SECTION_BYTES)), vaddr, True)
+    section = Section(cfi_records.padded(file.at(vaddr, file.max_section_bytes)), vaddr, True)
     offsets = at + table[1::2].astype(np.int64) - vaddr
     return cfi.steps(section, cfi_records.read_at(section, offsets), file.code)
 
@@ -55,6 +55,6 @@ def _eh_frame_by_table(file: File) -> Steps:
 def _debug_frame(file: File) -> Steps:
     data = file.section(".debug_frame")
     if data is None and (packed := file.section(".zdebug_frame")) is not None:
-        data = cfi_file.legacy_compressed(packed)
+        data = cfi_file.legacy_compressed(packed, file.max_section_bytes)
     section = Section(cfi_records.padded(data or b""), 0, False)
     return cfi.steps(section, cfi_records.read(section), file.code)

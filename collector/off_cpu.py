@@ -33,7 +33,7 @@ class Waits:
     least_ns: int  # shorter ones are not told
 
 
-def check(loader: str = "libbpf") -> str | None:
+def check(loader: str = "auto") -> str | None:
     """None when waits can be followed here, else the reason. Attaches the program and lets it go again."""
     try:
         program = ProfileProgram(1_000_000_000, loader, with_off_cpu=True)

@@ -105,7 +105,7 @@ class ProfileProgram:
         self._python_layouts.update(struct.pack("=I", row), layout)
 
     def set_off_cpu(self, distance: int, least_ns: int) -> None:
-        """Follows one of distance / 2 switches on average, none where that is 0; tells of waits of at least that."""
+        """Follows one of distance / 2 switches on average, none where it is 0; waits shorter than this are not told."""
         struct.pack_into("=QQ", self._control_page, 16, distance, least_ns)
 
     def next_interval(self) -> None:

@@ -1,4 +1,4 @@
-"""Unwinding tables by build ID: from disk, or built there by a child process."""
+"""Unwinding tables by build ID: from disk, or built; of large files by a child process."""
 
 import contextlib
 import hashlib
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from collector import unwind_table
 from collector.unwind_builder import BuildError, UnwindBuilder
-from collector.unwind_table import UnwindTable
+from collector.unwind_table import CfiError, CfiTooLarge, UnwindTable
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +54,8 @@ class TableCache:
             if descriptor is None:
                 return None
             try:
-                table, data = self._builder.build(build_id, descriptor)
-            except BuildError as error:
+                table, data = self._build(build_id, descriptor)
+            except (BuildError, CfiError) as error:
                 log.debug("no unwinding table of %s: %s", build_id or "a file without build ID", error)
                 self._remember_failure(build_id)
                 return None
@@ -83,6 +83,14 @@ class TableCache:
     def close(self) -> None:
         """A `get` that waits for a table returns None."""
         self._builder.close()
+
+    def _build(self, build_id: str, descriptor: int) -> tuple[UnwindTable, bytes]:
+        """Small files at once: starting a child takes longer. Raises BuildError or CfiError."""
+        try:
+            table = unwind_table.build_small(descriptor)
+        except CfiTooLarge:
+            return self._builder.build(build_id, descriptor)
+        return table, unwind_table.to_bytes(table, build_id)
 
     def _failed(self, build_id: str) -> bool:
         return self._failures.get(build_id, 0.0) > time.monotonic()

@@ -13,12 +13,14 @@ from xxhash import xxh3_64_intdigest
 
 from collector import cfi_file, cfi_sources
 from collector.cfi_error import CfiError as CfiError
+from collector.cfi_error import CfiTooLarge as CfiTooLarge
 from collector.cfi_file import File
 from collector.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
 
 RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
 """struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
 
+SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
 CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
 _WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is put together at once: bounds memory
@@ -54,6 +56,14 @@ class UnwindTable:
 def build(descriptor: int) -> UnwindTable:
     """The table of an open ELF file. Raises CfiError where it is no x86-64 program or library, or not to be read."""
     return _build(cfi_file.from_descriptor(descriptor))
+
+
+def build_small(descriptor: int) -> UnwindTable:
+    """The same of a file that takes milliseconds, whatever is in it, as most do. Raises CfiTooLarge of others."""
+    file = cfi_file.from_descriptor(descriptor, SMALL_SECTION_BYTES)
+    if ".eh_frame" not in file.sections or (file.code[:, 1] - file.code[:, 0]).sum() > SMALL_CODE_BYTES:
+        raise CfiTooLarge("more than a small file")
+    return _build(file)
 
 
 def build_bytes(data: bytes) -> UnwindTable:

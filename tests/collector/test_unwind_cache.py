@@ -26,6 +26,7 @@ sys.exit(unwind_child.main())
 @pytest.fixture(autouse=True)
 def _children_that_do_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", CHILD.format("")])
+    monkeypatch.setattr(unwind_table, "SMALL_CODE_BYTES", -1)
 
 
 @pytest.fixture(scope="module")
@@ -183,6 +184,13 @@ def test_closing_ends_a_wait_for_a_table(tmp_path: Path, program: Path, monkeypa
     waiting.join(20)
     assert found == [None]
     assert cache.get("gnu:ffff", opener(program)) is None
+
+
+def test_small_files_need_no_child(cache: TableCache, program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_child = rows(cache.get("gnu:01", opener(program)))
+    monkeypatch.undo()
+    cache.close()  # the child is gone for good
+    assert rows(cache.get("gnu:02", opener(program))) == by_child
 
 
 def test_several_threads_get_one_table(cache: TableCache, program: Path) -> None:
