@@ -30,7 +30,7 @@ _PART_S = 3600.0  # a part older than that is of a collector that died
 
 
 class TableCache:
-    """Safe to use from several threads; tables are built one after the other. `folder` None: nothing is kept."""
+    """Safe to use from several threads; large tables are built one after the other. `folder` None: nothing is kept."""
 
     def __init__(self, folder: Path | None = FOLDER, max_bytes: int = MAX_BYTES) -> None:
         self._folder = folder
@@ -45,24 +45,42 @@ class TableCache:
         `open_file` opens the file, where it must be read; the descriptor is closed here. A file without a build ID ("")
         is not kept.
         """
-        if (found := self.cached(build_id)) is not None:
-            return found
         with self._building:
-            if (found := self.cached(build_id)) is not None or self._failed(build_id):
-                return found
-            descriptor = open_file()
-            if descriptor is None:
-                return None
             try:
-                table, data = self._build(build_id, descriptor)
-            except (BuildError, CfiError) as error:
-                log.debug("no unwinding table of %s: %s", build_id or "a file without build ID", error)
-                self._remember_failure(build_id)
-                return None
-            finally:
-                os.close(descriptor)
-            self._keep(build_id, data)
-            return table
+                return self.get_small(build_id, open_file)
+            except CfiTooLarge:
+                return self._get(build_id, open_file, self._builder.build)
+
+    def get_small(self, build_id: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
+        """The same in milliseconds, without a child process, of a table that is on disk or of a small file.
+
+        Raises CfiTooLarge where `get` is to be asked.
+        """
+        return self._get(build_id, open_file, _build_small)
+
+    def _get(
+        self,
+        build_id: str,
+        open_file: Callable[[], int | None],
+        build: Callable[[str, int], tuple[UnwindTable, bytes]],
+    ) -> UnwindTable | None:
+        if (found := self.cached(build_id)) is not None or self._failed(build_id):
+            return found
+        descriptor = open_file()
+        if descriptor is None:
+            return None
+        try:
+            table, data = build(build_id, descriptor)
+        except CfiTooLarge:
+            raise
+        except (BuildError, CfiError) as error:
+            log.debug("no unwinding table of %s: %s", build_id or "a file without build ID", error)
+            self._remember_failure(build_id)
+            return None
+        finally:
+            os.close(descriptor)
+        self._keep(build_id, data)
+        return table
 
     def cached(self, build_id: str) -> UnwindTable | None:
         """The table, if it is on disk."""
@@ -83,14 +101,6 @@ class TableCache:
     def close(self) -> None:
         """A `get` that waits for a table returns None."""
         self._builder.close()
-
-    def _build(self, build_id: str, descriptor: int) -> tuple[UnwindTable, bytes]:
-        """Small files at once: starting a child takes longer. Raises BuildError or CfiError."""
-        try:
-            table = unwind_table.build_small(descriptor)
-        except CfiTooLarge:
-            return self._builder.build(build_id, descriptor)
-        return table, unwind_table.to_bytes(table, build_id)
 
     def _failed(self, build_id: str) -> bool:
         return self._failures.get(build_id, 0.0) > time.monotonic()
@@ -139,6 +149,12 @@ class TableCache:
     @staticmethod
     def _path(folder: Path, build_id: str) -> Path:
         return folder / (hashlib.sha256(build_id.encode()).hexdigest()[:40] + _SUFFIX)
+
+
+def _build_small(build_id: str, descriptor: int) -> tuple[UnwindTable, bytes]:
+    """Raises CfiTooLarge, CfiError."""
+    table = unwind_table.build_small(descriptor)
+    return table, unwind_table.to_bytes(table, build_id)
 
 
 def _unlink(path: str) -> None:

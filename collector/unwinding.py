@@ -32,7 +32,7 @@ from collector.unwind_maps import (
     UNKNOWN_CODE,
     UnwindMaps,
 )
-from collector.unwind_table import CfiError, UnwindTable, build_bytes
+from collector.unwind_table import CfiError, CfiTooLarge, UnwindTable, build_bytes
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +67,18 @@ class Unwinding:
         self._installed: dict[int, _Installed] = {}
         self._lock = threading.Lock()
         self._wanted: queue.Queue[str | None] = queue.Queue()
+        self._large: queue.Queue[str | None] = queue.Queue()  # those that take long, so that they hold up no others
         self._not_before: dict[str, float] = {}  # files whose tables are on their way, or could not be had
         self._vdso = _vdso()
-        self._builder = threading.Thread(target=self._build, name="unwind-tables", daemon=True)
+        self._threads = [
+            threading.Thread(target=self._load, args=args, name="unwind-tables", daemon=True)
+            for args in ((self._wanted, self._load_small), (self._large, self._load_large))
+        ]
 
     def start(self) -> None:
-        """Starts the thread."""
-        self._builder.start()
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
 
     def changed(self, process: Process, rows: list[Row], python: Runtime | None = None) -> None:
         """The executable mappings of a process, sorted, and its Python's runtime."""
@@ -107,9 +112,11 @@ class Unwinding:
 
     def close(self) -> None:
         self._cache.close()
-        if self._builder.is_alive():
-            self._wanted.put(None)
-            self._builder.join()
+        self._wanted.put(None)
+        self._large.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
         with self._lock:
             self._maps.close()
 
@@ -166,25 +173,36 @@ class Unwinding:
         build_id = row.file.build_id
         return bool(build_id) and self._not_before.get(build_id, 0.0) <= time.monotonic()
 
-    def _build(self) -> None:
-        """The thread that gets tables."""
-        while (build_id := self._wanted.get()) is not None:
+    def _load(self, wanted: "queue.Queue[str | None]", load: Callable[[str], None]) -> None:
+        """The threads that get tables."""
+        while (build_id := wanted.get()) is not None:
             try:
-                table = self._table(build_id)
-                with self._lock:
-                    self._add(build_id, table)
-                    metrics.UNWIND_FILES.set(len(self._files))
-                    metrics.UNWIND_ROWS.set(self._files.rows)
+                load(build_id)
             except Exception:
                 log.exception("no unwinding table for %s", build_id)
 
-    def _table(self, build_id: str) -> UnwindTable | None:
-        if build_id in self._vdso:
-            return self._vdso[build_id]
-        return self._cache.get(build_id, lambda: self._open_file(build_id))
+    def _load_small(self, build_id: str) -> None:
+        try:
+            if build_id in self._vdso:
+                table = self._vdso[build_id]
+            else:
+                table = self._cache.get_small(build_id, lambda: self._open_file(build_id))
+        except CfiTooLarge:
+            self._large.put(build_id)
+        else:
+            self._add(build_id, table)
+
+    def _load_large(self, build_id: str) -> None:
+        self._add(build_id, self._cache.get(build_id, lambda: self._open_file(build_id)))
 
     def _add(self, build_id: str, table: UnwindTable | None) -> None:
         """From here on the processes that map the file are walked through it, or it is not asked for any more."""
+        with self._lock:
+            self._add_locked(build_id, table)
+            metrics.UNWIND_FILES.set(len(self._files))
+            metrics.UNWIND_ROWS.set(self._files.rows)
+
+    def _add_locked(self, build_id: str, table: UnwindTable | None) -> None:
         file = self._files.add(build_id, table) if table is not None else None
         if file is None:
             metrics.UNWIND_REFUSED.labels("file").inc()

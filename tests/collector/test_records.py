@@ -17,7 +17,7 @@ payloads = st.lists(
 
 
 def record(key: int, payload: list[int], header_flags: int = 0, kind: int = records.STACK) -> list[int]:
-    """A third of the words are kernel frames, then there is one Python frame where it fits, the rest are user frames."""
+    """A third of the words are kernel frames, the last two are a Python frame where that fits, the rest user frames."""
     kernel, python = len(payload) // 3, int(len(payload) >= 2)
     what = 77 | kind << 32 | 5 << 40 | len(payload) << 48
     depths = kernel | (len(payload) - kernel - 2 * python) << 16 | python << 32
