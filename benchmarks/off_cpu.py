@@ -19,12 +19,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collector.bpf.off_cpu import Waits
+from collector.bpf.sampler import Sampler
+from collector.guest.own_cpu import enable_stats
 from collector.host import Host
-from collector.mapped_files import FileCache
-from collector.off_cpu import Waits
-from collector.own_cpu import enable_stats
-from collector.sampler import Sampler
-from collector.unwind_cache import TableCache
+from collector.processes.mapped_files import FileCache
+from collector.unwind.cache import TableCache
 
 SHARES = {"nothing_followed": 1e-9, "share_0.01": 0.01, "share_0.1": 0.1, "share_1": 1.0}
 ROUNDS = 5

@@ -15,9 +15,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from collector.mapped_files import FileCache
-from collector.mappings import Mappings
-from collector.watch import BUDGET, Watcher
+from collector.processes.mapped_files import FileCache
+from collector.processes.mappings import Mappings
+from collector.processes.watch import BUDGET, Watcher
 
 RATES = (20, 100, 500)
 ASKED = 200

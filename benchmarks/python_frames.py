@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from collector.bpf.perf_event import open_clock
+from collector.bpf.sampler import Sampler
 from collector.host import Host
-from collector.mapped_files import FileCache
-from collector.perf_event import open_clock
-from collector.sampler import Sampler
-from collector.unwind_cache import TableCache
+from collector.processes.mapped_files import FileCache
+from collector.unwind.cache import TableCache
 
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 PERIOD_NS = 1_000_000

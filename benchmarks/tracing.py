@@ -17,7 +17,7 @@ from pathlib import Path
 
 from opentelemetry.sdk.trace import TracerProvider
 
-from collector.activity_socket import ActivityReceiver
+from collector.activity.activity_socket import ActivityReceiver
 from icestream import tracing
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

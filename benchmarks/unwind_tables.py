@@ -19,10 +19,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from collector import cfi_file, unwind_table
-from collector.mapped_files import VDSO, vdso_bytes
-from collector.unwind_cache import TableCache
-from collector.unwind_table import UnwindTable
+from collector.processes.mapped_files import VDSO, vdso_bytes
+from collector.unwind import cfi_file
+from collector.unwind import table as unwind_table
+from collector.unwind.cache import TableCache
+from collector.unwind.table import UnwindTable
 
 TURNS = 5
 LIBRARIES = Path("/lib/x86_64-linux-gnu")

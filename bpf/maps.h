@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The maps that the programs share with each other and with user space (collector/program.py, collector/unwinding.py). */
+/* The maps that the programs share with each other and with user space (collector/bpf/program.py, collector/unwind/unwinding.py). */
 #ifndef ICESTREAM_MAPS_H
 #define ICESTREAM_MAPS_H
 
 #include "walk.h"
 #include <bpf/bpf_helpers.h>
 
-/* Observations by what became of them, and why stacks were cut; names in collector/program.py. */
+/* Observations by what became of them, and why stacks were cut; names in collector/bpf/program.py. */
 enum counter {
 	OBSERVED, /* ticks on a thread: each ends as a sample or in one of the two lost_ counters */
 	LOST_SAMPLE_BUFFER_FULL,
@@ -90,7 +90,7 @@ struct row_page {
 	u32 rows[1 << PAGE_BITS];
 };
 
-/* collector/unwind_table.py says what these mean. */
+/* collector/unwind/table.py says what these mean. */
 struct rule {
 	u8 cfa_kind;
 	u8 rbp_kind;

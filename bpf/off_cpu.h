@@ -20,7 +20,7 @@
 #define TASK_RTLOCK_WAIT 0x1000
 #define WAITS (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE | TASK_WAKING | TASK_RTLOCK_WAIT)
 
-/* collector/records.py reads it. */
+/* collector/bpf/records.py reads it. */
 struct wait {
 	u64 time_ns; /* of its end, CLOCK_MONOTONIC; in `waiting`: of its beginning */
 	u64 stack;

@@ -17,7 +17,7 @@
  * takes it apart with a few array operations, with no system call and no call per record. A record's header tells
  * whether it is complete, so reading needs no pause of the writers as switching two arrays would.
  *
- * collector/records.py reads the structures.
+ * collector/bpf/records.py reads the structures.
  */
 #include "off_cpu.h"
 #include "python_frames.h"

@@ -8,7 +8,7 @@
 #define PYTHON_LAYOUTS 64
 #define PYTHON_FRAME_BYTES 80 /* of struct _PyInterpreterFrame, without its locals: since 3.11 */
 
-/* Where a build of CPython keeps what is read of it: offsets in bytes. Made by collector/python_layout.py, which checks
+/* Where a build of CPython keeps what is read of it: offsets in bytes. Made by collector/python/layout.py, which checks
  * that every field of a frame lies in its first PYTHON_FRAME_BYTES and every field of a code object before the bytecode,
  * which begins after at most 255 bytes. */
 struct python_layout {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* User stacks by unwinding tables (collector/cfi.py makes them of .eh_frame), x86-64.
+/* User stacks by unwinding tables (collector/unwind/cfi.py makes them of .eh_frame), x86-64.
  *
  * A frame is its pc, sp and bp. Its caller's are found by the rule for pc: where the canonical frame address (CFA: the
  * caller's sp) is, and where bp was saved; the return address lies below the CFA (System V ABI, DWARF 5 section 6.4).

@@ -4,14 +4,15 @@ import logging
 import os
 import threading
 
-from collector import capabilities, metrics
-from collector.own_cpu import process_seconds
+from collector import metrics
+from collector.guest import capabilities
+from collector.guest.own_cpu import process_seconds
 from collector.profiler import Profiler
 from collector.publish import Publisher
 from collector.settings import CollectorSettings
 from collector.spool import Spool
-from collector.symbol_files import SymbolFiles
-from collector.symbol_requests import SymbolRequests
+from collector.symbols.symbol_files import SymbolFiles
+from collector.symbols.symbol_requests import SymbolRequests
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.columns import gather, take, used
-from collector.labels import Labels
+from collector.labels.thread_labels import Labels
 from collector.locations import Stacks
 from icestream import packed
 from icestream.topics import MAX_MESSAGE_BYTES

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         raise CommandError("--json goes with --check")
     from collector.agent import Agent
-    from collector.sampler import SamplerError
+    from collector.bpf.sampler import SamplerError
     from collector.spool import SpoolError
 
     stop = stop_event()

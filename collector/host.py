@@ -2,17 +2,18 @@
 
 from collections.abc import Callable
 
-from collector import asks, metrics
-from collector.asks import CHUNK, MAPPING, PROCESS, TABLE, THREAD
-from collector.mapped_files import FileCache
-from collector.mappings import Mappings, Row
-from collector.process import Process
-from collector.process_events import Event
-from collector.program import ProfileProgram
-from collector.python_processes import PythonProcesses
-from collector.unwind_cache import TableCache
-from collector.unwinding import Unwinding
-from collector.watch import Watcher
+from collector import metrics
+from collector.bpf import asks
+from collector.bpf.asks import CHUNK, MAPPING, PROCESS, TABLE, THREAD
+from collector.bpf.program import ProfileProgram
+from collector.processes.mapped_files import FileCache
+from collector.processes.mappings import Mappings, Row
+from collector.processes.process import Process
+from collector.processes.process_events import Event
+from collector.processes.watch import Watcher
+from collector.python.processes import PythonProcesses
+from collector.unwind.cache import TableCache
+from collector.unwind.unwinding import Unwinding
 
 
 class Host:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from collector import elf
-from collector.mapped_files import MappedFile
+from collector.processes.mapped_files import MappedFile
 from icestream.v1.common_pb2 import Mapping
 
 KERNEL_FILE = "[kernel]"

@@ -6,11 +6,11 @@ import numpy as np
 
 from collector.columns import gather
 from collector.kernel import Kernel
-from collector.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
-from collector.mappings import Mappings
-from collector.perfmap import Name
-from collector.python_merge import add_cuts, merge, python_frames
-from collector.python_processes import PYTHON, PythonProcesses
+from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
+from collector.processes.mappings import Mappings
+from collector.processes.perfmap import Name
+from collector.python.merge import add_cuts, merge, python_frames
+from collector.python.processes import PYTHON, PythonProcesses
 from collector.samples import ENDS, Samples
 from icestream import ids
 

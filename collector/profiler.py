@@ -16,21 +16,21 @@ from functools import partial
 import numpy as np
 
 from collector import metrics
-from collector.activity_socket import ActivityReceiver
+from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.thread_context import ThreadContexts
+from collector.bpf.off_cpu import Waits
+from collector.bpf.program import ROW_PAGE_BITS
+from collector.bpf.sampler import Sampler
 from collector.frames import Message
+from collector.guest.pace import Pace
 from collector.host import Host
-from collector.label_config import label_config
-from collector.labels import ThreadLabels
-from collector.mapped_files import FileCache
-from collector.off_cpu import Waits
-from collector.pace import Pace
-from collector.program import ROW_PAGE_BITS
-from collector.sampler import Sampler
+from collector.labels.label_config import label_config
+from collector.labels.thread_labels import ThreadLabels
+from collector.processes.mapped_files import FileCache
 from collector.samples import Samples
 from collector.settings import CollectorSettings, host_id, host_name
-from collector.symbol_files import SymbolFiles
-from collector.thread_context import ThreadContexts
-from collector.unwind_cache import TableCache
+from collector.symbols.symbol_files import SymbolFiles
+from collector.unwind.cache import TableCache
 from collector.windows import Drained, Windows
 
 log = logging.getLogger(__name__)

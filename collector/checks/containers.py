@@ -26,7 +26,7 @@ def cgroups(mounts: Path = Path("/proc/self/mounts")) -> Row:
 
 def labels(settings: CollectorSettings) -> Row:
     """Rules and sources as they are configured."""
-    from collector.label_config import label_config
+    from collector.labels.label_config import label_config
 
     try:
         label_config(settings)
@@ -40,8 +40,8 @@ def kubernetes(settings: CollectorSettings) -> Row:
     thing = "Kubernetes"
     if settings.kubernetes == "off":
         return ok(thing, "not asked for; pods have the names that their container runtime gives them")
-    from collector.kubernetes import KubernetesError, fetch
-    from collector.label_config import label_config
+    from collector.labels.kubernetes import KubernetesError, fetch
+    from collector.labels.label_config import label_config
 
     try:
         configured = label_config(settings).pods

@@ -3,8 +3,8 @@
 import os
 from pathlib import Path
 
-from collector.capabilities import Capability, kernel_version, permitted
 from collector.checks.row import Row, limited, missing, ok
+from collector.guest.capabilities import Capability, kernel_version, permitted
 from collector.kernel import kernel_build_id, stext
 
 FLOOR = (5, 8)

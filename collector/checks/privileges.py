@@ -4,8 +4,8 @@ import os
 import re
 from pathlib import Path
 
-from collector.capabilities import Capabilities, Capability, permitted
 from collector.checks.row import Row, limited, missing, ok
+from collector.guest.capabilities import Capabilities, Capability, permitted
 
 LACKS = {
     Capability.PERFMON: "no CPU can be sampled",

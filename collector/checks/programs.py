@@ -7,8 +7,8 @@ import platform
 import time
 from pathlib import Path
 
+from collector.bpf.libbpf import BTF
 from collector.checks.row import Row, limited, missing, ok
-from collector.libbpf import BTF
 
 _DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")
 
@@ -39,8 +39,8 @@ def bcc(loader: str) -> Row:
 
 
 def program(loader: str) -> Row:
-    from collector.perf_event import online_cpus
-    from collector.sampler import check
+    from collector.bpf.perf_event import online_cpus
+    from collector.bpf.sampler import check
 
     began = time.perf_counter()
     if (reason := check(loader)) is not None:
@@ -60,7 +60,7 @@ def unwinding(machine: str = "") -> Row:
 
 def process_events() -> Row:
     """The rings that tell of processes, and of files as they are mapped."""
-    from collector.perf_ring import Rings
+    from collector.processes.perf_ring import Rings
 
     thing = "process events"
     rings = Rings()
@@ -76,7 +76,7 @@ def process_events() -> Row:
 
 def off_cpu(loader: str) -> Row:
     """The profile of waits, which has to be asked for."""
-    from collector.off_cpu import check
+    from collector.bpf.off_cpu import check
 
     if (reason := check(loader)) is not None:
         return limited(

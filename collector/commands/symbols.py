@@ -15,11 +15,11 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from collector.name_kinds import IN_WORDS
 from collector.settings import UploadSettings
-from collector.symbol_files import SymbolFiles
-from collector.symbol_upload import Candidate, NotElfError, UploadError, best_of, examine, files_below
-from collector.symbols import SymbolBuilder
+from collector.symbols.builder import SymbolBuilder
+from collector.symbols.name_kinds import IN_WORDS
+from collector.symbols.symbol_files import SymbolFiles
+from collector.symbols.symbol_upload import Candidate, NotElfError, UploadError, best_of, examine, files_below
 from icestream.cli import CommandError
 from icestream.kafka import producer
 from icestream.topics import SYMBOLS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from collector.frames import Message
 from collector.settings import CollectorSettings, host_id
-from collector.symbol_files import SymbolFiles
-from collector.symbols import SymbolBuilder
+from collector.symbols.builder import SymbolBuilder
+from collector.symbols.symbol_files import SymbolFiles
 from icestream.cli import CommandError
 from icestream.stop import stop_event
 from icestream.topics import RAW, SYMBOLS
@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """For that time, or until it is told to stop. Raises CommandError where this machine cannot be profiled."""
+    from collector.bpf.sampler import SamplerError
     from collector.profiler import Profiler
-    from collector.sampler import SamplerError
 
     if not 0 < args.seconds <= 3600:
         raise CommandError(f"--seconds: expected more than 0 and at most 3600, got {args.seconds}")

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collector import cfi, cfi_records
-from collector.cfi_records import Section
-from collector.cfi_steps import UNCOVERED, Steps, at
+from collector.unwind import cfi, cfi_records
+from collector.unwind.cfi_records import Section
+from collector.unwind.cfi_steps import UNCOVERED, Steps, at
 
 CODE = 0x10000, 0x90000
 """Executable addresses of sections made here."""

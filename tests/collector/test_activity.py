@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector import activity
+from collector.activity import activity_batch as activity
+from collector.activity.intervals import Intervals
 from collector.batch import HEADER_BYTES
-from collector.intervals import Intervals
 from icestream.packed import column
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId

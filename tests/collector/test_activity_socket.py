@@ -16,10 +16,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from collector import activity_socket
-from collector.activity_datagram import MalformedDatagram, decode
-from collector.activity_socket import ActivityReceiver
-from collector.intervals import Intervals
+from collector.activity import activity_socket
+from collector.activity.activity_datagram import MalformedDatagram, decode
+from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.intervals import Intervals
 from icestream.tracing.datagram import Columns, datagrams
 
 CONTEXT = bytes(range(1, 25)) + b"\x01\x01\x00\x00"

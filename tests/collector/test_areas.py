@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.areas import NONE, Areas, over, paint
+from collector.processes.areas import NONE, Areas, over, paint
 
 END = 64
 area = st.tuples(st.integers(0, END - 1), st.integers(1, END)).map(lambda pair: (pair[0], min(END, pair[0] + pair[1])))

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from collector import batch
 from collector.kernel import Kernel
 from collector.locations import locate
-from collector.mapped_files import UNKNOWN, FileCache, MappedFile
-from collector.mappings import Located, Mappings
-from collector.perfmap import Name
+from collector.processes.mapped_files import UNKNOWN, FileCache, MappedFile
+from collector.processes.mappings import Located, Mappings
+from collector.processes.perfmap import Name
 from collector.samples import ENDS, Samples
 from icestream.packed import column
 from icestream.v1.common_pb2 import BatchId, Mapping

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import bcc, bcc_compile, libbpf
-from collector.bcc import BccLoader, with_maps
-from collector.bpf_syscall import MapDefinition, VerifierError, create_map, load_program
-from collector.libbpf import LibbpfLoader, describe
-from collector.loader import choose
-from collector.loader_types import LoadError
-from collector.program import SOURCE
+from collector.bpf import bcc, bcc_compile, libbpf
+from collector.bpf.bcc import BccLoader, with_maps
+from collector.bpf.bpf_syscall import MapDefinition, VerifierError, create_map, load_program
+from collector.bpf.libbpf import LibbpfLoader, describe
+from collector.bpf.loader import choose
+from collector.bpf.loader_types import LoadError
+from collector.bpf.program import SOURCE
 
 ROOT = Path(__file__).parents[2]
 PERF_EVENT = 7
 LOOK = """
 import json, os, sys, time
 from pathlib import Path
-from collector.loader import choose
-from collector.loader_types import LoadError
-from collector.program import SOURCE
-from collector.sampler import Sampler
+from collector.bpf.loader import choose
+from collector.bpf.loader_types import LoadError
+from collector.bpf.program import SOURCE
+from collector.bpf.sampler import Sampler
 try:
     choose("libbpf").load(SOURCE, "profile", {})
 except LoadError as error:
@@ -95,7 +95,7 @@ def test_a_host_without_privileges_is_told_which_are_missing() -> None:
     """This user may read files, so that it finds what it has to execute, and nothing else."""
     only = "-all,+dac_read_search"
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", f"--bounding-set={only}"]
-    code = "from collector.sampler import check; print(check('bcc'))"
+    code = "from collector.bpf.sampler import check; print(check('bcc'))"
     command = [*nobody, f"--inh-caps={only}", f"--ambient-caps={only}", sys.executable, "-c", code]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     said = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True).stdout
@@ -173,7 +173,7 @@ def test_on_another_machine_it_is_said_that_btf_is_needed(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("said", [b"", b"{"])
 def test_a_compiler_that_dies_is_a_clear_error(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     died = subprocess.CompletedProcess([], -9, said, b"Killed\n")
-    monkeypatch.setattr("collector.bcc.subprocess.run", lambda *_, **__: died)
+    monkeypatch.setattr("collector.bpf.bcc.subprocess.run", lambda *_, **__: died)
     with pytest.raises(LoadError, match=r"BCC ended with status -9(.|\n)*Killed"):
         bcc.compiled(SOURCE, ("none",), ())
 

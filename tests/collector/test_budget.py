@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import budget
-from collector.budget import MIN_FREQUENCY_HZ, Budget
+from collector.guest import budget
+from collector.guest.budget import MIN_FREQUENCY_HZ, Budget
 
 frequencies = st.integers(1, 10_000)
 percents = st.floats(0.001, 1000)

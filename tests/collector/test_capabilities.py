@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from collector.capabilities import (
+from collector.frames import decode
+from collector.guest.capabilities import (
     Capability,
     at_run_time,
     kernel_version,
     of_children,
 )
-from collector.frames import decode
 from icestream.packed import column
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector import cfi, cfi_expression, cfi_leb, cfi_records
-from collector.cfi_error import CfiError
-from collector.cfi_steps import (
+from collector.unwind import cfi, cfi_expression, cfi_leb, cfi_records
+from collector.unwind.cfi_error import CfiError
+from collector.unwind.cfi_steps import (
     CFA_END,
     CFA_NONE,
     CFA_PLT,

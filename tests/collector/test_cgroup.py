@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.cgroup import Cgroup, parse_cgroup, read_cgroup
+from collector.labels.cgroup import Cgroup, parse_cgroup, read_cgroup
 
 ID = "0123456789abcdef" * 4
 OUTER = "fedcba9876543210" * 4

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from collector import check
-from collector.capabilities import Capability
 from collector.checks import containers, kernel, places, privileges, programs
 from collector.checks.row import Mark, Row, limited, missing, ok
+from collector.guest.capabilities import Capability
 from collector.settings import CollectorSettings
 from collector.spool import Spool
 from icestream.settings import KafkaSettings

@@ -11,7 +11,7 @@ from collector.clock import STEP_NS, Clock
 from collector.frames import Message
 from collector.profiler import Profiler
 from collector.settings import CollectorSettings
-from collector.symbol_files import SymbolFiles
+from collector.symbols.symbol_files import SymbolFiles
 from icestream.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from symbolic.debuginfo import Archive
 
-from collector.code_ranges import Range, breakpad, disjoint
+from collector.symbols.code_ranges import Range, breakpad, disjoint
 
 LENGTH = 60
 

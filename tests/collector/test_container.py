@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from collector.cgroup import Cgroup
-from collector.container import Container, Containers
+from collector.labels.cgroup import Cgroup
+from collector.labels.container import Container, Containers
 
 ID = "0123456789abcdef" * 4
 
@@ -117,7 +117,7 @@ def test_an_id_is_no_path() -> None:
 
 
 def test_memory_is_bounded_however_many_containers_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.container.MAX_CONTAINERS", 10)
+    monkeypatch.setattr("collector.labels.container.MAX_CONTAINERS", 10)
     containers = Containers(tmp_path)
     for i in range(100):
         containers.of(Cgroup(container_id=f"c{i}", runtime="docker"))

@@ -12,11 +12,12 @@ import pytest
 import zstandard
 from symbolic.symcache import SymCache
 
-from collector import debug_files, elf, symcache_child
-from collector.mapped_files import FileCache, Place
-from collector.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
-from collector.symbol_files import SymbolFiles
-from collector.symbols import SymbolBuilder
+from collector import elf
+from collector.processes.mapped_files import FileCache, Place
+from collector.symbols import debug_files, symcache_child
+from collector.symbols.builder import SymbolBuilder
+from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
+from collector.symbols.symbol_files import SymbolFiles
 
 SOURCE = """
 static __attribute__((noinline)) int local(int x) { return x * 42; }

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from collector import debuginfod, elf
-from collector.debuginfod import Debuginfod, DebuginfodError, servers
+from collector import elf
+from collector.symbols import debuginfod
+from collector.symbols.debuginfod import Debuginfod, DebuginfodError, servers
 from tests.collector.http_server import Server, sending
 
 MB = 1 << 20

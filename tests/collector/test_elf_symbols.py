@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.code_ranges import Range
 from collector.elf_sections import bytes_reader, reader
-from collector.elf_symbols import functions
+from collector.symbols.code_ranges import Range
+from collector.symbols.elf_symbols import functions
 
 LIBRARY = """
 #define LOOP(n) volatile int s = 0; for (int i = 0; i < x; i++) s += i * n; return s;

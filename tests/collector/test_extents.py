@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.extents import Extents
+from collector.unwind.extents import Extents
 
 
 @given(st.integers(0, 64), st.lists(st.tuples(st.booleans(), st.integers(0, 20)), max_size=60))

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from symbolic.symcache import SymCache
 
 from collector.elf_sections import bytes_reader, reader
-from collector.elf_symbols import functions
-from collector.file_names import best, make
-from collector.gopclntab import go_breakpad
-from collector.name_kinds import DEBUG_INFO, LINE_TABLE, NOTHING
+from collector.symbols.elf_symbols import functions
+from collector.symbols.file_names import best, make
+from collector.symbols.gopclntab import go_breakpad
+from collector.symbols.name_kinds import DEBUG_INFO, LINE_TABLE, NOTHING
 
 PROGRAM = """package main
 

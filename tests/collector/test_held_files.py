@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from collector import held_files
-from collector.held_files import HeldFiles
+from collector.processes import held_files
+from collector.processes.held_files import HeldFiles
 
 
 @pytest.fixture

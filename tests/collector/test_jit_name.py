@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.jit_name import Name, parse_name
+from collector.processes.jit_name import Name, parse_name
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from symbolic.debuginfo import Archive
 from symbolic.symcache import SymCache
 
-from collector import kallsyms
 from collector.kernel import ELSEWHERE, Kernel, kernel_build_id, stext
-from collector.mapped_files import MappedFile
+from collector.processes.mapped_files import MappedFile
+from collector.symbols import kallsyms
 from icestream.v1.common_pb2 import Mapping
 
 STEXT, MODULE = 0xFFFFFFFF81000000, 0xFFFFFFFFC0001000

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector import metrics
-from collector.kubernetes import KubernetesError, Pods, PodSource, api_server, fetch, kubelet, parse
+from collector.labels.kubernetes import KubernetesError, Pods, PodSource, api_server, fetch, kubelet, parse
 
 UID = "1cf9e9b0-6b7e-4c5d-9d7b-2f6a1a8d3c11"
 STATIC = "ab12" * 8
@@ -247,7 +247,7 @@ def test_answers_that_cannot_be_used_are_errors_that_say_why(plain: Server, tmp_
         plain.content = content
         with pytest.raises(KubernetesError, match=message):
             fetch(source)
-    monkeypatch.setattr("collector.kubernetes._MAX_BYTES", 1000)
+    monkeypatch.setattr("collector.labels.kubernetes._MAX_BYTES", 1000)
     plain.content = b" " * 2000
     with pytest.raises(KubernetesError, match="larger than 1000 bytes"):
         fetch(source)

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from collector.cgroup import Cgroup, parse_cgroup
-from collector.container import Container, Containers
-from collector.environment import read_environment, resource_attributes
-from collector.kubernetes import Pod, Pods, PodSource
-from collector.label_config import LabelConfig, label_config
-from collector.labels import ThreadLabels
-from collector.process import Process, read_process
-from collector.process_context import ContextReader
-from collector.process_labels import LABELS
-from collector.relabel_config import parse_rules
-from collector.service_name import service_name
+from collector.labels.cgroup import Cgroup, parse_cgroup
+from collector.labels.container import Container, Containers
+from collector.labels.environment import read_environment, resource_attributes
+from collector.labels.kubernetes import Pod, Pods, PodSource
+from collector.labels.label_config import LabelConfig, label_config
+from collector.labels.process_context import ContextReader
+from collector.labels.process_labels import LABELS
+from collector.labels.relabel_config import parse_rules
+from collector.labels.service_name import service_name
+from collector.labels.thread_labels import ThreadLabels
+from collector.processes.process import Process, read_process
 from collector.settings import CollectorSettings
 from icestream.settings import SettingError
 
@@ -159,7 +159,7 @@ def test_a_thread_that_a_rule_drops_has_no_labels_and_is_looked_at_once(monkeypa
     known = ThreadLabels("h", LabelConfig(rules=rules))
     assert known.of(2**22 + 1, 5, "GC 1") is None
     assert known.of(2**22 + 1, 6, "main") is not None
-    monkeypatch.setattr("collector.labels.relabel", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr("collector.labels.thread_labels.relabel", lambda *_: pytest.fail("computed again"))
     assert known.of(2**22 + 1, 5, "GC 1") is None
     assert known.of(2**22 + 1, 6, "main") is not None
 
@@ -187,7 +187,7 @@ class Runtime(Containers):
 
 
 def in_group(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr("collector.process_facts.read_cgroup", lambda pid: parse_cgroup(f"0::{path}"))
+    monkeypatch.setattr("collector.labels.process_facts.read_cgroup", lambda pid: parse_cgroup(f"0::{path}"))
 
 
 def test_a_container_and_a_unit_name_what_does_not_name_itself(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,8 +300,8 @@ def test_a_process_id_that_was_given_again_is_another_process() -> None:
 
 
 def test_memory_is_bounded_however_many_processes_and_threads_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.labels.MAX_PROCESSES", 10)
-    monkeypatch.setattr("collector.labels.MAX_THREADS", 10)
+    monkeypatch.setattr("collector.labels.thread_labels.MAX_PROCESSES", 10)
+    monkeypatch.setattr("collector.labels.thread_labels.MAX_THREADS", 10)
     known = ThreadLabels("h")
     for i in range(100):
         assert of(known, 2**22 + i, i, f"p{i}")["service"] == f"p{i}"
@@ -359,7 +359,7 @@ def test_a_program_executed_after_a_process_was_read_is_the_one_that_counts() ->
 
 
 def test_memory_is_bounded_however_many_events_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.labels.MAX_HINTS", 10)
+    monkeypatch.setattr("collector.labels.thread_labels.MAX_HINTS", 10)
     known = ThreadLabels("h")
     for pid in range(100):
         known.hint(pid, comm="x")
@@ -396,5 +396,7 @@ def test_resource_attributes_are_read_as_opentelemetry_specifies() -> None:
 def test_every_label_is_documented() -> None:
     page = (ROOT / "docs/labels.md").read_text(encoding="utf-8")
     assert not [label for label in sorted(LABELS) if f"| `{label}` |" not in page]
-    code = (ROOT / "collector/process_labels.py").read_text() + (ROOT / "collector/labels.py").read_text()
+    code = (ROOT / "collector/labels/process_labels.py").read_text() + (
+        ROOT / "collector/labels/thread_labels.py"
+    ).read_text()
     assert not [meta for meta in sorted(set(re.findall(r"__meta_[a-z_]+", code))) if f"`{meta}" not in page]

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import libbpf
-from collector.libbpf import LibbpfLoader, Map
-from collector.loader import LoadError, choose
-from collector.program import SOURCE
+from collector.bpf import libbpf
+from collector.bpf.libbpf import LibbpfLoader, Map
+from collector.bpf.loader import LoadError, choose
+from collector.bpf.program import SOURCE
 
 pytestmark = pytest.mark.ebpf
 CALL_GET_STACK = struct.pack("<BBhi", 0x85, 0, 0, 67)

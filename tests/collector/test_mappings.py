@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf, mappings
-from collector import known as known_process
-from collector.mapped_files import JIT, FileCache, MappedFile, Place, open_place
-from collector.mappings import Mappings
-from collector.perfmap import Name
+from collector import elf
+from collector.processes import known as known_process
+from collector.processes import mappings
+from collector.processes.mapped_files import JIT, FileCache, MappedFile, Place, open_place
+from collector.processes.mappings import Mappings
+from collector.processes.perfmap import Name
 from icestream.v1.common_pb2 import Mapping
 
 WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getchar(); return 0; }'

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf, mappings
-from collector.mapped_files import FileCache
-from collector.mappings import Mappings, Row
-from collector.process import Process
-from collector.process_events import parse
+from collector import elf
+from collector.processes import mappings
+from collector.processes.mapped_files import FileCache
+from collector.processes.mappings import Mappings, Row
+from collector.processes.process import Process
+from collector.processes.process_events import parse
 from tests.collector import kernel_records as kernel
 
 PID = 2**22 + 1  # and those above: the kernel gives none of these

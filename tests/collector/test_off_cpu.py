@@ -15,18 +15,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import off_cpu, records
+from collector.bpf import off_cpu, records
+from collector.bpf.join_stacks import join
+from collector.bpf.off_cpu import Waits
+from collector.bpf.sampler import Sampler
 from collector.frames import Message
 from collector.host import Host
-from collector.join_stacks import join
-from collector.mapped_files import FileCache
-from collector.off_cpu import Waits
+from collector.processes.mapped_files import FileCache
 from collector.profiler import Profiler
-from collector.sampler import Sampler
 from collector.samples import Samples
 from collector.settings import CollectorSettings
-from collector.symbol_files import SymbolFiles
-from collector.unwind_cache import TableCache
+from collector.symbols.symbol_files import SymbolFiles
+from collector.unwind.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from collector.own_cpu import process_seconds
+from collector.guest.own_cpu import process_seconds
 
 SPIN = "import time; t = time.process_time()\nwhile time.process_time() < t + 0.5: pass\nprint(flush=True); input()"
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from collector import budget
+from collector.bpf.sampler import Sampler
 from collector.frames import Message
-from collector.own_cpu import ProgramTime, enable_stats
-from collector.pace import Pace
+from collector.guest import budget
+from collector.guest.own_cpu import ProgramTime, enable_stats
+from collector.guest.pace import Pace
 from collector.profiler import Profiler
-from collector.sampler import Sampler
 from collector.settings import CollectorSettings
-from collector.symbol_files import SymbolFiles
+from collector.symbols.symbol_files import SymbolFiles
 from icestream.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
@@ -71,7 +71,7 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
 
 def test_while_other_hosts_sample_this_one_takes_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = True
-    monkeypatch.setattr("collector.pace.samples_at", lambda *arguments: chosen)
+    monkeypatch.setattr("collector.guest.pace.samples_at", lambda *arguments: chosen)
     sampler = Sampler(999)
     sampler.start()
     pace = Pace(settings(tmp_path), sampler)
@@ -117,6 +117,6 @@ def test_the_programs_time_is_estimated_from_its_runs(tmp_path: Path, monkeypatc
     measured = sampler.stats()["run_time_ns"] - measured
     os.close(again)
     assert before > 0
-    monkeypatch.setattr("collector.own_cpu._ENOUGH_RUNS", 1 << 60)  # it did not measure, so it has to estimate
+    monkeypatch.setattr("collector.guest.own_cpu._ENOUGH_RUNS", 1 << 60)  # it did not measure, so it has to estimate
     assert program.seconds() - before == pytest.approx(measured / 1e9, rel=0.6)
     sampler.close()

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import perf_event
-from collector.perf_event import online_cpus
-from collector.sampler import Sampler
+from collector.bpf import perf_event
+from collector.bpf.perf_event import online_cpus
+from collector.bpf.sampler import Sampler
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector import perfmap
-from collector.perfmap import Name, PerfMap, PerfMaps
+from collector.processes import perfmap
+from collector.processes.perfmap import Name, PerfMap, PerfMaps
 
 PID = 4321
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.probabilistic import samples_at
+from collector.guest.probabilistic import samples_at
 
 TIME = 1_800_000_000.0
 

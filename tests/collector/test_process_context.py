@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.process_context import ContextReader, find_mapping, parse
+from collector.labels.process_context import ContextReader, find_mapping, parse
 from tests.tracing import outside
 
 TRACED = """

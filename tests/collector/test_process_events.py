@@ -5,9 +5,9 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import backlog, process_events
-from collector.backlog import Backlog
-from collector.process_events import Executed, Exited, Forked, Mapped, decode, parse
+from collector.processes import backlog, process_events
+from collector.processes.backlog import Backlog
+from collector.processes.process_events import Executed, Exited, Forked, Mapped, decode, parse
 from tests.collector import kernel_records as kernel
 
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf_sections import reader
-from collector.python_code import MAX_NAME, Key, PythonCode
-from collector.python_layout import Layout, layout
-from collector.python_memory import read_places
-from collector.python_symbols import Interpreter, find_interpreter
+from collector.python.code import MAX_NAME, Key, PythonCode
+from collector.python.layout import Layout, layout
+from collector.python.memory import read_places
+from collector.python.symbols import Interpreter, find_interpreter
 from tests.collector.python.interpreters import Interpreter as Installed
 from tests.collector.python.interpreters import interpreters
 

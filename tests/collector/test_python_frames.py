@@ -15,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.locations import locate
-from collector.mapped_files import FileCache
-from collector.sampler import Sampler
+from collector.processes.mapped_files import FileCache
 from collector.samples import Samples
-from collector.unwind_cache import TableCache
+from collector.unwind.cache import TableCache
 from tests.collector.python.interpreters import Interpreter, interpreters
 
 pytestmark = pytest.mark.ebpf

@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import python_lines
-from collector.python_lines import parse_lines
+from collector.python import lines as python_lines
+from collector.python.lines import parse_lines
 
 SOURCE = """
 def far():

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.python_merge import MAX_FRAMES, UNPLACED, WITH_NEXT, add_cuts, merge, python_frames
+from collector.python.merge import MAX_FRAMES, UNPLACED, WITH_NEXT, add_cuts, merge, python_frames
 
 Run = tuple[int, int]
 """(native user frame, how many Python frames)"""

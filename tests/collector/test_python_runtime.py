@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf_sections import bytes_reader
-from collector.mapped_files import MappedFile
-from collector.python_layout import LayoutError
-from collector.python_runtime import MAX_LAYOUTS, PythonRuntimes, Runtime
-from collector.python_symbols import find_interpreter
+from collector.processes.mapped_files import MappedFile
+from collector.python.layout import LayoutError
+from collector.python.runtime import MAX_LAYOUTS, PythonRuntimes, Runtime
+from collector.python.symbols import find_interpreter
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.python.interpreters import Interpreter, interpreters
 from tests.collector.test_python_layout import PUBLISHED_3_14, published

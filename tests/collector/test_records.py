@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from collector import records
+from collector.bpf import records
 
 MARKER = 0x1234_5678_9ABC_DEF1
 BUSY = 1 << 31

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.relabel import is_name, relabel
-from collector.relabel_config import load_rules, parse_rules, sources, uses
+from collector.labels.relabel import is_name, relabel
+from collector.labels.relabel_config import load_rules, parse_rules, sources, uses
 from icestream.settings import SettingError
 
 SHOP = {"comm": "java", "pod": "shop-7d4f-x2x", "service": "shop"}

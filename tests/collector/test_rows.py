@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.mapped_files import MappedFile, Place
-from collector.rows import Row, put
+from collector.processes.mapped_files import MappedFile, Place
+from collector.processes.rows import Row, put
 from icestream.v1.common_pb2 import Mapping
 
 END = 40

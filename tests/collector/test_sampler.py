@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collector.bpf.sampler import Sampler, SamplerError, check
 from collector.host import Host
-from collector.mapped_files import FileCache
-from collector.sampler import Sampler, SamplerError, check
+from collector.processes.mapped_files import FileCache
 from collector.samples import Samples
-from collector.unwind_cache import TableCache
+from collector.unwind.cache import TableCache
 
 pytestmark = pytest.mark.ebpf
 HERE = Path(__file__).parent
@@ -223,7 +223,7 @@ def test_stacks_that_do_not_fit_are_counted_as_lost_and_every_sample_kept_has_it
 def test_polling_without_draining_stays_within_bounded_memory_and_keeps_what_it_can(
     busy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collector.sampler.PENDING_BYTES", 10_000)
+    monkeypatch.setattr("collector.bpf.sampler.PENDING_BYTES", 10_000)
     with running(999, sizes={"samples": 1 << 16}) as sampler:
         process = subprocess.Popen(
             [busy, "2", "2000", "3"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
@@ -255,7 +255,7 @@ def test_polls_name_the_processes_they_saw_and_drains_in_quick_succession_are_em
 
 
 def test_without_privileges_the_error_says_what_is_missing() -> None:
-    code = "from collector.sampler import check; print(check())"
+    code = "from collector.bpf.sampler import check; print(check())"
     nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--no-new-privs", "--bounding-set=-all"]
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     said = subprocess.run(

@@ -12,13 +12,13 @@ import pytest
 from confluent_kafka import Producer
 
 from collector import elf
-from collector.mapped_files import Place
-from collector.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.processes.mapped_files import Place
 from collector.publish import Publisher
 from collector.settings import CollectorSettings
 from collector.spool import Spool
-from collector.symbol_files import SymbolFiles
-from collector.symbol_requests import SymbolRequests
+from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.symbol_files import SymbolFiles
+from collector.symbols.symbol_requests import SymbolRequests
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import SYMBOL_REQUESTS, SYMBOLS

@@ -9,13 +9,14 @@ import pytest
 import zstandard
 from symbolic.symcache import SymCache
 
-from collector import elf, symbols
+from collector import elf
 from collector.elf_sections import bytes_reader
-from collector.elf_symbols import functions
-from collector.mapped_files import VDSO, Place, vdso_bytes
-from collector.name_kinds import DEBUG_INFO, SYMBOL_TABLE
-from collector.symbol_files import SymbolFiles
-from collector.symbols import SymbolBuilder
+from collector.processes.mapped_files import VDSO, Place, vdso_bytes
+from collector.symbols import builder as symbols
+from collector.symbols.builder import SymbolBuilder
+from collector.symbols.elf_symbols import functions
+from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.symbol_files import SymbolFiles
 from icestream.v1.symbols_pb2 import SymbolFile
 
 SOURCE = "int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"

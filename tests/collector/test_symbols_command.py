@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.name_kinds import DEBUG_INFO
+from collector.symbols.name_kinds import DEBUG_INFO
 from icestream import cli
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings

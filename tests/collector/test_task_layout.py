@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import task_ids, task_layout
-from collector.bcc import check_layout
-from collector.kernel_look import Look, open_window
-from collector.loader_types import LoadError
-from collector.task_layout import TaskLayout, find_task_layout
+from collector.bpf import task_ids, task_layout
+from collector.bpf.bcc import check_layout
+from collector.bpf.kernel_look import Look, open_window
+from collector.bpf.loader_types import LoadError
+from collector.bpf.task_layout import TaskLayout, find_task_layout
 from tests.collector.btf import of_this_kernel
 
 IN_BTF = {
@@ -96,6 +96,6 @@ def test_garbage_is_no_struct_pid_and_no_error(garbage: bytes, level: int, numbe
 
 
 def test_the_stub_headers_name_every_offset_that_is_looked_for() -> None:
-    header = (Path(task_layout.__file__).parents[1] / "bpf" / "bcc" / "kernel_layout.h").read_text()
+    header = (Path(task_layout.__file__).parents[2] / "bpf" / "bcc" / "kernel_layout.h").read_text()
     for field in fields(TaskLayout):
         assert field.name == "registers" or f"#ifndef OFFSET_{field.name.upper()}\n" in header

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.program import Image, image_of
-from collector.sampler import Sampler
-from collector.thread_context import VARIABLE, ThreadContexts, mapped_files
-from collector.tls_symbol import find
+from collector.activity.thread_context import VARIABLE, ThreadContexts, mapped_files
+from collector.activity.tls_symbol import find
+from collector.bpf.program import Image, image_of
+from collector.bpf.sampler import Sampler
 
 HERE = Path(__file__).parent
 MODELS = {
@@ -219,8 +219,8 @@ def test_a_process_that_ended_is_forgotten(told: Told, tmp_path: Path) -> None:
 
 
 def test_more_processes_than_are_remembered_are_no_error(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.thread_context.MAX_PROCESSES", 3)
-    monkeypatch.setattr("collector.thread_context.MAX_FILES", 3)
+    monkeypatch.setattr("collector.activity.thread_context.MAX_PROCESSES", 3)
+    monkeypatch.setattr("collector.activity.thread_context.MAX_FILES", 3)
     told.contexts.observe([os.getpid(), os.getppid(), 1, *range(1 << 22, (1 << 22) + 10)])
     told.contexts.notice(os.getpid())
     told.contexts.observe()

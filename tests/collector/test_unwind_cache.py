@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from collector import unwind_builder, unwind_cache, unwind_child, unwind_table
-from collector.unwind_cache import TableCache
-from collector.unwind_table import UnwindTable
+from collector.unwind import builder as unwind_builder
+from collector.unwind import cache as unwind_cache
+from collector.unwind import child as unwind_child
+from collector.unwind import table as unwind_table
+from collector.unwind.cache import TableCache
+from collector.unwind.table import UnwindTable
 
 BUILD_ID = "gnu:0123456789abcdef"
 CHILD = """
 import sys
-from collector import unwind_child
+from collector.unwind import child as unwind_child
 unwind_child.NICE = 0
 {}
 sys.exit(unwind_child.main())

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import unwind_table
-from collector.cfi_steps import CFA_END, CFA_FRAME_POINTER, CFA_PLT, CFA_RSP, CFA_SIGNAL, Steps, pack
-from collector.mapped_files import vdso_bytes
-from collector.unwind_table import CHUNK_BYTES, CfiError, UnwindTable
+from collector.processes.mapped_files import vdso_bytes
+from collector.unwind import table as unwind_table
+from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, CFA_PLT, CFA_RSP, CFA_SIGNAL, Steps, pack
+from collector.unwind.table import CHUNK_BYTES, CfiError, UnwindTable
 from tests.collector import readelf_frames
 
 SOURCE = """

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf, mappings, perf_event, watch
-from collector.mapped_files import FileCache
-from collector.mappings import Mappings, Row
-from collector.process import Process
-from collector.watch import Watcher
+from collector import elf
+from collector.bpf import perf_event
+from collector.processes import mappings, watch
+from collector.processes.mapped_files import FileCache
+from collector.processes.mappings import Mappings, Row
+from collector.processes.process import Process
+from collector.processes.watch import Watcher
 
 pytestmark = pytest.mark.ebpf
 

@@ -6,7 +6,7 @@ import re
 import struct
 from pathlib import Path
 
-from collector import tls_symbol
+from collector.activity import tls_symbol
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]

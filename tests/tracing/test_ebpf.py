@@ -9,9 +9,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from collector.sampler import Sampler
+from collector.activity.thread_context import ThreadContexts
+from collector.bpf.sampler import Sampler
 from collector.samples import Samples
-from collector.thread_context import ThreadContexts
 from tests.tracing.traced import Listener
 
 REQUESTS = 120

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collector.activity_socket import ActivityReceiver
+from collector.activity.activity_socket import ActivityReceiver
 from icestream.v1.activity_pb2 import Span
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.collector.unwinding.programs import Program, build
 
+from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.locations import locate
-from collector.mapped_files import TRUNCATED, FileCache
-from collector.sampler import Sampler
+from collector.processes.mapped_files import TRUNCATED, FileCache
 from collector.samples import ENDS
-from collector.unwind_cache import TableCache
-from tests.collector.unwinding.programs import Program, build
+from collector.unwind.cache import TableCache
 
 pytestmark = pytest.mark.ebpf
 

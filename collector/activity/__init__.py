@@ -1,0 +1,1 @@
+"""What applications tell of their requests."""

@@ -1,0 +1,89 @@
+"""Intervals of activity -> the messages of one ActivityBatch, times as Unix times."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from collector.activity.intervals import Intervals
+from collector.batch import HEADER_BYTES
+from collector.columns import take, used
+from icestream import packed
+from icestream.topics import MAX_MESSAGE_BYTES
+from icestream.v1.activity_pb2 import ActivityBatch, Span
+from icestream.v1.common_pb2 import BatchId
+
+_MAX_NAME = 1000
+_MAX_NS = 2**62
+
+
+def split(intervals: Intervals, offset_ns: int, common: ActivityBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
+    """Serialized parts without BatchId; `common` has the fields that all share, and `dropped` is in the first only."""
+    rows = np.arange(len(intervals.start_ns))
+    parts = list(_halve(intervals, rows, intervals.spans, offset_ns, common, limit - HEADER_BYTES))
+    return [part + ActivityBatch(dropped=intervals.dropped).SerializeToString() for part in parts[:1]] + parts[1:]
+
+
+def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> list[bytes]:
+    """The parts with their IDs and time of publishing."""
+    finished = []
+    for i, part in enumerate(parts):
+        ending = ActivityBatch(id=batch_id, published_unix_nano=published_unix_nano)
+        ending.id.part, ending.id.parts = i, len(parts)
+        finished.append(part + ending.SerializeToString())
+    return finished
+
+
+def _halve(
+    intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch, limit: int
+) -> Iterator[bytes]:
+    part = _part(intervals, rows, spans, offset_ns, common)
+    if len(part) <= limit or len(rows) + len(spans) <= 2:
+        yield part
+        return
+    row, span = len(rows) // 2, len(spans) // 2
+    if len(rows) <= 1:
+        row = len(rows) if span else 0
+    yield from _halve(intervals, rows[:row], spans[:span], offset_ns, common, limit)
+    yield from _halve(intervals, rows[row:], spans[span:], offset_ns, common, limit)
+
+
+def _part(intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch) -> bytes:
+    message = ActivityBatch()
+    message.CopyFrom(common)
+    starts = _bounded(intervals.start_ns[rows])
+    message.start_unix_nano = max(0, (int(starts.min()) if len(rows) else 0) + offset_ns)
+    contexts, context_row = used(intervals.context[rows], len(intervals.trace_ids) // 16)
+    message.context_trace_ids = take(intervals.trace_ids, 16, contexts)
+    message.context_span_ids = take(intervals.span_ids, 8, contexts)
+    services, service_row = used(intervals.service[rows], len(intervals.strings))
+    strings = {"": 0}
+    string_rows = [strings.setdefault(intervals.strings[s][:_MAX_NAME], len(strings)) for s in services.tolist()]
+    message.strings.extend(strings)
+    message.spans.extend(_unix(span, offset_ns) for span in spans)
+    return packed.serialize(
+        message,
+        {
+            "interval_start": starts + (offset_ns - message.start_unix_nano),
+            "interval_duration": _bounded(intervals.duration_ns[rows]),
+            "interval_cpu": _bounded(intervals.cpu_ns[rows]),
+            "interval_pid": intervals.pid[rows],
+            "interval_tid": intervals.tid[rows],
+            "interval_context": context_row,
+            "interval_service": np.array(string_rows, np.int64)[service_row],
+        },
+    )
+
+
+def _unix(span: Span, offset_ns: int) -> Span:
+    converted = Span()
+    converted.CopyFrom(span)
+    converted.name, converted.service = span.name[:_MAX_NAME], span.service[:_MAX_NAME]
+    converted.start_unix_nano = min(max(0, span.start_unix_nano + offset_ns), _MAX_NS)
+    converted.end_unix_nano = min(max(0, span.end_unix_nano + offset_ns), _MAX_NS)
+    return converted
+
+
+def _bounded(nanos: np.ndarray) -> np.ndarray:
+    """As int64; applications may say anything."""
+    bounded: np.ndarray = np.minimum(nanos, np.uint64(_MAX_NS)).astype(np.int64)
+    return bounded

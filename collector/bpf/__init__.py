@@ -1,0 +1,1 @@
+"""The programs in the kernel: loading them, running them, reading what they tell."""

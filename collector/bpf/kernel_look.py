@@ -1,0 +1,124 @@
+"""Reads the kernel's memory without knowing its structures, by a program that runs on ticks of the asking thread
+(bpf/task_layout.bpf.c); and the threads and processes that look.
+"""
+
+import json
+import mmap
+import os
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector.bpf.libbpf import LibbpfLoader
+from collector.bpf.loader_types import LoadError
+from collector.bpf.perf_event import open_clock
+
+SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "task_layout.bpf.c"
+PIECE = 1024  # bytes that the program shows at a time
+
+_HEAD = struct.Struct("=12Q")  # struct look, without the bytes
+_TICK_NS = 20_000
+_PATIENCE_S = 10.0  # with one tick
+
+Rows = set[tuple[int, ...]]
+Candidates = dict[str, Rows]
+"""What fields may be: rows of offsets, by the name of the first field of a row."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """What the program and those who look share; one looks at a time."""
+
+    program_fd: int
+    memory: mmap.mmap
+
+
+@contextmanager
+def open_window() -> Iterator[Window]:
+    """Needs no BTF. Raises LoadError."""
+    program = LibbpfLoader(needs_btf=False).load(SOURCE, "answer", {})
+    try:
+        with mmap.mmap(program.map_fd("look"), mmap.PAGESIZE) as memory:
+            yield Window(program.fd, memory)
+    except (OSError, ValueError) as error:
+        raise LoadError(f"the kernel's memory cannot be looked at: {error}") from error
+    finally:
+        program.close()
+
+
+class Look:
+    """For the thread that makes it. A context manager; raises OSError and LoadError."""
+
+    def __init__(self, window: Window) -> None:
+        self._memory = window.memory
+        self._clock = open_clock(window.program_fd, _TICK_NS, cpu=-1, pid=0)
+        self.task = self.tgid = self.pid = 0
+        """The address of this thread's task_struct; its IDs in the host's namespace."""
+        self.registers: tuple[int, ...] = ()
+        """ip, cs, flags, sp, ss, when it was read last."""
+        self.read(0, 8)
+
+    def __enter__(self) -> "Look":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._clock)
+
+    def number(self, address: int) -> int | None:
+        """32 bits."""
+        return next(iter(memoryview(self.read(address, 4)).cast("I")), None)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Less where the memory ends."""
+        read = b""
+        while len(read) < size:
+            piece = self._piece(address + len(read))
+            if piece is None:
+                break
+            read += piece
+        return read[:size]
+
+    def _piece(self, address: int) -> bytes | None:
+        asked = _HEAD.unpack_from(self._memory)[0] + 1
+        struct.pack_into("=Q", self._memory, 8, address % (1 << 64))
+        struct.pack_into("=Q", self._memory, 0, asked)  # last: from here on the program answers
+        until = time.monotonic() + _PATIENCE_S
+        while (answer := _HEAD.unpack_from(self._memory))[2] != asked:
+            if time.monotonic() > until:
+                raise LoadError("the clock of a thread does not tick (perf_event, software cpu-clock)")
+        failed, self.task, ids = answer[3:6]
+        self.tgid, self.pid, self.registers = ids >> 32, ids & 0xFFFF_FFFF, answer[6:11]
+        return None if failed else self._memory[_HEAD.size : _HEAD.size + PIECE]
+
+
+def in_thread(observe: Callable[[], Candidates]) -> Candidates:
+    found: list[Candidates] = []
+    thread = threading.Thread(target=lambda: found.append(observe()))
+    thread.start()
+    thread.join()
+    if not found:
+        raise LoadError("a thread could not look at its task_struct")
+    return found[0]
+
+
+def in_child(observe: Callable[[], Candidates]) -> Candidates:
+    """Forks."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            found = {name: sorted(rows) for name, rows in observe().items()}
+            os.write(writer, json.dumps(found).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as pipe:
+        said = pipe.read()
+    os.waitpid(pid, 0)
+    if not said:
+        raise LoadError("a child process could not look at its task_struct")
+    return {name: {tuple(row) for row in rows} for name, rows in json.loads(said).items()}

@@ -1,0 +1,150 @@
+"""The off-CPU profile: how long threads waited, and where (bpf/off_cpu.h; docs/off-cpu.md)."""
+
+import logging
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from collector.bpf import records
+from collector.bpf.join_stacks import Code, join
+from collector.bpf.libbpf import Map, open_raw_tracepoint, run_stats
+from collector.bpf.loader import LoadError
+from collector.bpf.program import MOST_WAITS, PROGRAMS, ProfileProgram
+from collector.bpf.records import Descriptions
+from collector.bpf.ringbuf import RingBuffer
+from collector.samples import Samples
+
+log = logging.getLogger(__name__)
+
+TRACEPOINT = "sched_switch"
+MOST_DISTANCE = 1 << 32
+MOST_VALUE = 1e18  # ns: 32 years
+PENDING_BYTES = 32 << 20  # of records in this process between two drains; beyond, the kernel's buffer fills
+_LOST = ("lost_off_cpu_buffer_full", "lost_off_cpu_table_full")
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Which waits to follow."""
+
+    share: float  # of all, from 0 to 1; it becomes the nearest 2 / n
+    least_ns: int  # shorter ones are not told
+
+
+def check(loader: str = "auto") -> str | None:
+    """None when waits can be followed here, else the reason. Attaches the program and lets it go again."""
+    try:
+        program = ProfileProgram(1_000_000_000, loader, with_off_cpu=True)
+    except (LoadError, OSError) as error:
+        return str(error)
+    try:
+        OffCpu(program, Waits(0, 0)).close()
+    except (LoadError, OSError) as error:
+        return str(error)
+    finally:
+        program.close()
+    return None
+
+
+class OffCpu:
+    """Follows waits from when it is made until `close`. For one thread."""
+
+    def __init__(self, program: ProfileProgram, waits: Waits) -> None:
+        """`program`: loaded with what this needs. Raises OSError or LoadError where the kernel does not permit it."""
+        self._program, self._waits = program, waits
+        program.go_on_to([f"off_cpu_{name}" for name in PROGRAMS], "off_cpu_programs")
+        self._waiting = Map(program.map_fd("waiting"))
+        self._read: list[np.ndarray] = []
+        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # stacks of those that wait for long
+        self._lost_no_stack = self._lost_told = 0
+        self._switching = switching_code()
+        self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
+        self.set_share(1)
+        try:
+            self._attached = _attach(program)
+        except (OSError, LoadError):
+            self._buffer.close()
+            raise
+
+    def set_share(self, part: float) -> None:
+        """From now on follows that part of the share that was asked for."""
+        share = self._waits.share * part
+        self._program.set_off_cpu(min(round(2 / share), MOST_DISTANCE) if share else 0, self._waits.least_ns)
+
+    def poll(self) -> np.ndarray:
+        """Moves records into this process's memory. Returns their processes (uint32, distinct)."""
+        if sum(part.nbytes for part in self._read) > PENDING_BYTES:
+            return np.empty(0, np.uint32)
+        waits = records.complete_waits(self._buffer.unread())
+        pids = np.unique(waits[:, 3].astype(np.uint32))
+        if len(waits):
+            self._read.append(waits[:, 1:].copy())
+            self._buffer.consume(waits.size)
+        return pids
+
+    def awaited(self) -> np.ndarray:
+        """The stacks of the threads that wait now and are followed (uint64). To be asked for before the last `poll` of
+        an interval, for `drain`."""
+        size = 8 * (records.WAIT_WORDS - 1)
+        try:
+            waits = self._waiting.values(8, size, MOST_WAITS)
+        except OSError as error:
+            log.warning("who waits is not known: %s", error)
+            return self._long.key
+        return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, 1]
+
+    def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> Samples:
+        """The waits that ended since the last drain. `descriptions`: of this interval; `before`: of the one before."""
+        waits = np.concatenate([np.empty((0, records.WAIT_WORDS - 1), np.uint64), *self._read])
+        self._read = []
+        earlier = records.concatenate(before, self._long)
+        joined, missing, kept = join(waits, descriptions, earlier, self._switching)
+        # Whoever waits now may have begun in any interval, and its stack was told then.
+        keys, rows = np.unique(earlier.key, return_index=True)
+        self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
+        self._lost_no_stack += missing
+        distance, length_ns = kept[:, 6], kept[:, 7]
+        value = np.minimum(length_ns * (distance / 2), MOST_VALUE).astype(np.int64)
+        return replace(joined, value=value, lost=self._newly_lost())
+
+    def stats(self) -> dict[str, int]:
+        """`observed`: switches of threads on this host since it started; `run_time_ns`, `run_count` of the program."""
+        return {"observed": _switches(), **run_stats(self._program.program_fd("off_cpu"))}
+
+    def close(self) -> None:
+        os.close(self._attached)
+        self._buffer.close()
+
+    def _newly_lost(self) -> int:
+        counters = self._program.counters()
+        total = sum(counters[name] for name in _LOST) + self._lost_no_stack
+        newly, self._lost_told = total - self._lost_told, total
+        return newly
+
+
+def _attach(program: ProfileProgram) -> int:
+    try:
+        return open_raw_tracepoint(TRACEPOINT, program.program_fd("off_cpu"))
+    except FileNotFoundError as error:
+        raise LoadError(f"the kernel has no tracepoint {TRACEPOINT} (CONFIG_TRACEPOINTS)") from error
+    except PermissionError as error:
+        raise LoadError(f"no program may run at the tracepoint {TRACEPOINT}: {error.strerror}") from error
+
+
+def switching_code(root: Path = Path("/")) -> Code:
+    """The kernel's function that switches threads: what it calls is the tracing. (0, 0) where the kernel hides it."""
+    try:
+        symbols = (root / "proc/kallsyms").read_bytes()
+    except OSError:
+        return 0, 0
+    at = symbols.find(b" __schedule\n")
+    here, after = symbols[symbols.rfind(b"\n", 0, at) + 1 :][:16], symbols[symbols.find(b"\n", at) + 1 :][:16]
+    return (int(here, 16), int(after, 16)) if at >= 0 and after else (0, 0)
+
+
+def _switches() -> int:
+    """proc(5), /proc/stat."""
+    with open("/proc/stat", "rb") as lines:
+        return next((int(line.split()[1]) for line in lines if line.startswith(b"ctxt ")), 0)

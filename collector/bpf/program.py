@@ -1,0 +1,178 @@
+"""The profiler's program in the kernel: loaded, attached to every CPU, its buffers and tables (bpf/profile.bpf.c)."""
+
+import mmap
+import platform
+import secrets
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from collector.bpf.libbpf import Map, possible_cpus, run_stats
+from collector.bpf.loader import LoadError, choose
+from collector.bpf.perf_event import PerfEvents, online_cpus
+from collector.bpf.records import SAMPLE_WORDS
+from collector.bpf.ringbuf import RingBuffer
+
+SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "profile.bpf.c"
+
+# `enum counter` of the program; the last ones count stacks by how they ended (samples.ENDS)
+COUNTERS = (
+    "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_asks", "no_user_stack",
+    "python_no_thread", "python_cut",
+    "off_cpu_followed", "off_cpu_short", "lost_off_cpu_buffer_full", "lost_off_cpu_table_full",
+    "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
+    "stack_too_deep",
+)  # fmt: skip
+
+PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`, what `profile` goes on to
+
+ROW_PAGE_BITS = 12
+"""Bytes of an entry of the map of rows, as a power of two."""
+
+_BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
+_STACK_BYTES = 320  # of a description; most ticks find a stack that is known
+_SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
+_STACK_BUFFER = (1 << 20, 1 << 26)
+_ASK_BYTES = 1 << 16
+_ROWS_BYTES = 32 << 20
+_WAIT_BUFFER = (1 << 19, 1 << 23)
+MOST_WAITS = 1 << 13  # threads whose wait is followed at a time
+
+
+class Image(NamedTuple):
+    """Tells the program a process is executing from what it executed before, or its parent: both are random."""
+
+    start_code: int
+    start_stack: int
+
+
+def image_of(pid: int) -> Image:
+    """Raises OSError when there is no such process."""
+    fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # from the third on, see proc(5)
+    return Image(int(fields[26 - 3]), int(fields[28 - 3]))
+
+
+class ProfileProgram:
+    """Loaded when it is created, runs from `start` to `close`. Raises LoadError or OSError where the kernel refuses."""
+
+    def __init__(
+        self, period_ns: int, loader: str, sizes: dict[str, int] | None = None, with_off_cpu: bool = False
+    ) -> None:
+        """`sizes`: bytes of `samples` and `descriptions`, powers of two; by default from the period and the CPUs.
+        `with_off_cpu`: loads what OffCpu attaches, too."""
+        sizes = buffer_sizes(period_ns, len(online_cpus()), with_off_cpu) | (sizes or {})
+        self._program = choose(loader).load(SOURCE, "profile", sizes, without="" if with_off_cpu else "off_cpu")
+        try:
+            self._open(sizes)
+            self._events = PerfEvents(self._program.fd, period_ns)
+        except (OSError, LoadError):
+            self._program.close()
+            raise
+
+    def start(self) -> None:
+        """On every CPU. Raises OSError."""
+        self._events.follow_cpus()
+
+    def _open(self, sizes: dict[str, int]) -> None:
+        fd = self.map_fd = self._program.map_fd
+        self.program_fd = self._program.program_fd
+        self.waits_bytes = sizes["waits"]
+        self.row_pages = sizes["rows"]
+        self._python_layouts = Map(fd("python_layouts"))
+        self.go_on_to(PROGRAMS, "programs")
+        self.asks = RingBuffer(fd("asks"), _ASK_BYTES)
+        self.asks_fd = fd("asks")
+        self.samples = RingBuffer(fd("samples"), sizes["samples"])
+        self.descriptions = RingBuffer(fd("descriptions"), sizes["descriptions"])
+        self._contexts, self._counters = Map(fd("contexts")), Map(fd("counters"))
+        self._control_page = mmap.mmap(fd("control"), mmap.PAGESIZE)
+        self.marker = secrets.randbits(64) | 1
+        struct.pack_into("=QII", self._control_page, 0, self.marker, 1, self.unwinds)
+        self._epoch = 1
+
+    def go_on_to(self, names: Sequence[str], programs: str) -> None:
+        """Fills a map of programs, in this order."""
+        known, entries = self._program.programs(), Map(self.map_fd(programs))
+        for index, name in enumerate(names):
+            if name in known:
+                entries.update(struct.pack("=I", index), struct.pack("=I", self.program_fd(name)))
+
+    def set_python_layout(self, row: int, layout: bytes) -> None:
+        """struct python_layout of bpf/python.h. Raises OSError."""
+        self._python_layouts.update(struct.pack("=I", row), layout)
+
+    def set_off_cpu(self, distance: int, least_ns: int) -> None:
+        """Follows one of distance / 2 switches on average, none where it is 0; waits shorter than this are not told."""
+        struct.pack_into("=QQ", self._control_page, 16, distance, least_ns)
+
+    def next_interval(self) -> None:
+        """From here on every stack and every thread name is shipped once more."""
+        self._epoch = (self._epoch + 1) % (1 << 32)
+        struct.pack_into("=I", self._control_page, 8, self._epoch)
+
+    @property
+    def unwinds(self) -> bool:
+        """Whether user stacks are unwound by tables; else by frame pointers."""
+        return platform.machine() == "x86_64"
+
+    def set_period(self, period_ns: int) -> None:
+        """Raises OSError."""
+        self._events.set_period(period_ns)
+
+    def pause(self) -> None:
+        self._events.pause()
+
+    def resume(self) -> None:
+        self._events.resume()
+
+    def follow_cpus(self) -> None:
+        """Takes in CPUs that came online. Raises OSError."""
+        self._events.follow_cpus()
+
+    def set_context(self, pid: int, tls_offset: int, image: Image) -> None:
+        """See Sampler.set_context. Raises OSError."""
+        self._contexts.update(struct.pack("=I", pid), struct.pack("=qQQ", tls_offset, *image))
+
+    def forget(self, pid: int) -> None:
+        self._contexts.delete(struct.pack("=I", pid))
+
+    def counters(self) -> dict[str, int]:
+        """COUNTERS, each summed over the CPUs, since the start."""
+        cpus = possible_cpus()
+        found = {}
+        for index, name in enumerate(COUNTERS):
+            value = self._counters.lookup(struct.pack("=I", index), 8 * cpus)
+            found[name] = int(np.frombuffer(value or b"", np.uint64).sum())
+        return found
+
+    def run_stats(self) -> dict[str, int]:
+        """`run_time_ns` and `run_count` of the program; 0 unless the sysctl kernel.bpf_stats_enabled is on."""
+        return run_stats(self._program.fd)
+
+    def close(self) -> None:
+        self._events.close()
+        self.samples.close()
+        self.descriptions.close()
+        self.asks.close()
+        self._control_page.close()
+        self._program.close()
+
+
+def buffer_sizes(period_ns: int, cpus: int, with_off_cpu: bool = False) -> dict[str, int]:
+    """Bytes of the buffers (16 and 64 MB for 64 CPUs at 999 Hz, 256 KB and 1 MB for 2 CPUs at 19 Hz); of `rows` and
+    `waiting` the entries."""
+    ticks = _BUFFERED_SECONDS * cpus * 1_000_000_000 // period_ns
+    return {
+        "samples": _power_of_two(ticks * 8 * SAMPLE_WORDS, *_SAMPLE_BUFFER),
+        "descriptions": _power_of_two(ticks * _STACK_BYTES, *_STACK_BUFFER),
+        "rows": _ROWS_BYTES >> ROW_PAGE_BITS,
+        "waits": _power_of_two(cpus << 18, *_WAIT_BUFFER) if with_off_cpu else mmap.PAGESIZE,
+        "waiting": MOST_WAITS if with_off_cpu else 1,
+    }
+
+
+def _power_of_two(wanted: int, least: int, most: int) -> int:
+    return min(max(1 << max(wanted - 1, 0).bit_length(), least), most)

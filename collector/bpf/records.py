@@ -1,0 +1,150 @@
+"""What bpf/profile.bpf.c puts into its buffers, taken apart into columns. Everything is an array operation."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.bpf.ringbuf import BUSY, LENGTH
+from collector.columns import gather
+
+SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
+WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; distance to the next; nanoseconds
+STACK, THREAD = 1, 2
+ASK_WORDS = 4  # header; kind and pid; value; time
+_HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
+
+_COLUMNS = ("key", "pid", "kind", "end", "length", "kernel_depth", "user_depth", "python_depth")
+
+
+@dataclass(frozen=True)
+class Descriptions:
+    """d descriptions in the order in which they were made."""
+
+    key: np.ndarray  # uint64 (d,)
+    pid: np.ndarray  # uint32 (d,)
+    kind: np.ndarray  # uint8 (d,), STACK or THREAD
+    end: np.ndarray  # uint8 (d,), why the user part of a stack ends, row of samples.ENDS
+    length: np.ndarray  # uint16 (d,), words
+    kernel_depth: np.ndarray  # uint16 (d,), frames, and words
+    user_depth: np.ndarray  # uint16 (d,), frames, and words
+    python_depth: np.ndarray  # uint16 (d,), frames, two words each
+    start: np.ndarray  # int64 (d,), first word in `words`
+    words: np.ndarray  # uint64
+
+
+def complete_samples(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of a buffer of samples, as a view (n, SAMPLE_WORDS)."""
+    return _complete(unread, SAMPLE_WORDS)
+
+
+def complete_waits(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of the buffer of waits, as a view (n, WAIT_WORDS)."""
+    return _complete(unread, WAIT_WORDS)
+
+
+def complete_asks(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of the buffer of questions, as a view (n, ASK_WORDS)."""
+    return _complete(unread, ASK_WORDS)
+
+
+def complete_descriptions(unread: np.ndarray, marker: int) -> int:
+    """How many words at the start of a buffer of descriptions are complete.
+
+    Records differ in length, so their starts are found by the marker. A record that is not complete yet may hold
+    anything, markers of old records too: what counts is the unbroken chain of records from the start.
+    """
+    starts = np.flatnonzero(unread == np.uint64(marker)) - 1
+    if len(starts) == 0 or starts[0] != 0:
+        return 0
+    headers = unread[starts]
+    ends = starts + 1 + (headers & LENGTH).astype(np.int64) // 8
+    broken = ((headers & BUSY) != 0) | (ends > len(unread))
+    broken[1:] |= starts[1:] != ends[:-1]
+    count = _first_true(broken)
+    return int(ends[count - 1]) if count else 0
+
+
+def parse_descriptions(words: np.ndarray, marker: int) -> Descriptions:
+    """`words`: complete records, headers included."""
+    starts = np.flatnonzero(words == np.uint64(marker))
+    nothing = np.empty(0, np.uint64)
+    key, what, depths = (words[starts + i] if len(starts) else nothing for i in (1, 2, 3))
+    return Descriptions(
+        key=key,
+        pid=what.astype(np.uint32),
+        kind=(what >> np.uint64(32)).astype(np.uint8),
+        end=(what >> np.uint64(40)).astype(np.uint8),
+        length=(what >> np.uint64(48)).astype(np.uint16),
+        kernel_depth=depths.astype(np.uint16),
+        user_depth=(depths >> np.uint64(16)).astype(np.uint16),
+        python_depth=(depths >> np.uint64(32)).astype(np.uint16),
+        start=starts + _HEAD_WORDS,
+        words=words,
+    )
+
+
+def select(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
+    """Only these rows (indices or mask)."""
+    columns = {name: getattr(descriptions, name)[rows] for name in (*_COLUMNS, "start")}
+    return Descriptions(**columns, words=descriptions.words)
+
+
+def compact(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
+    """Only these rows, without the words of others."""
+    chosen = select(descriptions, rows)
+    length = chosen.length.astype(np.int64)
+    columns = {name: getattr(chosen, name) for name in _COLUMNS}
+    start = np.cumsum(length) - length
+    return Descriptions(**columns, start=start, words=descriptions.words[gather(chosen.start, length)])
+
+
+def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:
+    joined = {name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in _COLUMNS}
+    start = np.concatenate([first.start, second.start + len(first.words)])
+    return Descriptions(**joined, start=start, words=np.concatenate([first.words, second.words]))
+
+
+def frames(descriptions: Descriptions) -> np.ndarray:
+    """Kernel and user frames of all rows, one row after the other (uint64)."""
+    depth = descriptions.kernel_depth.astype(np.int64) + descriptions.user_depth
+    words: np.ndarray = descriptions.words[gather(descriptions.start, depth)]
+    return words
+
+
+def python_frames(descriptions: Descriptions) -> np.ndarray:
+    """The two words of each Python frame of all rows, one row after the other (uint64, (p, 2))."""
+    start = descriptions.start + descriptions.kernel_depth + descriptions.user_depth
+    words: np.ndarray = descriptions.words[gather(start, 2 * descriptions.python_depth.astype(np.int64))]
+    return words.reshape(-1, 2)
+
+
+def thread_names(descriptions: Descriptions) -> dict[int, str]:
+    """Thread ID -> its latest name."""
+    threads = select(descriptions, descriptions.kind == THREAD)
+    names = descriptions.words[gather(threads.start, threads.length.astype(np.int64))].view("S16").tolist()
+    return {tid: name.decode(errors="replace") for tid, name in zip(threads.key.tolist(), names, strict=True)}
+
+
+def distinct_contexts(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of contexts (n, 3): the distinct ones (c, 3) other than none, and for each of n its row + 1, or 0 for none."""
+    rows = np.zeros(len(words), np.uint32)
+    shown = np.flatnonzero(words.any(axis=1))
+    if len(shown) == 0:
+        return np.empty((0, 3), np.uint64), rows
+    some = words[shown]
+    order = np.lexsort(some.T)
+    some = some[order]
+    new = np.empty(len(some), bool)
+    new[0] = True
+    new[1:] = (some[1:] != some[:-1]).any(axis=1)
+    rows[shown[order]] = np.cumsum(new)
+    return some[new], rows
+
+
+def _complete(unread: np.ndarray, words: int) -> np.ndarray:
+    records = unread[: len(unread) // words * words].reshape(-1, words)
+    return records[: _first_true((records[:, 0] & BUSY) != 0)]
+
+
+def _first_true(mask: np.ndarray) -> int:
+    return int(mask.argmax()) if mask.any() else len(mask)

@@ -1,0 +1,63 @@
+"""Where task_struct says whether a thread runs, found by a process that sleeps and one that is stopped."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from collector.bpf.kernel_look import Look, Rows, Window
+from collector.bpf.loader_types import LoadError
+
+_RUNNING, _INTERRUPTIBLE = 0, 1  # include/linux/sched.h
+_STOPPED = (4, 0x104)  # with TASK_WAKEKILL
+_PATIENCE_S = 10.0
+
+
+def state_rows(window: Window, size: int) -> Rows:
+    """Offsets below `size` that hold the state of a thread. Forks. Raises OSError or LoadError."""
+    asleep, told = os.pipe(), os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with Look(window) as look:
+                os.write(told[1], look.task.to_bytes(8, "little"))
+            os.close(asleep[1])
+            os.read(asleep[0], 1)  # until it is killed
+        finally:
+            os._exit(0)
+    try:
+        os.close(told[1])
+        task = int.from_bytes(os.read(told[0], 8), "little")
+        return _rows(window, pid, task, size) if task else set()
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        for fd in (*asleep, told[0]):
+            os.close(fd)
+
+
+def _rows(window: Window, pid: int, task: int, size: int) -> Rows:
+    _wait_until(pid, b"S")
+    with Look(window) as look:
+        runs, sleeps = _numbers(look, look.task, size), _numbers(look, task, size)
+        os.kill(pid, signal.SIGSTOP)
+        _wait_until(pid, b"T")
+        stopped = _numbers(look, task, size)
+    return {
+        (4 * i,)
+        for i, states in enumerate(zip(runs, sleeps, stopped, strict=False))
+        if states[:2] == (_RUNNING, _INTERRUPTIBLE) and states[2] in _STOPPED
+    }
+
+
+def _numbers(look: Look, task: int, size: int) -> memoryview:
+    return memoryview(look.read(task, size)).cast("I")
+
+
+def _wait_until(pid: int, state: bytes) -> None:
+    """Of the letters of proc(5)."""
+    until = time.monotonic() + _PATIENCE_S
+    while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != state:
+        if time.monotonic() > until:
+            raise LoadError(f"a child process does not come to state {state.decode()}")
+        time.sleep(0.001)

@@ -1,0 +1,1 @@
+"""What keeps the collector cheap, and without privileges that it does not need."""

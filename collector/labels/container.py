@@ -1,0 +1,147 @@
+"""What a container is called, from the files that its runtime keeps of it on this host.
+
+Docker's config.v2.json, the bundle's config.json of containerd and CRI-O (its annotations, OCI runtime specification),
+and containers.json of containers/storage (Podman). No runtime documents the places; they have been where they are for
+years, and a file that is not there or not as expected leaves the container without a name. Files are found from the
+root of process 1, so that they are also found from within a container in the host's PID namespace.
+"""
+
+import json
+import os
+import pwd
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from collector.labels.cgroup import Cgroup
+from collector.labels.text import clean
+
+MAX_CONTAINERS = 4096
+_MAX_FILE = 2 << 20
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
+_USER = re.compile(r"/user-([0-9]{1,10})\.slice/")
+_STORAGE = "containers/storage/overlay-containers"
+
+
+@dataclass(frozen=True)
+class Container:
+    """ "" is what the runtime does not tell."""
+
+    name: str = ""
+    service: str = ""  # of Docker Compose
+    image: str = ""
+    pod: str = ""
+    namespace: str = ""
+    pod_uid: str = ""
+
+
+class Containers:
+    """Reads each container's files once; `root` is where the host's files are."""
+
+    def __init__(self, root: Path = Path("/proc/1/root")) -> None:
+        self._root = root
+        self._known: dict[str, Container] = {}
+
+    def of(self, group: Cgroup) -> Container:
+        """The container that the control group says; one without a name where it says none."""
+        if not _PLAIN.fullmatch(group.container_id):
+            return Container()
+        found = self._known.get(group.container_id)
+        if found is None:
+            found = next(self._look(group), Container())
+            if len(self._known) >= MAX_CONTAINERS:
+                del self._known[next(iter(self._known))]
+            self._known[group.container_id] = found
+        return found
+
+    def _look(self, group: Cgroup) -> Iterator[Container]:
+        found = group.container_id
+        if group.runtime in ("lxc", "systemd-nspawn"):
+            yield Container(name=clean(found))
+        config = f"var/lib/docker/containers/{found}/config.v2.json"
+        if group.runtime in ("docker", "") and (described := self._json(config)):
+            yield _docker(described)
+        if group.runtime in ("containerd", ""):
+            tasks = self._root / "run/containerd/io.containerd.runtime.v2.task"
+            for namespace in ("k8s.io", *_names(tasks)):
+                if bundle := self._json(tasks / namespace / found / "config.json"):
+                    yield _bundle(bundle)
+        if group.runtime in ("cri-o", "podman", ""):
+            for storage in self._storages(group):
+                container = _bundle(self._json(storage / found / "userdata/config.json"))
+                if container.name:
+                    yield container
+                for name in _stored(self._json(storage / "containers.json"), found):
+                    yield Container(name=name)
+
+    def _storages(self, group: Cgroup) -> Iterator[Path]:
+        yield Path("var/lib", _STORAGE)
+        if user := _USER.search(group.path):
+            try:
+                home = pwd.getpwuid(int(user[1])).pw_dir
+            except (KeyError, OverflowError):
+                return
+            yield Path(home.lstrip("/"), ".local/share", _STORAGE)
+
+    def _json(self, path: str | Path) -> Any:
+        """None where there is no such regular file, or it is too large or no JSON."""
+        try:
+            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+            with open(descriptor, "rb") as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    return None
+                content = file.read(_MAX_FILE + 1)
+            return json.loads(content) if len(content) <= _MAX_FILE else None
+        except (OSError, ValueError, RecursionError):
+            return None
+
+
+def _docker(config: Any) -> Container:
+    described = _get(config, "Config")
+    return Container(
+        name=_string(config, "Name").lstrip("/"),
+        service=_string(_get(described, "Labels"), "com.docker.compose.service"),
+        image=_string(described, "Image"),
+    )
+
+
+def _bundle(config: Any) -> Container:
+    """From annotations of containerd's CRI plugin, of CRI-O, and of nerdctl."""
+    notes = _get(config, "annotations")
+
+    def first(*names: str) -> str:
+        return next((text for name in names if (text := _string(notes, name))), "")
+
+    return Container(
+        name=first("io.kubernetes.cri.container-name", "io.kubernetes.container.name", "nerdctl/name"),
+        image=first("io.kubernetes.cri.image-name", "io.kubernetes.cri-o.ImageName"),
+        pod=first("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name"),
+        namespace=first("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace"),
+        pod_uid=first("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
+    )
+
+
+def _stored(containers: Any, found: str) -> Iterator[str]:
+    for container in containers if isinstance(containers, list) else ():
+        names = _get(container, "names")
+        if _get(container, "id") == found and isinstance(names, list) and names:
+            yield clean(str(names[0]))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))[:64]
+    except OSError:
+        return []
+
+
+def _get(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _string(value: Any, key: str) -> str:
+    found = _get(value, key)
+    return clean(found) if isinstance(found, str) else ""

@@ -1,0 +1,59 @@
+"""What /proc says of a process, read once while it is there."""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from collector.labels.cgroup import Cgroup, read_cgroup
+from collector.labels.environment import read_environment
+from collector.labels.text import clean
+from collector.processes.process import Process
+
+_MAX_COMMAND_LINE = 4096
+
+
+@dataclass(frozen=True)
+class Facts:
+    """ "" is what could not be read: the process had ended, or it is the kernel's."""
+
+    comm: str = ""
+    executable: str = ""  # path, as the process's mount namespace has it
+    group: Cgroup = field(default_factory=Cgroup)
+    environment: dict[str, str] = field(default_factory=dict)  # of the variables that were asked for
+    command_line: str = ""  # where it was asked for
+
+
+def read_facts(process: Process, variables: Collection[bytes], with_command_line: bool) -> Facts:
+    root = f"/proc/{process.pid}"
+    comm = _start(f"{root}/comm", 64)
+    if process.kernel:
+        return Facts(comm=comm)
+    return Facts(
+        comm=comm,
+        executable=read_executable(process.pid),
+        group=read_cgroup(process.pid),
+        environment=read_environment(process.pid, variables),
+        command_line=_start(f"{root}/cmdline", _MAX_COMMAND_LINE) if with_command_line else "",
+    )
+
+
+def read_executable(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+    except OSError:
+        return ""
+
+
+def read_thread_name(pid: int, tid: int) -> str:
+    """ "" where it is gone."""
+    return _start(f"/proc/{pid}/task/{tid}/comm", 64)
+
+
+def _start(path: str, limit: int) -> str:
+    """The first bytes, words apart by spaces."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            content = file.read(limit)
+    except OSError:
+        return ""
+    return clean(content.rstrip(b"\0\n").replace(b"\0", b" ").decode("utf-8", "replace"), limit)

@@ -1,0 +1,237 @@
+"""Series labels of sampled threads; docs/labels.md says which there are.
+
+What names a process is read while it lives, its labels are made once for each thread and name, and made again where
+something new is said of it: another program, another process context, another name in its activity, its pod.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from collector.labels.cgroup import read_cgroup
+from collector.labels.container import Container, Containers
+from collector.labels.label_config import LabelConfig
+from collector.labels.process_context import ContextReader
+from collector.labels.process_facts import Facts, read_facts, read_thread_name
+from collector.labels.process_labels import Known, meta_labels, process_labels
+from collector.labels.relabel import MAX_VALUE, relabel
+from collector.labels.text import clean
+from collector.processes.process import Process
+from collector.processes.process_events import Event, Executed, Forked, Mapped
+
+if TYPE_CHECKING:
+    from collector.labels.kubernetes import Pod
+
+MAX_PROCESSES = 16_384
+MAX_THREADS = 4096  # of one process
+MAX_HINTS = 4096
+
+Labels = tuple[tuple[str, str], ...]
+"""(name, value) pairs sorted by name, without empty values."""
+
+
+class Hint(NamedTuple):
+    """What events told of a process that may be gone before /proc can be read."""
+
+    comm: str = ""
+    executable: str = ""
+    parent: int = 0
+
+
+NO_HINT = Hint()
+
+
+@dataclass(slots=True)
+class _Process:
+    process: Process | None = None  # None: it was gone
+    facts: Facts = field(default_factory=Facts)
+    context: ContextReader | None = None
+    container: Container = field(default_factory=Container)
+    pod: Pod | None = None
+    activity: str = ""  # the service that it named last
+    hint: Hint = NO_HINT
+    told: Hint = NO_HINT  # the hint when the facts were read
+    base: dict[str, str] | None = None
+    threads: dict[int, tuple[str, Labels | None]] = field(default_factory=dict)  # name and labels of each
+
+    def now(self) -> Facts:
+        """What /proc said; where the process executed another program since, or was gone, what events told."""
+        facts, hint = self.facts, self.hint
+        if self.process is None:
+            return replace(facts, comm=hint.comm, executable=hint.executable)
+        if hint is self.told or not hint.comm:
+            return facts
+        if hint.executable:
+            another = os.path.basename(hint.executable) != os.path.basename(facts.executable)
+        else:
+            another = hint.comm != facts.comm
+        return Facts(hint.comm, hint.executable, facts.group) if another else replace(facts, comm=hint.comm)
+
+    def renew(self) -> None:
+        """Something new is known: labels are made again."""
+        self.base = None
+        self.threads.clear()
+
+
+class ThreadLabels:
+    """Labels by thread. `notice` reads what /proc says of a process while it is there; `of` answers from memory.
+
+    `hint` is for any thread, the other methods for one.
+    """
+
+    def __init__(self, host: str, config: LabelConfig | None = None, containers: Containers | None = None) -> None:
+        self._host = clean(host)
+        self._config = config or LabelConfig()
+        self._containers = containers or Containers()
+        self._known: dict[int, _Process] = {}
+        self._services: dict[int, str] = {}
+        self._hints: dict[int, Hint] = {}
+        self._gone: list[int] = []
+        self._hints_lock = threading.Lock()
+
+    def notice(self, process: Process) -> None:
+        """Reads a process that is new or runs another program since, and what changed of one that is known."""
+        known = self._known.get(process.pid)
+        if known is None or known.process != process or self._hints.get(process.pid, known.told) is not known.told:
+            self._add(process.pid, self._read(process))
+        elif known.context and known.context.look():
+            known.renew()
+
+    def told(self, pid: int, event: Event) -> None:
+        """What the kernel tells of a process, which may be gone before it can be read. On any thread."""
+        if isinstance(event, Mapped):
+            if event.path.startswith("/"):
+                self.hint(pid, executable_path=event.path)
+        elif isinstance(event, Executed):
+            self.hint(pid, comm=event.comm)
+        elif isinstance(event, Forked):
+            self.hint(pid, parent=event.parent)
+
+    def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0) -> None:
+        """What events tell: `parent` when a process is forked, `comm` when it executes a program, `executable_path` of
+        what it maps with code; the first after an exec counts."""
+        with self._hints_lock:
+            before = self._hints.get(pid, NO_HINT)
+            hint = Hint(parent=parent) if parent else before
+            if comm:
+                hint = Hint(clean(comm), "", hint.parent)
+            if executable_path and hint.comm and not hint.executable:
+                hint = hint._replace(executable=executable_path[:4096].removesuffix(" (deleted)"))
+            if hint is before:
+                return
+            self._hints[pid] = hint
+            if len(self._hints) > MAX_HINTS:
+                del self._hints[next(iter(self._hints))]
+
+    def declare(self, services: Mapping[int, str]) -> None:
+        """The services that processes name in their activity. Call it with every window. One that names none any more
+        keeps its name while it runs the same program."""
+        services = {pid: clean(service) for pid, service in services.items()}
+        for pid, service in services.items():
+            known = self._known.get(pid)
+            if known is not None and known.activity != service:
+                known.activity = service
+                known.renew()
+        self._services = services
+        if self._config.pods is not None:
+            for known in self._known.values():
+                self._look_for_pod(known)
+
+    def of(self, pid: int, tid: int, thread_name: str | None) -> Labels | None:
+        """Labels of a thread; None where a relabeling rule drops it. Without a name it is read from /proc, and is the
+        process's where that is gone."""
+        known = self._known.get(pid)
+        if known is None:
+            known = self._add(pid, _Process())
+            self._gone.append(pid)
+        hint = self._hints.get(pid, known.hint)
+        if hint is not known.hint:
+            self._take(hint, known)
+        found = known.threads.get(tid)
+        if found is not None and thread_name in (None, found[0]):
+            return found[1]
+        name = thread_name or read_thread_name(pid, tid) or known.now().comm
+        labels = self._labels(pid, tid, known, clean(name))
+        if len(known.threads) >= MAX_THREADS:
+            known.threads.clear()
+        known.threads[tid] = (name, labels)
+        return labels
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """Processes that have ended. Call it after every window: those that were gone when they were asked for are
+        forgotten as well."""
+        gone = [pid for pid in self._gone if (known := self._known.get(pid)) and known.process is None]
+        with self._hints_lock:
+            for pid in (*pids, *gone):
+                self._known.pop(pid, None)
+                self._hints.pop(pid, None)
+        self._gone.clear()
+
+    def _read(self, process: Process) -> _Process:
+        hint = self._hints.get(process.pid, NO_HINT)
+        known = _Process(process, hint=hint, told=hint)
+        known.facts = read_facts(process, self._config.variables, self._config.with_command_line)
+        if not process.kernel:
+            known.context = ContextReader(process.pid)
+            known.context.look()
+            known.container = self._containers.of(known.facts.group)
+            self._look_for_pod(known)
+        return known
+
+    def _take(self, hint: Hint, known: _Process) -> None:
+        known.hint = hint
+        if known.process is None and hint.parent:  # a child is in its parent's container
+            parent = self._known.get(hint.parent)
+            known.facts = Facts(group=parent.facts.group if parent else read_cgroup(hint.parent))
+            known.container = self._containers.of(known.facts.group)
+            self._look_for_pod(known)
+        known.renew()
+
+    def _add(self, pid: int, known: _Process) -> _Process:
+        known.activity = self._services.get(pid, "")
+        self._known.pop(pid, None)
+        self._known[pid] = known
+        if len(self._known) > MAX_PROCESSES:
+            del self._known[next(iter(self._known))]
+        return known
+
+    def _look_for_pod(self, known: _Process) -> None:
+        group = known.facts.group
+        if self._config.pods is None or not group.pod_uid:
+            return
+        if known.pod is None or (group.container_id and group.container_id not in known.pod.containers):
+            pod = self._config.pods.of(group.pod_uid, group.container_id)
+            if pod is not None and pod is not known.pod:
+                known.pod = pod
+                known.renew()
+
+    def _labels(self, pid: int, tid: int, known: _Process, name: str) -> Labels | None:
+        if known.base is None:
+            known.base = self._base(pid, known)
+        labels = known.base | {"thread_name": name}
+        labels["comm"] = labels["comm"] or name
+        labels["service"] = labels["service"] or name
+        if self._config.rules:
+            relabeled = relabel(labels | {"__meta_tid": str(tid)}, self._config.rules)
+            if relabeled is None:
+                return None
+            labels = relabeled
+        return tuple((name, labels[name][:MAX_VALUE]) for name in sorted(labels) if labels[name])
+
+    def _base(self, pid: int, known: _Process) -> dict[str, str]:
+        facts = known.now()
+        everything = Known(
+            pid=pid,
+            kernel=pid == 0 or (known.process is not None and known.process.kernel),
+            facts=facts,
+            context=known.context.attributes if known.context and facts.environment is known.facts.environment else {},
+            activity=known.activity,
+            container=known.container,
+            pod=known.pod,
+        )
+        labels = process_labels(everything, self._config.environment) | {"host": self._host}
+        return labels | (meta_labels(everything) if self._config.rules else {})

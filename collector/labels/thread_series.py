@@ -1,0 +1,44 @@
+"""Samples -> the series of each, without the samples of threads that relabeling rules drop."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from collector import metrics
+from collector.labels.thread_labels import Labels, ThreadLabels
+from collector.samples import Samples
+
+
+def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, list[Labels]]:
+    """The samples that are to be sent, of each its row in the labels, int64 (n,), and the labels, none twice.
+
+    Stacks stay as they are, also those that no sample has any more.
+    """
+    threads, of_sample = np.unique(
+        samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
+    )
+    labels: dict[Labels, int] = {}
+    rows = np.full(len(threads), -1, np.int64)
+    for i, thread in enumerate(threads.tolist()):
+        pid, tid = thread >> 32, thread & 0xFFFFFFFF
+        found = known.of(pid, tid, samples.comms.get(tid))
+        if found is not None:
+            rows[i] = labels.setdefault(found, len(labels))
+    series = rows[of_sample]
+    sent = series >= 0
+    if sent.all():
+        return samples, series, list(labels)
+    metrics.RELABEL_DROPPED.inc(int(np.count_nonzero(~sent)))
+    return _only(samples, sent), series[sent], list(labels)
+
+
+def _only(samples: Samples, chosen: np.ndarray) -> Samples:
+    return replace(
+        samples,
+        time_ns=samples.time_ns[chosen],
+        pid=samples.pid[chosen],
+        tid=samples.tid[chosen],
+        stack=samples.stack[chosen],
+        context=samples.context[chosen],
+        value=None if samples.value is None else samples.value[chosen],
+    )

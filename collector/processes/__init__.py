@@ -1,0 +1,1 @@
+"""Processes of this host and what they map: addresses to files."""

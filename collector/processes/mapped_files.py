@@ -1,0 +1,265 @@
+"""Files that processes map, told by what is in them: build ID and segments, read once per file.
+
+A file is opened through /proc/PID/map_files, which also reaches deleted files and other mount namespaces; where that is
+not permitted, through /proc/PID/root; and where the process has ended, by its path, if that is the same file.
+
+Copies of a file may share a build ID and have their code elsewhere (stripped, patched); so a build ID that the kernel
+tells names a known file only together with the path, and if what is mapped is a segment of that file.
+"""
+
+import dataclasses
+import os
+import stat
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from collector import elf
+from collector.processes.held_files import HeldFiles
+from icestream.v1.common_pb2 import Mapping
+
+MAX_FILES = 8192
+MAX_COPIES = 16  # known of one build ID
+
+
+class MappedFile(NamedTuple):
+    """A row of a batch's mappings."""
+
+    kind: int
+    build_id: str
+    file: str
+
+
+UNKNOWN = MappedFile(Mapping.UNKNOWN, "", "")
+JIT = MappedFile(Mapping.NAMED, "", "[jit]")
+TRUNCATED = MappedFile(Mapping.NAMED, "", "[truncated]")
+VDSO = "[vdso]"
+
+
+class Place(NamedTuple):
+    """Where a process has a file, as /proc/PID/maps says; device and inode are 0 where the kernel told a build ID."""
+
+    pid: int
+    start: int
+    end: int
+    device: int
+    inode: int
+    path: str  # without " (deleted)"
+    deleted: bool = False  # the path does not lead to it any more
+
+
+@dataclass(frozen=True)
+class Identity:
+    build_id: str  # with prefix, "" where the file is too large to be hashed
+    elf: elf.Elf
+    device: int = 0  # 0, and so the inode, where this is told by another copy of the file
+    inode: int = 0
+
+    def mapped_at(self, offset: int, length: int) -> bool:
+        """Whether a mapping of `length` bytes from that file offset on is what loading this file gives."""
+        return any(
+            segment.executable
+            and segment.offset & ~0xFFF == offset
+            and offset + length >= segment.offset + segment.size
+            for segment in self.elf.segments
+        )
+
+
+class FileCache:
+    """Identities, by inode and modification time, and by the build ID that the kernel told.
+
+    `seen(build_id, place)` is told where each build ID was met. The files are held open for a while. Safe to use from
+    several threads.
+    """
+
+    def __init__(self, seen: Callable[[str, Place], None] = lambda build_id, place: None) -> None:
+        self._seen = seen
+        self._lock = threading.RLock()
+        self._known: dict[tuple[int, ...], Identity | None] = {}
+        self._told: OrderedDict[bytes, list[tuple[str, Identity]]] = OrderedDict()  # the path where it was so
+        self._met: dict[str, float] = {}  # when each build ID was noted, the oldest first
+        self._places: dict[str, Place] = {}  # the last of each build ID
+        self._held = HeldFiles()
+        self._vdso: Identity | None = None
+
+    def identify(self, place: Place) -> Identity | None:
+        """None where it is no ELF file. Raises OSError where nobody can say any more: the process is gone."""
+        with self._lock:
+            return self.met(self._identify(place), place)
+
+    def identify_told(self, place: Place, told: bytes, offset: int) -> Identity | None:
+        """The same for a file of which the kernel told the build ID as it was mapped from `offset` on. Nothing is read
+        where a file at that path, with that build ID and with code there, is known. Raises OSError."""
+        with self._lock:
+            return self.met(self._find_told(place, told, offset), place)
+
+    def met(self, identity: Identity | None, place: Place) -> Identity | None:
+        """Notes that a process has this file mapped, at most once a second for each build ID."""
+        if identity is None or not identity.build_id:
+            return identity
+        now = time.monotonic()
+        if now - self._met.get(identity.build_id, float("-inf")) < 1:
+            return identity
+        if not place.inode:
+            place = place._replace(device=identity.device, inode=identity.inode)
+        with self._lock:
+            self._met.pop(identity.build_id, None)
+            self._met[identity.build_id] = now
+            self._places[identity.build_id] = place
+            if len(self._met) > MAX_FILES:
+                oldest = next(iter(self._met))
+                del self._met[oldest], self._places[oldest]
+        self._seen(identity.build_id, place)
+        if not self._held.touch(identity.build_id):
+            descriptor = _open_identified(place, identity.build_id)
+            if descriptor is not None:
+                self._held.keep(identity.build_id, descriptor)
+        return identity
+
+    def open(self, build_id: str) -> int | None:
+        """A descriptor of a file with that build ID that was mapped lately, held open or found again; the caller closes
+        it. None where there is none."""
+        held = self._held.open(build_id)
+        if held is not None:
+            return held
+        with self._lock:
+            place = self._places.get(build_id)
+        return None if place is None else _open_identified(place, build_id)
+
+    def expire(self) -> None:
+        """Lets go of files that nobody has mapped for some minutes. Call it now and then."""
+        self._held.expire()
+
+    def close(self) -> None:
+        self._held.close()
+
+    def vdso(self) -> Identity | None:
+        """The vDSO of this kernel, read from our own memory: all 64-bit processes have the same."""
+        if self._vdso is None and (data := vdso_bytes()):
+            try:
+                found = elf.read_bytes(data)
+            except elf.ElfError:
+                return None
+            self._vdso = Identity(found.build_id, found)
+        return self._vdso
+
+    def _find_told(self, place: Place, told: bytes, offset: int) -> Identity | None:
+        known = self._told.get(told, [])
+        length = place.end - place.start
+        fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
+        here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == place.path}
+        if len(here) == 1:
+            return next(iter(here.values()))
+        try:
+            identity = self._identify(place, told)
+        except OSError:
+            elsewhere = {identity.elf.vaddr(offset): identity for _, identity in fitting or known}
+            if len(elsewhere) != 1:  # not known, or copies that differ
+                raise
+            return dataclasses.replace(next(iter(elsewhere.values())), device=0, inode=0)
+        if identity is not None:
+            self._learn(told, place.path, identity)
+        return identity
+
+    def _identify(self, place: Place, told: bytes = b"") -> Identity | None:
+        descriptor = open_place(place, told)
+        try:
+            status = os.fstat(descriptor)
+            key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            if key not in self._known:
+                while len(self._known) >= MAX_FILES:
+                    del self._known[next(iter(self._known))]
+                self._known[key] = _read(descriptor, status)
+            identity = self._known[key]
+            if identity is not None and identity.build_id and not self._held.touch(identity.build_id):
+                self._held.keep(identity.build_id, os.dup(descriptor))
+            return identity
+        finally:
+            os.close(descriptor)
+
+    def _learn(self, told: bytes, path: str, identity: Identity) -> None:
+        known = self._told.setdefault(told, [])
+        if (path, identity) not in known:
+            known.append((path, identity))
+            del known[:-MAX_COPIES]
+        if len(self._told) > MAX_FILES:
+            self._told.popitem(last=False)
+
+
+def vdso_bytes() -> bytes:
+    """The vDSO as an ELF file; empty where the kernel has none."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        line = next((line for line in maps if line.rstrip().endswith(VDSO)), "")
+    if not line:
+        return b""
+    start, _, end = line.split()[0].partition("-")
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        memory.seek(int(start, 16))
+        return memory.read(int(end, 16) - int(start, 16))
+
+
+def open_place(place: Place, told: bytes = b"") -> int:
+    """A descriptor of the file; the caller closes it. `told`: the build ID that the kernel told, where it did.
+
+    Raises OSError where the file is gone, not a regular file, or where the path leads to another file by now.
+    """
+    error: OSError | None = None
+    for path, sure in _paths(place, told):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError as failed:
+            error = failed
+            continue
+        except ValueError:  # a name with a NUL
+            continue
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and (sure or _same(status, place) or _has(descriptor, told)):
+            return descriptor
+        os.close(descriptor)
+    raise error or FileNotFoundError(f"{place.path} is not the file that process {place.pid} mapped")
+
+
+def _open_identified(place: Place, build_id: str) -> int | None:
+    try:
+        descriptor = open_place(place)
+    except OSError:
+        return None
+    try:
+        if (elf.read_file(descriptor).build_id or elf.file_hash(descriptor)) == build_id:
+            return descriptor
+    except (elf.ElfError, OSError):
+        pass
+    os.close(descriptor)
+    return None
+
+
+def _read(descriptor: int, status: os.stat_result) -> Identity | None:
+    try:
+        found = elf.read_file(descriptor)
+        return Identity(found.build_id or elf.file_hash(descriptor), found, status.st_dev, status.st_ino)
+    except elf.ElfError:
+        return None
+
+
+def _paths(place: Place, told: bytes) -> Iterator[tuple[str, bool]]:
+    """Where to look, and whether what is there is surely the file."""
+    process = f"/proc/{place.pid}"
+    yield f"{process}/map_files/{place.start:x}-{place.end:x}", True
+    if place.path.startswith("/"):
+        yield f"{process}/root{place.path}", not (told or place.deleted)
+        yield place.path, False
+
+
+def _same(status: os.stat_result, place: Place) -> bool:
+    return (status.st_dev, status.st_ino) == (place.device, place.inode)
+
+
+def _has(descriptor: int, told: bytes) -> bool:
+    """Whether an open file has the build ID that the kernel told."""
+    try:
+        return bool(told) and elf.read_file(descriptor).build_id == f"gnu:{told.hex()}"
+    except elf.ElfError:
+        return False

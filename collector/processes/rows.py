@@ -1,0 +1,157 @@
+"""What a process has mapped with code: rows sorted by address, from /proc/PID/maps or from the kernel's events."""
+
+import os
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import NamedTuple
+
+from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFile, Place
+from collector.processes.process_events import Mapped
+from icestream.v1.common_pb2 import Mapping
+
+MAX_ROWS = 16_384  # of one process
+MAX_FOUND = 8192
+_MASK = (1 << 64) - 1
+_PAGE = 4096
+_LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *([^\n]*)$", re.MULTILINE)
+_DELETED = " (deleted)"
+_ANONYMOUS = MappedFile(Mapping.UNKNOWN, "", "[anon]")
+_NOT_COMPILED = ("[vsyscall]", "[uprobes]")
+_start, _end = attrgetter("start"), attrgetter("end")
+
+
+class Row(NamedTuple):
+    """Addresses [start, end) of a process."""
+
+    start: int
+    end: int
+    bias: int  # ELF virtual address - address, modulo 2^64
+    file: MappedFile
+    anonymous: bool  # no ELF file: what lies there may have been compiled at run time
+    place: Place | None  # None where it is no file
+
+
+class _Found(NamedTuple):
+    """What is known of a part of a file."""
+
+    identity: Identity
+    file: MappedFile
+    path: str
+    deleted: bool
+    vaddr: int
+    size: int  # to the end of the segment
+
+
+class RowMaker:
+    """Makes rows; what it knows of a part of a file makes the next row of it cheap."""
+
+    def __init__(self, files: FileCache) -> None:
+        self._files = files
+        self._found: dict[tuple[bytes, str, int, int], _Found] = {}  # by build ID, path, offset and size
+
+    def read(self, pid: int, before: Iterable[Row] = ()) -> list[Row]:
+        """What the process has mapped now; [] where it has no memory of its own, or has it no more. Raises OSError.
+
+        Files of rows that it had `before` are not looked at again.
+        """
+        known = {row.place: row for row in before if row.place and row.file.build_id}
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            lines = _LINE.findall(maps.read())[:MAX_ROWS]
+        rows: list[Row] = []
+        for start, end, offset, major, minor, inode, name in lines:
+            path = name.decode("utf-8", "replace").replace("\\012", "\n")
+            device = os.makedev(int(major, 16), int(minor, 16))
+            place = _place(pid, int(start, 16), int(end, 16), path, device, int(inode))
+            rows.append(known.get(place) or self._row(place, int(offset, 16))[0])
+        return rows
+
+    def mapped(self, pid: int, event: Mapped) -> Row:
+        """What an event says. Where one mapping spans the whole file, as loaders make it before they put data in its
+        place, it ends with the segment that holds code."""
+        start, offset = event.start, event.offset
+        key = (event.build_id, event.path, offset, event.end - start)
+        found = self._found.get(key)
+        if found is not None:
+            place = Place(pid, start, event.end, 0, 0, found.path, found.deleted)
+            self._files.met(found.identity, place)
+            return Row(start, start + found.size, found.vaddr - start & _MASK, found.file, False, place)
+        place = _place(pid, start, event.end, event.path, event.device, event.inode)
+        row, identity = self._row(place, offset, event.build_id)
+        if identity is None or not row.file.build_id:
+            return row
+        row = row._replace(end=_segment_end(identity, place, offset))
+        if event.build_id and identity.inode:
+            if len(self._found) >= MAX_FOUND:
+                self._found.clear()
+            vaddr = start + row.bias & _MASK
+            self._found[key] = _Found(identity, row.file, place.path, place.deleted, vaddr, row.end - start)
+        return row
+
+    def _row(self, place: Place, offset: int, told: bytes = b"") -> tuple[Row, Identity | None]:
+        """And the file's identity, where it has one."""
+        path, start, end = place.path, place.start, place.end
+        if path == VDSO:
+            identity = self._files.vdso()
+            if identity is None:
+                return Row(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), False, None), None
+            bias = (identity.elf.vaddr(0) or 0) - start & _MASK
+            return Row(start, end, bias, MappedFile(Mapping.FILE, identity.build_id, path), False, None), None
+        if not path.startswith("/") or path == "//anon":
+            file = MappedFile(Mapping.UNKNOWN, "", path) if path.startswith("[") else _ANONYMOUS
+            return Row(start, end, 0, file, path not in _NOT_COMPILED, None), None
+        unknown = Row(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, place)
+        try:
+            files = self._files
+            identity = files.identify_told(place, told, offset) if told else files.identify(place)
+        except OSError:
+            return unknown, None
+        if identity is None:  # no ELF file: code that something generated into a file
+            return unknown._replace(anonymous=True), None
+        vaddr = identity.elf.vaddr(offset)
+        if vaddr is None:
+            return unknown, None
+        file = MappedFile(Mapping.FILE, identity.build_id, path)
+        return Row(start, end, vaddr - start & _MASK, file, False, place), identity
+
+
+def put(rows: list[Row], row: Row) -> bool:
+    """Maps `row` in place of what was there; whether that changes anything."""
+    first = bisect_right(rows, row.start, key=_end)  # the first that ends behind our start
+    last = bisect_left(rows, row.end, key=_start)  # the first that starts behind our end
+    if last == first + 1 and _covers(rows[first], row):
+        return False
+    pieces = [row]
+    if first < last:
+        left, right = rows[first], rows[last - 1]
+        if left.start < row.start:
+            pieces.insert(0, left._replace(end=row.start))
+        if right.end > row.end:
+            pieces.append(right._replace(start=row.end))
+    elif first > 0 and row.anonymous and row.place is None and _continues(rows[first - 1], row):
+        first -= 1
+        pieces = [rows[first]._replace(end=row.end)]
+    rows[first:last] = pieces
+    del rows[MAX_ROWS:]
+    return True
+
+
+def _covers(old: Row, new: Row) -> bool:
+    return old.start <= new.start and old.end >= new.end and (old.bias, old.file) == (new.bias, new.file)
+
+
+def _continues(old: Row, new: Row) -> bool:
+    return old.end == new.start and old.place is None and old.file == new.file
+
+
+def _place(pid: int, start: int, end: int, path: str, device: int, inode: int) -> Place:
+    return Place(pid, start, end, device, inode, path.removesuffix(_DELETED), path.endswith(_DELETED))
+
+
+def _segment_end(identity: Identity, place: Place, offset: int) -> int:
+    for segment in identity.elf.segments:
+        if segment.executable and segment.offset & -_PAGE <= offset < segment.offset + segment.size:
+            size = segment.offset + segment.size - offset + _PAGE - 1 & -_PAGE
+            return min(place.end, place.start + size)
+    return place.end

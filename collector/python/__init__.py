@@ -1,0 +1,1 @@
+"""Frames of Python programs."""

@@ -1,0 +1,134 @@
+"""Names and lines of Python code, read out of the memory of the process that executes it.
+
+A code object is known by process, address and check (bpf/python_frames.h), for another one may come to lie at the same
+address. What a process says of itself is not believed: sizes are bounded, and anything may be missing.
+"""
+
+import struct
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from collector.python.layout import Layout, Text
+from collector.python.lines import MAX_TABLE_BYTES, Lines, parse_lines
+from collector.python.memory import read_places
+
+MAX_CODES = 16_384
+MAX_NAME = 1000  # characters
+_READ_AT_ONCE = 256
+_CHECK = 0xFFFFFF
+_COMPACT, _ASCII = 32, 64  # in the state, above the kind
+
+
+class Key(NamedTuple):
+    pid: int
+    address: int
+    check: int
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    function: str
+    file: str
+    lines: Lines
+
+
+class PythonCode:
+    """The code objects of all processes that were read; those used last stay. For several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Key, Code] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def read(self, pid: int, layout: Layout, addresses: Iterable[int]) -> None:
+        """Reads the code objects that lie there now."""
+        wanted = np.array(sorted(set(addresses)), np.uint64)
+        for at in range(0, len(wanted), _READ_AT_ONCE):
+            found = _read(pid, layout.text, wanted[at : at + _READ_AT_ONCE])
+            with self._lock:
+                self._known.update(found)
+                while len(self._known) > MAX_CODES:
+                    self._known.popitem(last=False)
+
+    def find(self, keys: Iterable[Key]) -> dict[Key, Code]:
+        """Those that were read."""
+        with self._lock:
+            found = {key: code for key in keys if (code := self._known.get(key))}
+            for key in found:
+                self._known.move_to_end(key)
+        return found
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """Forgets processes that have ended, when their last samples were named."""
+        gone = set(pids)
+        with self._lock:
+            for key in [key for key in self._known if key.pid in gone] if gone else []:
+                del self._known[key]
+
+
+def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]:
+    """What can be read of the code objects at these addresses, in three rounds: objects, sizes, contents."""
+    objects = read_places(pid, addresses, np.full(len(addresses), text.code_bytecode))
+    there = [i for i, data in enumerate(objects) if data is not None]
+    if not there:
+        return []
+    raw = b"".join(objects[i] or b"" for i in there)
+    codes = np.frombuffer(raw, np.uint8).reshape(len(there), text.code_bytecode)
+    first_line = _column(codes, text.code_line, np.int32)
+    pointers = np.concatenate(
+        [_column(codes, at, np.uint64) for at in (text.code_name, text.code_file, text.code_lines)]
+    )
+    text_head, bytes_head = max(text.text_length + 8, text.text_state + 4), text.bytes_length + 8
+    heads = read_places(pid, pointers, np.repeat([text_head, text_head, bytes_head], len(there)))
+    n = len(there)
+    spans = [_text_span(text, head) for head in heads[: 2 * n]] + [_bytes_span(text, head) for head in heads[2 * n :]]
+    starts, sizes = np.array([span[:2] for span in spans], np.uint64).T
+    contents = read_places(pid, pointers + starts, sizes)
+    found = []
+    for i in range(n):
+        function = _decode(spans[i][2], contents[i])
+        if function is None:
+            continue
+        file, table = _decode(spans[n + i][2], contents[n + i]) or "", contents[2 * n + i] or b""
+        check = (int(first_line[i]) ^ int(pointers[i]) >> 4) & _CHECK
+        lines = parse_lines(table, int(first_line[i]))
+        found.append((Key(pid, int(addresses[there[i]]), check), Code(sys.intern(function), sys.intern(file), lines)))
+    return found
+
+
+def _column(codes: np.ndarray, at: int, kind: type) -> np.ndarray:
+    """A field of each object."""
+    return codes[:, at : at + np.dtype(kind).itemsize].copy().view(kind)[:, 0]
+
+
+def _text_span(text: Text, head: bytes | None) -> tuple[int, int, int]:
+    """Where a str's characters are, their bytes, and the bytes of each; zeros: it is none that can be read."""
+    if head is None:
+        return 0, 0, 0
+    (length,) = struct.unpack_from("<q", head, text.text_length)
+    (state,) = struct.unpack_from("<I", head, text.text_state)
+    kind = state >> 2 & 7
+    if kind not in (1, 2, 4) or not state & _COMPACT or length <= 0:
+        return 0, 0, 0
+    return text.text_ascii if state & _ASCII else text.text_compact, min(length, MAX_NAME) * kind, kind
+
+
+def _bytes_span(text: Text, head: bytes | None) -> tuple[int, int, int]:
+    length = struct.unpack_from("<q", head, text.bytes_length)[0] if head is not None else 0
+    return text.bytes_data, min(max(length, 0), MAX_TABLE_BYTES), 1
+
+
+def _decode(kind: int, data: bytes | None) -> str | None:
+    """Characters of 1 (Latin-1), 2 or 4 bytes."""
+    if data is None or not kind:
+        return None
+    encoding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind]
+    return data.decode(encoding, "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

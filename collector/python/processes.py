@@ -1,0 +1,103 @@
+"""The processes that run CPython: what the program in the kernel needs to know of each, and names for their frames."""
+
+import threading
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from collector.processes.mapped_files import MappedFile
+from collector.processes.perfmap import Name
+from collector.python.code import Key, PythonCode
+from collector.python.layout import Layout
+from collector.python.runtime import PythonRuntimes, Row, Runtime
+from icestream import ids
+from icestream.v1.common_pb2 import Mapping
+
+MAX_PROCESSES = 8192
+PYTHON = MappedFile(Mapping.NAMED, "", "[python]")
+UNNAMED = Name("[python]", PYTHON.file)
+"""A frame whose code object was gone before it was read."""
+
+_OFFSET, _CHECK = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFF)
+
+
+class PythonProcesses:
+    """`changed` and `read` are for the thread that watches processes, `names` and `forget` for the one that builds
+    batches."""
+
+    def __init__(
+        self, open_file: Callable[[str], int | None], set_layout: Callable[[int, bytes], None] = lambda row, data: None
+    ) -> None:
+        """`open_file`: see PythonRuntimes. `set_layout` puts a layout into the program's table; what it raises passes
+        through `changed`."""
+        self.runtimes = PythonRuntimes(open_file)
+        self._set_layout, self._layouts_set = set_layout, 0
+        self._code = PythonCode()
+        self._lock = threading.Lock()
+        self._layouts: dict[int, Layout] = {}  # of processes
+
+    def changed(self, pid: int, rows: Iterable[Row]) -> Runtime | None:
+        """The interpreter of a process that maps these; None where it has none whose frames can be read."""
+        runtime = self.runtimes.of(rows)
+        while self._layouts_set < len(self.runtimes.layouts):
+            self._set_layout(self._layouts_set, self.runtimes.layouts[self._layouts_set].walk.pack())
+            self._layouts_set += 1
+        with self._lock:
+            self._layouts.pop(pid, None)
+            if runtime is not None:
+                while len(self._layouts) >= MAX_PROCESSES:
+                    del self._layouts[next(iter(self._layouts))]
+                self._layouts[pid] = self.runtimes.layouts[runtime.layout]
+        return runtime
+
+    def read(self, pid: int, addresses: Iterable[int]) -> None:
+        """Reads code objects that the program has met, before the process ends."""
+        layout = self._layout(pid)
+        if layout is not None:
+            self._code.read(pid, layout, addresses)
+
+    def names(self, pid: np.ndarray, code: np.ndarray, info: np.ndarray) -> tuple[list[Name], np.ndarray]:
+        """Of p Python frames (uint32, uint64, uint64, as the program ships them): names, and the row (int64) of each.
+        What was not read before is read now."""
+        distinct = ids.combine(ids.combine(pid, code), info << np.uint64(8))
+        _, first, row = np.unique(distinct, return_index=True, return_inverse=True)
+        check, offset = info[first] >> np.uint64(32) & _CHECK, info[first] & _OFFSET
+        keys = [Key(*fields) for fields in zip(pid[first].tolist(), code[first].tolist(), check.tolist(), strict=True)]
+        known = self._code.find(keys)
+        missing: dict[int, list[Key]] = {}
+        for key in keys:
+            if key not in known:
+                missing.setdefault(key.pid, []).append(key)
+        for process, of_process in missing.items():
+            self.read(process, [key.address for key in of_process])
+            known |= self._code.find(of_process)
+        names = [
+            Name(found.function, found.file, found.lines.at(at)) if (found := known.get(key)) else UNNAMED
+            for key, at in zip(keys, offset.tolist(), strict=True)
+        ]
+        return names, row
+
+    def forget(self, pids: Iterable[int]) -> None:
+        """Processes that ended, when their last samples were named."""
+        gone = list(pids)
+        self._code.forget(gone)
+        with self._lock:
+            for pid in gone:
+                self._layouts.pop(pid, None)
+
+    def _layout(self, pid: int) -> Layout | None:
+        """Also of a process that was forked just now: the one of its parent."""
+        with self._lock:
+            found = self._layouts.get(pid)
+            if found is None and self._layouts and (parent := _parent(pid)) in self._layouts:
+                found = self._layouts[pid] = self._layouts[parent]
+            return found
+
+
+def _parent(pid: int) -> int:
+    """0 where there is none, or no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            return int(stat.read().rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,89 @@
+"""Which processes run CPython, by the files that they map: read once per file."""
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
+
+from collector import metrics
+from collector.elf_sections import reader
+from collector.processes.mapped_files import MappedFile
+from collector.python.layout import Layout, LayoutError
+from collector.python.symbols import Interpreter, find_interpreter
+
+log = logging.getLogger(__name__)
+
+MAX_LAYOUTS = 64  # PYTHON_LAYOUTS of the program
+MAX_FILES = 8192
+_MASK = (1 << 64) - 1
+
+
+class Row(Protocol):
+    """A mapping of a process, see collector/processes/mappings.py."""
+
+    @property
+    def bias(self) -> int: ...
+    @property
+    def file(self) -> MappedFile: ...
+
+
+class Runtime(NamedTuple):
+    address: int  # of _PyRuntime in the process
+    layout: int  # row of `layouts`
+
+
+class PythonRuntimes:
+    """`open_file`: a new descriptor of the file with this build ID, or None (FileCache.open). For one thread."""
+
+    def __init__(self, open_file: Callable[[str], int | None]) -> None:
+        self._open_file = open_file
+        self._files: dict[str, Interpreter | None] = {}
+        self._rows: dict[Layout, int] = {}
+        self.layouts: list[Layout] = []
+        self.refused: Counter[str] = Counter()
+        """Files with an interpreter whose frames cannot be read, by the reason."""
+
+    def of(self, rows: Iterable[Row]) -> Runtime | None:
+        """The runtime of a process that maps these; None where it has none that can be read."""
+        for build_id, bias in {row.file.build_id: row.bias for row in rows}.items():
+            found = self._interpreter(build_id) if build_id else None
+            if found is not None and (row := self._row(found.layout)) is not None:
+                return Runtime(found.runtime - bias & _MASK, row)
+        return None
+
+    def _interpreter(self, build_id: str) -> Interpreter | None:
+        if build_id not in self._files:
+            descriptor = self._open_file(build_id)
+            if descriptor is None:  # gone: perhaps another process has it
+                return None
+            while len(self._files) >= MAX_FILES:
+                del self._files[next(iter(self._files))]
+            self._files[build_id] = self._read(descriptor)
+        return self._files[build_id]
+
+    def _read(self, descriptor: int) -> Interpreter | None:
+        try:
+            return find_interpreter(reader(descriptor))
+        except LayoutError as error:
+            self._refuse(str(error))
+        except OSError as error:
+            self._refuse(f"the file cannot be read: {error.strerror}")
+        finally:
+            os.close(descriptor)
+        return None
+
+    def _row(self, layout: Layout) -> int | None:
+        if layout not in self._rows:
+            if len(self.layouts) >= MAX_LAYOUTS:
+                self._refuse(f"more than {MAX_LAYOUTS} builds of CPython on this host")
+                return None
+            self._rows[layout] = len(self.layouts)
+            self.layouts.append(layout)
+        return self._rows[layout]
+
+    def _refuse(self, reason: str) -> None:
+        self.refused[reason] += 1
+        metrics.PYTHON_REFUSED.labels(reason).inc()
+        if self.refused[reason] == 1:
+            log.info("functions of a Python are not shown: %s", reason)

@@ -1,0 +1,106 @@
+"""SymbolFile messages of build IDs, made by a child process (symcache_child.py) that lives while there is work."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from collector.symbols.symbol_files import SymbolFiles
+from icestream.v1.symbols_pb2 import SymbolFile
+
+CHUNK_BYTES = 850_000
+MAX_COMPRESSED_BYTES = 64 << 20
+"""Through Kafka; larger ones need a symbol store."""
+
+TIMEOUT_S = 120.0
+
+
+class SymbolBuilder:
+    """Not for several threads at once. `store`: folder or URI of the symbol store; "": through Kafka, in chunks."""
+
+    def __init__(self, host_id: str, store: str, files: SymbolFiles) -> None:
+        self._host_id = host_id
+        self._store = store
+        self._files = files
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
+        """The message, or the chunks of it; one with `error` where this host cannot provide the symbols. `more`: paths
+        of other files that may have the build ID."""
+        with tempfile.TemporaryDirectory(prefix="icestream-symbols-") as folder, self._held(build_id) as held:
+            compressed = os.path.join(folder, "symcache.zst")
+            fields = self._run(
+                {
+                    "build_id": build_id, "path": path, "places": self._files.places(build_id), "more": [*more, *held],
+                    "store": self._store, "compressed": compressed,
+                }
+            )  # fmt: skip
+            if "error" in fields:
+                yield SymbolFile(build_id=build_id, host_id=self._host_id, error=fields["error"])
+            elif self._store:
+                yield SymbolFile(build_id=build_id, host_id=self._host_id, **fields)
+            elif (total := os.path.getsize(compressed)) > MAX_COMPRESSED_BYTES:
+                error = f"{total} bytes of symbols are too many to go through Kafka: set a symbol store"
+                yield SymbolFile(build_id=build_id, host_id=self._host_id, error=error)
+            else:
+                chunks = -(-total // CHUNK_BYTES)
+                with open(compressed, "rb") as file:
+                    for chunk in range(chunks):
+                        yield SymbolFile(
+                            build_id=build_id, host_id=self._host_id, chunk=chunk, chunks=chunks,
+                            data=file.read(CHUNK_BYTES), **fields,
+                        )  # fmt: skip
+
+    def rest(self) -> None:
+        """Ends the child: nothing is to be done for a while."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+            self._child = None
+
+    @contextmanager
+    def _held(self, build_id: str) -> Iterator[list[str]]:
+        """Where the child can open the file that is held open here, if it is."""
+        descriptor = self._files.held(build_id)
+        try:
+            yield [] if descriptor is None else [f"/proc/{os.getpid()}/fd/{descriptor}"]
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def _run(self, job: dict[str, Any]) -> dict[str, Any]:
+        """What the child says; where it does not survive the job, that is the answer."""
+        child = self._child = self._child or subprocess.Popen(
+            [sys.executable, "-m", "collector.symbols.symcache_child"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
+        )  # fmt: skip
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(job).encode() + b"\n")
+            child.stdin.flush()
+            line = _read_line(child.stdout.fileno(), time.monotonic() + TIMEOUT_S)
+            fields = json.loads(line)
+        except (OSError, ValueError):
+            self.rest()
+            return {"error": "the symbols take more memory or time than is allowed"}
+        assert isinstance(fields, dict)
+        return fields
+
+
+def _read_line(descriptor: int, deadline: float) -> bytes:
+    """A line of the child's; b"" or a part of one where it died or the time is over."""
+    line = b""
+    while not line.endswith(b"\n"):
+        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        data = os.read(descriptor, 65_536) if readable else b""
+        if not data:
+            break
+        line += data
+    return line

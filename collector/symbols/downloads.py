@@ -1,0 +1,61 @@
+"""Debug files on their way from debuginfod: a thread of its own, so that a slow server holds up no other names."""
+
+import queue
+import threading
+from typing import NamedTuple
+
+from collector import metrics
+from collector.symbols.debuginfod import Debuginfod, DebuginfodError
+
+MAX_WAITING = 256
+
+
+class Finished(NamedTuple):
+    build_id: str
+    path: str  # where the file was seen, as it was asked for
+    error: str  # "": it came
+
+
+class Downloads:
+    """`ask` and `finished` are for one thread. The downloading thread starts when it is first needed."""
+
+    def __init__(self, servers: Debuginfod) -> None:
+        self.servers = servers
+        self._wanted: queue.Queue[tuple[str, str]] = queue.Queue(MAX_WAITING)
+        self._finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
+        self._under_way: set[str] = set()
+        self._thread: threading.Thread | None = None
+
+    def ask(self, build_id: str, path: str) -> bool:
+        """True: `finished` will tell. False: too many are waiting."""
+        if build_id in self._under_way:
+            return True
+        try:
+            self._wanted.put_nowait((build_id, path))
+        except queue.Full:
+            return False
+        self._under_way.add(build_id)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="debuginfod", daemon=True)
+            self._thread.start()
+        return True
+
+    def finished(self) -> Finished | None:
+        """One that is done; None where none is."""
+        try:
+            done = self._finished.get_nowait()
+        except queue.Empty:
+            return None
+        self._under_way.discard(done.build_id)
+        return done
+
+    def _run(self) -> None:
+        while True:
+            wanted = self._wanted.get()
+            error = ""
+            try:
+                self.servers.fetch(wanted[0])
+            except (DebuginfodError, OSError) as failed:
+                error = str(failed) or type(failed).__name__
+            metrics.DEBUGINFOD.labels("failed" if error else "found").inc()
+            self._finished.put(Finished(*wanted, error))

@@ -1,0 +1,71 @@
+"""The names that one file has for its code, and the SymCache made of the best of them."""
+
+from typing import Any, NamedTuple
+
+from symbolic.debuginfo import Archive
+
+from collector import elf
+from collector.elf_sections import DYNSYM, SYMTAB, bytes_reader, find, read_sections, reader
+from collector.symbols.code_ranges import breakpad
+from collector.symbols.elf_symbols import functions, has_functions
+from collector.symbols.gopclntab import go_breakpad, has_go_table
+from collector.symbols.mini_debug import mini_debug
+from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, SYMBOL_TABLE
+from collector.symbols.symcache_ends import with_ends
+
+
+class NamesError(RuntimeError):
+    """No names can be had from a file; the message says why."""
+
+
+class Made(NamedTuple):
+    version: int
+    load_address: int  # what the SymCache's addresses count from
+    symcache: bytes
+
+
+def best(descriptor: int) -> int:
+    """The best names an open file says it has. Raises OSError."""
+    source = reader(descriptor)
+    sections = read_sections(source)
+    if find(sections, ".debug_info") or find(sections, ".zdebug_info"):
+        return DEBUG_INFO
+    if has_go_table(source, sections):
+        return LINE_TABLE
+    if has_functions(source, sections, SYMTAB):
+        return SYMBOL_TABLE
+    within = bytes_reader(mini_debug(source))
+    if has_functions(within, read_sections(within), SYMTAB):
+        return SYMBOL_TABLE
+    return DYNAMIC if has_functions(source, sections, DYNSYM) else NOTHING
+
+
+def make(descriptor: int, version: int) -> Made:
+    """The SymCache of names of the kind `version`. Raises NamesError, ElfError, OSError, MemoryError and what symbolic
+    raises, where the file is not what it says."""
+    load_address = elf.read_file(descriptor).load_address
+    sources = [reader(descriptor)]
+    if version == LINE_TABLE:
+        return from_text(go_breakpad(sources[0], load_address), version, load_address)
+    if within := mini_debug(sources[0]):
+        sources.append(bytes_reader(within))
+    symbols = functions(*sources)
+    if version == DEBUG_INFO:
+        archive = Archive.open(f"/proc/self/fd/{descriptor}")
+        return Made(version, load_address, with_ends(_symcache(archive), symbols, load_address))
+    if not symbols:
+        raise NamesError("the file names no function: it is stripped")
+    return from_text(breakpad(symbols, load_address), version, load_address)
+
+
+def from_text(text: bytes, version: int, load_address: int = 0) -> Made:
+    """The SymCache of a Breakpad symbol file."""
+    return Made(version, load_address, _symcache(Archive.from_bytes(text)))  # symbolic keeps no copy of `text`
+
+
+def _symcache(archive: Archive) -> bytes:
+    found = next(archive.iter_objects(), None)
+    if found is None:
+        raise NamesError("the file holds no object with symbols")
+    symcache: Any = found.make_symcache()
+    return bytes(symcache.open_stream().read())

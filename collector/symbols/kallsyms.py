@@ -1,0 +1,53 @@
+"""Names of the kernel's functions, from /proc/kallsyms: read only when somebody asks for them.
+
+Format: a line a symbol, `ADDRESS TYPE NAME`, and for a module's `\\t[MODULE]`. Code has the types t, T, w and W. There
+are no sizes: a function reaches to the next symbol of any type.
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+from collector import kernel
+from collector.symbols.code_ranges import Range
+from collector.symbols.code_ranges import breakpad as text
+
+_CODE = frozenset(b"tTwW")
+_PAGE = 4096
+
+
+class KernelSymbolsError(RuntimeError):
+    """The kernel does not tell; the message says what to do."""
+
+
+def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
+    """The functions of the running kernel, or of a loaded module, as a Breakpad symbol file that counts addresses as
+    the collector does; None where neither has that build ID. Raises KernelSymbolsError."""
+    if build_id == kernel.kernel_build_id(root):
+        start = kernel.stext(root)
+        if not start:
+            raise KernelSymbolsError("the kernel hides its symbols: set kernel.kptr_restrict to 0 or 1")
+        return text(list(_functions(root, b"", start, kernel.text_bytes(root))))
+    for name, start, size, found in kernel.modules(root):
+        if found == build_id:
+            return text(list(_functions(root, b"[%s]" % name.encode(), start, size)))
+    return None
+
+
+def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[Range]:
+    """The code in [start, start + size), as offsets from there."""
+    symbols: dict[int, bytes] = {}  # "": no code
+    with open(root / "proc/kallsyms", "rb") as lines:
+        for line in lines:
+            fields = line.split()
+            if len(fields) < 3 or (fields[3] if len(fields) > 3 else b"") != module:
+                continue
+            offset = int(fields[0], 16) - start
+            if 0 <= offset < size and not symbols.get(offset):
+                symbols[offset] = fields[2] if fields[1][0] in _CODE else b""
+    last = max(symbols, default=0)
+    # Behind the last one of a module come its other sections, of a size nobody tells: its page at most.
+    symbols[min(size, last + _PAGE & -_PAGE) if module else size] = b""
+    for (offset, name), (end, _) in pairwise(sorted(symbols.items())):
+        if name:
+            yield Range(offset, end, name.decode("utf-8", "replace"))

@@ -1,0 +1,74 @@
+"""Files whose names are to be uploaded: which build IDs they have, and how good their names are."""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from collector import elf
+from collector.symbols.debug_files import opened
+from collector.symbols.file_names import best
+from collector.symbols.name_kinds import DYNAMIC, NOTHING
+from collector.symbols.symbol_files import open_by_build_id
+
+_EXECUTABLE, _SHARED = 2, 3  # e_type
+_KERNEL = 0xFFFF_8000_0000_0000
+
+
+class UploadError(ValueError):
+    """A file with no names to upload; the message says why."""
+
+
+class NotElfError(UploadError):
+    """Not an ELF file at all."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file with a build ID, and the kind of the best names it has or leads to (name_kinds.py)."""
+
+    path: Path
+    build_id: str
+    version: int
+
+
+def examine(path: Path) -> Candidate:
+    """Raises UploadError where the file can have no names that anybody would look up."""
+    descriptor = next(opened(str(path)), None)
+    if descriptor is None:
+        raise UploadError("no such file, or no regular one that can be read")
+    try:
+        found = elf.read_file(descriptor)
+        head = os.pread(descriptor, 18, 0)
+    except elf.ElfError:
+        raise NotElfError("not an ELF file") from None
+    finally:
+        os.close(descriptor)
+    if struct.unpack_from("<H", head, 16)[0] not in (_EXECUTABLE, _SHARED):
+        raise UploadError("not linked (an object file or a kernel module): upload what was linked of it")
+    if found.load_address >= _KERNEL:
+        raise UploadError("a kernel: its names come from the hosts that run it")
+    if not found.build_id:
+        raise UploadError("no build ID, so nobody could find its names: link with -Wl,--build-id")
+    version = max(map(best, open_by_build_id(found.build_id, (), str(path.absolute()))), default=NOTHING)
+    return Candidate(path, found.build_id, version)
+
+
+def best_of(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
+    """The one with the best names of every build ID; and those of which no file has any but the exported ones, which
+    every host that runs it has as well."""
+    chosen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        known = chosen.get(candidate.build_id)
+        if known is None or candidate.version > known.version:
+            chosen[candidate.build_id] = candidate
+    named = [candidate for candidate in chosen.values() if candidate.version > DYNAMIC]
+    return named, [candidate for candidate in chosen.values() if candidate.version <= DYNAMIC]
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """All regular files in a folder and the folders in it, in order; links are not followed."""
+    for root, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (path for name in sorted(names) if (path := Path(root, name)).is_file() and not path.is_symlink())

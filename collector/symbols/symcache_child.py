@@ -1,0 +1,131 @@
+"""Builds SymCaches: a process of its own, niced and bounded in memory and time, so that no file can hurt the collector.
+
+Reads jobs as lines of JSON from standard input, answers each with a line on standard output, ends at end of input.
+"""
+
+import hashlib
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from io import BytesIO
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from collector import elf
+from collector.elf_sections import bytes_reader
+from collector.processes.mapped_files import VDSO, Place, vdso_bytes
+from collector.symbols import kallsyms
+from collector.symbols.code_ranges import breakpad
+from collector.symbols.elf_symbols import functions
+from collector.symbols.file_names import Made, NamesError, best, from_text, make
+from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.symbol_files import open_by_build_id
+
+MEMORY_BYTES = 1 << 30  # besides the files, which are mapped
+JOB_CPU_SECONDS = 60
+MAX_FILES = 16  # that are looked at for one build ID
+
+
+def main() -> int:
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    for line in sys.stdin:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + JOB_CPU_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        print(json.dumps(answer(json.loads(line))), flush=True)
+    return 0
+
+
+def answer(job: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a SymbolFile. `job`: build_id; path, where it was seen; places; more paths; store, or else
+    `compressed`, the path of the zstd file to write."""
+    try:
+        made = _kernel(job) or _file(job)
+        size = len(made.symcache)
+        sha256 = hashlib.sha256(made.symcache).hexdigest()
+        fields = {"version": made.version, "load_address": made.load_address, "size": size, "sha256": sha256}
+        if job["store"]:
+            return fields | {"uri": _store(made.symcache, job["store"], sha256)}
+        _compress(made.symcache, job["compressed"])
+        return fields
+    except (NamesError, kallsyms.KernelSymbolsError, OSError, MemoryError) as error:
+        return {"error": str(error) or type(error).__name__}
+    except Exception as error:  # symbolic's own errors: the file is not what it says
+        return {"error": f"the symbols cannot be read: {error}"}
+
+
+def _kernel(job: dict[str, Any]) -> Made | None:
+    """Names of the kernel, a module or the vDSO; None where the build ID is none of theirs."""
+    text = kallsyms.breakpad(job["build_id"])
+    if text is not None:  # addresses count from 0
+        return from_text(text, SYMBOL_TABLE)
+    vdso = vdso_bytes() if job["path"] == VDSO else b""
+    if not vdso or (found := elf.read_bytes(vdso)).build_id != job["build_id"]:
+        return None
+    return from_text(breakpad(functions(bytes_reader(vdso)), found.load_address), SYMBOL_TABLE, found.load_address)
+
+
+def _file(job: dict[str, Any]) -> Made:
+    """The best names that the files of a build ID have."""
+    reason: Exception = NamesError("the file is not on this host any more")
+    with ExitStack() as opened:
+        for version, descriptor in _by_quality(job, opened):
+            try:
+                return make(descriptor, version)
+            except Exception as error:  # a damaged file; the next one may be whole
+                reason = error
+    raise reason
+
+
+def _by_quality(job: dict[str, Any], opened: ExitStack) -> Iterator[tuple[int, int]]:
+    """(kind of names, descriptor) to be tried, the best first."""
+    kept: list[tuple[int, int]] = []
+    places = [Place(*place) for place in job["places"]]
+    for descriptor in open_by_build_id(job["build_id"], places, job["path"], job["more"]):
+        version = best(descriptor)
+        if version == DEBUG_INFO:
+            yield version, descriptor
+            version = SYMBOL_TABLE  # should it not be readable
+        if len(kept) < MAX_FILES:
+            kept.append((version, os.dup(descriptor)))
+            opened.callback(os.close, kept[-1][1])
+    yield from sorted(kept, key=itemgetter(0), reverse=True)
+
+
+def _store(symcache: bytes, store: str, sha256: str) -> str:
+    """Puts it into the symbol store under its hash, at once or not at all; returns its URI."""
+    name = f"{sha256[:2]}/{sha256}.symcache"
+    if "://" not in store:
+        path = Path(store).absolute() / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as part:
+            part.write(symcache)
+            os.fchmod(part.fileno(), 0o644)
+        os.replace(part.name, path)
+        return str(path)
+    from pyarrow import fs
+
+    system, root = fs.FileSystem.from_uri(store)
+    system.create_dir(f"{root}/{sha256[:2]}", recursive=True)
+    with system.open_output_stream(f"{root}/{name}") as stream:
+        shutil.copyfileobj(BytesIO(symcache), stream)
+    return f"{store.rstrip('/')}/{name}"
+
+
+def _compress(symcache: bytes, path: str) -> None:
+    import zstandard
+
+    with open(path, "wb") as out:
+        zstandard.ZstdCompressor(level=6).copy_stream(BytesIO(symcache), out, size=len(symcache))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,119 @@
+"""Rules out of a section of call frame information: .eh_frame or .debug_frame."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from collector.unwind import cfi_program
+from collector.unwind.cfi_program import Programs, State
+from collector.unwind.cfi_records import Cie, Fdes, Section
+from collector.unwind.cfi_steps import UNCOVERED, Steps, merged, overlay
+
+SLICE_BYTES = 1 << 20
+"""Of programs that are run at once: bounds memory."""
+
+
+def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
+    """The rules of all functions that begin in `code`, int64 (k, 2): intervals of executable addresses, ascending and
+    apart. Where functions overlap, the one that begins later counts; of two that begin at one address, the first in
+    the section; what is open then between functions goes to those that were cut."""
+    fdes = _in_code(fdes, code)
+    first, cut = _apart(fdes)
+    found = _rules(section, fdes, first)
+    if not cut.any():
+        return found
+    rest = _take(fdes, cut)
+    return overlay(found, _rules(section, rest, _apart(rest)[0]))
+
+
+def _in_code(fdes: Fdes, code: np.ndarray) -> Fdes:
+    """Only functions that begin in code, none longer than it."""
+    at = np.searchsorted(code[:, 0], fdes.start, side="right") - 1
+    inside = (at >= 0) & (fdes.start < code[at, 1]) if len(code) else np.zeros(len(at), bool)
+    end = code[at[inside], 1]
+    fdes = _take(fdes, inside)
+    return replace(fdes, length=np.minimum(fdes.length, end - fdes.start))
+
+
+def _apart(fdes: Fdes) -> tuple[np.ndarray, np.ndarray]:
+    """(int64 (n,): lengths with which functions do not overlap; bool (n,): which of them were longer, and are not
+    hidden by one that begins at the same address)."""
+    order = np.argsort(fdes.start, kind="stable")
+    start = fdes.start[order]
+    length = np.zeros(len(start), np.int64)
+    distinct = np.flatnonzero(np.append(True, start[1:] != start[:-1])[: len(start)])
+    room = np.append(start[distinct][1:], np.iinfo(np.int64).max) - start[distinct]
+    length[order[distinct]] = np.minimum(fdes.length[order[distinct]], room)
+    return length, (length > 0) & (length < fdes.length)
+
+
+def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
+    return Fdes(
+        fdes.start[rows], fdes.length[rows], fdes.cie[rows], fdes.program[rows], fdes.program_end[rows], fdes.cies
+    )  # fmt: skip
+
+
+def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
+    """Rules of functions whose lengths do not overlap."""
+    initial, bad = _initial(fdes.cies)
+    fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
+    fdes = _take(fdes, np.argsort(fdes.start, kind="stable"))
+    end = fdes.start + fdes.length
+    ends = np.append(end[:-1] != fdes.start[1:], True)[: len(end)]  # where no other one begins
+    addresses: list[np.ndarray] = []
+    rules: list[np.ndarray] = []
+    for some in _slices(fdes):
+        program, location, rule = cfi_program.rows(_programs(section, fdes, some, initial))
+        inside = location < fdes.length[some][program]
+        gaps = end[some][ends[some]]
+        address = np.concatenate([(fdes.start[some][program] + location)[inside], gaps])
+        rule = np.concatenate([rule[inside], np.full(len(gaps), UNCOVERED, np.uint64)])
+        order = np.argsort(address, kind="stable")
+        found = merged(address[order], rule[order])
+        addresses.append(found.address)
+        rules.append(found.rule)
+    return Steps(_joined(addresses, np.int64), _joined(rules, np.uint64))
+
+
+def _joined(parts: list[np.ndarray], type: type) -> np.ndarray:
+    """The parts as one, taken out of the list."""
+    whole = np.concatenate([np.zeros(0, type), *parts])
+    parts.clear()
+    return whole
+
+
+def _slices(fdes: Fdes) -> Iterator[slice]:
+    """Functions in parts whose programs have about SLICE_BYTES."""
+    part = np.cumsum(fdes.program_end - fdes.program) // SLICE_BYTES
+    bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
+    return (slice(a, b) for a, b in pairwise(bounds) if a < b)
+
+
+def _programs(section: Section, fdes: Fdes, some: slice, initial: State) -> Programs:
+    """Their programs, copied one behind the other."""
+    size = fdes.program_end[some] - fdes.program[some]
+    end = np.cumsum(size)
+    begin = end - size
+    data = section.data[np.repeat(fdes.program[some] - begin, size) + np.arange(int(end[-1]))]
+    cie, cies = fdes.cie[some], fdes.cies
+    code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
+    signal = np.array([c.signal for c in cies], bool)
+    return Programs(data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.take(cie))
+
+
+def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
+    """(what holds where functions begin, by row of `cies`; bool: those whose program makes no sense)."""
+    distinct = list(dict.fromkeys((c.program, c.code_align, c.data_align) for c in cies))
+    code_align, data_align = (np.array([row[i] for row in distinct], np.int64) for i in (1, 2))
+    end = np.cumsum([len(program) for program, _, _ in distinct], dtype=np.int64)
+    data = np.frombuffer(b"".join(program for program, _, _ in distinct), np.uint8)
+    begin = np.append(0, end)[: len(end)]
+    signal = np.zeros(len(end), bool)
+    state, bad = cfi_program.final(
+        Programs(data, begin, end, code_align, data_align, signal, cfi_program.unset(len(end)))
+    )  # fmt: skip
+    rows = {key: row for row, key in enumerate(distinct)}
+    row = np.array([rows[c.program, c.code_align, c.data_align] for c in cies], np.int64)
+    return state.take(row), bad[row]

@@ -1,0 +1,92 @@
+"""DWARF expressions that compilers and assemblers really write into call frame information, as rules.
+
+Format: DWARF 5, sections 2.5 and 6.4.2.
+"""
+
+from typing import NamedTuple
+
+from collector.unwind.cfi_steps import CFA_NONE, CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_REGISTER, CFA_RSP, CFA_RSP_DEREF
+
+RBP, RSP, RIP = 6, 7, 16
+_DEREF, _AND, _PLUS, _SHL, _GE, _PLUS_UCONST = 0x06, 0x1A, 0x22, 0x24, 0x2A, 0x23
+_LIT0, _LIT31, _BREG0, _BREG31 = 0x30, 0x4F, 0x70, 0x8F
+_MAX_BYTES = 64
+# DW_OP_breg7 8, breg16 0, lit15, and, lit<N>, ge, lit3, shl, plus: what linkers say of .plt
+_PLT_START, _PLT_END = bytes([0x77, 8, 0x80, 0, 0x3F, _AND]), bytes([_GE, 0x33, _SHL, _PLUS])
+
+
+class Place(NamedTuple):
+    """register + offset; where `deref`, the word there, + added."""
+
+    register: int
+    offset: int
+    deref: bool = False
+    added: int = 0
+
+
+def cfa(expression: bytes) -> tuple[int, int]:
+    """(cfa_kind, cfa_offset) of a DW_CFA_def_cfa_expression; CFA_NONE where no rule can say it."""
+    if expression.startswith(_PLT_START) and expression.endswith(_PLT_END) and len(expression) == 11:
+        literal = expression[6] - _LIT0
+        return (CFA_PLT, literal) if 0 <= literal <= 15 else (CFA_NONE, 0)
+    found = place(expression)
+    if found is None or found.register >= RIP:
+        return CFA_NONE, 0
+    if not found.deref:
+        kind = {RSP: CFA_RSP, RBP: CFA_RBP}.get(found.register, CFA_REGISTER + found.register)
+        return (kind, found.offset) if _fits(found.offset, 31) else (CFA_NONE, 0)
+    kind = {RSP: CFA_RSP_DEREF, RBP: CFA_RBP_DEREF}.get(found.register, CFA_NONE)
+    if kind == CFA_NONE or not _fits(found.offset, 15) or not _fits(found.added, 15):
+        return CFA_NONE, 0
+    return kind, found.added << 16 | found.offset & 0xFFFF
+
+
+def place(expression: bytes) -> Place | None:
+    """What an expression of one register, at most one DW_OP_deref and sums of constants means; None for any other."""
+    if not 2 <= len(expression) <= _MAX_BYTES or not _BREG0 <= expression[0] <= _BREG31:
+        return None
+    offset, at = _sleb(expression, 1)
+    found, literal = Place(expression[0] - _BREG0, offset), None
+    while at < len(expression):
+        operator, at = expression[at], at + 1
+        if literal is not None:
+            if operator != _PLUS:
+                return None
+            found, literal = _plus(found, literal), None
+        elif operator == _DEREF and not found.deref:
+            found = found._replace(deref=True)
+        elif operator == _PLUS_UCONST:
+            value, at = _uleb(expression, at)
+            found = _plus(found, value)
+        elif _LIT0 <= operator <= _LIT31:
+            literal = operator - _LIT0
+        else:
+            return None
+    return found if literal is None and at == len(expression) else None
+
+
+def _plus(found: Place, value: int) -> Place:
+    if found.deref:
+        return found._replace(added=found.added + value)
+    return found._replace(offset=found.offset + value)
+
+
+def _fits(value: int, bits: int) -> bool:
+    return -(1 << bits) <= value < 1 << bits
+
+
+def _uleb(data: bytes, at: int) -> tuple[int, int]:
+    """(value, where the next byte is): beyond the end where it is cut."""
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if not data[at - 1] & 0x80:
+            return value, at
+    return value, at + 1
+
+
+def _sleb(data: bytes, at: int) -> tuple[int, int]:
+    value, after = _uleb(data, at)
+    bits = 7 * (after - at)
+    return (value - (1 << bits) if after <= len(data) and data[after - 1] & 0x40 else value), after

@@ -1,0 +1,135 @@
+"""Cuts call frame programs into instructions, many programs side by side. Instructions: DWARF 5, section 6.4.2, and
+GNU's extensions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector.unwind import cfi_leb
+
+NOP, ADVANCE1, ADVANCE2, ADVANCE4 = 0x00, 0x02, 0x03, 0x04
+OFFSET_EXTENDED, RESTORE_EXTENDED, UNDEFINED, SAME_VALUE, REGISTER = 0x05, 0x06, 0x07, 0x08, 0x09
+REMEMBER_STATE, RESTORE_STATE = 0x0A, 0x0B
+DEF_CFA, DEF_CFA_REGISTER, DEF_CFA_OFFSET, DEF_CFA_EXPRESSION, EXPRESSION = 0x0C, 0x0D, 0x0E, 0x0F, 0x10
+OFFSET_EXTENDED_SF, DEF_CFA_SF, DEF_CFA_OFFSET_SF = 0x11, 0x12, 0x13
+VAL_OFFSET, VAL_OFFSET_SF, VAL_EXPRESSION = 0x14, 0x15, 0x16
+ARGS_SIZE, NEGATIVE_OFFSET_EXTENDED = 0x2E, 0x2F
+ADVANCE, OFFSET, RESTORE = 0x40, 0x80, 0xC0  # the upper two bits; the lower six are an operand
+
+_PRIMARY = np.array([code & 0xC0 if code >= ADVANCE else code for code in range(256)], np.uint8)
+
+
+def _table(*codes: int) -> np.ndarray:
+    """bool (256,): by opcode, whether it is one of `codes`."""
+    found: np.ndarray = np.isin(_PRIMARY, codes)
+    return found
+
+
+_INSIDE = _table(ADVANCE, OFFSET, RESTORE)
+_BLOCKS = _table(DEF_CFA_EXPRESSION, EXPRESSION, VAL_EXPRESSION)
+_SIGNEDS = _table(OFFSET_EXTENDED_SF, DEF_CFA_SF, VAL_OFFSET_SF, DEF_CFA_OFFSET_SF)
+_UNSIGNEDS = _BLOCKS | _table(
+    OFFSET, OFFSET_EXTENDED, NEGATIVE_OFFSET_EXTENDED, REGISTER, DEF_CFA, DEF_CFA_OFFSET, VAL_OFFSET, ARGS_SIZE
+)
+_REGISTERS = _table(
+    OFFSET_EXTENDED, OFFSET_EXTENDED_SF, NEGATIVE_OFFSET_EXTENDED, RESTORE_EXTENDED, UNDEFINED, SAME_VALUE, REGISTER,
+    DEF_CFA, DEF_CFA_SF, DEF_CFA_REGISTER, EXPRESSION, VAL_OFFSET, VAL_OFFSET_SF, VAL_EXPRESSION,
+)  # fmt: skip
+"""LEB128 operands: a register, then a number; of _BLOCKS the number is the size of the expression that follows."""
+_FIXED = {ADVANCE1: "<u1", ADVANCE2: "<u2", ADVANCE4: "<u4"}
+_NUMBERS = _REGISTERS.astype(np.uint8) + _UNSIGNEDS + _SIGNEDS
+_UNKNOWN = ~(_INSIDE | _table(NOP, REMEMBER_STATE, RESTORE_STATE, *_FIXED)) & (_NUMBERS == 0)
+_SIZES = np.ones(256, np.int64)  # of opcode and fixed operand
+_SIZES[list(_FIXED)] += [np.dtype(format).itemsize for format in _FIXED.values()]
+_FAR = 1 << 40
+
+
+@dataclass(frozen=True)
+class Instructions:
+    """m instructions, program after program. Arrays of (m,); operands that an instruction does not have are 0."""
+
+    program: np.ndarray  # int64
+    code: np.ndarray  # uint8: the opcode, of those with an operand in it the upper two bits
+    register: np.ndarray  # int64
+    value: np.ndarray  # int64: offset or advance (not multiplied), or where in the data the expression begins
+    end: np.ndarray  # int64: where the instruction ends, and so its expression
+    bad: np.ndarray  # bool (p,): programs with an unknown instruction, or one that is cut
+
+    def led(self, code: int) -> "Instructions":
+        """With one more instruction, `code`, in front of each program."""
+        leads = np.arange(len(self.bad))
+        at = np.searchsorted(self.program, leads)
+        program, codes = np.insert(self.program, at, leads), np.insert(self.code, at, code)
+        register, value, end = (np.insert(column, at, 0) for column in (self.register, self.value, self.end))
+        return Instructions(program, codes, register, value, end, self.bad)
+
+
+def cut(data: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Instructions:
+    """Instructions of the programs data[begin:end] (uint8; ascending, not overlapping)."""
+    if not len(begin):
+        nothing = np.zeros(0, np.int64)
+        return Instructions(nothing, nothing.astype(np.uint8), nothing, nothing, nothing, nothing.astype(bool))
+    low = int(begin[0])
+    window = np.append(data[low : int(end[-1])], np.zeros(cfi_leb.PADDING, np.uint8))
+    following = _following(window)
+    at, bad = _reached(following, begin - low, end - low)
+    program = np.searchsorted(begin - low, at, side="right") - 1
+    opcode = window[at]
+    register, value = _operands(window, at, opcode)
+    bad[program[np.abs(value) > _FAR]] = True
+    value[_BLOCKS[opcode]] += low
+    return Instructions(program, _PRIMARY[opcode], register, value, following[at] + low, bad)
+
+
+def _following(data: np.ndarray) -> np.ndarray:
+    """int64 (n,): where the next instruction begins, if one begins at this byte; far beyond the end where none can."""
+    last = len(data) - 1
+    ends = cfi_leb.ends(data)
+    following: np.ndarray = np.arange(len(data), dtype=np.int64) + _SIZES[data]
+    numbers = _NUMBERS[data]
+    for count in (1, 2):
+        some = np.flatnonzero(numbers >= count)
+        following[some] = ends[np.minimum(following[some], last)]
+    blocks = np.flatnonzero(_BLOCKS[data])
+    at = np.minimum(blocks + 1, last)
+    named = data[blocks] != DEF_CFA_EXPRESSION
+    at[named] = np.minimum(ends[at[named]], last)
+    size, _ = cfi_leb.unsigned(data, at)
+    following[blocks] += np.where((size >= 0) & (size < len(data)), size, _FAR)
+    following[_UNKNOWN[data]] = _FAR
+    return following
+
+
+def _reached(following: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(where instructions begin, ascending; bool (p,), programs whose last instruction goes beyond their end)."""
+    starts, bad = np.zeros(len(following), bool), np.zeros(len(begin), bool)
+    program = np.flatnonzero(begin < end)
+    at, until = begin[program], end[program]
+    while len(at):  # one instruction of each program that has one more
+        starts[at] = True
+        at = following[at]
+        if not (at < until).all():
+            bad[program[at > until]] = True
+            more = at < until
+            at, until, program = at[more], until[more], program[more]
+    return np.flatnonzero(starts), bad
+
+
+def _operands(data: np.ndarray, at: np.ndarray, opcode: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(registers, values) of the instructions at `at`."""
+    inside, advance = _INSIDE[opcode], _PRIMARY[opcode] == ADVANCE
+    register = np.where(inside & ~advance, opcode & 0x3F, 0).astype(np.int64)
+    value = np.where(advance, opcode & 0x3F, 0).astype(np.int64)
+    for code, format in _FIXED.items():
+        some = np.flatnonzero(opcode == code)
+        value[some] = cfi_leb.words(data, at[some] + 1, format)
+    position = at + 1
+    some = np.flatnonzero(_REGISTERS[opcode])
+    register[some], position[some] = cfi_leb.unsigned(data, position[some])
+    some = np.flatnonzero(_UNSIGNEDS[opcode])
+    value[some], position[some] = cfi_leb.unsigned(data, position[some])
+    some = np.flatnonzero(_SIGNEDS[opcode])
+    value[some], _ = cfi_leb.signed(data, position[some])
+    some = np.flatnonzero(_BLOCKS[opcode])
+    value[some] = position[some]
+    return register, value

@@ -1,0 +1,244 @@
+"""Runs the call frame programs of many functions at once: what each says, as rules.
+
+The value that holds after an instruction is that of the last one before it that set it, which numpy finds for millions
+at a time. Only the CFA, rbp and the return address are followed (DWARF 5, section 6.4.2).
+"""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from collector.unwind import cfi_expression
+from collector.unwind import cfi_instructions as op
+from collector.unwind.cfi_expression import RBP, RIP, RSP
+from collector.unwind.cfi_steps import (
+    CFA_END,
+    CFA_NONE,
+    CFA_RBP,
+    CFA_REGISTER,
+    CFA_RSP,
+    CFA_RSP_DEREF,
+    CFA_SIGNAL,
+    NONE,
+    RBP_AT_CFA,
+    RBP_AT_RBP,
+    RBP_SAME,
+    RBP_UNDEFINED,
+    pack,
+)
+
+_RETURN_AT_CFA, _RETURN_UNDEFINED, _RETURN_ELSEWHERE = range(3)
+_SIGNAL_CFA = 160  # where the frame of rt_sigreturn has the rsp of what was interrupted
+_KIND_OF_REGISTER = np.array([CFA_REGISTER + n for n in range(RIP)] + [CFA_NONE])
+_KIND_OF_REGISTER[[RBP, RSP]] = CFA_RBP, CFA_RSP
+
+
+@dataclass(frozen=True)
+class State:
+    """What instructions set, or what holds at some place; int64 (n,) each."""
+
+    cfa_kind: np.ndarray
+    cfa_offset: np.ndarray
+    rbp_kind: np.ndarray
+    rbp_offset: np.ndarray
+    return_kind: np.ndarray
+
+    def take(self, rows: np.ndarray) -> "State":
+        return State(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+
+@dataclass(frozen=True)
+class Programs:
+    """p programs data[begin:end] (uint8), ascending and not overlapping."""
+
+    data: np.ndarray
+    begin: np.ndarray  # int64 (p,)
+    end: np.ndarray
+    code_align: np.ndarray
+    data_align: np.ndarray
+    signal: np.ndarray  # bool (p,): the frame is a signal's
+    initial: State  # (p,)
+
+
+def unset(count: int) -> State:
+    """What holds before the program of a CIE."""
+    zero = np.zeros(count, np.int64)
+    return State(zero + CFA_NONE, zero, zero + RBP_SAME, zero, zero + _RETURN_ELSEWHERE)
+
+
+def final(programs: Programs) -> tuple[State, np.ndarray]:
+    """(what holds after the programs, bool (p,): which of them make no sense)."""
+    run = _run(programs)
+    return run.state(run.last), run.bad
+
+
+def rows(programs: Programs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(program, bytes from the function's start, rule as uint64) of every place where the rule changes, ascending; of
+    a program that makes no sense one row, NONE."""
+    run = _run(programs)
+    moves = np.append(run.location[1:] != run.location[:-1], True)
+    moves[run.last] = True
+    chosen = np.flatnonzero(moves)
+    program, location = run.program[chosen], run.location[chosen]
+    rule = _rules(run.state(chosen), programs.signal[program])
+    rule[run.bad[program]] = NONE
+    first = np.append(True, program[1:] != program[:-1])[: len(program)]
+    location = np.where(first, 0, location)
+    changes = np.append(True, rule[1:] != rule[:-1])[: len(program)] | first
+    return program[changes], location[changes], rule[changes]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """m instructions, those of each program led by one that sets everything to the initial state."""
+
+    program: np.ndarray  # (m,)
+    last: np.ndarray  # (p,): the last instruction of each program
+    location: np.ndarray  # (m,): bytes from the function's start, after the instruction
+    bad: np.ndarray  # bool (p,)
+    set: State  # (m,): what an instruction sets, if it does
+    cfa: np.ndarray  # (m,): which instruction set the kind of the CFA that holds after this one
+    offset: np.ndarray
+    rbp: np.ndarray
+    back: np.ndarray
+
+    def state(self, at: np.ndarray) -> State:
+        """What holds after instructions."""
+        rbp = self.rbp[at]
+        return State(
+            self.set.cfa_kind[self.cfa[at]], self.set.cfa_offset[self.offset[at]],
+            self.set.rbp_kind[rbp], self.set.rbp_offset[rbp], self.set.return_kind[self.back[at]],
+        )  # fmt: skip
+
+
+def _run(programs: Programs) -> _Run:
+    found = op.cut(programs.data, programs.begin, programs.end).led(_LEAD)
+    count, index = len(programs.begin), np.arange(len(found.program))
+    lead = np.flatnonzero(found.code == _LEAD)
+    moved = np.where(_among(found.code, _ADVANCES), found.value, 0) * programs.code_align[found.program]
+    moved = np.cumsum(moved)
+    location = moved - moved[lead][found.program]
+    unmatched, state_from = _remembered(found)
+    bad = found.bad.copy()
+    bad[unmatched] = True
+
+    def holder(sets: np.ndarray, register: int | None = None) -> np.ndarray:
+        """Which instruction set what holds after each; `sets`: whether an instruction does."""
+        source = np.where(sets | (found.code == _LEAD), index, -1)
+        if register is not None:
+            back = np.flatnonzero((found.register == register) & _among(found.code, _RESTORES))
+            source[back] = lead[found.program[back]]
+        return _last(source, state_from)
+
+    value = _settings(programs, found, lead)
+    return _Run(
+        found.program, np.append(lead[1:], len(index))[:count] - 1, location, bad, value,
+        holder(_among(found.code, _CFA_KINDS)),
+        holder(_among(found.code, _CFA_OFFSETS)),
+        holder((found.register == RBP) & _among(found.code, _REGISTERS), RBP),
+        holder((found.register == RIP) & _among(found.code, _REGISTERS), RIP),
+    )  # fmt: skip
+
+
+def _among(codes: np.ndarray, wanted: list[int]) -> np.ndarray:
+    """bool: which of `codes` (uint8) are wanted."""
+    table = np.zeros(256, bool)
+    table[wanted] = True
+    result: np.ndarray = table[codes]
+    return result
+
+
+_LEAD = 0xFF  # no instruction
+_ADVANCES = [op.ADVANCE, op.ADVANCE1, op.ADVANCE2, op.ADVANCE4]
+_CFA_KINDS = [op.DEF_CFA, op.DEF_CFA_SF, op.DEF_CFA_REGISTER, op.DEF_CFA_EXPRESSION]
+_CFA_SIGNED = [op.DEF_CFA_SF, op.DEF_CFA_OFFSET_SF]
+_CFA_OFFSETS = [op.DEF_CFA, op.DEF_CFA_OFFSET, op.DEF_CFA_EXPRESSION, *_CFA_SIGNED]
+_OFFSETS = [op.OFFSET, op.OFFSET_EXTENDED, op.OFFSET_EXTENDED_SF, op.NEGATIVE_OFFSET_EXTENDED]
+_ELSEWHERE = [op.REGISTER, op.EXPRESSION, op.VAL_OFFSET, op.VAL_OFFSET_SF, op.VAL_EXPRESSION]
+_REGISTERS = [*_OFFSETS, *_ELSEWHERE, op.UNDEFINED, op.SAME_VALUE]
+_RESTORES = [op.RESTORE, op.RESTORE_EXTENDED]
+
+
+def _settings(programs: Programs, found: op.Instructions, lead: np.ndarray) -> State:
+    """What instructions set, where they set something."""
+    code, value = found.code, found.value
+    multiplied = np.flatnonzero(_among(code, _CFA_SIGNED + _OFFSETS))
+    value[multiplied] *= programs.data_align[found.program[multiplied]]
+    value[code == op.NEGATIVE_OFFSET_EXTENDED] *= -1
+    by_offset = _among(code, _OFFSETS)
+    state = State(
+        cfa_kind=_KIND_OF_REGISTER[np.clip(found.register, 0, RIP)],
+        cfa_offset=value,
+        rbp_kind=np.where(by_offset, RBP_AT_CFA, np.where(code == op.SAME_VALUE, RBP_SAME, RBP_UNDEFINED)),
+        rbp_offset=value.copy(),
+        return_kind=np.where(
+            by_offset & (value == -8),
+            _RETURN_AT_CFA,
+            np.where(code == op.UNDEFINED, _RETURN_UNDEFINED, _RETURN_ELSEWHERE),
+        ),
+    )
+    for row in np.flatnonzero(code == op.DEF_CFA_EXPRESSION).tolist():
+        state.cfa_kind[row], state.cfa_offset[row] = cfi_expression.cfa(_block(programs, found, row))
+    for row in np.flatnonzero((code == op.EXPRESSION) & (found.register == RBP)).tolist():
+        place = cfi_expression.place(_block(programs, found, row))
+        if place is not None and place.register == RBP and not place.deref:
+            state.rbp_kind[row], state.rbp_offset[row] = RBP_AT_RBP, place.offset
+    for field in fields(State):
+        getattr(state, field.name)[lead] = getattr(programs.initial, field.name)
+    return state
+
+
+def _block(programs: Programs, found: op.Instructions, row: int) -> bytes:
+    return programs.data[found.value[row] : found.end[row]].tobytes()
+
+
+def _remembered(found: op.Instructions) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """(programs that restore a state which they never remembered, (instructions that restore a state, for each the one
+    that remembered it))."""
+    some = np.flatnonzero(_among(found.code, [op.REMEMBER_STATE, op.RESTORE_STATE]))
+    pushes, program = found.code[some] == op.REMEMBER_STATE, found.program[some]
+    depth = np.cumsum(np.where(pushes, 1, -1))
+    first = np.append(True, program[1:] != program[:-1])[: len(some)]
+    before = (depth - np.where(pushes, 1, -1))[first]
+    depth -= np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(some))))
+    unmatched = np.unique(program[depth < 0])
+    level = np.where(pushes, depth, depth + 1)
+    order = np.lexsort((some, level, program))  # at one level of one program they take turns
+    pops = np.flatnonzero(~pushes[order])
+    pops = pops[~np.isin(program[order][pops], unmatched)]
+    return unmatched, (some[order][pops], some[order][pops - 1])
+
+
+def _last(source: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """For each instruction, the last `source` (where it is not -1) up to it; a state that is restored counts as it was
+    when it was remembered."""
+    restores, remembers = state_from
+    sets = source >= 0
+    sets[restores] = True
+    last = np.maximum.accumulate(np.where(sets, np.arange(len(source)), 0))
+    target = source.copy()
+    target[restores] = restores
+    earlier = last[remembers]
+    while True:  # each turn goes twice as far back, along states remembered in states that were restored
+        target[restores] = earlier
+        further = target[earlier]
+        if np.array_equal(further, earlier):
+            return target[last]
+        earlier = further
+
+
+def _rules(state: State, signal: np.ndarray) -> np.ndarray:
+    """Rules as uint64. What a rule cannot say is NONE, or an rbp that is UNDEFINED."""
+    kind, offset = state.cfa_kind, state.cfa_offset
+    wide = (offset < -(1 << 31)) | (offset >= 1 << 31)
+    rbp_kind, rbp_offset = state.rbp_kind, state.rbp_offset
+    relative = (rbp_kind == RBP_AT_CFA) | (rbp_kind == RBP_AT_RBP)
+    far = relative & ((rbp_offset < -(1 << 15)) | (rbp_offset >= 1 << 15))
+    rbp_kind = np.where(far, RBP_UNDEFINED, rbp_kind)
+    rbp_offset = np.where(relative & ~far, rbp_offset, 0)
+    rule = kind | rbp_kind << 8 | (rbp_offset & 0xFFFF) << 16 | (offset & 0xFFFFFFFF) << 32
+    rule[(kind == CFA_NONE) | wide | (state.return_kind == _RETURN_ELSEWHERE)] = NONE
+    rule[signal & (kind == CFA_RSP_DEREF) & (offset == _SIGNAL_CFA)] = pack(CFA_SIGNAL)
+    rule[state.return_kind == _RETURN_UNDEFINED] = pack(CFA_END)
+    result: np.ndarray = rule.view(np.uint64)
+    return result

@@ -1,0 +1,68 @@
+"""Builds unwinding tables: a process of its own, niced and bounded in memory and time, so that no file can hurt the
+collector.
+
+Standard input is a SOCK_SEQPACKET socket. A job is the key that the table gets, with two descriptors: the ELF file, and
+the file to write the table into. The answer is a zero byte, or says why there is none. Ends when nothing was asked for
+a while.
+"""
+
+import os
+import resource
+import socket
+import sys
+
+from collector.unwind import table as unwind_table
+from collector.unwind.table import CfiError
+
+MEMORY_BYTES = 1 << 30
+JOB_CPU_SECONDS = 30
+MAX_TABLE_BYTES = 64 << 20
+"""A table of 500 MB of code has 40 MB."""
+
+IDLE_S = 10.0
+MAX_MESSAGE_BYTES = 4096
+DONE = b"\0"
+NICE = 5  # a third of the share of others: of a busy host, too, the tables come within a second or two
+
+
+def main() -> int:
+    os.nice(NICE)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    jobs = socket.socket(fileno=sys.stdin.fileno())
+    jobs.settimeout(IDLE_S)
+    while True:
+        try:
+            key, descriptors, _, _ = socket.recv_fds(jobs, MAX_MESSAGE_BYTES, 2)
+        except TimeoutError:
+            return 0
+        if len(descriptors) != 2:  # the collector has ended
+            return 0
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        limit = int(used.ru_utime + used.ru_stime) + JOB_CPU_SECONDS
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.RLIM_INFINITY))
+        answer = build(key.decode(), *descriptors)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        jobs.send(answer.encode("utf-8", "replace")[:MAX_MESSAGE_BYTES] or DONE)
+
+
+def build(key: str, source: int, target: int) -> str:
+    """Writes the table of an open ELF file into another file; returns "", or why it cannot."""
+    try:
+        data = unwind_table.to_bytes(unwind_table.build(source), key)
+        if len(data) > MAX_TABLE_BYTES:
+            return f"the table has {len(data)} bytes: at most {MAX_TABLE_BYTES} are kept"
+        with open(target, "wb", closefd=False) as out:
+            out.write(data)
+    except (CfiError, OSError) as error:
+        return str(error) or type(error).__name__
+    except MemoryError:
+        return f"the table takes more than {MEMORY_BYTES} bytes of memory"
+    except Exception as error:  # a file that nobody thought of must not cost those after it their tables
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""The maps that hold the kernel's copy of unwinding tables and mappings (bpf/maps.h), as arrays."""
+
+import mmap
+import struct
+from collections.abc import Callable
+
+import numpy as np
+
+from collector.bpf.libbpf import Map
+from collector.bpf.program import Image
+from collector.python.runtime import Runtime
+from collector.unwind.table import RULE
+
+MAPPING = np.dtype(
+    [("start", "<u8"), ("end", "<u8"), ("bias", "<u8"), ("first_chunk", "<u4"), ("chunks", "<u4")], align=True
+)
+CHUNK = np.dtype([("first", "<u4"), ("count", "<u4")])
+UNKNOWN_CODE, FRAME_POINTERS, UNASKED_CODE = 0, 1, 2
+"""`first_chunk` of a mapping without chunks."""
+NOT_LOADED = 0xFFFFFFFF
+"""`first` of a chunk whose rows user space is asked for."""
+
+MAX_MAPPINGS = 1 << 16
+MAX_MAPPINGS_OF_PROCESS = 1 << 14
+MAX_CHUNKS = 1 << 16
+MAX_RULES = 1 << 16
+ROWS_PER_PAGE = 1024
+
+
+class UnwindMaps:
+    """`map_fd` gives the descriptors of the program's maps; `pages` is how many the map of rows has."""
+
+    def __init__(self, map_fd: Callable[[str], int], pages: int) -> None:
+        self._memory: list[mmap.mmap] = []
+        self.mappings = self._array(map_fd("mappings"), MAX_MAPPINGS, MAPPING)
+        self.chunks = self._array(map_fd("chunks"), MAX_CHUNKS, CHUNK)
+        self.rules = self._array(map_fd("rules"), MAX_RULES, RULE)
+        self.rows = pages * ROWS_PER_PAGE
+        self._rows_fd = map_fd("rows")
+        self._processes = Map(map_fd("processes"))
+
+    def write_rows(self, start: int, rows: np.ndarray) -> None:
+        """Mapped for the moment only: the whole would count as memory of this process."""
+        begin = 4 * start // mmap.PAGESIZE * mmap.PAGESIZE
+        end = -(-4 * (start + len(rows)) // mmap.PAGESIZE) * mmap.PAGESIZE
+        if end == begin:
+            return
+        with mmap.mmap(self._rows_fd, end - begin, offset=begin) as pages:
+            at = 4 * start - begin
+            pages[at : at + 4 * len(rows)] = rows.astype("<u4").tobytes()
+
+    def set_process(self, pid: int, image: Image, first: int, count: int, python: Runtime | None) -> None:
+        """`count` mappings from row `first` on. Raises OSError, E2BIG where the table is full."""
+        runtime, layout = python or (0, 0)
+        value = struct.pack("=QQQIIII", *image, runtime, layout, first, count, 0)
+        self._processes.update(struct.pack("=I", pid), value)
+
+    def forget_process(self, pid: int) -> None:
+        self._processes.delete(struct.pack("=I", pid))
+
+    def close(self) -> None:
+        del self.mappings, self.chunks, self.rules
+        for memory in self._memory:
+            memory.close()
+
+    def _array(self, fd: int, entries: int, kind: np.dtype) -> np.ndarray:
+        size = -(-entries * kind.itemsize // mmap.PAGESIZE) * mmap.PAGESIZE
+        memory = mmap.mmap(fd, size)
+        self._memory.append(memory)
+        return np.frombuffer(memory, kind, entries)

@@ -1,0 +1,145 @@
+"""How to unwind the stack from any instruction of an ELF file: the table that bpf/unwind.h reads, made of the file.
+
+Addresses are ELF virtual addresses; 64 KiB of them are a chunk. x86-64. On disk a table is a header (_HEADER), the key
+it is kept under, then its arrays as they are: rules, chunk_start, rows; the checksum is XXH3 of all that but itself.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from xxhash import xxh3_64_intdigest
+
+from collector.unwind import cfi_file, cfi_sources
+from collector.unwind.cfi_error import CfiError as CfiError
+from collector.unwind.cfi_error import CfiTooLarge as CfiTooLarge
+from collector.unwind.cfi_file import File
+from collector.unwind.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
+
+RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
+"""struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
+
+SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
+CHUNK_BYTES = 1 << 16
+MAX_RULES = 1 << 16
+_WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is put together at once: bounds memory
+FORMAT = 1
+"""Of tables on disk; another one when the layout changes, or what tables say of the same file."""
+
+_MAGIC = b"icestrUT"
+_HEADER = struct.Struct("<Q8sIIqQQQ")  # checksum, magic, format, bytes of key, base, rules, chunks + 1, rows
+
+
+@dataclass(frozen=True)
+class UnwindTable:
+    base: int  # ELF virtual address of chunk 0, a multiple of CHUNK_BYTES
+    chunk_start: np.ndarray  # uint32 (c+1,): the rows of chunk i are rows[chunk_start[i]:chunk_start[i+1]]
+    rows: np.ndarray  # uint32 (n,): (vaddr & 0xFFFF) << 16 | row of rules; ascending in a chunk, the first one at 0
+    rules: np.ndarray  # RULE (r,), r <= MAX_RULES; rules[0] is NONE
+
+    @property
+    def has_rules(self) -> bool:
+        """False where the file says nothing about unwinding."""
+        return len(self.rows) > 0
+
+    def rule(self, vaddr: int) -> Any:
+        """The rule (a scalar of type RULE) at an ELF address."""
+        chunk, low = (vaddr - self.base) >> 16, vaddr & 0xFFFF
+        if not 0 <= chunk < len(self.chunk_start) - 1:
+            return self.rules[0]
+        rows = self.rows[self.chunk_start[chunk] : self.chunk_start[chunk + 1]]
+        found = int(np.searchsorted(rows >> 16, low, side="right")) - 1
+        return self.rules[int(rows[found]) & 0xFFFF] if found >= 0 else self.rules[0]
+
+
+def build(descriptor: int) -> UnwindTable:
+    """The table of an open ELF file. Raises CfiError where it is no x86-64 program or library, or not to be read."""
+    return _build(cfi_file.from_descriptor(descriptor))
+
+
+def build_small(descriptor: int) -> UnwindTable:
+    """The same of a file that takes milliseconds, whatever is in it, as most do. Raises CfiTooLarge of others."""
+    file = cfi_file.from_descriptor(descriptor, SMALL_SECTION_BYTES)
+    if ".eh_frame" not in file.sections or (file.code[:, 1] - file.code[:, 0]).sum() > SMALL_CODE_BYTES:
+        raise CfiTooLarge("more than a small file")
+    return _build(file)
+
+
+def build_bytes(data: bytes) -> UnwindTable:
+    """The table of a file that is in memory (the vDSO). Raises CfiError."""
+    return _build(cfi_file.from_bytes(data))
+
+
+def to_bytes(table: UnwindTable, key: str) -> bytes:
+    """The table as it is kept on disk under a key."""
+    name = key.encode()
+    counts = len(table.rules), len(table.chunk_start), len(table.rows)
+    arrays = table.rules.tobytes(), table.chunk_start.astype("<u4").tobytes(), table.rows.astype("<u4").tobytes()
+    rest = _HEADER.pack(0, _MAGIC, FORMAT, len(name), table.base, *counts)[8:] + b"".join((name, *arrays))
+    return xxh3_64_intdigest(rest).to_bytes(8, "little") + rest
+
+
+def from_bytes(data: bytes, key: str) -> UnwindTable:
+    """What `to_bytes` made; the arrays lie in `data`. Raises ValueError where it is damaged, of another format or of
+    another key."""
+    if len(data) < _HEADER.size:
+        raise ValueError(f"the table ends after {len(data)} bytes")
+    checksum, magic, format, name_size, base, *counts = _HEADER.unpack_from(data)
+    sizes = [name_size, *(count * size for count, size in zip(counts, (RULE.itemsize, 4, 4), strict=True))]
+    if magic != _MAGIC or format != FORMAT or _HEADER.size + sum(sizes) != len(data):
+        raise ValueError(f"expected a table of format {FORMAT}")
+    if checksum != xxh3_64_intdigest(memoryview(data)[8:]):
+        raise ValueError("the table is damaged")
+    name_end = _HEADER.size + name_size
+    if data[_HEADER.size : name_end] != key.encode():
+        raise ValueError("the table is another file's")
+    rules = np.frombuffer(data, RULE, counts[0], name_end)
+    chunk_start = np.frombuffer(data, "<u4", counts[1], name_end + sizes[1])
+    rows = np.frombuffer(data, "<u4", counts[2], name_end + sizes[1] + sizes[2])
+    return UnwindTable(base, chunk_start, rows, rules)
+
+
+def _build(file: File) -> UnwindTable:
+    return from_layers(cfi_sources.layers(file), int(file.code[0, 0]), int(file.code[-1, 1]))
+
+
+def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
+    """The table of the addresses from `start` to `end`: at each the rule of the first layer that has one. The first
+    MAX_RULES distinct rules are kept, any other is NONE."""
+    base = start & -CHUNK_BYTES
+    numbers = {NONE: 0}
+    rows, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
+    for first in range(base, end, _WINDOW_BYTES):
+        after = min(first + _WINDOW_BYTES, end)
+        steps = Steps(np.array([first]), np.array([UNCOVERED], np.uint64))
+        for layer in layers:
+            steps = overlay(steps, part(layer, first, after))
+        address, rule = _chunked(steps, first, after)
+        chunk = (address - first) >> 16
+        rows.append((address.astype(np.uint32) & 0xFFFF) << 16 | _numbered(rule, numbers))
+        counts.append(np.bincount(chunk, minlength=-(-(after - first) // CHUNK_BYTES)))
+    chunk_start = np.append(0, np.cumsum(np.concatenate(counts))).astype(np.uint32)
+    return UnwindTable(base, chunk_start, np.concatenate(rows), np.array(list(numbers), "<u8").view(RULE))
+
+
+def _chunked(steps: Steps, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+    """(addresses, rules): one at the start of each chunk that has any rule, and where the rule changes."""
+    steps = merged(steps.address, np.where(steps.rule == np.uint64(UNCOVERED), np.uint64(NONE), steps.rule))
+    address = union(np.arange(start, end, CHUNK_BYTES, dtype=np.int64), steps.address)
+    rule = at(steps, address)
+    rule[rule == np.uint64(UNCOVERED)] = NONE
+    chunk = (address - start) >> 16
+    used = (np.bincount(chunk[rule != NONE], minlength=chunk[-1] + 1) > 0)[chunk]
+    return address[used], rule[used]
+
+
+def _numbered(rule: np.ndarray, numbers: dict[int, int]) -> np.ndarray:
+    """The numbers (uint32) of rules; `numbers` learns new ones."""
+    distinct = np.sort(np.unique(rule))
+    for said in distinct.tolist():
+        if len(numbers) < MAX_RULES:
+            numbers.setdefault(said, len(numbers))
+    number = np.array([numbers.get(said, 0) for said in distinct.tolist()], np.uint32)
+    result: np.ndarray = number[np.searchsorted(distinct, rule)]
+    return result

@@ -1,0 +1,237 @@
+"""Keeps the kernel's unwinding tables and mappings as the processes are: what it needs to walk their stacks.
+
+A file's table is loaded when a walk meets it for the first time: read from the cache or built, on a thread of its own.
+Until then walks end at that file, and say so.
+"""
+
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from collector import elf, metrics
+from collector.bpf.program import ProfileProgram, image_of
+from collector.processes.mapped_files import vdso_bytes
+from collector.processes.mappings import Row
+from collector.processes.process import Process
+from collector.python.runtime import Runtime
+from collector.unwind.cache import TableCache
+from collector.unwind.extents import Extents
+from collector.unwind.files import UnwindFiles
+from collector.unwind.maps import (
+    FRAME_POINTERS,
+    MAPPING,
+    MAX_MAPPINGS,
+    MAX_MAPPINGS_OF_PROCESS,
+    UNASKED_CODE,
+    UNKNOWN_CODE,
+    UnwindMaps,
+)
+from collector.unwind.table import CfiError, CfiTooLarge, UnwindTable, build_bytes
+
+log = logging.getLogger(__name__)
+
+MAX_PROCESSES = 1 << 14
+_GRACE_S = 0.01
+_AGAIN_S = 60.0  # after a file's table could not be had
+_PENDING = float("inf")
+_MOST_REFUSED = 20_000
+_MASK = (1 << 64) - 1
+
+
+@dataclass
+class _Installed:
+    """What the kernel was told of a process."""
+
+    process: Process
+    rows: list[Row]
+    first: int
+    build_ids: set[str]
+
+
+class Unwinding:
+    """`changed`, `ended` and `load_chunk` may be called on any thread. `open_file(build_id)` gives a descriptor of such
+    a file, or None."""
+
+    def __init__(self, program: ProfileProgram, cache: TableCache, open_file: Callable[[str], int | None]) -> None:
+        self._cache, self._open_file = cache, open_file
+        self._maps = UnwindMaps(program.map_fd, program.row_pages)
+        self._files = UnwindFiles(self._maps)
+        self._mappings = Extents(MAX_MAPPINGS)
+        self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still look at
+        self._installed: dict[int, _Installed] = {}
+        self._lock = threading.Lock()
+        self._wanted: queue.Queue[str | None] = queue.Queue()
+        self._large: queue.Queue[str | None] = queue.Queue()  # those that take long, so that they hold up no others
+        self._not_before: dict[str, float] = {}  # files whose tables are on their way, or could not be had
+        self._vdso = _vdso()
+        self._threads = [
+            threading.Thread(target=self._load, args=args, name="unwind-tables", daemon=True)
+            for args in ((self._wanted, self._load_small), (self._large, self._load_large))
+        ]
+
+    def start(self) -> None:
+        """Starts the threads."""
+        for thread in self._threads:
+            thread.start()
+
+    def changed(self, process: Process, rows: list[Row], python: Runtime | None = None) -> None:
+        """The executable mappings of a process, sorted, and its Python's runtime."""
+        with self._lock:
+            self._install(process, rows[:MAX_MAPPINGS_OF_PROCESS], python)
+
+    def ended(self, pid: int) -> None:
+        with self._lock:
+            self._forget(pid)
+            self._maps.forget_process(pid)
+
+    def load_table(self, pid: int, start: int) -> None:
+        """The table of the mapping that starts there, which a walk asked for: it will be there soon."""
+        with self._lock:
+            known = self._installed.get(pid)
+            row = next((row for row in known.rows if row.start == start), None) if known else None
+            if row is not None and self._may_have_table(row):
+                self._not_before[row.file.build_id] = _PENDING
+                self._wanted.put(row.file.build_id)
+
+    def load_chunk(self, chunk: int) -> None:
+        """Rows that a walk asked for."""
+        with self._lock:
+            self._files.load_chunk(chunk)
+
+    def ready(self, pid: int) -> bool:
+        """Whether the process is known, and no table that was asked for is still to come."""
+        with self._lock:
+            known = self._installed.get(pid)
+            return known is not None and all(self._not_before.get(b, 0.0) < _PENDING for b in known.build_ids)
+
+    def close(self) -> None:
+        self._cache.close()
+        self._wanted.put(None)
+        self._large.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+        with self._lock:
+            self._maps.close()
+
+    def _install(self, process: Process, rows: list[Row], python: Runtime | None) -> None:
+        self._free_old()
+        try:
+            image = image_of(process.pid)
+        except OSError:  # it ended
+            return
+        first = self._mappings.allocate(len(rows))
+        if first is None or (len(self._installed) >= MAX_PROCESSES and process.pid not in self._installed):
+            metrics.UNWIND_REFUSED.labels("process").inc()
+            return
+        build_ids = {row.file.build_id for row in rows if row.file.build_id}
+        self._maps.mappings[first : first + len(rows)] = self._entries(rows)
+        self._forget(process.pid)
+        self._installed[process.pid] = _Installed(process, rows, first, build_ids)
+        for build_id in build_ids:
+            file = self._files.get(build_id)
+            if file is not None:
+                file.users += 1
+        try:
+            self._maps.set_process(process.pid, image, first, len(rows), python)
+        except OSError as error:
+            metrics.UNWIND_REFUSED.labels("process").inc()
+            log.debug("process %d cannot be added: %s", process.pid, error)
+        metrics.UNWIND_PROCESSES.set(len(self._installed))
+
+    def _forget(self, pid: int) -> None:
+        known = self._installed.pop(pid, None)
+        if known is None:
+            return
+        self._freed.append((time.monotonic() + _GRACE_S, known.first, len(known.rows)))
+        for build_id in known.build_ids:
+            if file := self._files.get(build_id):
+                file.users -= 1
+
+    def _free_old(self) -> None:
+        while self._freed and self._freed[0][0] < time.monotonic():
+            _, first, count = self._freed.popleft()
+            self._mappings.free(first, count)
+
+    def _entries(self, rows: list[Row]) -> np.ndarray:
+        return np.array([self._entry(row) for row in rows], MAPPING)
+
+    def _entry(self, row: Row) -> tuple[int, int, int, int, int]:
+        file = self._files.get(row.file.build_id) if row.file.build_id else None
+        if file is not None:
+            return row.start, row.end, row.bias - file.base & _MASK, file.first_chunk, file.chunks
+        unknown = FRAME_POINTERS if row.anonymous else UNASKED_CODE if self._may_have_table(row) else UNKNOWN_CODE
+        return row.start, row.end, 0, unknown, 0
+
+    def _may_have_table(self, row: Row) -> bool:
+        build_id = row.file.build_id
+        return bool(build_id) and self._not_before.get(build_id, 0.0) <= time.monotonic()
+
+    def _load(self, wanted: "queue.Queue[str | None]", load: Callable[[str], None]) -> None:
+        """The threads that get tables."""
+        while (build_id := wanted.get()) is not None:
+            try:
+                load(build_id)
+            except Exception:
+                log.exception("no unwinding table for %s", build_id)
+
+    def _load_small(self, build_id: str) -> None:
+        try:
+            if build_id in self._vdso:
+                table = self._vdso[build_id]
+            else:
+                table = self._cache.get_small(build_id, lambda: self._open_file(build_id))
+        except CfiTooLarge:
+            self._large.put(build_id)
+        else:
+            self._add(build_id, table)
+
+    def _load_large(self, build_id: str) -> None:
+        self._add(build_id, self._cache.get(build_id, lambda: self._open_file(build_id)))
+
+    def _add(self, build_id: str, table: UnwindTable | None) -> None:
+        """From here on the processes that map the file are walked through it, or it is not asked for any more."""
+        with self._lock:
+            self._add_locked(build_id, table)
+            metrics.UNWIND_FILES.set(len(self._files))
+            metrics.UNWIND_ROWS.set(self._files.rows)
+
+    def _add_locked(self, build_id: str, table: UnwindTable | None) -> None:
+        file = self._files.add(build_id, table) if table is not None else None
+        if file is None:
+            metrics.UNWIND_REFUSED.labels("file").inc()
+            if len(self._not_before) > _MOST_REFUSED:
+                self._not_before.clear()
+            self._not_before[build_id] = time.monotonic() + _AGAIN_S
+        else:
+            self._not_before.pop(build_id, None)
+        for known in self._installed.values():
+            if build_id in known.build_ids:
+                self._write_again(known, build_id)
+                if file is not None:
+                    file.users += 1
+
+    def _write_again(self, known: _Installed, build_id: str) -> None:
+        """The mappings of a file, in place."""
+        for i, row in enumerate(known.rows, known.first):
+            if row.file.build_id == build_id:
+                _, _, bias, first_chunk, chunks = self._entry(row)
+                entry = self._maps.mappings[i : i + 1]
+                entry["bias"], entry["first_chunk"] = bias, first_chunk
+                entry["chunks"] = chunks  # last: until then the file has no table
+
+
+def _vdso() -> dict[str, UnwindTable | None]:
+    """The table of the vDSO, which is no file, by its build ID."""
+    data = vdso_bytes()
+    try:
+        return {elf.read_bytes(data).build_id: build_bytes(data)} if data else {}
+    except (CfiError, elf.ElfError) as error:
+        log.debug("no unwinding table for the vDSO: %s", error)
+        return {}
