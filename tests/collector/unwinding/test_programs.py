@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.collector.unwinding.programs import Program, build
 
 from collector.bpf.sampler import Sampler
 from collector.host import Host
@@ -19,6 +18,7 @@ from collector.locations import locate
 from collector.processes.mapped_files import TRUNCATED, FileCache
 from collector.samples import ENDS
 from collector.unwind.cache import TableCache
+from tests.collector.unwinding.programs import Program, build
 
 pytestmark = pytest.mark.ebpf
 
