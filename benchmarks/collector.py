@@ -1,15 +1,19 @@
-"""What the collector costs, every CPU busy: its own CPU time and the eBPF program's, and its memory.
+"""What the collector costs, every CPU busy with 50 processes: CPU time, its own and the eBPF programs', and its memory.
 
     python -m benchmarks.collector [--seconds 60]
 
-Profiles at 19, 99 and 999 Hz into an in-process broker that is emptied along. A process a CPU spins, and a few start
-and end every second. Prints one JSON object: per cent of one CPU by the process and its children (`process`) and by the
-program in the kernel (`bpf`), from after the first batches to the end; and megabytes resident. Needs root and bpftool.
+Profiles at 19, 99 and 999 Hz into an in-process broker that is emptied along. Half of the processes run Python, half
+checksum in C; a few more start and end every second. Prints one JSON object: per cent of one CPU by the process and its
+children (`process`) and by the programs in the kernel (`bpf`), from after the first batches to the end; megabytes
+resident; beside it `perf record -g` on the same load: per cent of one CPU by perf itself, kilobytes written a second.
+`hour`: megabytes resident after 60 and after 720 batches, an hour's worth, cut faster. Needs root and bpftool.
 """
 
 import argparse
 import json
 import os
+import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +30,13 @@ from standalone.broker import InProcessBroker
 
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 WARM_UP_S = 15.0
-SPIN = "while True: sum(i * i for i in range(1000))"
+PROCESSES = 50
+SPIN = """
+def inner(n): return sum(i * i for i in range(n))
+def outer(): return sorted((inner(n % 100) for n in range(50)), key=lambda x: -x)
+while True: outer()
+"""
+HOUR_BATCHES, FIRST_BATCHES, HOUR_INTERVAL_S = 720, 60, 0.1
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -37,7 +47,8 @@ def main(argv: list[str] | None = None) -> int:
     BPF_STATS.write_text("1")
     try:
         with _load():
-            print(json.dumps({f"{hz}_hz": measure(hz, seconds) for hz in (19, 99, 999)}))
+            figures = {f"{hz}_hz": measure(hz, seconds) | perf(hz, seconds) for hz in (19, 99, 999)}
+            print(json.dumps(figures | {"hour": hour()}))
     finally:
         BPF_STATS.write_text(before)
     return 0
@@ -45,34 +56,69 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(frequency_hz: int, seconds: float) -> dict[str, float]:
     """Figures of one run."""
-    broker = InProcessBroker()
-    with tempfile.TemporaryDirectory() as folder, _emptied(broker.settings()):
-        environ = os.environ | broker.settings().environ() | {
-            "ICESTREAM_SPOOL": f"{folder}/spool",
-            "ICESTREAM_ACTIVITY_SOCKET": f"{folder}/activity.sock",
-            "ICESTREAM_ACTIVITY_READERS": STREAMS_GROUP,
-            "ICESTREAM_METRICS_LISTEN": "",
-        }  # fmt: skip
-        command = [sys.executable, "-m", "icestream.cli", "collect", "--frequency", str(frequency_hz)]
-        with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as collector:
-            time.sleep(WARM_UP_S)
-            began, cpu, bpf = time.monotonic(), _cpu_s(collector.pid), _bpf_s()
-            time.sleep(seconds)
-            took = time.monotonic() - began
-            figures = {
-                "process_percent": round(100 * (_cpu_s(collector.pid) - cpu) / took, 3),
-                "bpf_percent": round(100 * (_bpf_s() - bpf) / took, 3),
-                "resident_mb": round(_resident_bytes(collector.pid) / 1e6, 1),
-            }
-            collector.terminate()
-    broker.close()
+    with _collector(frequency_hz) as collector:
+        time.sleep(WARM_UP_S)
+        began, cpu, bpf = time.monotonic(), _cpu_s(collector.pid), _bpf_s()
+        time.sleep(seconds)
+        took = time.monotonic() - began
+        return {
+            "process_percent": round(100 * (_cpu_s(collector.pid) - cpu) / took, 3),
+            "bpf_percent": round(100 * (_bpf_s() - bpf) / took, 3),
+            "resident_mb": round(_resident_bytes(collector.pid) / 1e6, 1),
+        }
+
+
+def perf(frequency_hz: int, seconds: float) -> dict[str, float]:
+    """`perf record -g` for the same time; nothing where there is no perf."""
+    if not shutil.which("perf"):
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "perf.data"
+        command = ["perf", "record", "-F", str(frequency_hz), "-g", "-a", "-e", "cpu-clock", "-o", path]
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*command, "--", "sleep", str(seconds)], check=True, capture_output=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+        kilobytes = path.stat().st_size / 1e3 / seconds
+    return {"perf_percent": round(100 * cpu / seconds, 3), "perf_kb_per_s": round(kilobytes, 1)}
+
+
+def hour() -> dict[str, float]:
+    """Memory after an hour's worth of batches."""
+    figures = {}
+    with _collector(99, HOUR_INTERVAL_S) as collector:
+        began = time.monotonic()
+        for batches in (FIRST_BATCHES, HOUR_BATCHES):
+            time.sleep(max(0.0, began + WARM_UP_S + batches * HOUR_INTERVAL_S - time.monotonic()))
+            figures[f"resident_mb_after_{batches}"] = round(_resident_bytes(collector.pid) / 1e6, 1)
     return figures
 
 
 @contextmanager
+def _collector(frequency_hz: int, interval_s: float = 5.0) -> Iterator[subprocess.Popen[bytes]]:
+    broker = InProcessBroker()
+    with tempfile.TemporaryDirectory() as folder, _emptied(broker.settings()):
+        environ = os.environ | broker.settings().environ() | {
+            "ICESTREAM_SPOOL": f"{folder}/spool",
+            "ICESTREAM_UNWIND_CACHE": f"{folder}/unwind",
+            "ICESTREAM_ACTIVITY_SOCKET": f"{folder}/activity.sock",
+            "ICESTREAM_ACTIVITY_READERS": STREAMS_GROUP,
+            "ICESTREAM_METRICS_LISTEN": "",
+            "ICESTREAM_CPU_BUDGET": "0",
+            "ICESTREAM_INTERVAL": str(interval_s),
+        }  # fmt: skip
+        command = [sys.executable, "-m", "icestream.cli", "collect", "--frequency", str(frequency_hz)]
+        with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as collector:
+            yield collector
+            collector.terminate()
+    broker.close()
+
+
+@contextmanager
 def _load() -> Iterator[None]:
-    """A process a CPU that spins, and short-lived ones."""
-    spinning = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(os.cpu_count() or 1)]
+    """Processes that never rest, and short-lived ones."""
+    commands = [[sys.executable, "-c", SPIN], ["sha256sum", "/dev/zero"]]
+    spinning = [subprocess.Popen(commands[i % 2]) for i in range(PROCESSES)]
     short = subprocess.Popen(["sh", "-c", "while :; do ls -lR /usr/include >/dev/null; sleep 0.3; done"])
     try:
         yield

@@ -62,3 +62,9 @@ DEBUGINFOD = Counter("icestream_collector_debuginfod_total", "Debug files asked 
 EVENTS_LOST = Gauge(
     "icestream_collector_events_lost", "Events of processes that the kernel's rings could not keep, so far"
 )
+STACKS = Gauge(
+    "icestream_collector_stacks", "User stacks so far, by where they end: complete, or why they were cut", ["end"]
+)
+PYTHON_STACKS = Gauge(
+    "icestream_collector_python_stacks", "Stacks of Python processes so far, without Python frames or cut", ["what"]
+)

@@ -121,6 +121,7 @@ class Profiler:
         period_ns = self._sampler.period_ns
         samples = self._sampler.drain()
         self._pace.drained()
+        _count_stacks(self._sampler.stats())
         end_ns = time.monotonic_ns()
         self._contexts.observe(_processes(samples).tolist())
         drained = Drained(samples, start_ns, end_ns, period_ns)
@@ -175,3 +176,11 @@ def _waits(settings: CollectorSettings) -> Waits | None:
 
 def _processes(samples: Samples) -> np.ndarray:
     return np.unique(samples.pid if samples.off_cpu is None else np.concatenate([samples.pid, samples.off_cpu.pid]))
+
+
+def _count_stacks(stats: dict[str, int]) -> None:
+    for name, count in stats.items():
+        if name.startswith("stack_"):
+            metrics.STACKS.labels(name.removeprefix("stack_")).set(count)
+        elif name in ("python_no_thread", "python_cut"):
+            metrics.PYTHON_STACKS.labels(name.removeprefix("python_")).set(count)

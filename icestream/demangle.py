@@ -15,6 +15,7 @@ from icestream.demangle_rust import demangle_v0
 MAX_LENGTH = 4096
 """Longer names are left alone: some templates demangle to megabytes."""
 
+_COLD = re.compile(r"\.cold(\.\d+)?$")
 _RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
 _RUST_ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$")
 _RUST_NAMES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
@@ -22,7 +23,9 @@ _RUST_NAMES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(",
 
 @functools.lru_cache(maxsize=65_536)
 def demangle(name: str) -> str:
-    """`_ZN3foo3barEv` to `foo::bar()`; every other name as it is."""
+    """`_ZN3foo3barEv` to `foo::bar()`; every other name as it is, without the `.cold` of a part that the compiler moved
+    away from its function: debug information may name the whole function after it."""
+    name = _COLD.sub("", name)
     if not name.startswith(("_Z", "__Z", "_R")) or len(name) > MAX_LENGTH:
         return name
     if name.startswith("_R"):
