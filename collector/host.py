@@ -33,7 +33,7 @@ class Host:
     ) -> None:
         self.mappings = Mappings(files, self._changed, self._ended, told)
         self.python = PythonProcesses(files.open, program.set_python_layout)
-        self._program, self._seen = program, seen
+        self._program, self._files, self._seen = program, files, seen
         self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
         self._watcher = Watcher(self.mappings)
         self._watcher.add(program.asks_fd, self._answer)
@@ -54,6 +54,7 @@ class Host:
         self._watcher.close()
         if self._unwinding:
             self._unwinding.close()
+        self._files.close()
 
     def _changed(self, process: Process, rows: list[Row]) -> None:
         if self._unwinding:

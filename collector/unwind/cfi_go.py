@@ -24,6 +24,7 @@ _OUTERMOST = (
     b"runtime.mstart\0",
     b"runtime.rt0_go\0",
 )  # but not sigtramp: below it the stack goes on
+_SWITCHES = b"\0runtime.mcall\0", b"\0runtime.systemstack\0"  # to the stack of the scheduler, which begins there
 _MODULE_TEXT_AT = 176  # runtime.moduledata.text
 
 
@@ -41,7 +42,7 @@ def frame_pointers(file: File) -> Steps:
 
 
 def outermost(file: File) -> Steps:
-    """The functions that goroutines and threads begin with."""
+    """The functions that goroutines, threads and stacks begin with."""
     try:
         data = file.section(".gopclntab") or file.section(".data.rel.ro.gopclntab") or b""
         return _outermost(file, data) if len(data) >= _HEADER.size else NOTHING
@@ -62,6 +63,11 @@ def _outermost(file: File, data: bytes) -> Steps:
         (name,) = struct.unpack_from("<i", data, int(at[row]) + 4)
         mark = next((mark for mark in _OUTERMOST if name >= 0 and data.startswith(mark, names + name)), None)
         if mark is not None:
+            found[mark] = int(entry[row]), int(entry[row + 1])
+    named = np.frombuffer(data, np.uint8)[np.where(fits, at, 0)[:, None] + np.arange(4, 8)].view("<i4")[:, 0]
+    for mark in _SWITCHES:
+        place = data.find(mark, names) + 1 - names
+        for row in np.flatnonzero(fits & (named == place))[:1].tolist():
             found[mark] = int(entry[row]), int(entry[row + 1])
     text = _text(file, text_start, found.get(_OUTERMOST[0]))
     if text is None:

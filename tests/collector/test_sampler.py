@@ -210,7 +210,7 @@ def test_what_does_not_fit_into_the_buffer_is_counted_as_lost(busy: Path) -> Non
 
 
 def test_stacks_that_do_not_fit_are_counted_as_lost_and_every_sample_kept_has_its_stack(busy: Path) -> None:
-    with running(999, sizes={"descriptions": 4096}) as sampler:
+    with running(999, sizes={"descriptions": 4096}) as sampler, walking(sampler):
         run = profile(busy, sampler, threads=2, milliseconds=1000, depth=100, drain_every=60)
         stats = sampler.stats()
     assert stats["lost_stack_buffer_full"] > 0

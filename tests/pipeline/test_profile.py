@@ -100,7 +100,8 @@ def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: 
 
     pipeline.start("collect")
     named = pipeline.wait(functions, lambda found: found["three_quarters"] > 0)
-    assert named["main"] == named["three_quarters"] + named["one_quarter"]
+    whole = named["three_quarters"] + named["one_quarter"]
+    assert 0.95 * whole < named["main"] <= whole  # until its table was there its stacks had no callers
     assert not any(name.startswith("known+0x") for name in named)
 
 

@@ -17,6 +17,7 @@ class Program:
     name: str
     command: tuple[str, ...]
     chain: tuple[str, ...]
+    has_others: bool = False  # threads of its runtime, which call none of these
 
 
 SCENARIOS = {
@@ -67,7 +68,7 @@ def _others(folder: Path) -> Iterator[Program]:
     if shutil.which("go"):
         _run(["go", "build", "-o", folder / "chain-go", HERE / "chain.go"])
         chain = ("main.spin", *["main.descend"] * 21, "main.inGoroutine", "runtime.goexit.abi0")
-        yield Program("go", (str(folder / "chain-go"),), chain)
+        yield Program("go", (str(folder / "chain-go"),), chain, has_others=True)
     if shutil.which("rustc"):
         _run(["rustc", "-O", "-Csymbol-mangling-version=v0", HERE / "chain.rs", "-o", folder / "chain-rs"])
         yield Program("rust", (str(folder / "chain-rs"),), ("spin", *["descend"] * 21, "main", "main"))

@@ -42,7 +42,11 @@ class Seen:
     def _is_right(self, stack: tuple[str, ...]) -> bool:
         chain = self.program.chain
         own = tuple(name for name in stack if name in set(chain))
-        return bool(own) and not stack[-1].startswith(TRUNCATED.file[:-1]) and own == chain[-len(own) :]
+        return (
+            (bool(own) or self.program.has_others)
+            and not stack[-1].startswith(TRUNCATED.file[:-1])
+            and own == chain[len(chain) - len(own) :]
+        )
 
 
 @pytest.fixture(scope="module")
