@@ -69,6 +69,9 @@ class HeldFiles:
             self._held.clear()
         _close(closing)
 
+    def __del__(self) -> None:
+        self.close()
+
     def __len__(self) -> int:
         return len(self._held)
 

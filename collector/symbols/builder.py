@@ -96,9 +96,10 @@ class SymbolBuilder:
 
 def _read_line(descriptor: int, deadline: float) -> bytes:
     """A line of the child's; b"" or a part of one where it died or the time is over."""
-    line = b""
+    line, waiting = b"", select.poll()  # unlike select(2), of any descriptor
+    waiting.register(descriptor, select.POLLIN)
     while not line.endswith(b"\n"):
-        readable, _, _ = select.select([descriptor], [], [], max(0.0, deadline - time.monotonic()))
+        readable = waiting.poll(1000 * max(0.0, deadline - time.monotonic()))
         data = os.read(descriptor, 65_536) if readable else b""
         if not data:
             break
