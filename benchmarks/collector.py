@@ -29,7 +29,7 @@ from icestream.topics import RAW, STREAMS_GROUP
 from standalone.broker import InProcessBroker
 
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
-WARM_UP_S = 15.0
+WARM_UP_S = 60.0  # on a host this busy the start alone takes half of it
 PROCESSES = 50
 SPIN = """
 def inner(n): return sum(i * i for i in range(n))

@@ -1,5 +1,6 @@
 """What the demo saw: asked of the API, and printed."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -11,7 +12,9 @@ from standalone.asking import ask, ask_text, quantile, read_metrics
 SHOP = '{service="shop"}'
 
 _REQUESTS = 10
-_PATH = 6  # frames shown
+_PATH = 7  # frames shown
+_GLUE = re.compile(r"^_?Py|vectorcall|VECTORCALL|^(type_call|slot_|gen_|partial_call|task_step|context_run)")
+"""C functions by which CPython calls another: on the path, but no news."""
 _TOP_FUNCTIONS = 3
 _PAGE = 500
 _MAX_NODES = 200_000
@@ -140,6 +143,11 @@ def as_text(result: Result) -> str:
         lines += [
             f"{r.trace_id:32}  {r.operation[:16]:16} {r.cpu_clock_s * 1000:5.0f} ms {r.cpu_sampled_s * 1000:5.0f} ms"
             f"  {', '.join(r.top_functions)}",
-            f"{'':34}{' > '.join(r.hottest_path[-_PATH:])}",
+            f"{'':34}{' > '.join(_told(r.hottest_path))}",
         ]
     return "\n".join(lines)
+
+
+def _told(path: list[str]) -> list[str]:
+    """The end of a path, each function once."""
+    return list(dict.fromkeys(name for name in path if not _GLUE.search(name)))[-_PATH:]
