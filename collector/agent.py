@@ -5,7 +5,7 @@ import os
 import threading
 
 from collector import metrics
-from collector.guest import capabilities
+from collector.guest import capabilities, memory
 from collector.guest.own_cpu import process_seconds
 from collector.profiler import Profiler
 from collector.publish import Publisher
@@ -21,6 +21,7 @@ class Agent:
     """Everything that runs on a host. Raises SamplerError, SpoolError or OSError where it cannot begin."""
 
     def __init__(self, settings: CollectorSettings) -> None:
+        memory.keep_small()
         files = SymbolFiles()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
         self._profiler = Profiler(

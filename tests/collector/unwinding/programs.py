@@ -69,7 +69,7 @@ def _others(folder: Path) -> Iterator[Program]:
         _run(["go", "build", "-o", folder / "chain-go", HERE / "chain.go"])
         chain = ("main.spin", *["main.descend"] * 21, "main.inGoroutine", "runtime.goexit.abi0")
         yield Program("go", (str(folder / "chain-go"),), chain, has_others=True)
-    if shutil.which("rustc"):
+    if shutil.which("rustc") and subprocess.run(["rustc", "--version"], capture_output=True).returncode == 0:
         _run(["rustc", "-O", "-Csymbol-mangling-version=v0", HERE / "chain.rs", "-o", folder / "chain-rs"])
         yield Program("rust", (str(folder / "chain-rs"),), ("spin", *["descend"] * 21, "main", "main"))
 
