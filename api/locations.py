@@ -18,6 +18,7 @@ from api.functions import Functions
 from api.key_table import Keys, KeyTable, Rows, distinct
 
 _REFRESH_PAUSE = 5
+_MOST_PAUSE_S = 10.0  # a database that was slow once must not keep names away
 """Times as long as a refresh took, before the next: with much to read it takes a sixth of the time at most."""
 
 _NOT_READ = -1
@@ -106,7 +107,8 @@ class Locations:
         self._read(distinct(np.concatenate([better, missing])))
         changed = len(better) > 0 or bool((self.mapping == _NOT_READ).sum() < len(missing))
         self._table_state = state
-        self._next_refresh = time.monotonic() + _REFRESH_PAUSE * (time.monotonic() - started)
+        took = time.monotonic() - started
+        self._next_refresh = time.monotonic() + min(_REFRESH_PAUSE * took, _MOST_PAUSE_S)
         return changed
 
     def _read(self, ids: Keys) -> None:
