@@ -18,8 +18,9 @@ from api.functions import Functions
 from api.key_table import Keys, KeyTable, Rows, distinct
 
 _REFRESH_PAUSE = 5
-_MOST_PAUSE_S = 10.0  # a database that was slow once must not keep names away
 """Times as long as a refresh took, before the next: with much to read it takes a sixth of the time at most."""
+
+_MOST_PAUSE_S = 10.0  # a database that was slow once must not keep names away
 
 _NOT_READ = -1
 
