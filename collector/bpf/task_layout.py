@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from collector.bpf.kernel_look import PIECE, Candidates, Look, Rows, Window, in_child, in_thread, open_window
@@ -41,6 +41,9 @@ _PAIRS = ("mm", "real_parent")
 process that nobody traces)."""
 
 
+_MORE_LOOKS = 2
+
+
 @dataclass(frozen=True)
 class TaskLayout:
     """None: not found."""
@@ -60,7 +63,19 @@ class TaskLayout:
 
 
 def find_task_layout() -> TaskLayout:
-    """Takes about 0.2 s, and forks: call it before this process has threads. Raises LoadError."""
+    """Takes about 0.2 s, and forks: call it before this process has threads. Raises LoadError.
+
+    On a busy host a look may come to no answer for some field: then it looks again.
+    """
+    found = _look()
+    for _ in range(_MORE_LOOKS):
+        if None not in astuple(found):
+            break
+        found = max(found, _look(), key=lambda layout: sum(offset is not None for offset in astuple(layout)))
+    return found
+
+
+def _look() -> TaskLayout:
     with open_window() as window:
         found = _of_relatives(window, _of_threads(window))
         found["state"] = state_rows(window, _TASK_BYTES)
