@@ -1,0 +1,17 @@
+"""Memory that is given back goes back to the host."""
+
+import ctypes
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # mallopt(3)
+_ARENAS = 2
+_RETURNED_BYTES = 1 << 17
+
+
+def keep_small() -> None:
+    """Has glibc use few arenas for all threads, and keep nothing of a batch's arrays once they are freed: by itself it
+    keeps more the larger they were. Call it before threads are started; elsewhere than on glibc it does nothing."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, _ARENAS)
+        mallopt(_M_MMAP_THRESHOLD, _RETURNED_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _RETURNED_BYTES)
