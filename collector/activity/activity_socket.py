@@ -144,7 +144,7 @@ def _listen(path: Path) -> socket.socket:
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
                 raise FileExistsError(f"{path} is there already, and is no socket")
-            if _answers(path):
+            if answers(path):
                 raise FileExistsError(f"another collector listens on {path}")
             path.unlink()
         listener.bind(str(path))
@@ -155,7 +155,8 @@ def _listen(path: Path) -> socket.socket:
     return listener
 
 
-def _answers(path: Path) -> bool:
+def answers(path: Path) -> bool:
+    """Whether somebody listens there."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(str(path))

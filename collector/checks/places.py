@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from collector.activity.activity_socket import answers
 from collector.checks.row import Row, limited, missing, ok
 from collector.settings import CollectorSettings
 
@@ -37,7 +38,7 @@ def folder(thing: str, path: Path, without: str, flag: str) -> Row:
 
 def activity_socket(settings: CollectorSettings) -> Row:
     thing, path = "activity socket", settings.activity_socket
-    if path.exists() and _answers(path):
+    if path.exists() and answers(path):
         return limited(thing, f"another collector listens on {path}")
     if path.exists() and not path.is_socket():
         advice = "choose another with --activity-socket"
@@ -130,12 +131,3 @@ def _locked(path: Path) -> bool:
     except OSError:
         return False
     return False
-
-
-def _answers(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
-        return True

@@ -19,10 +19,9 @@ from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.locations import locate
-from collector.processes.mapped_files import FileCache
 from collector.samples import Samples
-from collector.unwind.cache import TableCache
 from tests.collector.python.interpreters import Interpreter, interpreters
+from tests.collector.watching import watching
 
 pytestmark = pytest.mark.ebpf
 PROGRAM = Path(__file__).parent / "python" / "known.py"
@@ -126,22 +125,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def watched(tables: Path) -> Iterator[tuple[Host, Sampler]]:
-    with watching(tables, "libbpf") as both:
+    with watching(FREQUENCY_HZ, tables, "libbpf") as both:
         yield both
-
-
-@contextmanager
-def watching(tables: Path, loader: str) -> Iterator[tuple[Host, Sampler]]:
-    sampler = Sampler(FREQUENCY_HZ, loader)
-    sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(tables))
-    host.start()
-    sampler.start()
-    try:
-        yield host, sampler
-    finally:
-        host.close()
-        sampler.close()
 
 
 def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
@@ -244,7 +229,7 @@ def test_an_interpreter_in_the_interpreter_shows_with_who_called_it(
 
 
 def test_functions_of_a_container_with_its_own_process_ids_show(tables: Path, loader: str) -> None:
-    with watching(tables, loader) as both:
+    with watching(FREQUENCY_HZ, tables, loader) as both:
         seen, _ = run(both, "unshare", "--fork", "--pid", "--kill-child", sys.executable, str(PROGRAM), "nested")
     assert seen.share() >= 0.98
 

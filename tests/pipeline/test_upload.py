@@ -3,7 +3,6 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from collector import elf
 from icestream import packed
-from icestream.settings import KafkaSettings
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
@@ -29,19 +27,7 @@ int main() { volatile int x = 4; return shop::Cart().total(&x); }
 """
 
 
-@pytest.fixture
-def quick_pipeline(in_process_broker: KafkaSettings, tmp_path: Path) -> Iterator[Pipeline]:
-    running = Pipeline(in_process_broker, tmp_path)
-    try:
-        running.start("store")
-        running.start("streams")
-        running.wait(lambda: running.get("/readyz"), lambda answer: answer["status"] == "ready")
-        yield running
-    finally:
-        running.close()
-
-
-def test_an_upload_names_what_a_stripped_program_did_before(quick_pipeline: Pipeline, tmp_path: Path) -> None:
+def test_an_upload_names_what_a_stripped_program_did_before(embedded_pipeline: Pipeline, tmp_path: Path) -> None:
     program = tmp_path / "program"
     (tmp_path / "a.cpp").write_text(SOURCE)
     subprocess.run(["g++", "-g", "-O1", tmp_path / "a.cpp", "-o", program], check=True)
@@ -49,19 +35,19 @@ def test_an_upload_names_what_a_stripped_program_did_before(quick_pipeline: Pipe
     address = {line[-1]: int(line[0], 16) for line in lines if len(line) == 3}
     start = time.time_ns() // WINDOW_NS * WINDOW_NS - 60 * 10**9
     raw = batch(program, [address["_ZN4shop4Cart5totalEPVi"] + 1, address["main"] + 8], start)
-    quick_pipeline.produce(RAW, raw)
+    embedded_pipeline.produce(RAW, raw)
 
     def graph() -> str:
         query = between(start, start + WINDOW_NS)
-        return str(quick_pipeline.get("/api/v1/merge", format="collapsed", selector="{}", **query))
+        return str(embedded_pipeline.get("/api/v1/merge", format="collapsed", selector="{}", **query))
 
     unnamed = f"program+{address['main'] + 8:#x};program+{address['_ZN4shop4Cart5totalEPVi'] + 1:#x} {PERIOD_NS}"
-    assert quick_pipeline.wait(graph, bool).strip() == unnamed
-    upload = [*ICESTREAM, "symbols", "upload", "--kafka", quick_pipeline.settings.kafka, str(program)]
+    assert embedded_pipeline.wait(graph, bool).strip() == unnamed
+    upload = [*ICESTREAM, "symbols", "upload", "--kafka", embedded_pipeline.settings.kafka, str(program)]
     out = subprocess.run(upload, check=True, capture_output=True, text=True, cwd=Path(__file__).parents[2]).stdout
     assert "1 uploaded" in out
     named = f"main;shop::Cart::total(int volatile*);shop::price(int volatile*) {PERIOD_NS}"
-    quick_pipeline.wait(graph, lambda text: text.strip() == named)
+    embedded_pipeline.wait(graph, lambda text: text.strip() == named)
 
 
 def batch(program: Path, stack: list[int], start: int) -> bytes:

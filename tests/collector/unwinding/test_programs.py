@@ -3,10 +3,7 @@
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,10 +12,10 @@ from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.locations import locate
-from collector.processes.mapped_files import TRUNCATED, FileCache
+from collector.processes.mapped_files import TRUNCATED
 from collector.samples import ENDS
-from collector.unwind.cache import TableCache
 from tests.collector.unwinding.programs import Program, build
+from tests.collector.watching import watching
 
 pytestmark = pytest.mark.ebpf
 
@@ -55,7 +52,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     folder = tmp_path_factory.mktemp("programs")
     programs = list(build(folder))
     found = {}
-    with watched(folder) as (host, sampler):
+    with watching(FREQUENCY_HZ, folder / "tables") as (host, sampler):
         for i in range(0, len(programs), AT_ONCE):
             for seen in run(programs[i : i + AT_ONCE], host, sampler):
                 found[seen.program.name] = seen
@@ -72,20 +69,6 @@ def test_stacks_of_every_program_are_what_it_calls_up_to_the_outermost_frame(see
             print(name, f"{shares[name]:.2%}", *wrong.most_common(3), sep="\n  ")
     assert min(shares.values()) >= 0.985, shares  # a sample or two of a few hundred may be in between
     assert np.mean(list(shares.values())) >= 0.995, shares
-
-
-@contextmanager
-def watched(folder: Path) -> Iterator[tuple[Host, Sampler]]:
-    sampler = Sampler(FREQUENCY_HZ)
-    sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(folder / "tables"))
-    host.start()
-    sampler.start()
-    try:
-        yield host, sampler
-    finally:
-        host.close()
-        sampler.close()
 
 
 def run(programs: list[Program], host: Host, sampler: Sampler) -> list[Seen]:

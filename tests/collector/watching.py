@@ -1,0 +1,25 @@
+"""A sampler whose stacks are walked to their ends, as the collector's are."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from collector.bpf.sampler import Sampler
+from collector.host import Host
+from collector.processes.mapped_files import FileCache
+from collector.unwind.cache import TableCache
+
+
+@contextmanager
+def watching(frequency_hz: int, tables: Path, loader: str = "auto") -> Iterator[tuple[Host, Sampler]]:
+    """`tables`: the folder that unwinding tables are kept in."""
+    sampler = Sampler(frequency_hz, loader)
+    sampler.load()
+    host = Host(sampler.program, FileCache(), TableCache(tables))
+    host.start()
+    sampler.start()
+    try:
+        yield host, sampler
+    finally:
+        host.close()
+        sampler.close()
