@@ -1,5 +1,5 @@
 """/proc/PID/cgroup -> container, Kubernetes pod and systemd unit of a process. See cgroups(7); how runtimes name their
-groups is written nowhere but in their sources: tests/collector/test_cgroup.py has a line of each."""
+groups is written nowhere but in their sources: tests/collector/labels/test_cgroup.py has a line of each."""
 
 import re
 from collections.abc import Iterator

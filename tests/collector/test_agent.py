@@ -24,7 +24,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 
 pytestmark = pytest.mark.ebpf
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parent / "programs"
 ICESTREAM = Path(sys.executable).parent / "icestream"
 HOST = "the-host"
 
@@ -33,7 +33,7 @@ HOST = "the-host"
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("busy") / "busy"
     flags = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
-    subprocess.run(["gcc", *flags, HERE / "busy.c", "-o", program], check=True)
+    subprocess.run(["gcc", *flags, PROGRAMS / "busy.c", "-o", program], check=True)
     return program
 
 

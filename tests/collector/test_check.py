@@ -16,7 +16,6 @@ from collector.settings import CollectorSettings
 from collector.spool import Spool
 from icestream.settings import KafkaSettings
 
-HERE = Path(__file__).parent
 ICESTREAM = Path(sys.executable).parent / "icestream"
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--no-new-privs"]
 

@@ -14,7 +14,7 @@ from tests.pipeline.running import Pipeline, between
 pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
 
 SELECTOR = '{executable="waiting"}'
-SOURCE = Path(__file__).parents[1] / "collector" / "waiting.c"
+SOURCE = Path(__file__).parents[1] / "collector" / "programs" / "waiting.c"
 
 
 def settled(merged: Callable[[], Counter[str]]) -> Counter[str]:

@@ -21,14 +21,14 @@ from collector.samples import Samples
 from collector.unwind.cache import TableCache
 
 pytestmark = pytest.mark.ebpf
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parents[1] / "programs"
 
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("busy") / "busy"
     flags = ["-O1", "-g", "-fno-omit-frame-pointer", "-fno-optimize-sibling-calls", "-pthread"]
-    subprocess.run(["gcc", *flags, HERE / "busy.c", "-o", program], check=True)
+    subprocess.run(["gcc", *flags, PROGRAMS / "busy.c", "-o", program], check=True)
     return program
 
 
@@ -260,7 +260,7 @@ def test_without_privileges_the_error_says_what_is_missing() -> None:
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1"}
     said = subprocess.run(
         [*nobody, sys.executable, "-c", code],
-        cwd=HERE.parent.parent,
+        cwd=Path(__file__).parents[3],
         env=environment,
         capture_output=True,
         text=True,

@@ -23,7 +23,6 @@ from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
 
-HERE = Path(__file__).parent
 ICESTREAM = Path(sys.executable).parent / "icestream"
 DOCUMENTED = "perfmon,bpf,sys_ptrace,dac_read_search,syslog,checkpoint_restore"
 EVERY = frozenset(Capability)
@@ -136,7 +135,7 @@ def test_the_capabilities_named_to_operators_are_those_that_are_needed() -> None
     """In the unit, on the page, and in --help."""
     import collector.command
 
-    root = HERE.parents[1]
+    root = Path(__file__).parents[3]
     needed = {f"CAP_{name.upper()}" for name in DOCUMENTED.split(",")}
     unit = (root / "deploy/systemd/icestream-collector.service").read_text()
     for line in ("AmbientCapabilities", "CapabilityBoundingSet"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from collector.processes import backlog, process_events
 from collector.processes.backlog import Backlog
 from collector.processes.process_events import Executed, Exited, Forked, Mapped, decode, parse
-from tests.collector import kernel_records as kernel
+from tests.collector.processes import kernel_records as kernel
 
 
 def test_records_of_several_cpus_come_in_the_order_of_their_times_and_what_threads_do_is_left_out() -> None:

@@ -21,14 +21,16 @@ from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 
 pytestmark = pytest.mark.ebpf
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parents[1] / "programs"
 FREQUENCY = 1999
 
 
 @pytest.fixture(scope="module")
 def busy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("busy") / "busy"
-    subprocess.run(["gcc", "-O1", "-fno-omit-frame-pointer", "-pthread", HERE / "busy.c", "-o", program], check=True)
+    subprocess.run(
+        ["gcc", "-O1", "-fno-omit-frame-pointer", "-pthread", PROGRAMS / "busy.c", "-o", program], check=True
+    )
     return program
 
 

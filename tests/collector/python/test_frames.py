@@ -24,7 +24,7 @@ from tests.collector.python.interpreters import Interpreter, interpreters
 from tests.collector.watching import watching
 
 pytestmark = pytest.mark.ebpf
-PROGRAM = Path(__file__).parent / "python" / "known.py"
+PROGRAM = Path(__file__).parent / "known.py"
 FREQUENCY_HZ = 499
 SAMPLES = 400
 

@@ -20,7 +20,7 @@ from collector.python.runtime import MAX_LAYOUTS, PythonRuntimes, Runtime
 from collector.python.symbols import find_interpreter
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.python.interpreters import Interpreter, interpreters
-from tests.collector.test_python_layout import PUBLISHED_3_14, published
+from tests.collector.python.test_layout import PUBLISHED_3_14, published
 
 SOURCE = """
 typedef unsigned long u64;

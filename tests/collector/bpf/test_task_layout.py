@@ -13,7 +13,7 @@ from collector.bpf.bcc import check_layout
 from collector.bpf.kernel_look import Look, open_window
 from collector.bpf.loader_types import LoadError
 from collector.bpf.task_layout import TaskLayout, find_task_layout
-from tests.collector.btf import of_this_kernel
+from tests.collector.bpf.btf import of_this_kernel
 
 IN_BTF = {
     "tgid": ("task_struct", "tgid"),

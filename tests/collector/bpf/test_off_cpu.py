@@ -30,7 +30,7 @@ from collector.unwind.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 
-HERE = Path(__file__).parent
+PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
 PROFILE_TYPES = (DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE)
 Stacks = Counter[tuple[str, ...]]
@@ -39,7 +39,9 @@ Stacks = Counter[tuple[str, ...]]
 @pytest.fixture(scope="module")
 def waiting(tmp_path_factory: pytest.TempPathFactory) -> Path:
     program = tmp_path_factory.mktemp("waiting") / "waiting"
-    subprocess.run(["gcc", "-O2", "-fomit-frame-pointer", "-pthread", HERE / "waiting.c", "-o", program], check=True)
+    subprocess.run(
+        ["gcc", "-O2", "-fomit-frame-pointer", "-pthread", PROGRAMS / "waiting.c", "-o", program], check=True
+    )
     return program
 
 

@@ -28,7 +28,7 @@ from icestream.settings import SettingError
 CONTAINER = "0123456789abcdef" * 4
 POD = "1cf9e9b0-6b7e-4c5d-9d7b-2f6a1a8d3c11"
 EXECUTABLE = os.path.basename(os.path.realpath(sys.executable))
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings, Row
 from collector.processes.process import Process
 from collector.processes.process_events import parse
-from tests.collector import kernel_records as kernel
+from tests.collector.processes import kernel_records as kernel
 
 PID = 2**22 + 1  # and those above: the kernel gives none of these
 BASE = 0x5555_5555_4000

@@ -21,7 +21,7 @@ from collector.python.symbols import Interpreter, find_interpreter
 from tests.collector.python.interpreters import Interpreter as Installed
 from tests.collector.python.interpreters import interpreters
 
-OBJECTS = Path(__file__).parent / "python" / "objects.py"
+OBJECTS = Path(__file__).parent / "objects.py"
 EACH = pytest.mark.parametrize(
     "python", interpreters(), ids=lambda python: f"{python.name}-{Path(python.library).name}"
 )

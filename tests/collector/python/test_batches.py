@@ -15,7 +15,7 @@ from icestream.v1.common_pb2 import Mapping
 from tests.collector.test_agent import batches, collecting
 
 pytestmark = pytest.mark.ebpf
-PROGRAM = Path(__file__).parent / "python" / "known.py"
+PROGRAM = Path(__file__).parent / "known.py"
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from collector.bpf.loader import choose
 from collector.bpf.loader_types import LoadError
 from collector.bpf.program import SOURCE
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PERF_EVENT = 7
 LOOK = """
 import json, os, sys, time
