@@ -59,7 +59,7 @@ class Scope:
     def branches(self) -> list[Where]:
         """The same as conditions with parameters in common, of which a row fulfils one.
 
-        Whole days need no look at `ts`, which is most of the work of a long merge.
+        Whole days need no look at `time`, which is most of the work of a long merge.
         """
         start, end = self.time.start_unix_nano, self.time.end_unix_nano
         first_day, last_day = -(-start // _DAY_NS), end // _DAY_NS

@@ -61,31 +61,31 @@ def draw_top(top: dict[str, Any]) -> str:
 def draw_traces(traces: dict[str, Any]) -> str:
     rows = [
         (
-            amount(t["clock_ns"]), amount(t["cpu_ns"]), str(t["samples"]),
+            amount(t["thread_cpu_ns"]), amount(t["sampled_cpu_ns"]), str(t["samples"]),
             t["trace_id"], printable(t["service"]), printable(t["operation"]),
         )
         for t in traces["traces"]
     ]  # fmt: skip
     if not rows:
         return "no requests with CPU in this time; a service shows up when it uses icestream.tracing"
-    return "\n".join(_table(("clock", "sampled", "samples", "trace", "service", "operation"), rows, 3))
+    return "\n".join(_table(("thread CPU", "sampled CPU", "samples", "trace", "service", "operation"), rows, 3))
 
 
 def draw_trace(trace: dict[str, Any]) -> str:
     head = (
-        f"trace {trace['trace_id']}: {amount(trace['clock_ns'])} by the threads' clocks, "
-        f"{amount(trace['cpu_ns'])} in {trace['samples']} samples"
+        f"trace {trace['trace_id']}: {amount(trace['thread_cpu_ns'])} thread CPU, "
+        f"{amount(trace['sampled_cpu_ns'])} sampled CPU in {trace['samples']} samples"
     )
     rows = [
         (
-            amount(s["clock_ns"]), amount(s["cpu_ns"]), str(s["samples"]),
+            amount(s["thread_cpu_ns"]), amount(s["sampled_cpu_ns"]), str(s["samples"]),
             s["span_id"] or "(no span)", printable(s["service"]), printable(s["name"]),
         )
         for s in trace["spans"]
     ]  # fmt: skip
-    hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['clock_ns'])}" for host in trace["hosts"])
+    hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['thread_cpu_ns'])}" for host in trace["hosts"])
     return "\n".join(
-        [head, *_table(("clock", "sampled", "samples", "span", "service", "name"), rows, 3), f"hosts: {hosts}"]
+        [head, *_table(("thread CPU", "sampled CPU", "samples", "span", "service", "name"), rows, 3), f"hosts: {hosts}"]
     )
 
 

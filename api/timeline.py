@@ -18,7 +18,7 @@ _MAX_CELLS = 1_000_000
 class Timeline:
     """s series over t steps, heaviest first."""
 
-    times_unix_ms: npt.NDArray[np.int64]  # (t,), where each step begins
+    times_unix_milli: npt.NDArray[np.int64]  # (t,), where each step begins
     labels: list[tuple[str, ...]]  # values of the labels asked for, one tuple a series
     values: Values  # (s, t)
     counts: Values  # (s, t)
@@ -29,7 +29,7 @@ def read_timeline(database: Database, scope: Scope, step_ms: int, sum_by: tuple[
     start_ms, end_ms = scope.time.start_unix_nano // 10**6, -(-scope.time.end_unix_nano // 10**6)
     times = start_ms + step_ms * np.arange(-(-(end_ms - start_ms) // step_ms))
     where = scope.where()
-    step = f"intDiv(toUnixTimestamp64Milli(ts) - {where.bind(start_ms, 'Int64')}, {where.bind(step_ms, 'Int64')})"
+    step = f"intDiv(toUnixTimestamp64Milli(time) - {where.bind(start_ms, 'Int64')}, {where.bind(step_ms, 'Int64')})"
     names = where.bind(list(sum_by), "Array(String)")
     # A series that is not in its table (yet) has no labels.
     answer = database.table(

@@ -12,25 +12,26 @@ _MAX_SPANS = 10_000
 
 _SQL = """
 SELECT lower(hex(span)) AS span_id, service, host_id,
-    sum(v) AS cpu_ns, toInt64(sum(w)) AS clock_ns, sum(c) AS samples
+    sum(v) AS sampled_cpu_ns, toInt64(sum(w)) AS thread_cpu_ns, sum(c) AS samples
 FROM
 (
     SELECT span_id AS span, service, host_id, sum(value) AS v, 0 AS w, sum(count) AS c
     FROM trace_samples {samples} GROUP BY span_id, service, host_id
     UNION ALL
-    SELECT span_id, service, host_id, 0, sum(cpu_ns), 0
+    SELECT span_id, service, host_id, 0, sum(thread_cpu_ns), 0
     FROM activity {activity} GROUP BY span_id, service, host_id
 )
 GROUP BY span, service, host_id
-ORDER BY cpu_ns DESC, clock_ns DESC, span
+ORDER BY sampled_cpu_ns DESC, thread_cpu_ns DESC, span
 LIMIT {limit}
 """
 
 _SPANS_SQL = """
-SELECT lower(hex(span_id)) AS id, lower(hex(argMax(parent_span_id, end))) AS parent, argMax(name, end) AS span_name,
-    toString(argMax(service, end)) AS span_service,
-    toUnixTimestamp64Nano(min(start)) AS start_ns, toUnixTimestamp64Nano(max(end)) AS end_ns
-FROM spans {where} GROUP BY span_id ORDER BY start_ns, id LIMIT {limit}
+SELECT lower(hex(span_id)) AS id, lower(hex(argMax(parent_span_id, end_time))) AS parent,
+    argMax(name, end_time) AS span_name,
+    toString(argMax(service, end_time)) AS span_service,
+    toUnixTimestamp64Nano(min(start_time)) AS start_unix_nano, toUnixTimestamp64Nano(max(end_time)) AS end_unix_nano
+FROM spans {where} GROUP BY span_id ORDER BY start_unix_nano, id LIMIT {limit}
 """
 
 
@@ -63,19 +64,19 @@ def trace_where(trace_id: str, profile_type: str) -> Where:
 
 
 def _sums(parts: pa.Table) -> dict[str, int]:
-    return {name: sum(parts[name].to_pylist()) for name in ("cpu_ns", "clock_ns", "samples")}
+    return {name: sum(parts[name].to_pylist()) for name in ("sampled_cpu_ns", "thread_cpu_ns", "samples")}
 
 
 def _grouped(parts: pa.Table, by: str) -> list[dict[str, Any]]:
     """Sums per value of a column, heaviest first."""
     groups: dict[str, dict[str, Any]] = {}
-    columns = (parts[name].to_pylist() for name in ("cpu_ns", "clock_ns", "samples"))
-    for value, cpu_ns, clock_ns, samples in zip(texts(parts[by]), *columns, strict=True):
-        group = groups.setdefault(value, {by: value, "cpu_ns": 0, "clock_ns": 0, "samples": 0})
-        group["cpu_ns"] += cpu_ns
-        group["clock_ns"] += clock_ns
+    columns = (parts[name].to_pylist() for name in ("sampled_cpu_ns", "thread_cpu_ns", "samples"))
+    for value, sampled_cpu_ns, thread_cpu_ns, samples in zip(texts(parts[by]), *columns, strict=True):
+        group = groups.setdefault(value, {by: value, "sampled_cpu_ns": 0, "thread_cpu_ns": 0, "samples": 0})
+        group["sampled_cpu_ns"] += sampled_cpu_ns
+        group["thread_cpu_ns"] += thread_cpu_ns
         group["samples"] += samples
-    return sorted(groups.values(), key=lambda group: (-group["cpu_ns"], -group["clock_ns"]))
+    return sorted(groups.values(), key=lambda group: (-group["sampled_cpu_ns"], -group["thread_cpu_ns"]))
 
 
 def _spans(parts: pa.Table, spans: pa.Table) -> list[dict[str, Any]]:
@@ -87,16 +88,16 @@ def _spans(parts: pa.Table, spans: pa.Table) -> list[dict[str, Any]]:
         span_id: {"name": name, "service": of, "parent_span_id": parent, "start_unix_nano": start, "end_unix_nano": end}
         for span_id, parent, name, of, start, end in zip(
             *(texts(spans[column]) for column in names),
-            *(spans[column].to_pylist() for column in ("start_ns", "end_ns")),
+            *(spans[column].to_pylist() for column in ("start_unix_nano", "end_unix_nano")),
             strict=True,
         )
     }
     rows = []
     for span_id in cpu.keys() | found.keys():
         about = found.get(span_id, {"name": "", "service": service.get(span_id, ""), "parent_span_id": NO_SPAN})
-        sums = cpu.get(span_id, {"cpu_ns": 0, "clock_ns": 0, "samples": 0})
-        rows.append({"cpu_ns": 0, **about, **sums, "span_id": span_id})
+        sums = cpu.get(span_id, {"sampled_cpu_ns": 0, "thread_cpu_ns": 0, "samples": 0})
+        rows.append({"sampled_cpu_ns": 0, **about, **sums, "span_id": span_id})
     for row in rows:
         for name in ("span_id", "parent_span_id"):
             row[name] = "" if row[name] == NO_SPAN else row[name]
-    return sorted(rows, key=lambda row: (-row["cpu_ns"], -row["clock_ns"], row["span_id"]))
+    return sorted(rows, key=lambda row: (-row["sampled_cpu_ns"], -row["thread_cpu_ns"], row["span_id"]))

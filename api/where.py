@@ -32,14 +32,14 @@ class Where:
         return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
 
 
-def add_time(where: Where, start_unix_nano: int, end_unix_nano: int, column: str = "ts") -> None:
+def add_time(where: Where, start_unix_nano: int, end_unix_nano: int, column: str = "time") -> None:
     """`column` in [start, end), in milliseconds."""
     for operator, nanos in ((">=", start_unix_nano), ("<", end_unix_nano)):
         where.add(f"{column} {operator} fromUnixTimestamp64Milli({where.bind(nanos // 10**6, 'Int64')}, 'UTC')")
 
 
 def add_days(where: Where, first_day: int, days: int) -> None:
-    """`ts` within whole days of UTC, counted from 1970; without reading `ts`, as tables have a partition a day."""
+    """`time` within whole days of UTC, counted from 1970; without reading `time`, as tables have a partition a day."""
     day = "toUInt16(_partition_value.1)"
     where.add(f"{day} >= {where.bind(first_day, 'UInt32')}")
     where.add(f"{day} < {where.bind(first_day + days, 'UInt32')}")

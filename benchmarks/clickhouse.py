@@ -81,17 +81,17 @@ def message(random: np.random.Generator, host: int, window: int) -> bytes:
             batch=BatchId(collector=host_id, started_unix_nano=1, sequence=window + 1, part=0, parts=1),
             cluster="C", topic=RAW, partition=0, offset=window * HOSTS + host, part=0, parts=1,
         ),
-        host_id=host_id, profile_type=DEFAULT_PROFILE_TYPE, start_unix_ms=START_MS + window * 5000, series=series,
+        host_id=host_id, profile_type=DEFAULT_PROFILE_TYPE, start_unix_milli=START_MS + window * 5000, series=series,
         context_trace_ids=traces[:, :16].tobytes(), context_span_ids=traces[:, 16:].tobytes(),
     )  # fmt: skip
     return packed.serialize(
         batch,
         {
-            "sample_time_ms": np.sort(random.integers(0, 5000, ROWS)),
+            "sample_offset_ms": np.sort(random.integers(0, 5000, ROWS)),
             "sample_series": service,
             "sample_pid": 1000 + service,
             "sample_tid": 1000 + thread,
-            "sample_stack": stack * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1),
+            "sample_stack_id": stack * np.uint64(0x9E3779B97F4A7C15) + np.uint64(1),
             "sample_context": context,
             "sample_count": np.ones(ROWS),
             "sample_value": np.full(ROWS, 52_631_579),

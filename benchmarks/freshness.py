@@ -20,7 +20,7 @@ def main(argv: list[str] | None = None) -> int:
         json.dumps(
             {
                 "freshness_p95_s": found["freshness_p95_s"],
-                "sampled_over_clock": round(found["cpu_sampled_s"] / found["cpu_clock_s"], 4),
+                "sampled_over_thread_cpu": round(found["sampled_cpu_s"] / found["thread_cpu_s"], 4),
                 "samples": found["samples"],
             }
         )

@@ -92,7 +92,7 @@ def _window(
         "location_address": location_address,
         "stack_depth": np.full(STACKS, DEPTH),
         "stack_frames": frames.ravel(),
-        "sample_time_us": np.sort(random.integers(0, WINDOW_NS // 1000, SAMPLES)),
+        "sample_offset_us": np.sort(random.integers(0, WINDOW_NS // 1000, SAMPLES)),
         "sample_series": random.integers(0, SERVICES, SAMPLES),
         "sample_pid": random.integers(1, 200, SAMPLES),
         "sample_tid": random.integers(1, THREADS, SAMPLES),
@@ -107,9 +107,9 @@ def _window(
     )  # fmt: skip
     numbers = np.arange(intervals)
     activity_columns = {
-        "interval_start": numbers // (THREADS // 2) * (WINDOW_NS // 10),
-        "interval_duration": np.full(intervals, WINDOW_NS // 12),
-        "interval_cpu": np.full(intervals, WINDOW_NS // 20),
+        "interval_start_offset_ns": numbers // (THREADS // 2) * (WINDOW_NS // 10),
+        "interval_duration_ns": np.full(intervals, WINDOW_NS // 12),
+        "interval_thread_cpu_ns": np.full(intervals, WINDOW_NS // 20),
         "interval_pid": np.ones(intervals),
         "interval_tid": numbers % (THREADS // 2),
         "interval_context": numbers,

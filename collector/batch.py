@@ -116,7 +116,7 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
         message.mappings.append(Mapping())
         columns = {"stack_depth": np.zeros(1, np.uint32)}
     columns |= {
-        "sample_time_us": (times - message.start_unix_nano) // 1000,
+        "sample_offset_us": (times - message.start_unix_nano) // 1000,
         "sample_series": series_row,
         "sample_pid": window.pid[chosen],
         "sample_tid": window.tid[chosen],

@@ -217,7 +217,7 @@ def observed(messages: Sequence[Message]) -> int:
             with contextlib.suppress(DecodeError):
                 batch = RawBatch.FromString(message.value)
                 if batch.profile_type == DEFAULT_PROFILE_TYPE:
-                    found += (sum(batch.sample_count) or len(batch.sample_time_us)) + batch.lost_samples
+                    found += (sum(batch.sample_count) or len(batch.sample_offset_us)) + batch.lost_samples
     return found
 
 

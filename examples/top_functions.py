@@ -22,7 +22,7 @@ while True:
         place, position = (source.topic, source.partition), (source.offset, source.part)
         if position > seen.get(place, (-1, 0)):  # else Kafka, which is at least once, gave it twice
             seen[place] = position
-            for stack, value in zip(batch.sample_stack, batch.sample_value, strict=True):
+            for stack, value in zip(batch.sample_stack_id, batch.sample_value, strict=True):
                 cpu[stack] += value
     if time.monotonic() > shown + 2:
         shown, functions = time.monotonic(), Counter[str]()

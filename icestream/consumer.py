@@ -19,7 +19,7 @@ class Names:
 
     def learn(self, batch: StackBatch) -> None:
         """Takes in an announcement, in any order and as often as it comes. Raises ValueError: it contradicts itself."""
-        ids, parents, places = (column(batch, f"node_{name}").tolist() for name in ("id", "parent", "location"))
+        ids, parents, places = (column(batch, f"node_{name}").tolist() for name in ("id", "parent_id", "location_id"))
         found = dict(_named_locations(batch))
         self._nodes.update(zip(ids, zip(parents, places, strict=True), strict=True))
         for location, (version, names) in found.items():
@@ -47,7 +47,7 @@ class Names:
 
 def _named_locations(batch: StackBatch) -> list[tuple[int, tuple[int, list[str]]]]:
     """(location ID, (version, names)); a location without a name is called module+0xaddress."""
-    fields = ("id", "mapping", "address", "version", "lines")
+    fields = ("id", "mapping", "address", "version", "line_count")
     columns = [column(batch, f"location_{name}").tolist() for name in fields]
     functions = column(batch, "line_function").tolist()
     if any(function >= len(batch.strings) for function in functions):

@@ -31,11 +31,11 @@ _FUNCTIONS_SHOWN = 5
 def samples(data: bytes, names: Names) -> Iterator[Row]:
     """One row a sample."""
     batch = _parse(SampleBatch(), data)
-    fields = ("time_ms", "series", "pid", "tid", "stack", "context", "count", "value")
-    for time_ms, series, pid, tid, stack, context, count, value in _rows(batch, "sample", fields):
+    fields = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
+    for offset_ms, series, pid, tid, stack, context, count, value in _rows(batch, "sample", fields):
         labels = _labels(batch.series[series])
         yield {
-            "time": _time((batch.start_unix_ms + time_ms) * 10**6),
+            "time": _time((batch.start_unix_milli + offset_ms) * 10**6),
             "host": batch.host_id,
             "service": labels.pop("service", ""),
             "pid": pid,
@@ -71,7 +71,7 @@ def raw(data: bytes, names: Names) -> Iterator[Row]:
 def activity(data: bytes, names: Names) -> Iterator[Row]:
     """One row an interval."""
     batch = _parse(ActivityBatch(), data)
-    fields = ("start", "duration", "cpu", "pid", "tid", "context", "service")
+    fields = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
     for start, duration, cpu, pid, tid, context, service in _rows(batch, "interval", fields):
         yield {
             "time": _time(batch.start_unix_nano + start),
@@ -82,7 +82,7 @@ def activity(data: bytes, names: Names) -> Iterator[Row]:
             "trace_id": _id(batch.context_trace_ids, context, 16),
             "span_id": _id(batch.context_span_ids, context, 8),
             "duration_ms": duration / 10**6,
-            "cpu_ms": cpu / 10**6,
+            "thread_cpu_ms": cpu / 10**6,
         }
 
 

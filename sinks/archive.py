@@ -161,8 +161,10 @@ def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
     else:
         activity = parse(ActivityBatch, value)
         id, end = activity.id, activity.complete_unix_nano
-        begins = packed.column(activity, "interval_start") + np.int64(min(activity.start_unix_nano, MAX_UNIX_NANO))
-        lengths = packed.column(activity, "interval_duration").astype(np.int64)
+        begins = packed.column(activity, "interval_start_offset_ns") + np.int64(
+            min(activity.start_unix_nano, MAX_UNIX_NANO)
+        )
+        lengths = packed.column(activity, "interval_duration_ns").astype(np.int64)
         if len(begins) != len(lengths):
             raise BadMessage(f"{len(begins)} intervals, but {len(lengths)} durations")
         spans = activity.spans

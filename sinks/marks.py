@@ -51,12 +51,12 @@ class Batch:
     topic: str
     partition: int
     offset: int
-    first: int  # milliseconds since 1970
-    last: int
+    first_time: int  # milliseconds since 1970
+    last_time: int
     rows: int
     count: int
     value: int
-    published: int  # milliseconds since 1970
+    published_time: int  # milliseconds since 1970
 
     @property
     def mark(self) -> Mark:
@@ -120,8 +120,9 @@ _SCHEMA = pa.schema(
         ("kind", pa.string()), ("collector", pa.string()), ("started_unix_nano", pa.uint64()),
         ("sequence", pa.uint64()), ("part", pa.uint32()), ("parts", pa.uint32()), ("output", pa.uint32()),
         ("outputs", pa.uint32()), ("host_id", pa.string()), ("profile_type", pa.string()), ("cluster", pa.string()),
-        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("first", pa.timestamp("ms", "UTC")),
-        ("last", pa.timestamp("ms", "UTC")), ("rows", pa.uint64()), ("count", pa.int64()), ("value", pa.int64()),
-        ("published", pa.timestamp("ms", "UTC")), ("block", pa.string()),
+        ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
+        ("first_time", pa.timestamp("ms", "UTC")), ("last_time", pa.timestamp("ms", "UTC")),
+        ("rows", pa.uint64()), ("count", pa.int64()), ("value", pa.int64()),
+        ("published_time", pa.timestamp("ms", "UTC")), ("block", pa.string()),
     ]
 )  # fmt: skip

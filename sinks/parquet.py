@@ -183,7 +183,7 @@ def to_delta(rows: pa.Table) -> pa.Table:
         elif pa.types.is_timestamp(kind):
             column = column.cast(pa.timestamp("us", "UTC"))
         columns[field.name] = column
-    times = [name for name in ("ts", "start") if name in rows.column_names]
+    times = [name for name in ("time", "start_time") if name in rows.column_names]
     if times:
         columns["date"] = pc.cast(pc.floor_temporal(rows.column(times[0]), unit="day"), pa.date32())
     return pa.table(columns)

@@ -163,11 +163,11 @@ def _stack_batch(build_id: str, version: int, named: Sequence[tuple[Location, Se
         "location_mapping": np.array([mappings[location.kind, location.file] for location in locations], np.uint32),
         "location_address": np.array([location.address for location in locations], np.uint64),
         "location_version": np.full(len(named), version, np.uint64),
-        "location_lines": np.array([len(lines) for _, lines in named], np.uint32),
+        "location_line_count": np.array([len(lines) for _, lines in named], np.uint32),
         "line_function": np.array([strings[line.function] for line in lines], np.uint32),
         "line_file": np.array([strings[line.file] for line in lines], np.uint32),
         "line_number": np.array([line.line for line in lines], np.uint32),
-        "line_start": np.array([line.start_line for line in lines], np.uint32),
+        "line_start_line": np.array([line.start_line for line in lines], np.uint32),
     }
     message = StackBatch(
         seen_unix_nano=max(location.last_seen for location in locations) * 10**9,

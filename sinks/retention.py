@@ -7,13 +7,13 @@ from sinks.migrate import MigrationError
 # Rows that samples refer to outlive them: nodes and series are announced once a day. A batch is remembered for at least
 # as long as Kafka keeps what it was made of, or a consumer that starts again would store it again.
 _BY_AGE = {
-    "samples": ("ts", 0, 1),
-    "trace_samples": ("ts", 0, 1),
-    "activity": ("start", 0, 1),
-    "spans": ("start", 0, 1),
+    "samples": ("time", 0, 1),
+    "trace_samples": ("time", 0, 1),
+    "activity": ("start_time", 0, 1),
+    "spans": ("start_time", 0, 1),
     "nodes": ("last_seen", 2, 1),
     "series": ("last_seen", 2, 1),
-    "batches": ("last", 0, 8),
+    "batches": ("last_time", 0, 8),
 }
 MAX_DAYS = 36_500
 
@@ -31,7 +31,7 @@ def retain(client: Client, days: int) -> None:
         if days:
             kept = max(days + more, least)
             client.command(f"ALTER TABLE {table} MODIFY TTL toDateTime({column}) + INTERVAL {kept} DAY")
-            if column in ("ts", "start"):
+            if column in ("time", "start_time"):
                 client.command(f"ALTER TABLE {table} MODIFY SETTING ttl_only_drop_parts = 1")
         elif had:
             client.command(f"ALTER TABLE {table} REMOVE TTL")

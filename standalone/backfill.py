@@ -37,7 +37,7 @@ from streams.process import Operators
 
 COLD_S = 86_400
 """A day that was over that long ago is swapped; until then late batches of it are normal."""
-_TIMES = {"samples": "ts", "trace_samples": "ts", "activity": "start", "spans": "start"}
+_TIMES = {"samples": "time", "trace_samples": "time", "activity": "start_time", "spans": "start_time"}
 _COPIES = 3
 
 
@@ -174,7 +174,7 @@ def _trace_rows(job: _Job, first: int, last: int) -> None:
     )  # fmt: skip
     job.client.command(
         f"INSERT INTO {job.staging}trace_samples ({names}) SELECT {names} FROM {job.staging}samples"
-        f" WHERE {_within('ts')} AND trace_id != toFixedString('', 16)",
+        f" WHERE {_within('time')} AND trace_id != toFixedString('', 16)",
         parameters={"start": first // 10**6, "end": last // 10**6},
         settings=insert_settings(),
     )

@@ -21,7 +21,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from standalone import recording
 
-_PER_SAMPLE = ("time_us", "series", "pid", "tid", "stack", "context", "count", "value")
+_PER_SAMPLE = ("offset_us", "series", "pid", "tid", "stack", "context", "count", "value")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,8 +13,8 @@ class Missing:
     """A batch that is stored, but not in the source."""
 
     host_id: str
-    first_unix_ms: int
-    last_unix_ms: int
+    first_unix_milli: int
+    last_unix_milli: int
 
 
 def missing(client: Client, start: int, end: int, found: Iterable[marks.Mark]) -> list[Missing]:
@@ -22,9 +22,10 @@ def missing(client: Client, start: int, end: int, found: Iterable[marks.Mark]) -
     here = {_message(mark) for mark in found}
     rows = client.query(
         "SELECT kind, collector, started_unix_nano, sequence, part, output, host_id,"
-        " toUnixTimestamp64Milli(first), toUnixTimestamp64Milli(last) FROM batches"
+        " toUnixTimestamp64Milli(first_time), toUnixTimestamp64Milli(last_time) FROM batches"
         " WHERE kind IN ('samples', 'activity') AND rows > 0"
-        " AND first < fromUnixTimestamp64Milli({end:Int64}) AND last >= fromUnixTimestamp64Milli({start:Int64})",
+        " AND first_time < fromUnixTimestamp64Milli({end:Int64})"
+        " AND last_time >= fromUnixTimestamp64Milli({start:Int64})",
         parameters={"start": start // 10**6, "end": -(-end // 10**6)},
     ).result_rows
     return [Missing(*row[6:]) for row in rows if _message(marks.Mark(*row[:6])) not in here]

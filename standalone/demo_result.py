@@ -26,8 +26,8 @@ class Request:
 
     trace_id: str
     operation: str
-    cpu_sampled_s: float
-    cpu_clock_s: float
+    sampled_cpu_s: float
+    thread_cpu_s: float
     top_functions: list[str]
     hottest_path: list[str]  # from outermost to where it divides: what at least half of the CPU was spent in
 
@@ -42,8 +42,8 @@ class Result:
     frames: int
     frames_named: int
     freshness_p95_s: float | None
-    cpu_sampled_s: float
-    cpu_clock_s: float
+    sampled_cpu_s: float
+    thread_cpu_s: float
     requests: list[Request]
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,8 +81,8 @@ def measure(window: Window, profiler: str) -> Result:
         frames=frames,
         frames_named=named,
         freshness_p95_s=freshness and round(freshness, 3),
-        cpu_sampled_s=sum(trace["cpu_ns"] for trace in traces) / 10**9,
-        cpu_clock_s=sum(trace["clock_ns"] for trace in traces) / 10**9,
+        sampled_cpu_s=sum(trace["sampled_cpu_ns"] for trace in traces) / 10**9,
+        thread_cpu_s=sum(trace["thread_cpu_ns"] for trace in traces) / 10**9,
         requests=[_request(window, trace) for trace in traces[:_REQUESTS]],
     )
 
@@ -99,7 +99,7 @@ def _traces(window: Window) -> Iterator[dict[str, Any]]:
     """All requests of the shop, heaviest by the threads' clocks first."""
     cursor = None
     while True:
-        page = window.ask("/api/v1/traces", selector=SHOP, order="clock", limit=_PAGE, cursor=cursor)
+        page = window.ask("/api/v1/traces", selector=SHOP, order="thread_cpu", limit=_PAGE, cursor=cursor)
         yield from page["traces"]
         cursor = page["next"]
         if cursor is None:
@@ -120,8 +120,8 @@ def _request(window: Window, trace: dict[str, Any]) -> Request:
     return Request(
         trace_id=trace["trace_id"],
         operation=trace["operation"],
-        cpu_sampled_s=trace["cpu_ns"] / 10**9,
-        cpu_clock_s=trace["clock_ns"] / 10**9,
+        sampled_cpu_s=trace["sampled_cpu_ns"] / 10**9,
+        thread_cpu_s=trace["thread_cpu_ns"] / 10**9,
         top_functions=[name for name, _ in leaves.most_common(_TOP_FUNCTIONS)],
         hottest_path=list(common[-1]) if common else [],
     )
@@ -135,13 +135,13 @@ def as_text(result: Result) -> str:
         f"samples    {result.samples:,} in {result.stacks:,} different stacks",
         f"functions  {result.frames:,}, of which {result.frames_named:,} have a name ({named:.0f} %)",
         f"freshness  {fresh} from a batch's publishing to its being found, for 95 %",
-        f"requests   {result.cpu_clock_s:.2f} s of CPU by the threads' clocks, {result.cpu_sampled_s:.2f} s by samples",
+        f"requests   {result.thread_cpu_s:.2f} s of thread CPU, {result.sampled_cpu_s:.2f} s of sampled CPU",
         "",
-        f"{'trace':32}  {'operation':16} {'clock':>8} {'samples':>8}  hottest functions; path of at least half of it",
+        f"{'trace':32}  {'operation':16} {'thread':>8} {'sampled':>8}  hottest functions; path of at least half of it",
     ]
     for r in result.requests:
         lines += [
-            f"{r.trace_id:32}  {r.operation[:16]:16} {r.cpu_clock_s * 1000:5.0f} ms {r.cpu_sampled_s * 1000:5.0f} ms"
+            f"{r.trace_id:32}  {r.operation[:16]:16} {r.thread_cpu_s * 1000:5.0f} ms {r.sampled_cpu_s * 1000:5.0f} ms"
             f"  {', '.join(r.top_functions)}",
             f"{'':34}{' > '.join(_told(r.hottest_path))}",
         ]

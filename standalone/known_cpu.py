@@ -23,18 +23,18 @@ class Request(NamedTuple):
     operation: str
     by: str  # "thread" or "asyncio"
     tid: int
-    cpu_ns: int  # of the thread's CPU clock
+    thread_cpu_ns: int  # of the thread's CPU clock
 
 
-def run_known_cpu(requests: int, cpu_ns: int) -> Iterator[Request]:
-    """Works through requests of `cpu_ns` each, at least: three quarters on THREADS threads, the rest, at the same time,
-    as TASKS asyncio tasks that take turns on one more thread.
+def run_known_cpu(requests: int, thread_cpu_ns: int) -> Iterator[Request]:
+    """Works through requests of at least `thread_cpu_ns` each: three quarters on THREADS threads, the rest at the same
+    time as TASKS asyncio tasks that take turns on one more thread.
     """
     done: queue.SimpleQueue[Request] = queue.SimpleQueue()
     in_turns = requests // 4
     shares = [range(number, requests - in_turns, THREADS) for number in range(THREADS)]
-    threads = [threading.Thread(target=_on_thread, args=(share, cpu_ns, done)) for share in shares]
-    threads.append(threading.Thread(target=lambda: asyncio.run(_on_tasks(in_turns, cpu_ns, done))))
+    threads = [threading.Thread(target=_on_thread, args=(share, thread_cpu_ns, done)) for share in shares]
+    threads.append(threading.Thread(target=lambda: asyncio.run(_on_tasks(in_turns, thread_cpu_ns, done))))
     for thread in threads:
         thread.start()
     for _ in range(requests):
@@ -43,32 +43,32 @@ def run_known_cpu(requests: int, cpu_ns: int) -> Iterator[Request]:
         thread.join()
 
 
-def _on_thread(share: range, cpu_ns: int, done: "queue.SimpleQueue[Request]") -> None:
+def _on_thread(share: range, thread_cpu_ns: int, done: "queue.SimpleQueue[Request]") -> None:
     paths = list(THREADED)
     for number in share:
         path = paths[number % len(paths)]
         with tracing.span(_new_trace(), name=f"GET {path}") as span:
             start = time.thread_time_ns()
-            for _ in _until(THREADED[path], start + cpu_ns):
+            for _ in _until(THREADED[path], start + thread_cpu_ns):
                 pass
             took = time.thread_time_ns() - start
         done.put(Request(span.trace_id, span.name, "thread", threading.get_native_id(), took))
 
 
-async def _on_tasks(requests: int, cpu_ns: int, done: "queue.SimpleQueue[Request]") -> None:
+async def _on_tasks(requests: int, thread_cpu_ns: int, done: "queue.SimpleQueue[Request]") -> None:
     paths = list(ASYNCIO)
 
     async def take_turns(share: range) -> None:
         for number in share:
             path = paths[number % len(paths)]
             async with tracing.span(_new_trace(), name=f"GET {path}") as span:
-                took = await _in_turns(ASYNCIO[path], cpu_ns)
+                took = await _in_turns(ASYNCIO[path], thread_cpu_ns)
             done.put(Request(span.trace_id, span.name, "asyncio", threading.get_native_id(), took))
 
     await asyncio.gather(*(take_turns(range(task, requests, TASKS)) for task in range(TASKS)))
 
 
-async def _in_turns(work: Work, cpu_ns: int) -> int:
+async def _in_turns(work: Work, thread_cpu_ns: int) -> int:
     """Lets others in after every step; returns the CPU time of the steps."""
     took = 0
     while True:
@@ -77,7 +77,7 @@ async def _in_turns(work: Work, cpu_ns: int) -> int:
             start = time.thread_time_ns()
             more = next(steps, _END)
             took += time.thread_time_ns() - start
-            if took >= cpu_ns:
+            if took >= thread_cpu_ns:
                 return took
             if more is _END:
                 break

@@ -87,8 +87,8 @@ def _rows(
         if read.batch.mark not in done.batches:
             done.batches[read.batch.mark] = read.batch
             done.activity.append((read.batch, message.start_unix_nano, message.end_unix_nano))
-            yield "activity", _within(read.intervals, "start", start, end)
-            yield "spans", _within(read.spans, "start", start, end)
+            yield "activity", _within(read.intervals, "start_time", start, end)
+            yield "spans", _within(read.spans, "start_time", start, end)
     for message in source.read(RAW, start, end):
         origin = Origin(message.cluster, RAW, message.partition, message.offset)
         try:
@@ -98,7 +98,7 @@ def _rows(
             continue
         for part in map(samples.decode, outputs.samples):
             done.batches[part.batch.mark] = part.batch
-            rows = _within(part.rows, "ts", start, end)
+            rows = _within(part.rows, "time", start, end)
             done.samples += rows.num_rows
             yield "samples", rows
             yield "series", samples.series_table(part.series, part.last_unix_nano)

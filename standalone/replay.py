@@ -89,8 +89,8 @@ class _Kind:
 
 
 _KINDS = (
-    _Kind("samples", "ts", "host_id, profile_type", "sum(count), sum(value)", fed="trace_samples"),
-    _Kind("activity", "start", "host_id, ''", "count(), toInt64(sum(cpu_ns))"),
+    _Kind("samples", "time", "host_id, profile_type", "sum(count), sum(value)", fed="trace_samples"),
+    _Kind("activity", "start_time", "host_id, ''", "count(), toInt64(sum(thread_cpu_ns))"),
 )
 _MINUTE = "toUInt32(toUnixTimestamp(toStartOfMinute({time})))"
 _RANGE = "{time} >= fromUnixTimestamp64Milli({{start:Int64}}) AND {time} < fromUnixTimestamp64Milli({{end:Int64}})"
@@ -128,7 +128,7 @@ def _restore(client: Client, done: Recomputed, start: int, end: int, dry: bool, 
     kept = {
         (batch.host_id, minute)
         for batch in lost
-        for minute in range(batch.first_unix_ms // _MINUTE_MS * 60, batch.last_unix_ms // 1000 + 1, 60)
+        for minute in range(batch.first_unix_milli // _MINUTE_MS * 60, batch.last_unix_milli // 1000 + 1, 60)
     }
     report.missing += lost
     report.samples += done.samples

@@ -83,19 +83,19 @@ def decode_activity(data: bytes) -> ActivityColumns:
     _check_time("start_unix_nano", message.start_unix_nano)
     _check_time("complete_unix_nano", message.complete_unix_nano)
     _check_time("published_unix_nano", message.published_unix_nano)
-    start = packed.column(message, "interval_start")
+    start = packed.column(message, "interval_start_offset_ns")
     rows = len(start)
     columns = {
         name: _column(message, f"interval_{name}", rows)
-        for name in ("duration", "cpu", "pid", "tid", "context", "service")
+        for name in ("duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
     }
     contexts, _ = _contexts(message.context_trace_ids, message.context_span_ids, False)
     _check_index("interval_context", columns["context"], len(contexts))
     _check_index("interval_service", columns["service"], max(len(message.strings), 1))
-    if rows and (np.abs(start.astype(float)).max() >= TIME_LIMIT_NS or columns["duration"].max() >= TIME_LIMIT_NS):
-        raise BadMessage("interval_start or interval_duration: more than 146 years")
+    if rows and (np.abs(start.astype(float)).max() >= TIME_LIMIT_NS or columns["duration_ns"].max() >= TIME_LIMIT_NS):
+        raise BadMessage("interval_start_offset_ns or interval_duration_ns: more than 146 years")
     start_ns = start + message.start_unix_nano
-    end_ns = start_ns + columns["duration"].astype(np.int64)
+    end_ns = start_ns + columns["duration_ns"].astype(np.int64)
     if rows and (start_ns.min() < 0 or end_ns.min() < 0 or end_ns.max() >= TIME_LIMIT_NS):
         raise BadMessage("intervals: not within the years 1970 to 2116")
     for span in message.spans:
@@ -155,11 +155,11 @@ def _stacks(message: RawBatch) -> dict[str, np.ndarray]:
 
 
 def _samples(message: RawBatch, contexts: int, context_rows: np.ndarray) -> dict[str, np.ndarray]:
-    time_us = packed.column(message, "sample_time_us")
+    time_us = packed.column(message, "sample_offset_us")
     rows = len(time_us)
     window = message.end_unix_nano - message.start_unix_nano
     if rows and int(time_us.max()) * 1000 >= window:
-        raise BadMessage(f"sample_time_us: {time_us.max()} is not within the window of {window // 1000} us")
+        raise BadMessage(f"sample_offset_us: {time_us.max()} is not within the window of {window // 1000} us")
     series, pid, tid, stack = (_column(message, f"sample_{name}", rows) for name in ("series", "pid", "tid", "stack"))
     context = _column(message, "sample_context", rows, optional=True)
     _check_index("sample_series", series, len(message.series))

@@ -69,8 +69,8 @@ class News:
     """What is to be announced of a batch: n nodes."""
 
     node_id: np.ndarray  # uint64 (n,), each new node once
-    node_parent: np.ndarray  # uint64 (n,), 0: a root
-    node_location: np.ndarray  # uint64 (n,), location IDs
+    node_parent_id: np.ndarray  # uint64 (n,), 0: a root
+    node_location_id: np.ndarray  # uint64 (n,), location IDs
     location_rows: np.ndarray  # int64, rows of the batch's locations, each new location once
     stacks: int  # stacks with a new node
 
@@ -87,8 +87,8 @@ def news(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarra
     nodes = identify.nodes(raw, location_id, unknown)
     rows = _new(day.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
     location_rows = _new(day.locations, location_id, np.unique(nodes.location[rows]))
-    node_location = location_id[nodes.location[rows]]
-    return News(nodes.node_id[rows], nodes.parent[rows], node_location, location_rows, len(unknown))
+    node_location_id = location_id[nodes.location[rows]]
+    return News(nodes.node_id[rows], nodes.parent[rows], node_location_id, location_rows, len(unknown))
 
 
 def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -87,7 +87,7 @@ def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes
     ends = np.cumsum(depth)
     location = raw.stack_frames[_ranges((np.cumsum(raw.stack_depth) - raw.stack_depth)[stacks], depth)]
     frames = location_id[location]
-    node_id, node_parent = np.empty_like(frames), np.zeros_like(frames)
+    node_id, node_parent_id = np.empty_like(frames), np.zeros_like(frames)
     # Deepest first: the stacks that reach a level are then a prefix.
     order = np.argsort(-depth, kind="stable")
     deep = depth[order]
@@ -96,11 +96,11 @@ def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes
     parent = np.zeros(len(depth), np.uint64)
     for stacks_so_deep in reach.tolist():
         parent, row = parent[:stacks_so_deep], row[:stacks_so_deep]
-        node_parent[row] = parent
+        node_parent_id[row] = parent
         parent = ids.combine(parent, frames[row])
         node_id[row] = parent
         row = row - 1
-    return Nodes(node_id, node_parent, location.astype(np.int64), ends - depth)
+    return Nodes(node_id, node_parent_id, location.astype(np.int64), ends - depth)
 
 
 def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:

@@ -78,7 +78,7 @@ def stack_batches(
     names: Sequence[Named],
 ) -> list[bytes]:
     """StackBatches that announce nodes, and locations with their names (in the order of `news.location_rows`)."""
-    nodes, locations = (news.node_id, news.node_parent, news.node_location), news.location_rows
+    nodes, locations = (news.node_id, news.node_parent_id, news.node_location_id), news.location_rows
     costs = np.array([_location_bytes(raw, row, named) for row, named in zip(locations, names, strict=True)], np.int64)
     piece = (np.cumsum(np.concatenate([costs, np.full(len(nodes[0]), 24)])) - 1) // (_BUDGET - _LOCATION_BYTES)
     pieces = int(piece[-1]) + 1 if len(piece) else 0
@@ -128,18 +128,18 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
         host_id=rows.host_id,
         profile_type=rows.profile_type,
         published_unix_nano=rows.published_unix_nano,
-        start_unix_ms=start_ms,
+        start_unix_milli=start_ms,
         context_trace_ids=used[:, :16].tobytes(),
         context_span_ids=used[:, 16:].tobytes(),
     )
     serialized = packed.serialize(
         message,
         {
-            "sample_time_ms": (rows.time_ns[piece] // 10**6 - start_ms).astype(np.uint32),
+            "sample_offset_ms": (rows.time_ns[piece] // 10**6 - start_ms).astype(np.uint32),
             "sample_series": sample_series,
             "sample_pid": rows.pid[piece],
             "sample_tid": rows.tid[piece],
-            "sample_stack": rows.stack_id[piece],
+            "sample_stack_id": rows.stack_id[piece],
             "sample_context": context,
             "sample_count": rows.count[piece],
             "sample_value": rows.value[piece],
@@ -174,7 +174,7 @@ def _stack_batch(
         "line_function": [strings.setdefault(line.function, len(strings)) for line in lines],
         "line_file": [strings.setdefault(line.file, len(strings)) for line in lines],
         "line_number": [line.line for line in lines],
-        "line_start": [line.start_line for line in lines],
+        "line_start_line": [line.start_line for line in lines],
     }
     message = StackBatch(
         source=source,
@@ -187,13 +187,13 @@ def _stack_batch(
         message,
         {
             "node_id": nodes[0],
-            "node_parent": nodes[1],
-            "node_location": nodes[2],
+            "node_parent_id": nodes[1],
+            "node_location_id": nodes[2],
             "location_id": location_id[locations],
             "location_mapping": location_mapping.astype(np.uint32),
             "location_address": raw.location_address[locations],
             "location_version": np.array([named.version for named in names], dtype=np.uint64),
-            "location_lines": np.array([len(named.lines) for named in names], dtype=np.uint32),
+            "location_line_count": np.array([len(named.lines) for named in names], dtype=np.uint32),
             **{name: np.array(values, dtype=np.uint32) for name, values in line_columns.items()},
         },
     )

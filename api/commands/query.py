@@ -2,7 +2,7 @@
 
 icestream query merge --selector '{service="checkout"}' --start now-1h
 icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
-icestream query traces --order clock
+icestream query traces --order thread_cpu
 icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
 icestream query top --order cumulative
 icestream query merge --format pprof --output profile.pb.gz
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     top.add_argument("--order", choices=("flat", "cumulative"), help="which column is largest first")
     top.add_argument("--limit", type=int, default=30, help="rows (default: 30)")
     traces = _question(questions, "traces", "the requests that used most CPU")
-    traces.add_argument("--order", choices=("cpu", "clock"), help="by sampled CPU, or by the threads' clocks")
+    traces.add_argument("--order", choices=("sampled_cpu", "thread_cpu"), help="which CPU is largest first")
     traces.add_argument("--limit", type=int, default=20, help="rows (default: 20)")
     trace = _question(questions, "trace", "the CPU of one request", selects=False)
     trace.add_argument("trace_id", help="32 hex digits")

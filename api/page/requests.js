@@ -25,7 +25,7 @@ export class Requests {
   async list(values, signal) {
     const { traces, next } = await api.traces(values, "", signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = profileTypeTitle(values.profile_type);
-    this.#heaviest = traces[0]?.cpu_ns ?? 0;
+    this.#heaviest = traces[0]?.sampled_cpu_ns ?? 0;
     byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
     byId("traces").hidden = traces.length === 0;
@@ -38,7 +38,7 @@ export class Requests {
     const spans = inOrder(cpu.spans);
     byId("trace-title").textContent = spans[0]?.span.name || "Request";
     showFigures(cpu, profileTypeTitle(values.profile_type));
-    showSpans(spans, cpu.cpu_ns);
+    showSpans(spans, cpu.sampled_cpu_ns);
     byId("trace-detail").hidden = false;
     return tree;
   }
@@ -55,7 +55,7 @@ export class Requests {
   }
 
   #row(trace) {
-    const { trace_id: id, operation, service, cpu_ns: cpu, clock_ns: clock, samples } = trace;
+    const { trace_id: id, operation, service, sampled_cpu_ns: cpu, thread_cpu_ns: clock, samples } = trace;
     const name = element(
       "button",
       { type: "button", title: `Open request ${id}`, onclick: () => this.#open(id) },
@@ -99,10 +99,10 @@ function mark(row, trace) {
   else row.removeAttribute("aria-current");
 }
 
-function showFigures({ cpu_ns: cpu, clock_ns: clock, samples }, title) {
+function showFigures({ sampled_cpu_ns: cpu, thread_cpu_ns: clock, samples }, title) {
   const figures = [
-    [`${title}, from samples`, formatValue(cpu), cpu],
-    ["CPU, by the threads' clock", clock ? formatValue(clock) : "not known", clock ?? 0],
+    [`${title}, sampled CPU`, formatValue(cpu), cpu],
+    ["thread CPU", clock ? formatValue(clock) : "not known", clock ?? 0],
   ];
   const most = Math.max(cpu, clock ?? 0, 1);
   byId("trace-figures").replaceChildren(
@@ -121,12 +121,12 @@ function showSpans(spans, whole) {
         span.name || (/^0*$/.test(span.span_id) ? "(no span)" : span.span_id),
       );
       name.style.paddingLeft = `${8 + Math.min(8, depth) * 14}px`;
-      const share = element("span", { class: "share" }, formatShare(span.cpu_ns, whole));
+      const share = element("span", { class: "share" }, formatShare(span.sampled_cpu_ns, whole));
       const cells = [
         element("td", { class: "text" }, span.service),
-        element("td", { class: "bars" }, bar(span.cpu_ns / (whole || 1))),
-        element("td", {}, formatValue(span.cpu_ns), share),
-        element("td", {}, span.clock_ns ? formatValue(span.clock_ns) : "–"),
+        element("td", { class: "bars" }, bar(span.sampled_cpu_ns / (whole || 1))),
+        element("td", {}, formatValue(span.sampled_cpu_ns), share),
+        element("td", {}, span.thread_cpu_ns ? formatValue(span.thread_cpu_ns) : "–"),
       ];
       return element("tr", { title: `span ${span.span_id}` }, name, ...cells);
     }),

@@ -70,7 +70,7 @@ def series(
         {"labels": dict(zip(names, labels, strict=True)), "values": values.tolist(), "samples": counts.tolist()}
         for labels, values, counts in shown
     ]
-    said = {"step_ms": step_ms, "times": np.asarray(found.times_unix_ms).tolist(), "series": listed, "rest": rest}
+    said = {"step_ms": step_ms, "times": np.asarray(found.times_unix_milli).tolist(), "series": listed, "rest": rest}
     return json_response(scope.as_json() | said)
 
 

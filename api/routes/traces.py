@@ -23,8 +23,8 @@ router = APIRouter(tags=["traces"])
 
 
 class Order(StrEnum):
-    CPU = "cpu"
-    CLOCK = "clock"
+    SAMPLED_CPU = "sampled_cpu"
+    THREAD_CPU = "thread_cpu"
 
 
 _EXAMPLE = {
@@ -33,8 +33,8 @@ _EXAMPLE = {
             "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
             "operation": "POST /checkout",
             "service": "checkout",
-            "cpu_ns": 420000000,
-            "clock_ns": 421733112,
+            "sampled_cpu_ns": 420000000,
+            "thread_cpu_ns": 421733112,
             "samples": 42,
         }
     ],
@@ -42,8 +42,8 @@ _EXAMPLE = {
 }
 _CPU_EXAMPLE = {
     "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
-    "cpu_ns": 420000000,
-    "clock_ns": 421733112,
+    "sampled_cpu_ns": 420000000,
+    "thread_cpu_ns": 421733112,
     "samples": 42,
     "spans": [
         {
@@ -51,15 +51,15 @@ _CPU_EXAMPLE = {
             "parent_span_id": "",
             "name": "POST /checkout",
             "service": "checkout",
-            "cpu_ns": 420000000,
-            "clock_ns": 421733112,
+            "sampled_cpu_ns": 420000000,
+            "thread_cpu_ns": 421733112,
             "samples": 42,
             "start_unix_nano": 1769860800000000000,
             "end_unix_nano": 1769860800500000000,
         }
     ],
-    "services": [{"service": "checkout", "cpu_ns": 420000000, "clock_ns": 421733112, "samples": 42}],
-    "hosts": [{"host_id": "node-7", "cpu_ns": 420000000, "clock_ns": 421733112, "samples": 42}],
+    "services": [{"service": "checkout", "sampled_cpu_ns": 420000000, "thread_cpu_ns": 421733112, "samples": 42}],
+    "hosts": [{"host_id": "node-7", "sampled_cpu_ns": 420000000, "thread_cpu_ns": 421733112, "samples": 42}],
 }
 
 
@@ -71,13 +71,17 @@ _CPU_EXAMPLE = {
 def traces(
     scope: Annotated[Scope, Depends(scope)],
     context: Annotated[Context, Depends(context)],
-    order: Annotated[Order, Query(description="Heaviest by sampled CPU, or by the threads' CPU clocks.")] = Order.CPU,
+    order: Annotated[Order, Query(description="Which CPU is largest first.")] = Order.SAMPLED_CPU,
     limit: Annotated[int, Query(ge=1, le=1000, description="Traces a page.")] = 50,
     cursor: Annotated[str | None, Query(max_length=300, description="`next` of the page before.")] = None,
-    min_cpu_ns: Annotated[int, Query(ge=0, lt=2**63, description="Sampled CPU a trace must have at least.")] = 0,
-    min_clock_ns: Annotated[int, Query(ge=0, lt=2**63, description="CPU by clocks a trace must have at least.")] = 0,
+    min_sampled_cpu_ns: Annotated[
+        int, Query(ge=0, lt=2**63, description="Sampled CPU a trace must have at least.")
+    ] = 0,
+    min_thread_cpu_ns: Annotated[
+        int, Query(ge=0, lt=2**63, description="CPU by clocks a trace must have at least.")
+    ] = 0,
 ) -> Response:
-    """Heaviest first. `cpu_ns` is CPU from samples, `clock_ns` by the CPU clocks of its threads.
+    """Heaviest first. `sampled_cpu_ns` is CPU from samples, `thread_cpu_ns` by the CPU clocks of its threads.
 
     `next` is null on the last page.
     """
@@ -86,7 +90,9 @@ def traces(
     if cursor:
         time, after = read_cursor(cursor, order)
         scope = replace(scope, time=time)
-    found = read_heaviest(context.database, scope, column, Limits(min_cpu_ns, min_clock_ns), after, limit + 1)
+    found = read_heaviest(
+        context.database, scope, column, Limits(min_sampled_cpu_ns, min_thread_cpu_ns), after, limit + 1
+    )
     page, more = found[:limit], found[limit:]
     next_page = write_cursor(order, scope.time, After(page[-1][column], page[-1]["trace_id"])) if more else None
     return json_response({"traces": page, "next": next_page})

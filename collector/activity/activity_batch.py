@@ -63,9 +63,9 @@ def _part(intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: 
     return packed.serialize(
         message,
         {
-            "interval_start": starts + (offset_ns - message.start_unix_nano),
-            "interval_duration": _bounded(intervals.duration_ns[rows]),
-            "interval_cpu": _bounded(intervals.cpu_ns[rows]),
+            "interval_start_offset_ns": starts + (offset_ns - message.start_unix_nano),
+            "interval_duration_ns": _bounded(intervals.duration_ns[rows]),
+            "interval_thread_cpu_ns": _bounded(intervals.thread_cpu_ns[rows]),
             "interval_pid": intervals.pid[rows],
             "interval_tid": intervals.tid[rows],
             "interval_context": context_row,

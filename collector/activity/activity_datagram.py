@@ -33,7 +33,7 @@ class ActivityDatagram:
     service: str
     start_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
     duration_ns: np.ndarray  # uint64 (n,)
-    cpu_ns: np.ndarray  # uint64 (n,)
+    thread_cpu_ns: np.ndarray  # uint64 (n,)
     tid: np.ndarray  # uint32 (n,), as the sender sees it
     context: np.ndarray  # uint32 (n,), row of the contexts
     contexts: np.ndarray  # uint8 (c, 24): trace ID and span ID
@@ -73,7 +73,7 @@ def decode(content: bytes, now_ns: int) -> ActivityDatagram:
         service=service,
         start_ns=start[true],
         duration_ns=duration[true],
-        cpu_ns=cpu[true],
+        thread_cpu_ns=cpu[true],
         tid=tid[true],
         context=context[true],
         contexts=np.hstack([traces, spans]),

@@ -188,7 +188,7 @@ def _joined(heard: list[_Heard], dropped: int) -> Intervals:
     return Intervals(
         start_ns=_column(np.uint64, [d.start_ns for d in datagrams]),
         duration_ns=_column(np.uint64, [d.duration_ns for d in datagrams]),
-        cpu_ns=_column(np.uint64, [d.cpu_ns for d in datagrams]),
+        thread_cpu_ns=_column(np.uint64, [d.thread_cpu_ns for d in datagrams]),
         pid=np.repeat(np.array([h.pid for h in heard], np.uint32), rows),
         tid=_column(np.uint32, [h.tid for h in heard]),
         context=same[context].astype(np.uint32),

@@ -13,7 +13,7 @@ class Intervals:
 
     start_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
     duration_ns: np.ndarray  # uint64 (n,)
-    cpu_ns: np.ndarray  # uint64 (n,), of the thread's CPU clock
+    thread_cpu_ns: np.ndarray  # uint64 (n,), of the thread's CPU clock
     pid: np.ndarray  # uint32 (n,), in the host's PID namespace
     tid: np.ndarray  # uint32 (n,)
     context: np.ndarray  # uint32 (n,), row of the contexts

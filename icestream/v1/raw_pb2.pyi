@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RawBatch(_message.Message):
-    __slots__ = ("id", "host_id", "profile_type", "start_unix_nano", "end_unix_nano", "period", "published_unix_nano", "activity_complete_unix_nano", "activity_sequence", "lost_samples", "strings", "mappings", "series", "location_mapping", "location_address", "location_function", "location_file", "location_line", "stack_depth", "stack_frames", "context_trace_ids", "context_span_ids", "sample_time_us", "sample_series", "sample_pid", "sample_tid", "sample_stack", "sample_context", "sample_count", "sample_value")
+    __slots__ = ("id", "host_id", "profile_type", "start_unix_nano", "end_unix_nano", "period", "published_unix_nano", "activity_complete_unix_nano", "activity_sequence", "lost_samples", "strings", "mappings", "series", "location_mapping", "location_address", "location_function", "location_file", "location_line", "stack_depth", "stack_frames", "context_trace_ids", "context_span_ids", "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack", "sample_context", "sample_count", "sample_value")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     PROFILE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -31,7 +31,7 @@ class RawBatch(_message.Message):
     STACK_FRAMES_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TRACE_IDS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SPAN_IDS_FIELD_NUMBER: _ClassVar[int]
-    SAMPLE_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_OFFSET_US_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_SERIES_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_PID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_TID_FIELD_NUMBER: _ClassVar[int]
@@ -61,7 +61,7 @@ class RawBatch(_message.Message):
     stack_frames: _containers.RepeatedScalarFieldContainer[int]
     context_trace_ids: bytes
     context_span_ids: bytes
-    sample_time_us: _containers.RepeatedScalarFieldContainer[int]
+    sample_offset_us: _containers.RepeatedScalarFieldContainer[int]
     sample_series: _containers.RepeatedScalarFieldContainer[int]
     sample_pid: _containers.RepeatedScalarFieldContainer[int]
     sample_tid: _containers.RepeatedScalarFieldContainer[int]
@@ -69,4 +69,4 @@ class RawBatch(_message.Message):
     sample_context: _containers.RepeatedScalarFieldContainer[int]
     sample_count: _containers.RepeatedScalarFieldContainer[int]
     sample_value: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., period: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., activity_complete_unix_nano: _Optional[int] = ..., activity_sequence: _Optional[int] = ..., lost_samples: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., mappings: _Optional[_Iterable[_Union[_common_pb2.Mapping, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., location_mapping: _Optional[_Iterable[int]] = ..., location_address: _Optional[_Iterable[int]] = ..., location_function: _Optional[_Iterable[int]] = ..., location_file: _Optional[_Iterable[int]] = ..., location_line: _Optional[_Iterable[int]] = ..., stack_depth: _Optional[_Iterable[int]] = ..., stack_frames: _Optional[_Iterable[int]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_time_us: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., period: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., activity_complete_unix_nano: _Optional[int] = ..., activity_sequence: _Optional[int] = ..., lost_samples: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., mappings: _Optional[_Iterable[_Union[_common_pb2.Mapping, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., location_mapping: _Optional[_Iterable[int]] = ..., location_address: _Optional[_Iterable[int]] = ..., location_function: _Optional[_Iterable[int]] = ..., location_file: _Optional[_Iterable[int]] = ..., location_line: _Optional[_Iterable[int]] = ..., stack_depth: _Optional[_Iterable[int]] = ..., stack_frames: _Optional[_Iterable[int]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_us: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...

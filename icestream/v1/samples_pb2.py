@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from icestream.v1 import common_pb2 as icestream_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aicestream/v1/samples.proto\x12\x0cicestream.v1\x1a\x19icestream/v1/common.proto\"\x9a\x03\n\x0bSampleBatch\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.icestream.v1.Source\x12\x0f\n\x07host_id\x18\x02 \x01(\t\x12\x14\n\x0cprofile_type\x18\x03 \x01(\t\x12\x1b\n\x13published_unix_nano\x18\x04 \x01(\x06\x12\x15\n\rstart_unix_ms\x18\x05 \x01(\x06\x12$\n\x06series\x18\x06 \x03(\x0b\x32\x14.icestream.v1.Series\x12\x19\n\x11\x63ontext_trace_ids\x18\x07 \x01(\x0c\x12\x18\n\x10\x63ontext_span_ids\x18\x08 \x01(\x0c\x12\x16\n\x0esample_time_ms\x18\t \x03(\x07\x12\x15\n\rsample_series\x18\n \x03(\x07\x12\x12\n\nsample_pid\x18\x0b \x03(\x07\x12\x12\n\nsample_tid\x18\x0c \x03(\x07\x12\x14\n\x0csample_stack\x18\r \x03(\x06\x12\x16\n\x0esample_context\x18\x0e \x03(\x07\x12\x14\n\x0csample_count\x18\x0f \x03(\x0f\x12\x14\n\x0csample_value\x18\x10 \x03(\x10\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1aicestream/v1/samples.proto\x12\x0cicestream.v1\x1a\x19icestream/v1/common.proto\"\xa2\x03\n\x0bSampleBatch\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.icestream.v1.Source\x12\x0f\n\x07host_id\x18\x02 \x01(\t\x12\x14\n\x0cprofile_type\x18\x03 \x01(\t\x12\x1b\n\x13published_unix_nano\x18\x04 \x01(\x06\x12\x18\n\x10start_unix_milli\x18\x05 \x01(\x06\x12$\n\x06series\x18\x06 \x03(\x0b\x32\x14.icestream.v1.Series\x12\x19\n\x11\x63ontext_trace_ids\x18\x07 \x01(\x0c\x12\x18\n\x10\x63ontext_span_ids\x18\x08 \x01(\x0c\x12\x18\n\x10sample_offset_ms\x18\t \x03(\x07\x12\x15\n\rsample_series\x18\n \x03(\x07\x12\x12\n\nsample_pid\x18\x0b \x03(\x07\x12\x12\n\nsample_tid\x18\x0c \x03(\x07\x12\x17\n\x0fsample_stack_id\x18\r \x03(\x06\x12\x16\n\x0esample_context\x18\x0e \x03(\x07\x12\x14\n\x0csample_count\x18\x0f \x03(\x0f\x12\x14\n\x0csample_value\x18\x10 \x03(\x10\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,5 +33,5 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'icestream.v1.samples_pb2', 
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SAMPLEBATCH']._serialized_start=72
-  _globals['_SAMPLEBATCH']._serialized_end=482
+  _globals['_SAMPLEBATCH']._serialized_end=490
 # @@protoc_insertion_point(module_scope)

@@ -8,20 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SampleBatch(_message.Message):
-    __slots__ = ("source", "host_id", "profile_type", "published_unix_nano", "start_unix_ms", "series", "context_trace_ids", "context_span_ids", "sample_time_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack", "sample_context", "sample_count", "sample_value")
+    __slots__ = ("source", "host_id", "profile_type", "published_unix_nano", "start_unix_milli", "series", "context_trace_ids", "context_span_ids", "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context", "sample_count", "sample_value")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     PROFILE_TYPE_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
-    START_UNIX_MS_FIELD_NUMBER: _ClassVar[int]
+    START_UNIX_MILLI_FIELD_NUMBER: _ClassVar[int]
     SERIES_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TRACE_IDS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SPAN_IDS_FIELD_NUMBER: _ClassVar[int]
-    SAMPLE_TIME_MS_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_OFFSET_MS_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_SERIES_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_PID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_TID_FIELD_NUMBER: _ClassVar[int]
-    SAMPLE_STACK_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_STACK_ID_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -29,16 +29,16 @@ class SampleBatch(_message.Message):
     host_id: str
     profile_type: str
     published_unix_nano: int
-    start_unix_ms: int
+    start_unix_milli: int
     series: _containers.RepeatedCompositeFieldContainer[_common_pb2.Series]
     context_trace_ids: bytes
     context_span_ids: bytes
-    sample_time_ms: _containers.RepeatedScalarFieldContainer[int]
+    sample_offset_ms: _containers.RepeatedScalarFieldContainer[int]
     sample_series: _containers.RepeatedScalarFieldContainer[int]
     sample_pid: _containers.RepeatedScalarFieldContainer[int]
     sample_tid: _containers.RepeatedScalarFieldContainer[int]
-    sample_stack: _containers.RepeatedScalarFieldContainer[int]
+    sample_stack_id: _containers.RepeatedScalarFieldContainer[int]
     sample_context: _containers.RepeatedScalarFieldContainer[int]
     sample_count: _containers.RepeatedScalarFieldContainer[int]
     sample_value: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, source: _Optional[_Union[_common_pb2.Source, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., published_unix_nano: _Optional[int] = ..., start_unix_ms: _Optional[int] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_time_ms: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, source: _Optional[_Union[_common_pb2.Source, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., published_unix_nano: _Optional[int] = ..., start_unix_milli: _Optional[int] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_ms: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack_id: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -27,8 +27,8 @@ def decode(data: bytes | None, cluster: str, partition: int, offset: int) -> Act
     if max(message.start_unix_nano, message.published_unix_nano) >= c.MAX_UNIX_NANO:
         raise c.BadMessage("start_unix_nano or published_unix_nano after 2100")
     start, duration, cpu, pid, tid, context, service = c.columns(
-        message, "interval_start", "interval_duration", "interval_cpu", "interval_pid", "interval_tid",
-        "interval_context", "interval_service",
+        message, "interval_start_offset_ns", "interval_duration_ns", "interval_thread_cpu_ns", "interval_pid",
+        "interval_tid", "interval_context", "interval_service",
     )  # fmt: skip
     traces = c.ids(message.context_trace_ids, 16, "context_trace_ids")
     spans = c.ids(message.context_span_ids, 8, "context_span_ids")
@@ -38,7 +38,7 @@ def decode(data: bytes | None, cluster: str, partition: int, offset: int) -> Act
     strings = c.text_list(list(message.strings))
     c.check_rows(service, len(strings), "interval_service")
     if len(start) and int(np.abs(start.astype(np.float64)).max()) > c.MAX_UNIX_NANO:
-        raise c.BadMessage("interval_start is more than a century away")
+        raise c.BadMessage("interval_start_offset_ns is more than a century away")
     begin = start + np.int64(message.start_unix_nano)
     c.check_times(begin)
     intervals = pa.table(
@@ -49,9 +49,9 @@ def decode(data: bytes | None, cluster: str, partition: int, offset: int) -> Act
             "service": c.texts(service, strings),
             "pid": pid,
             "tid": tid,
-            "start": pa.array(begin, pa.timestamp("ns", "UTC")),
+            "start_time": pa.array(begin, pa.timestamp("ns", "UTC")),
             "duration_ns": duration,
-            "cpu_ns": cpu,
+            "thread_cpu_ns": cpu,
         }
     )
     batch = _batch(message, begin, cpu, cluster, partition, offset)
@@ -76,8 +76,8 @@ def _spans(message: ActivityBatch) -> pa.Table:
             "name": pa.array([span.name for span in message.spans], pa.string()),
             "service": pa.array([span.service for span in message.spans], pa.string()).dictionary_encode(),
             "host_id": c.constant(message.host_id, len(start)),
-            "start": pa.array(start, pa.timestamp("ns", "UTC")),
-            "end": pa.array(end, pa.timestamp("ns", "UTC")),
+            "start_time": pa.array(start, pa.timestamp("ns", "UTC")),
+            "end_time": pa.array(end, pa.timestamp("ns", "UTC")),
         }
     )
 
@@ -91,6 +91,6 @@ def _batch(
         **marks.identity(message.id, cluster, ACTIVITY, partition, offset),
         output=0, outputs=1, host_id=message.host_id, profile_type="",
         cluster=cluster, topic=ACTIVITY, partition=partition, offset=offset,
-        first=int(ms.min()), last=int(ms.max()), rows=len(begin), count=len(begin),
-        value=int(cpu.sum(dtype=np.uint64).astype(np.int64)), published=message.published_unix_nano // 10**6,
+        first_time=int(ms.min()), last_time=int(ms.max()), rows=len(begin), count=len(begin),
+        value=int(cpu.sum(dtype=np.uint64).astype(np.int64)), published_time=message.published_unix_nano // 10**6,
     )  # fmt: skip

@@ -26,7 +26,7 @@ def decode(data: bytes | None) -> Samples:
     """Raises BadMessage."""
     message = c.parse(SampleBatch, data)
     time_ms, series, pid, tid, stack, context, count, value = c.columns(
-        message, "sample_time_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack", "sample_context",
+        message, "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context",
         "sample_count", "sample_value",
     )  # fmt: skip
     traces = c.ids(message.context_trace_ids, 16, "context_trace_ids")
@@ -35,20 +35,20 @@ def decode(data: bytes | None) -> Samples:
         raise c.BadMessage(f"{len(traces)} trace IDs, but {len(spans)} span IDs")
     c.check_rows(series, len(message.series), "series")
     c.check_rows(context, len(traces) + 1, "context")
-    if message.start_unix_ms >= c.MAX_UNIX_NANO // 10**6 or message.published_unix_nano >= c.MAX_UNIX_NANO:
-        raise c.BadMessage("start_unix_ms or published_unix_nano after 2100")
-    ts = time_ms.astype(np.int64) + message.start_unix_ms
-    c.check_times(ts * 10**6)
+    if message.start_unix_milli >= c.MAX_UNIX_NANO // 10**6 or message.published_unix_nano >= c.MAX_UNIX_NANO:
+        raise c.BadMessage("start_unix_milli or published_unix_nano after 2100")
+    time_unix_milli = time_ms.astype(np.int64) + message.start_unix_milli
+    c.check_times(time_unix_milli * 10**6)
     series_ids = np.array([s.id for s in message.series], np.uint64)
     labels = [{label.name: label.value for label in s.labels} for s in message.series]
-    n = len(ts)
+    n = len(time_unix_milli)
     rows = pa.table(
         {
             "profile_type": c.constant(message.profile_type, n),
             "service": c.texts(series, [of.get("service", "") for of in labels]),
             "series_id": series_ids[series] if n else series_ids[:0],
             "host_id": c.constant(message.host_id, n),
-            "ts": c.milliseconds(ts),
+            "time": c.milliseconds(time_unix_milli),
             "pid": pid,
             "tid": tid,
             "stack_id": stack,
@@ -59,10 +59,10 @@ def decode(data: bytes | None) -> Samples:
         }
     )
     return Samples(
-        batch=_batch(message, ts, count, value),
+        batch=_batch(message, time_unix_milli, count, value),
         rows=rows,
         series=dict(zip(series_ids.tolist(), labels, strict=True)),
-        last_unix_nano=int(ts.max(initial=0)) * 10**6,
+        last_unix_nano=int(time_unix_milli.max(initial=0)) * 10**6,
         published_unix_nano=message.published_unix_nano,
     )
 
@@ -79,9 +79,9 @@ def series_table(series: dict[int, dict[str, str]], last_unix_nano: int) -> pa.T
     )
 
 
-def _batch(message: SampleBatch, ts: np.ndarray, count: np.ndarray, value: np.ndarray) -> marks.Batch:
+def _batch(message: SampleBatch, time_unix_milli: np.ndarray, count: np.ndarray, value: np.ndarray) -> marks.Batch:
     source = message.source
-    start = int(message.start_unix_ms)
+    start = int(message.start_unix_milli)
     place = (source.cluster, source.topic, source.partition, source.offset)
     return marks.Batch(
         kind=marks.CORRECTIONS if source.topic == ACTIVITY else marks.SAMPLES,
@@ -89,7 +89,8 @@ def _batch(message: SampleBatch, ts: np.ndarray, count: np.ndarray, value: np.nd
         output=source.part, outputs=max(source.parts, 1),
         host_id=message.host_id, profile_type=message.profile_type,
         cluster=source.cluster, topic=source.topic, partition=source.partition, offset=source.offset,
-        first=int(ts.min()) if len(ts) else start, last=int(ts.max()) if len(ts) else start,
-        rows=len(ts), count=int(count.sum(dtype=np.int64)), value=int(value.sum(dtype=np.int64)),
-        published=message.published_unix_nano // 10**6,
+        first_time=int(time_unix_milli.min()) if len(time_unix_milli) else start,
+        last_time=int(time_unix_milli.max()) if len(time_unix_milli) else start,
+        rows=len(time_unix_milli), count=int(count.sum(dtype=np.int64)), value=int(value.sum(dtype=np.int64)),
+        published_time=message.published_unix_nano // 10**6,
     )  # fmt: skip

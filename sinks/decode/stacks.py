@@ -23,7 +23,7 @@ def decode(data: bytes | None) -> Stacks:
     message = c.parse(StackBatch, data)
     if max(message.seen_unix_nano, message.published_unix_nano) >= c.MAX_UNIX_NANO:
         raise c.BadMessage("seen_unix_nano or published_unix_nano after 2100")
-    node, parent, location = c.columns(message, "node_id", "node_parent", "node_location")
+    node, parent, location = c.columns(message, "node_id", "node_parent_id", "node_location_id")
     nodes = pa.table(
         {
             "node_id": node,
@@ -37,7 +37,7 @@ def decode(data: bytes | None) -> Stacks:
 
 def _locations(message: StackBatch) -> pa.Table:
     location, mapping, address, version, depth = c.columns(
-        message, "location_id", "location_mapping", "location_address", "location_version", "location_lines"
+        message, "location_id", "location_mapping", "location_address", "location_version", "location_line_count"
     )
     c.check_rows(mapping, len(message.mappings), "location_mapping")
     kinds = np.array([m.kind & 0xFF for m in message.mappings], np.uint8)
@@ -58,11 +58,11 @@ def _locations(message: StackBatch) -> pa.Table:
 
 def _lines(message: StackBatch, depth: np.ndarray) -> pa.Array:
     """The lines of each location as a list of structs."""
-    function, file, number, start = c.columns(message, "line_function", "line_file", "line_number", "line_start")
+    function, file, number, start = c.columns(message, "line_function", "line_file", "line_number", "line_start_line")
     ends = np.cumsum(depth, dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
     if total != len(function):
-        raise c.BadMessage(f"location_lines says {total} lines, there are {len(function)}")
+        raise c.BadMessage(f"location_line_count says {total} lines, there are {len(function)}")
     strings = c.text_list(list(message.strings))
     c.check_rows(function, len(strings), "line_function")
     c.check_rows(file, len(strings), "line_file")

@@ -1,14 +1,14 @@
 -- One row a sample. Stacks lie together within an hour of a service, so that their IDs compress and a merge reads runs;
 -- within a stack one series' threads lie together, so that what belongs to a series or a thread compresses to nothing.
 -- Measured (benchmarks/clickhouse.py: 20 hosts, 40 services, 400 threads each, a tenth of the samples in a trace): 4.9
--- bytes a row, of which trace and span IDs take 2.8, ts 1.7, tid 0.2, all else 0.2; and 1.2 in `trace_samples`.
+-- bytes a row, of which trace and span IDs take 2.8, time 1.7, tid 0.2, all else 0.2; and 1.2 in `trace_samples`.
 CREATE TABLE IF NOT EXISTS samples
 (
     profile_type LowCardinality(String) CODEC(ZSTD(1)),
     service      LowCardinality(String) CODEC(ZSTD(1)),
     series_id    UInt64 CODEC(ZSTD(1)),
     host_id      LowCardinality(String) CODEC(ZSTD(1)),
-    ts           DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    time         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     pid          UInt32 CODEC(ZSTD(1)),
     tid          UInt32 CODEC(ZSTD(1)),
     stack_id     UInt64 CODEC(ZSTD(1)),
@@ -18,8 +18,8 @@ CREATE TABLE IF NOT EXISTS samples
     value        Int64 CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
-PARTITION BY toDate(ts)
-PRIMARY KEY (profile_type, service, toStartOfHour(ts), stack_id)
-ORDER BY (profile_type, service, toStartOfHour(ts), stack_id, series_id, tid, ts)
+PARTITION BY toDate(time)
+PRIMARY KEY (profile_type, service, toStartOfHour(time), stack_id)
+ORDER BY (profile_type, service, toStartOfHour(time), stack_id, series_id, tid, time)
 -- Tokens of the latest blocks: a block inserted again is recognised and dropped (sinks/clickhouse.py).
 SETTINGS non_replicated_deduplication_window = 10000;

@@ -6,13 +6,13 @@ CREATE TABLE IF NOT EXISTS activity
     service  LowCardinality(String) CODEC(ZSTD(1)),
     pid      UInt32 CODEC(ZSTD(1)),
     tid      UInt32 CODEC(ZSTD(1)),
-    start    DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    start_time    DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
     duration_ns UInt64 CODEC(ZSTD(1)),
-    cpu_ns   UInt64 CODEC(ZSTD(1))
+    thread_cpu_ns   UInt64 CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
-PARTITION BY toDate(start)
-ORDER BY (trace_id, start)
+PARTITION BY toDate(start_time)
+ORDER BY (trace_id, start_time)
 SETTINGS non_replicated_deduplication_window = 10000;
 
 CREATE TABLE IF NOT EXISTS spans
@@ -23,9 +23,9 @@ CREATE TABLE IF NOT EXISTS spans
     name      String CODEC(ZSTD(1)),
     service   LowCardinality(String) CODEC(ZSTD(1)),
     host_id   LowCardinality(String) CODEC(ZSTD(1)),
-    start     DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
-    end       DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1))
+    start_time     DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1)),
+    end_time       DateTime64(9, 'UTC') CODEC(Delta, ZSTD(1))
 )
 ENGINE = ReplacingMergeTree
-PARTITION BY toDate(start)
+PARTITION BY toDate(start_time)
 ORDER BY (trace_id, span_id);

@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS trace_samples
     service      LowCardinality(String) CODEC(ZSTD(1)),
     series_id    UInt64 CODEC(ZSTD(1)),
     host_id      LowCardinality(String) CODEC(ZSTD(1)),
-    ts           DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    time         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     pid          UInt32 CODEC(ZSTD(1)),
     tid          UInt32 CODEC(ZSTD(1)),
     stack_id     UInt64 CODEC(ZSTD(1)),
@@ -15,11 +15,11 @@ CREATE TABLE IF NOT EXISTS trace_samples
     value        Int64 CODEC(ZSTD(1))
 )
 ENGINE = MergeTree
-PARTITION BY toDate(ts)
-ORDER BY (trace_id, ts)
+PARTITION BY toDate(time)
+ORDER BY (trace_id, time)
 SETTINGS non_replicated_deduplication_window = 10000;
 
 CREATE MATERIALIZED VIEW IF NOT EXISTS trace_samples_view TO trace_samples AS
-SELECT trace_id, span_id, profile_type, service, series_id, host_id, ts, pid, tid, stack_id, count, value
+SELECT trace_id, span_id, profile_type, service, series_id, host_id, time, pid, tid, stack_id, count, value
 FROM samples
 WHERE trace_id != toFixedString('', 16);

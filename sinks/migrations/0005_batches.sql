@@ -16,12 +16,12 @@ CREATE TABLE IF NOT EXISTS batches
     topic        LowCardinality(String),
     partition    Int32,
     offset       Int64 CODEC(Delta, ZSTD(1)),
-    first        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),   -- time of its first and last row
-    last         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    first_time        DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),   -- time of its first and last row
+    last_time         DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     rows         UInt64,
     count        Int64,                    -- sum of count
-    value        Int64,                    -- sum of value; of activity: of cpu_ns
-    published    DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
+    value        Int64,                    -- sum of value; of activity: of thread_cpu_ns
+    published_time    DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
     block        String CODEC(ZSTD(1))     -- the insert it was part of
 )
 ENGINE = MergeTree

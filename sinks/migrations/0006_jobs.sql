@@ -3,7 +3,7 @@ CREATE TABLE IF NOT EXISTS jobs
 (
     job   String,               -- its time range, and what it recomputes with
     step  String,               -- what of it is done
-    done  DateTime64(3, 'UTC') DEFAULT now64(3)
+    done_time  DateTime64(3, 'UTC') DEFAULT now64(3)
 )
 ENGINE = MergeTree
 ORDER BY (job, step);

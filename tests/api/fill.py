@@ -15,7 +15,7 @@ NO_TRACE, NO_SPAN = bytes(16), bytes(8)
 SEEN = datetime.fromtimestamp(START_S, timezone.utc)
 
 SAMPLE_COLUMNS = [
-    "profile_type", "service", "series_id", "host_id", "ts", "pid", "tid", "stack_id", "trace_id", "span_id",
+    "profile_type", "service", "series_id", "host_id", "time", "pid", "tid", "stack_id", "trace_id", "span_id",
     "count", "value",
 ]  # fmt: skip
 

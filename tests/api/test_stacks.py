@@ -67,7 +67,7 @@ def test_cycles_and_endless_chains_of_nodes_keep_their_value(api: Api, client: C
     client.insert("nodes", cycle + chain, column_names=columns)
     stacks = (1, 2, 3, 1000 + 3999, 1000 + 100)
     rows = [[DEFAULT_PROFILE_TYPE, SEEN, stack, bytes(16), bytes(8), 1, 10] for stack in stacks]
-    names = ["profile_type", "ts", "stack_id", "trace_id", "span_id", "count", "value"]
+    names = ["profile_type", "time", "stack_id", "trace_id", "span_id", "count", "value"]
     client.insert("samples", rows, column_names=names)
     found = merged(api)
     assert found["[unresolved stack]"] >= 30

@@ -12,18 +12,18 @@ S1, S2 = b"1" * 8, b"2" * 8
 
 
 def activity(
-    client: Client, trace: bytes, span: bytes, cpu_ns: int, service: str = "checkout", after_s: int = 1
+    client: Client, trace: bytes, span: bytes, sampled_cpu_ns: int, service: str = "checkout", after_s: int = 1
 ) -> None:
     start = datetime.fromtimestamp(START_S + after_s, timezone.utc)
-    row = [trace, span, "host-1", service, 7, 8, start, cpu_ns, cpu_ns]
-    columns = ["trace_id", "span_id", "host_id", "service", "pid", "tid", "start", "duration_ns", "cpu_ns"]
+    row = [trace, span, "host-1", service, 7, 8, start, sampled_cpu_ns, sampled_cpu_ns]
+    columns = ["trace_id", "span_id", "host_id", "service", "pid", "tid", "start_time", "duration_ns", "thread_cpu_ns"]
     client.insert("activity", [row], column_names=columns)
 
 
 def span(client: Client, trace: bytes, span_id: bytes, parent: bytes, name: str, service: str = "checkout") -> None:
     start = datetime.fromtimestamp(START_S + 1, timezone.utc)
     row = [trace, span_id, parent, name, service, "host-1", start, start + timedelta(seconds=1)]
-    columns = ["trace_id", "span_id", "parent_span_id", "name", "service", "host_id", "start", "end"]
+    columns = ["trace_id", "span_id", "parent_span_id", "name", "service", "host_id", "start_time", "end_time"]
     client.insert("spans", [row], column_names=columns)
 
 
@@ -49,31 +49,35 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
     assert found == {
         "traces": [
             {"trace_id": A.hex(), "operation": "POST /checkout", "service": "checkout",
-             "cpu_ns": 40_000_000, "clock_ns": 40_000_000, "samples": 4},
+             "sampled_cpu_ns": 40_000_000, "thread_cpu_ns": 40_000_000, "samples": 4},
             {"trace_id": B.hex(), "operation": "", "service": "checkout",
-             "cpu_ns": 10_000_000, "clock_ns": 70_000_000, "samples": 1},
+             "sampled_cpu_ns": 10_000_000, "thread_cpu_ns": 70_000_000, "samples": 1},
         ],
         "next": None,
     }  # fmt: skip
-    assert [t["trace_id"] for t in api.json("/api/v1/traces", order="clock")["traces"]] == [B.hex(), A.hex()]
-    assert [t["trace_id"] for t in api.json("/api/v1/traces", min_cpu_ns=20_000_000)["traces"]] == [A.hex()]
-    assert [t["trace_id"] for t in api.json("/api/v1/traces", min_clock_ns=50_000_000)["traces"]] == [B.hex()]
+    assert [t["trace_id"] for t in api.json("/api/v1/traces", order="thread_cpu")["traces"]] == [B.hex(), A.hex()]
+    assert [t["trace_id"] for t in api.json("/api/v1/traces", min_sampled_cpu_ns=20_000_000)["traces"]] == [A.hex()]
+    assert [t["trace_id"] for t in api.json("/api/v1/traces", min_thread_cpu_ns=50_000_000)["traces"]] == [B.hex()]
 
 
 @pytest.mark.usefixtures("two_requests")
 def test_the_cpu_of_one_request_is_told_per_span_service_and_host(api: Api) -> None:
     found = api.json(f"/api/v1/traces/{A.hex()}/cpu")
-    assert (found["trace_id"], found["cpu_ns"], found["clock_ns"], found["samples"]) == (
+    assert (found["trace_id"], found["sampled_cpu_ns"], found["thread_cpu_ns"], found["samples"]) == (
         A.hex(),
         40_000_000,
         40_000_000,
         4,
     )
-    assert [(s["span_id"], s["name"], s["service"], s["cpu_ns"], s["parent_span_id"]) for s in found["spans"]] == [
+    assert [
+        (s["span_id"], s["name"], s["service"], s["sampled_cpu_ns"], s["parent_span_id"]) for s in found["spans"]
+    ] == [
         (S1.hex(), "POST /checkout", "checkout", 30_000_000, ""),
         (S2.hex(), "charge", "payment", 10_000_000, S1.hex()),
     ]
-    assert found["hosts"] == [{"host_id": "host-1", "cpu_ns": 40_000_000, "clock_ns": 40_000_000, "samples": 4}]
+    assert found["hosts"] == [
+        {"host_id": "host-1", "sampled_cpu_ns": 40_000_000, "thread_cpu_ns": 40_000_000, "samples": 4}
+    ]
     collapsed = api.get(f"/api/v1/traces/{A.hex()}/cpu", format="collapsed").text
     assert sorted(collapsed.splitlines()) == ["main 10000000", "main;hot 30000000"]
     assert api.json(f"/api/v1/traces/{A.hex().upper()}/cpu", format="tree")["total"] == 40_000_000
@@ -92,7 +96,7 @@ def test_what_is_no_trace_id_is_400(api: Api, trace_id: str) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_trace_id")
 
 
-@pytest.mark.parametrize("order", ["cpu", "clock"])
+@pytest.mark.parametrize("order", ["sampled_cpu", "thread_cpu"])
 def test_pages_hold_every_request_once_in_order(api: Api, client: Client, order: str) -> None:
     traces = [bytes([i]) * 16 for i in range(1, 24)]
     fill(client, [Sample((MAIN,), value=i % 5, trace_id=trace) for i, trace in enumerate(traces)])

@@ -61,7 +61,7 @@ def insert_samples(client: Client, samples: Samples) -> None:
         "service": [labels["service"]] * count,
         "series_id": np.full(count, series, np.uint64),
         "host_id": [labels.get("host", "")] * count,
-        "ts": [moment(ms) for ms in samples.times_ms.tolist()],
+        "time": [moment(ms) for ms in samples.times_ms.tolist()],
         "pid": np.full(count, 7, np.uint32),
         "tid": np.full(count, 8, np.uint32),
         "stack_id": samples.stacks,

@@ -29,14 +29,16 @@ def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Pa
     assert page.state()["trace"] == trace["trace_id"]
     assert page.find("#trace-title").text == trace["operation"]
     assert (
-        page.js("return icestream.graph.tree.total[0]") == trace["cpu_ns"] == sum(s["cpu_ns"] for s in about["spans"])
+        page.js("return icestream.graph.tree.total[0]")
+        == trace["sampled_cpu_ns"]
+        == sum(s["sampled_cpu_ns"] for s in about["spans"])
     )
     spans = {span["name"] for span in about["spans"]}
     assert set(page.texts("#span-rows th")) == spans
     assert page.texts("#span-rows th")[0] == trace["operation"]  # parents come before what they called
     figures = page.find("#trace-figures").text
-    assert "threads' clock" in figures
-    assert f"{trace['clock_ns'] / 1e9:.2f} s" in figures
+    assert "thread CPU" in figures
+    assert f"{trace['thread_cpu_ns'] / 1e9:.2f} s" in figures
 
 
 def test_a_click_opens_a_request_and_back_closes_it(page: Page) -> None:

@@ -9,8 +9,8 @@ from tests.browser.shop import Tree
 _OPERATIONS = {"POST /checkout": "py::POST_checkout:", "GET /cart": "py::GET_cart:"}
 _STEPS = {"price": "py::price:", "sign token": "py::sign:", "reserve stock": "py::reserve:", "render": "py::to_json:"}
 _OF_EACH = 300
-_ACTIVITY = ["trace_id", "span_id", "host_id", "service", "pid", "tid", "start", "duration_ns", "cpu_ns"]
-_SPANS = ["trace_id", "span_id", "parent_span_id", "name", "service", "host_id", "start", "end"]
+_ACTIVITY = ["trace_id", "span_id", "host_id", "service", "pid", "tid", "start_time", "duration_ns", "thread_cpu_ns"]
+_SPANS = ["trace_id", "span_id", "parent_span_id", "name", "service", "host_id", "start_time", "end_time"]
 
 
 def cut_into_requests(

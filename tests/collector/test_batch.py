@@ -133,7 +133,7 @@ def read(values: list[bytes]) -> Counter[tuple[object, ...]]:
             if columnar(field.name)
         }
         ends = np.cumsum(c["stack_depth"]).tolist()
-        for i, time in enumerate(c["sample_time_us"]):
+        for i, time in enumerate(c["sample_offset_us"]):
             stack = c["sample_stack"][i]
             rows = c["stack_frames"][ends[stack] - c["stack_depth"][stack] : ends[stack]]
             frames = []

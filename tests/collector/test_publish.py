@@ -176,7 +176,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
         sampled += 100 + number
         batch = RawBatch(
             id=BatchId(sequence=number), host_id="h" * 10_000, profile_type=DEFAULT_PROFILE_TYPE,
-            lost_samples=spool.take_dropped_samples(), sample_time_us=range(100 + number),
+            lost_samples=spool.take_dropped_samples(), sample_offset_us=range(100 + number),
         )  # fmt: skip
         publisher.publish([Message(RAW, b"host", batch.SerializeToString())])
 
@@ -210,7 +210,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     assert list(found) == sorted(found)
     assert list(found)[:10] == list(range(10))
     assert len(found) + spool.dropped == 731
-    assert sum(len(batch.sample_time_us) + batch.lost_samples for batch in found.values()) == sampled
+    assert sum(len(batch.sample_offset_us) + batch.lost_samples for batch in found.values()) == sampled
     assert publisher.close() == 0
     spool.close()
     again.close()

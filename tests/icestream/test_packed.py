@@ -21,13 +21,13 @@ def test_what_is_written_is_what_protobuf_and_we_read(
 ) -> None:
     columns = {
         "sample_pid": np.array(pids, np.uint32),
-        "sample_stack": np.array(stacks, np.uint64),
+        "sample_stack_id": np.array(stacks, np.uint64),
         "sample_value": np.array(values, np.int64),
         "sample_count": np.array(counts, np.int32),
     }
     message = SampleBatch.FromString(serialize(SampleBatch(host_id="a host"), columns))
     assert message.host_id == "a host"
-    assert [list(message.sample_pid), list(message.sample_stack)] == [pids, stacks]
+    assert [list(message.sample_pid), list(message.sample_stack_id)] == [pids, stacks]
     assert [list(message.sample_value), list(message.sample_count)] == [values, counts]
     for name, values_ in columns.items():
         read = column(message, name)

@@ -24,7 +24,7 @@ TRACE = bytes(range(16))
 
 def sample_batch(service: str = "shop") -> bytes:
     """Two samples: one in `hot`, called by `main`, with a trace; one whose stack nobody announced."""
-    batch = SampleBatch(host_id="host-1", profile_type="cpu", start_unix_ms=1_790_000_000_000)
+    batch = SampleBatch(host_id="host-1", profile_type="cpu", start_unix_milli=1_790_000_000_000)
     labels = [Label(name="comm", value="worker"), Label(name="service", value=service)]
     batch.series.append(Series(id=7, labels=labels))
     batch.context_trace_ids = TRACE
@@ -32,11 +32,11 @@ def sample_batch(service: str = "shop") -> bytes:
     return serialize(
         batch,
         {
-            "sample_time_ms": np.array([5, 10]),
+            "sample_offset_ms": np.array([5, 10]),
             "sample_series": np.array([0, 0]),
             "sample_pid": np.array([10, 10]),
             "sample_tid": np.array([11, 12]),
-            "sample_stack": np.array([2, 99], np.uint64),
+            "sample_stack_id": np.array([2, 99], np.uint64),
             "sample_context": np.array([1, 0]),
             "sample_count": np.array([1, 1]),
             "sample_value": np.array([5_000_000, 5_000_000]),
@@ -48,17 +48,17 @@ def stack_batch(hot: str = "hot", version: int = 1) -> StackBatch:
     batch = StackBatch(strings=["", "main", hot, "inlined"], mappings=[Mapping(), Mapping(file="/bin/shop")])
     columns = {
         "node_id": [1, 2, 3],
-        "node_parent": [0, 1, 1],
-        "node_location": [100, 101, 102],
+        "node_parent_id": [0, 1, 1],
+        "node_location_id": [100, 101, 102],
         "location_id": [100, 101, 102],
         "location_mapping": [1, 1, 1],
         "location_address": [0x10, 0x20, 0x30],
         "location_version": [version, version, 0],
-        "location_lines": [1, 2, 0],
+        "location_line_count": [1, 2, 0],
         "line_function": [1, 3, 2],
         "line_file": [0, 0, 0],
         "line_number": [0, 0, 0],
-        "line_start": [0, 0, 0],
+        "line_start_line": [0, 0, 0],
     }
     arrays = {name: np.array(values, np.uint64) for name, values in columns.items()}
     return StackBatch.FromString(serialize(batch, arrays))
@@ -142,7 +142,7 @@ def test_names_are_those_of_the_highest_version_whatever_the_order() -> None:
 def test_an_announcement_that_contradicts_itself_changes_nothing() -> None:
     names = Names()
     batch = stack_batch()
-    batch.location_lines[0] = 7
+    batch.location_line_count[0] = 7
     with pytest.raises(ValueError, match="the locations have 9 lines, but there are 3"):
         names.learn(batch)
     assert names.frames(2) == []
@@ -151,6 +151,6 @@ def test_an_announcement_that_contradicts_itself_changes_nothing() -> None:
 def test_a_circle_of_nodes_ends() -> None:
     names = Names()
     batch = stack_batch()
-    batch.node_parent[0] = 2
+    batch.node_parent_id[0] = 2
     names.learn(batch)
     assert len(names.frames(2)) > 0

@@ -68,7 +68,7 @@ def window(
             "location_line": np.arange(FUNCTIONS),
             "stack_depth": depth,
             "stack_frames": random.integers(0, FUNCTIONS, size=depth.sum()),
-            "sample_time_us": times,
+            "sample_offset_us": times,
             "sample_series": series,
             "sample_pid": np.full(samples, 100),
             "sample_tid": tid,
@@ -93,9 +93,9 @@ def window(
     activity_bytes = packed.serialize(
         activity,
         {
-            "interval_start": np.array([left]),
-            "interval_duration": np.array([right - left]),
-            "interval_cpu": np.array([traced]),
+            "interval_start_offset_ns": np.array([left]),
+            "interval_duration_ns": np.array([right - left]),
+            "interval_thread_cpu_ns": np.array([traced]),
             "interval_pid": np.array([100]),
             "interval_tid": np.array([7]),
             "interval_context": np.array([0]),

@@ -21,10 +21,10 @@ def test_what_is_published_is_found_by_service_and_by_trace(pipeline: Pipeline, 
         assert pipeline.total(start, end, f'{{service="{service}"}}') == sum(m.by_service[service] for m in made)
     for trace, value in expected_traces(made).items():
         cpu = pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))
-        assert (cpu["cpu_ns"], cpu["clock_ns"]) == (value, value)
-        assert [(s["name"], s["cpu_ns"]) for s in cpu["spans"]] == [("GET /checkout", value)]
+        assert (cpu["sampled_cpu_ns"], cpu["thread_cpu_ns"]) == (value, value)
+        assert [(s["name"], s["sampled_cpu_ns"]) for s in cpu["spans"]] == [("GET /checkout", value)]
     heaviest = pipeline.get("/api/v1/traces", **between(start, end))["traces"]
-    assert [t["cpu_ns"] for t in heaviest] == sorted((v for v in expected_traces(made).values()), reverse=True)
+    assert [t["sampled_cpu_ns"] for t in heaviest] == sorted((v for v in expected_traces(made).values()), reverse=True)
 
 
 def test_a_batch_sent_again_by_its_collector_changes_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
@@ -50,7 +50,7 @@ def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, s
     start, end = start_unix_nano, start_unix_nano + 3 * WINDOW_NS
     pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == sum(m.value for m in good))
     for trace, value in expected_traces(good).items():
-        assert pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))["cpu_ns"] == value
+        assert pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))["sampled_cpu_ns"] == value
     letters = pipeline.wait(lambda: dead_letters(pipeline), lambda found: len(found) >= 2 * len(bad))
     by_streams = [value for value, headers in letters if headers["icestream.stage"].startswith("streams")]
     assert sorted(by_streams) == sorted(bad * 2)

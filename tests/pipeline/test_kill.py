@@ -30,7 +30,7 @@ def test_totals_agree_after_kills(kafka_pipeline: Pipeline, start_unix_nano: int
     time.sleep(3)  # whatever came twice would be there by now
     assert pipeline.total(start, end) == expected
     got = {
-        trace: pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))["cpu_ns"]
+        trace: pipeline.get(f"/api/v1/traces/{trace}/cpu", **between(start, end))["sampled_cpu_ns"]
         for trace in expected_traces(made)
     }
     assert got == expected_traces(made)

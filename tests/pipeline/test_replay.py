@@ -52,7 +52,7 @@ def answers(pipeline: Pipeline, start: int, end: int) -> tuple[object, ...]:
     """Every stack's value, and every trace's."""
     merged = pipeline.get("/api/v1/merge", format="collapsed", **between(start, end))
     traces = pipeline.get("/api/v1/traces", limit=100, **between(start, end))["traces"]
-    return sorted(merged.splitlines()), sorted((t["trace_id"], t["cpu_ns"], t["clock_ns"]) for t in traces)
+    return sorted(merged.splitlines()), sorted((t["trace_id"], t["sampled_cpu_ns"], t["thread_cpu_ns"]) for t in traces)
 
 
 def replay(pipeline: Pipeline, start: int, end: int) -> None:

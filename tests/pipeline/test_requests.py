@@ -32,23 +32,23 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     pipeline.stop("collect")
     end = time.time_ns() + 60 * 10**9
     assert len(requests) == REQUESTS
-    clock = sum(request["cpu_ns"] for request in requests)
+    clock = sum(request["thread_cpu_ns"] for request in requests)
 
     def sampled() -> dict[str, int]:
         rows = pages(pipeline, begin, end)
-        return {row["trace_id"]: row["cpu_ns"] for row in rows}
+        return {row["trace_id"]: row["sampled_cpu_ns"] for row in rows}
 
     known = {request["trace_id"] for request in requests}
     pipeline.wait(lambda: len(known & set(sampled())), lambda n: n == REQUESTS)
     time.sleep(3)  # corrections
     rows = {row["trace_id"]: row for row in pages(pipeline, begin, end) if row["trace_id"] in known}
-    assert sum(row["clock_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
-    assert sum(row["cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
+    assert sum(row["thread_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
+    assert sum(row["sampled_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
     assert {rows[r["trace_id"]]["operation"] for r in requests} == {r["operation"] for r in requests}
     for by in ("thread", "asyncio"):
         mine = [r for r in requests if r["by"] == by]
-        assert sum(rows[r["trace_id"]]["cpu_ns"] for r in mine) == pytest.approx(
-            sum(r["cpu_ns"] for r in mine), rel=0.06
+        assert sum(rows[r["trace_id"]]["sampled_cpu_ns"] for r in mine) == pytest.approx(
+            sum(r["thread_cpu_ns"] for r in mine), rel=0.06
         )
     assert_covered(pipeline.settings)
 
@@ -87,8 +87,8 @@ def assert_covered(settings: KafkaSettings) -> None:
     intervals = defaultdict(list)
     for message in messages(settings, ACTIVITY):
         batch = ActivityBatch.FromString(message.value() or b"")
-        start = packed.column(batch, "interval_start") + batch.start_unix_nano
-        end = start + packed.column(batch, "interval_duration").astype(np.int64)
+        start = packed.column(batch, "interval_start_offset_ns") + batch.start_unix_nano
+        end = start + packed.column(batch, "interval_duration_ns").astype(np.int64)
         for row, (tid, context) in enumerate(zip(batch.interval_tid, batch.interval_context, strict=True)):
             trace = batch.context_trace_ids[16 * context : 16 * context + 16]
             intervals[tid, trace].append((start[row] // 10**6, end[row] // 10**6))
@@ -98,7 +98,7 @@ def assert_covered(settings: KafkaSettings) -> None:
         for row, context in enumerate(batch.sample_context):
             if context:
                 samples += 1
-                at = batch.start_unix_ms + batch.sample_time_ms[row]
+                at = batch.start_unix_milli + batch.sample_offset_ms[row]
                 trace = batch.context_trace_ids[16 * (context - 1) : 16 * context]
                 spans = intervals[batch.sample_tid[row], trace]
                 assert any(start <= at <= end for start, end in spans), (at, spans)

@@ -74,7 +74,7 @@ def batch(program: Path, stack: list[int], start: int) -> bytes:
             "location_line": np.zeros(count),
             "stack_depth": np.array([count]),
             "stack_frames": np.arange(count),
-            "sample_time_us": one,
+            "sample_offset_us": one,
             "sample_series": one,
             "sample_pid": one + 100,
             "sample_tid": one + 100,

@@ -28,7 +28,7 @@ def sample_batch(sequence: int, rows: int = 5, host: str = "host-1", correction:
             offset=sequence, **({"part": 0, "parts": 1} | source),
         ),
         host_id=host, profile_type=DEFAULT_PROFILE_TYPE, published_unix_nano=(START_MS + sequence * 5000) * 10**6,
-        start_unix_ms=START_MS + sequence * 5000,
+        start_unix_milli=START_MS + sequence * 5000,
         series=[Series(id=series_id(labels), labels=[Label(name=n, value=v) for n, v in labels])],
         context_trace_ids=sequence.to_bytes(16, "big"), context_span_ids=sequence.to_bytes(8, "big"),
     )  # fmt: skip
@@ -36,11 +36,11 @@ def sample_batch(sequence: int, rows: int = 5, host: str = "host-1", correction:
     return packed.serialize(
         message,
         {
-            "sample_time_ms": np.arange(rows),
+            "sample_offset_ms": np.arange(rows),
             "sample_series": np.zeros(rows),
             "sample_pid": np.full(rows, 100),
             "sample_tid": np.arange(rows) % 3,
-            "sample_stack": np.arange(rows) % 7 + 1,
+            "sample_stack_id": np.arange(rows) % 7 + 1,
             "sample_context": np.arange(rows) % 2,
             "sample_count": sign,
             "sample_value": sign * PERIOD,
@@ -59,12 +59,12 @@ def stack_batch(version: int = 0, names: list[str] | None = None, build_id: str 
     return packed.serialize(
         message,
         {
-            "node_id": np.arange(1, n + 1), "node_parent": np.arange(n), "node_location": np.arange(11, 11 + n),
+            "node_id": np.arange(1, n + 1), "node_parent_id": np.arange(n), "node_location_id": np.arange(11, 11 + n),
             "location_id": np.arange(11, 11 + n), "location_mapping": np.ones(n),
             "location_address": 4096 + 16 * np.arange(n), "location_version": np.full(n, version),
-            "location_lines": np.full(n, 1 if names else 0), "line_function": np.arange(2, 2 + len(names)),
+            "location_line_count": np.full(n, 1 if names else 0), "line_function": np.arange(2, 2 + len(names)),
             "line_file": np.ones(len(names)), "line_number": np.arange(len(names)) + 7,
-            "line_start": np.ones(len(names)),
+            "line_start_line": np.ones(len(names)),
         },
     )  # fmt: skip
 
@@ -82,8 +82,9 @@ def activity_batch(sequence: int, rows: int = 3, host: str = "host-1") -> bytes:
     return packed.serialize(
         message,
         {
-            "interval_start": np.arange(rows) * 2_000_000 - 500, "interval_duration": np.full(rows, 1_000_000),
-            "interval_cpu": np.full(rows, 900_000), "interval_pid": np.full(rows, 100),
+            "interval_start_offset_ns": np.arange(rows) * 2_000_000 - 500,
+            "interval_duration_ns": np.full(rows, 1_000_000),
+            "interval_thread_cpu_ns": np.full(rows, 900_000), "interval_pid": np.full(rows, 100),
             "interval_tid": np.full(rows, 7), "interval_context": np.zeros(rows), "interval_service": np.ones(rows),
         },
     )  # fmt: skip

@@ -31,7 +31,7 @@ def test_samples_are_stored_with_series_trace_and_the_batch_they_came_in(clients
     row = client.query("SELECT service, host_id, pid, count, value FROM samples LIMIT 1").result_rows[0]
     assert row == ("checkout", "host-1", 100, 1, PERIOD)
     traced = client.query(
-        "SELECT hex(trace_id), hex(span_id), toUnixTimestamp64Milli(ts) FROM trace_samples ORDER BY ts"
+        "SELECT hex(trace_id), hex(span_id), toUnixTimestamp64Milli(time) FROM trace_samples ORDER BY time"
     )
     assert traced.result_rows[0] == ("0" * 31 + "1", "0" * 15 + "1", START_MS + 5001)
     assert client.query("SELECT DISTINCT labels FROM series").result_rows == [
@@ -56,8 +56,10 @@ def test_stacks_and_activity_are_stored(clients: Clients, client: Client) -> Non
     assert client.query("SELECT node_id, parent_id, location_id FROM nodes FINAL ORDER BY node_id").result_rows == [
         (1, 0, 11), (2, 1, 12),
     ]  # fmt: skip
-    assert client.query("SELECT sum(cpu_ns), sum(duration_ns) FROM activity").result_rows == [(2_700_000, 3_000_000)]
-    assert client.query("SELECT name, hex(parent_span_id), end - start FROM spans").result_rows[0][:2] == (
+    assert client.query("SELECT sum(thread_cpu_ns), sum(duration_ns) FROM activity").result_rows == [
+        (2_700_000, 3_000_000)
+    ]
+    assert client.query("SELECT name, hex(parent_span_id), end_time - start_time FROM spans").result_rows[0][:2] == (
         "GET /",
         "0" * 16,
     )

@@ -18,8 +18,13 @@ from sinks.decode.columns import BadMessage
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 
 ONE = np.zeros(1)
-SAMPLE = {f"sample_{name}": ONE for name in ("time_ms", "series", "pid", "tid", "stack", "context", "count", "value")}
-INTERVAL = {f"interval_{name}": ONE for name in ("start", "duration", "cpu", "pid", "tid", "context", "service")}
+SAMPLE = {
+    f"sample_{name}": ONE for name in ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
+}
+INTERVAL = {
+    f"interval_{name}": ONE
+    for name in ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
+}
 CONTEXT = {"context_trace_ids": bytes(16), "context_span_ids": bytes(8)}
 FAR = 2**63
 
@@ -32,7 +37,7 @@ FAR = 2**63
         ({"series": [Series()]}, SAMPLE | {"sample_context": np.ones(1)}, "context 1 of 1"),
         ({"series": [Series()], "context_trace_ids": b"short"}, SAMPLE, "not a multiple of 16"),
         ({"series": [Series()], "context_trace_ids": bytes(16)}, SAMPLE, "1 trace IDs, but 0 span IDs"),
-        ({"series": [Series()], "start_unix_ms": FAR}, SAMPLE, "after 2100"),
+        ({"series": [Series()], "start_unix_milli": FAR}, SAMPLE, "after 2100"),
         ({"series": [Series()], "published_unix_nano": FAR}, SAMPLE, "after 2100"),
     ],
 )
@@ -47,8 +52,11 @@ def test_samples_that_contradict_themselves_are_refused(
     ("columns", "reason"),
     [
         ({"node_id": ONE}, "different lengths"),
-        ({f"location_{n}": ONE for n in ("id", "mapping", "address", "version", "lines")}, "location_mapping 0 of 0"),
-        ({f"line_{n}": ONE for n in ("function", "file", "number", "start")}, "says 0 lines, there are 1"),
+        (
+            {f"location_{n}": ONE for n in ("id", "mapping", "address", "version", "line_count")},
+            "location_mapping 0 of 0",
+        ),
+        ({f"line_{n}": ONE for n in ("function", "file", "number", "start_line")}, "says 0 lines, there are 1"),
     ],
 )
 def test_stacks_that_contradict_themselves_are_refused(columns: dict[str, np.ndarray], reason: str) -> None:
@@ -60,14 +68,14 @@ def test_a_location_that_says_it_has_billions_of_lines_is_refused() -> None:
     columns = {f"location_{n}": ONE for n in ("id", "mapping", "address", "version")}
     message = StackBatch(mappings=[Mapping()])
     with pytest.raises(BadMessage, match="says 4294967295 lines"):
-        stacks.decode(packed.serialize(message, columns | {"location_lines": np.array([2**32 - 1])}))
+        stacks.decode(packed.serialize(message, columns | {"location_line_count": np.array([2**32 - 1])}))
 
 
 @pytest.mark.parametrize(
     ("fields", "columns", "reason"),
     [
-        (CONTEXT, INTERVAL | {"interval_start": np.array([-1])}, "not between 1970 and 2100"),
-        (CONTEXT, INTERVAL | {"interval_start": np.array([-(2**63)])}, "a century away"),
+        (CONTEXT, INTERVAL | {"interval_start_offset_ns": np.array([-1])}, "not between 1970 and 2100"),
+        (CONTEXT, INTERVAL | {"interval_start_offset_ns": np.array([-(2**63)])}, "a century away"),
         (CONTEXT, INTERVAL | {"interval_service": np.ones(1)}, "interval_service 1 of 1"),
         ({}, INTERVAL, "interval_context 0 of 0"),
         ({"spans": [Span(trace_id=b"x")]}, {}, "not 16 and 8 bytes"),
@@ -75,7 +83,7 @@ def test_a_location_that_says_it_has_billions_of_lines_is_refused() -> None:
         (
             CONTEXT | {"start_unix_nano": 10**18},
             {name: np.arange(70, dtype=np.int64) * 0 for name in INTERVAL}
-            | {"interval_start": np.arange(70, dtype=np.int64) * 86_400 * 10**9},
+            | {"interval_start_offset_ns": np.arange(70, dtype=np.int64) * 86_400 * 10**9},
             "more than 60 days",
         ),
     ],

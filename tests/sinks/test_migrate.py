@@ -57,7 +57,7 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients) -> None:
         return str(create).partition(" TTL ")[2].partition(" SETTINGS")[0]
 
     retention.retain(clients.get(), 5)
-    assert ttl("samples") == "toDateTime(ts) + toIntervalDay(5)"
+    assert ttl("samples") == "toDateTime(time) + toIntervalDay(5)"
     assert ttl("batches").endswith("toIntervalDay(8)")
     assert ttl("nodes").endswith("toIntervalDay(7)")
     retention.retain(clients.get(), 30)

@@ -38,10 +38,10 @@ def test_all_tables_hold_what_came(tmp_path: Path) -> None:
     stored = rows(tmp_path, "samples")
     assert sum(row["value"] for row in stored) == 10 * PERIOD
     assert {row["trace_id"] for row in stored} == {bytes(16), (1).to_bytes(16, "big"), (2).to_bytes(16, "big")}
-    assert all(str(row["date"]) == f"{row['ts']:%Y-%m-%d}" for row in stored)
+    assert all(str(row["date"]) == f"{row['time']:%Y-%m-%d}" for row in stored)
     assert [dict(row["labels"]) for row in rows(tmp_path, "series")] == [{"host": "host-1", "service": "checkout"}]
     assert [line["function"] for row in rows(tmp_path, "locations") for line in row["lines"]] == ["main", "work"]
-    assert sum(row["cpu_ns"] for row in rows(tmp_path, "activity")) == 2_700_000
+    assert sum(row["thread_cpu_ns"] for row in rows(tmp_path, "activity")) == 2_700_000
     assert rows(tmp_path, "spans")[0]["name"] == "GET /"
 
 

@@ -59,7 +59,7 @@ def announced(address: int, location: int) -> bytes:
         {
             "location_id": np.array([location, location + 1], np.uint64), "location_mapping": np.zeros(2),
             "location_address": np.array([address, 2**40]), "location_version": np.zeros(2),
-            "location_lines": np.zeros(2),
+            "location_line_count": np.zeros(2),
         },
     )  # fmt: skip
 

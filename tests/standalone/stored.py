@@ -23,8 +23,8 @@ T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
 WINDOWS = 12
 
 SUMS = {
-    "samples": "profile_type, service, series_id, host_id, ts, pid, tid, stack_id, trace_id, span_id",
-    "trace_samples": "profile_type, service, series_id, host_id, ts, pid, tid, stack_id, trace_id, span_id",
+    "samples": "profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id",
+    "trace_samples": "profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id",
 }
 
 

@@ -60,8 +60,8 @@ def test_a_changed_operator_has_its_effect_in_the_range_and_nowhere_else(stored:
     run(stored, start, end, Operators(change=doubled))
     after = tables(stored.client)
     inside = stored.client.query(
-        "SELECT min(value), max(value), count() FROM samples WHERE ts >= fromUnixTimestamp64Milli({a:Int64})"
-        " AND ts < fromUnixTimestamp64Milli({b:Int64})",
+        "SELECT min(value), max(value), count() FROM samples WHERE time >= fromUnixTimestamp64Milli({a:Int64})"
+        " AND time < fromUnixTimestamp64Milli({b:Int64})",
         parameters={"a": start // 10**6, "b": end // 10**6},
     ).result_rows[0]
     assert inside[:2] == (20_000_000, 20_000_000)

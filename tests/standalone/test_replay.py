@@ -37,7 +37,7 @@ def test_a_replay_of_what_is_there_changes_nothing(stored: Stored) -> None:
 @pytest.mark.parametrize(
     "deleted",
     [
-        "DELETE FROM samples WHERE ts >= toDateTime64({at}, 3) AND ts < toDateTime64({at}, 3) + 11",
+        "DELETE FROM samples WHERE time >= toDateTime64({at}, 3) AND time < toDateTime64({at}, 3) + 11",
         "DELETE FROM trace_samples WHERE host_id = 'host-1'",
         "DELETE FROM samples WHERE stack_id % 3 = 0",
         "DELETE FROM activity WHERE host_id = 'host-0'",
@@ -75,7 +75,7 @@ def test_only_the_range_is_restored(stored: Stored) -> None:
     stored.client.command("TRUNCATE TABLE trace_samples")
     half = T0 + (END - T0) // 2
     run(stored, end=half)
-    one = stored.client.query("SELECT max(toUnixTimestamp64Milli(ts)) FROM samples").result_rows[0][0]
+    one = stored.client.query("SELECT max(toUnixTimestamp64Milli(time)) FROM samples").result_rows[0][0]
     assert half // 10**6 - 200 < one < half // 10**6
     run(stored, start=half)
     assert tables(stored.client) == before

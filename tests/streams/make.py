@@ -82,7 +82,7 @@ class Raw:
             "location_line": [a % 2**32 if n else 0 for n, (_, a) in zip(named, self.locations, strict=True)],
             "stack_depth": [len(stack) for stack in self.stacks],
             "stack_frames": [frame for stack in self.stacks for frame in stack],
-            "sample_time_us": [s.time_us for s in self.samples],
+            "sample_offset_us": [s.time_us for s in self.samples],
             "sample_series": [s.series for s in self.samples],
             "sample_pid": [100 for _ in self.samples],
             "sample_tid": [s.tid for s in self.samples],
@@ -120,9 +120,9 @@ def activity(
         context_span_ids=b"".join(i.context[16:] for i in intervals),
     )  # fmt: skip
     columns = {
-        "interval_start": [i.start_us * 1000 for i in intervals],
-        "interval_duration": [(i.end_us - i.start_us) * 1000 for i in intervals],
-        "interval_cpu": [0 for _ in intervals],
+        "interval_start_offset_ns": [i.start_us * 1000 for i in intervals],
+        "interval_duration_ns": [(i.end_us - i.start_us) * 1000 for i in intervals],
+        "interval_thread_cpu_ns": [0 for _ in intervals],
         "interval_pid": [100 for _ in intervals],
         "interval_tid": [i.tid for i in intervals],
         "interval_context": list(range(len(intervals))),
@@ -153,13 +153,13 @@ def rows(messages: Sequence[bytes]) -> "Counter[Row]":
     for message in messages:
         batch = SampleBatch.FromString(message)
         columns = zip(
-            batch.sample_time_ms, batch.sample_series, batch.sample_pid, batch.sample_tid, batch.sample_stack,
+            batch.sample_offset_ms, batch.sample_series, batch.sample_pid, batch.sample_tid, batch.sample_stack_id,
             batch.sample_context, batch.sample_value, strict=True,
         )  # fmt: skip
         for time_ms, series, pid, tid, stack, at, value in columns:
             trace = batch.context_trace_ids[16 * (at - 1) : 16 * at] if at else b""
             span = batch.context_span_ids[8 * (at - 1) : 8 * at] if at else b""
-            key = (batch.start_unix_ms + time_ms, batch.series[series].id, pid, tid, stack, trace + span)
+            key = (batch.start_unix_milli + time_ms, batch.series[series].id, pid, tid, stack, trace + span)
             found[key] += value
     return Counter({key: value for key, value in found.items() if value})
 
@@ -170,11 +170,11 @@ def stacks(messages: Sequence[bytes]) -> tuple[dict[int, tuple[int, int]], dict[
     locations: dict[int, tuple[str, ...]] = {}
     for message in messages:
         batch = StackBatch.FromString(message)
-        assert len(batch.node_id) == len(batch.node_parent) == len(batch.node_location)
-        for node, parent, location in zip(batch.node_id, batch.node_parent, batch.node_location, strict=True):
+        assert len(batch.node_id) == len(batch.node_parent_id) == len(batch.node_location_id)
+        for node, parent, location in zip(batch.node_id, batch.node_parent_id, batch.node_location_id, strict=True):
             nodes[node] = (parent, location)
         line = 0
-        for location, lines in zip(batch.location_id, batch.location_lines, strict=True):
+        for location, lines in zip(batch.location_id, batch.location_line_count, strict=True):
             functions = batch.line_function[line : line + lines]
             locations[location] = tuple(batch.strings[function] for function in functions)
             line += lines

@@ -165,8 +165,8 @@ def test_intervals_are_checked() -> None:
     for name, values in [
         ("interval_context", [1]),
         ("interval_service", [1]),
-        ("interval_duration", [2**63]),
-        ("interval_start", [-(2**62)]),
+        ("interval_duration_ns", [2**63]),
+        ("interval_start_offset_ns", [-(2**62)]),
         ("interval_tid", []),
     ]:
         message = ActivityBatch()

@@ -53,12 +53,12 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
 
     heard = listener.take()
     heard.assert_no_overlap()
-    clock_ns = sum(request["cpu_ns"] for request in requests)
+    thread_cpu_ns = sum(request["thread_cpu_ns"] for request in requests)
     assert len(requests) == REQUESTS
-    assert sum(row[5] for row in heard.rows) == pytest.approx(clock_ns, rel=0.03)
+    assert sum(row[5] for row in heard.rows) == pytest.approx(thread_cpu_ns, rel=0.03)
     samples = [sample for drain in drained for sample in _samples_of(drain, workload.pid)]
     with_trace = [sample for sample in samples if sample[2]]
-    assert len(with_trace) * 1e9 / 999 == pytest.approx(clock_ns, rel=0.03)
+    assert len(with_trace) * 1e9 / 999 == pytest.approx(thread_cpu_ns, rel=0.03)
     covering = defaultdict(list)
     for _, tid, start, trace, end, _ in sorted(heard.rows, key=lambda row: row[2]):
         covering[tid].append((start, end, trace))

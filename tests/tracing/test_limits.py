@@ -54,7 +54,7 @@ tracing.stop()
     in_child = [row for row in heard.rows if row[0] == pid]
     assert mine <= sum(row[5] for row in in_child if row[3] == TRACE) <= mine + 5e6
     assert other <= sum(row[5] for row in in_child if row[3] == OTHER) <= other + 5e6
-    assert heard.cpu_ns(TRACE) < mine + 15e6
+    assert heard.thread_cpu_ns(TRACE) < mine + 15e6
     assert len(listener.receiver.services()) == 2
 
 
@@ -78,7 +78,7 @@ if forked:
     )
     heard = listener.take()
     heard.assert_no_overlap()
-    assert heard.cpu_ns(TRACE) < 20e6
+    assert heard.thread_cpu_ns(TRACE) < 20e6
 
 
 def test_a_child_that_never_traces_starts_no_thread() -> None:
@@ -97,13 +97,13 @@ os.waitpid(child, 0)
 
 def test_what_is_left_at_the_end_of_a_process_is_sent(listener: Listener) -> None:
     _run(f'tracing.start(socket=sys.argv[1])\nwith tracing.span("{TRACE}"):\n    burn(20)\n', listener.path)
-    assert listener.take().cpu_ns(TRACE) >= 20e6
+    assert listener.take().thread_cpu_ns(TRACE) >= 20e6
 
 
 def test_a_process_that_ends_in_a_span_ends_quietly(listener: Listener) -> None:
     printed = _run(f'tracing.start(socket=sys.argv[1])\ntracing.span("{TRACE}").__enter__()\nburn(20)\n', listener.path)
     assert printed == ""
-    assert listener.take().cpu_ns(TRACE) >= 20e6
+    assert listener.take().thread_cpu_ns(TRACE) >= 20e6
 
 
 def test_where_static_tls_is_full_it_says_so_once_and_activity_goes_on(listener: Listener, tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ for _ in range(2):
         str(tmp_path),
     )
     assert printed.count("no room is left in static TLS") == 3  # both times in the status, one warning
-    assert listener.take().cpu_ns(TRACE) >= 20e6
+    assert listener.take().thread_cpu_ns(TRACE) >= 20e6
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ print(tracing.status().thread_context)
         listener.path,
     )
     assert reason in printed
-    assert listener.take().cpu_ns(TRACE) >= 10e6
+    assert listener.take().thread_cpu_ns(TRACE) >= 10e6
 
 
 def test_where_no_file_can_be_executed_a_memfd_serves() -> None:
@@ -204,5 +204,5 @@ asyncio.run(work())
         listener.path,
     )
     assert printed == ""
-    assert listener.take().cpu_ns(TRACE) == 0
+    assert listener.take().thread_cpu_ns(TRACE) == 0
     assert len(listener.heard.spans) == 1

@@ -89,7 +89,7 @@ def test_threads_and_tasks_have_their_own_spans(started: Listener, tracer: trace
     heard.assert_no_overlap()
     assert len(burned) == 4
     for trace_id, cpu in burned.items():
-        assert cpu <= heard.cpu_ns(trace_id) <= cpu + 10e6
+        assert cpu <= heard.thread_cpu_ns(trace_id) <= cpu + 10e6
 
 
 def test_a_context_that_came_from_another_process_counts(started: Listener) -> None:
@@ -105,7 +105,7 @@ def test_spans_that_are_not_sampled_have_cpu_all_the_same(started: Listener) -> 
         assert _current() == _hex(span)
         burned = burn(5)
     tracing.stop()
-    assert started.take().cpu_ns(_hex(span)[0]) >= burned
+    assert started.take().thread_cpu_ns(_hex(span)[0]) >= burned
 
 
 def test_spans_by_hand_and_by_opentelemetry_nest(started: Listener, tracer: trace.Tracer) -> None:

@@ -61,7 +61,7 @@ def test_a_span_ends_when_its_block_raises(started: Listener) -> None:
     tracing.stop()
     heard = started.take()
     assert [span.name for span in heard.spans] == ["fails"]
-    assert heard.cpu_ns(TRACE) < burned
+    assert heard.thread_cpu_ns(TRACE) < burned
 
 
 def test_names_longer_than_the_limit_are_cut(started: Listener) -> None:
@@ -86,7 +86,7 @@ def test_a_span_that_is_open_at_stop_is_sent_up_to_there(started: Listener) -> N
         burned = burn(20)
         tracing.stop()
         burn(20)
-    assert burned <= started.take().cpu_ns(TRACE) < burned + 15e6
+    assert burned <= started.take().thread_cpu_ns(TRACE) < burned + 15e6
 
 
 def test_start_again_goes_on(started: Listener) -> None:
@@ -99,7 +99,7 @@ def test_start_again_goes_on(started: Listener) -> None:
     with tracing.span(TRACE):
         burned = burn(10)
     tracing.stop()
-    assert started.take().cpu_ns(TRACE) >= burned
+    assert started.take().thread_cpu_ns(TRACE) >= burned
     assert "again" in started.receiver.services().values()
 
 

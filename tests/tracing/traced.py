@@ -32,7 +32,7 @@ class Heard:
     spans: list[Span] = field(default_factory=list)
     dropped: int = 0
 
-    def cpu_ns(self, trace_id: str) -> int:
+    def thread_cpu_ns(self, trace_id: str) -> int:
         return sum(row[5] for row in self.rows if row[3] == trace_id)
 
     def assert_no_overlap(self) -> None:
@@ -66,7 +66,7 @@ class Listener:
                     start,
                     traces[context].tobytes().hex(),
                     start + int(intervals.duration_ns[row]),
-                    int(intervals.cpu_ns[row]),
+                    int(intervals.thread_cpu_ns[row]),
                 )
             )
         self.heard.spans += intervals.spans

@@ -28,7 +28,7 @@ def to_intervals(found: list[tuple[int, int, int, int, int]], spans: list[Span])
     return Intervals(
         start_ns=np.array(columns[0], np.uint64),
         duration_ns=np.array(columns[1], np.uint64),
-        cpu_ns=np.array(columns[2], np.uint64),
+        thread_cpu_ns=np.array(columns[2], np.uint64),
         pid=np.arange(len(found), dtype=np.uint32),
         tid=np.arange(len(found), dtype=np.uint32),
         context=np.array(columns[3], np.uint32),
@@ -59,13 +59,13 @@ def test_every_interval_and_span_is_in_one_part(
         assert len(value) <= HEADER_BYTES + room
         assert (message.id.parts, message.host_id) == (len(messages), "h")
         names.update((span.name, span.start_unix_nano) for span in message.spans)
-        starts = (column(message, "interval_start") + message.start_unix_nano).tolist()
+        starts = (column(message, "interval_start_offset_ns") + message.start_unix_nano).tolist()
         for i, start in enumerate(starts):
             context = message.interval_context[i]
             read[
                 start,
-                message.interval_duration[i],
-                message.interval_cpu[i],
+                message.interval_duration_ns[i],
+                message.interval_thread_cpu_ns[i],
                 message.context_trace_ids[16 * context : 16 * context + 16],
                 message.context_span_ids[8 * context : 8 * context + 8],
                 message.strings[message.interval_service[i]],
@@ -84,4 +84,4 @@ def test_times_that_cannot_be_are_bounded_not_fatal() -> None:
     )
     for offset in (OFFSET, -(2**60)):
         [part] = activity.split(intervals, offset, ActivityBatch())
-        assert len(ActivityBatch.FromString(part).interval_start) == 2
+        assert len(ActivityBatch.FromString(part).interval_start_offset_ns) == 2

@@ -86,7 +86,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
     taken = receiver.take()
     assert taken.start_ns.tolist() == [start, start + 100, start + 300]
     assert taken.duration_ns.tolist() == [100, 200, 50]
-    assert taken.cpu_ns.tolist() == [90, 110, 40]
+    assert taken.thread_cpu_ns.tolist() == [90, 110, 40]
     assert taken.pid.tolist() == taken.tid.tolist() == [os.getpid()] * 3
     traces = [taken.trace_ids[16 * c : 16 * c + 16] for c in taken.context.tolist()]
     spans = [taken.span_ids[8 * c : 8 * c + 8] for c in taken.context.tolist()]
@@ -96,7 +96,12 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
     assert [taken.strings[s] for s in taken.service.tolist()] == ["shop", "shop", "cart"]
     assert taken.strings[0] == ""
     assert taken.dropped == 7
-    for column, dtype in (("start_ns", np.uint64), ("cpu_ns", np.uint64), ("context", np.uint32), ("tid", np.uint32)):
+    for column, dtype in (
+        ("start_ns", np.uint64),
+        ("thread_cpu_ns", np.uint64),
+        ("context", np.uint32),
+        ("tid", np.uint32),
+    ):
         assert getattr(taken, column).dtype == dtype
     _is_empty(receiver.take())
 
@@ -183,7 +188,7 @@ print(os.getpid())
     assert len(taken.start_ns) >= 4
     assert set(taken.tid.tolist()) <= seen
     assert len(set(taken.tid.tolist())) == 2
-    assert 0.79e9 < int(taken.cpu_ns.sum()) < 0.9e9
+    assert 0.79e9 < int(taken.thread_cpu_ns.sum()) < 0.9e9
 
 
 @pytest.mark.parametrize(
@@ -203,7 +208,7 @@ print(os.getpid())
 def test_a_row_that_cannot_be_true_is_refused_and_the_others_are_taken(row: tuple[bytes, int, int, int]) -> None:
     good = (CONTEXT, NOW - 1000, 1000, 900)
     decoded = decode(_datagram([good, row, good]), NOW)
-    assert decoded.cpu_ns.tolist() == [900, 900]
+    assert decoded.thread_cpu_ns.tolist() == [900, 900]
     assert decoded.refused == 1
 
 
@@ -271,13 +276,13 @@ def test_garbage_is_refused_or_read_but_nothing_else_happens(
 def test_garbage_among_good_ones_stops_nothing(receiver: ActivityReceiver, contents: list[bytes]) -> None:
     malformed = receiver.counts.malformed
     _send(receiver, *contents, _datagram([_row(cpu=7)]))
-    assert receiver.take().cpu_ns.tolist() == [7]
+    assert receiver.take().thread_cpu_ns.tolist() == [7]
     assert receiver.counts.malformed == malformed + len(contents)
 
 
 def test_a_datagram_larger_than_any_is_malformed(receiver: ActivityReceiver) -> None:
     _send(receiver, b"ICEA" + bytes(150_000), _datagram([_row(cpu=8)]))
-    assert receiver.take().cpu_ns.tolist() == [8]
+    assert receiver.take().thread_cpu_ns.tolist() == [8]
     assert receiver.counts.malformed == 1
 
 
