@@ -36,7 +36,7 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
 
     A stack ends with the first user frame that no mapping covers: there the walk has lost its way, and what seems to
     lie above it is not a caller. A stack whose outermost frame was not reached has one more, a name that says why.
-    Python frames stand where python_merge.py says.
+    collector/python/merge.py says where Python frames stand.
     """
     depth = samples.stack_depth.astype(np.int64)
     stack = np.repeat(np.arange(len(depth)), depth)

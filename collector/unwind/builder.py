@@ -1,4 +1,4 @@
-"""Has unwinding tables built by a child process (unwind_child.py), which lives while there is work."""
+"""Has unwinding tables built by a child process (child.py), which lives while there is work."""
 
 import contextlib
 import os
