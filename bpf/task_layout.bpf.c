@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Shows user space the kernel's description of the thread that runs, a piece at a time: where there is no BTF,
- * collector/bpf/task_layout.py finds out from known values which field lies where.
+ * collector/bpf/loaders/task_layout.py finds out from known values which field lies where.
  *
  * Runs on ticks of a perf_event of the asking thread. Reads no field by name, so it loads without BTF.
  */

@@ -15,7 +15,7 @@
 #define MAX_FRAMES 127 /* of each part, kernel, user, Python: the default of kernel.perf_event_max_stack */
 #define WORDS 512	   /* room for MAX_FRAMES kernel and user frames and two words for each Python frame */
 
-/* Why the user part of a stack ends where it does; names in collector/samples.py. */
+/* Why the user part of a stack ends where it does; names in collector/bpf/samples.py. */
 enum end {
 	COMPLETE,	/* the outermost frame was reached, or there is no user part */
 	NO_PROCESS, /* user space does not know the mappings of this process (yet) */

@@ -5,12 +5,12 @@ import os
 import threading
 
 from collector import metrics
+from collector.delivery.publisher import Publisher
+from collector.delivery.spool import Spool
 from collector.guest import capabilities, memory
 from collector.guest.own_cpu import process_seconds
 from collector.profiler import Profiler
-from collector.publish import Publisher
 from collector.settings import CollectorSettings
-from collector.spool import Spool
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_requests import SymbolRequests
 

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError("--json goes with --check")
     from collector.agent import Agent
     from collector.bpf.sampler import SamplerError
-    from collector.spool import SpoolError
+    from collector.delivery.spool import SpoolError
 
     stop = stop_event()
     try:
@@ -78,15 +78,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _check(settings: CollectorSettings, with_json: bool) -> int:
     """Prints what works; 0 where profiling would."""
-    from collector import check
+    from collector.checks import report
 
     found = []
-    for row in check.rows(settings):
+    for row in report.rows(settings):
         found.append(row)
         if not with_json:
-            print(check.text(row), flush=True)
-    print(check.as_json(found) if with_json else f"\n{check.verdict(found)}")
-    return 0 if check.works(found) else 1
+            print(report.text(row), flush=True)
+    print(report.as_json(found) if with_json else f"\n{report.verdict(found)}")
+    return 0 if report.works(found) else 1
 
 
 def _health_server(listen: str, agent: "Agent") -> HealthServer | None:

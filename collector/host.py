@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from collector import metrics
-from collector.bpf import asks
-from collector.bpf.asks import CHUNK, MAPPING, PROCESS, TABLE, THREAD
+from collector.bpf import requests
 from collector.bpf.program import ProfileProgram
+from collector.bpf.requests import CHUNK, MAPPING, PROCESS, TABLE, THREAD
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings, Row
 from collector.processes.process import Process
@@ -65,7 +65,7 @@ class Host:
             self._unwinding.ended(pid)
 
     def _answer(self) -> None:
-        answers: dict[int, asks.Answer] = {
+        answers: dict[int, requests.Answer] = {
             PROCESS: lambda pid, _: self.mappings.asked(pid),
             MAPPING: self.mappings.asked,
             THREAD: lambda pid, _: self._seen(pid),
@@ -73,4 +73,4 @@ class Host:
         if unwinding := self._unwinding:
             answers[CHUNK] = lambda _, chunk: unwinding.load_chunk(chunk)
             answers[TABLE] = unwinding.load_table
-        asks.answer(self._program.asks, answers, self.python.read)
+        requests.answer(self._program.asks, answers, self.python.read)

@@ -18,20 +18,20 @@ import numpy as np
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.thread_context import ThreadContexts
+from collector.batches.windows import Drained, Windows
 from collector.bpf.off_cpu import Waits
 from collector.bpf.program import ROW_PAGE_BITS
 from collector.bpf.sampler import Sampler
-from collector.frames import Message
+from collector.bpf.samples import Samples
+from collector.delivery.message_log import Message
 from collector.guest.pace import Pace
 from collector.host import Host
 from collector.labels.label_config import label_config
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
-from collector.samples import Samples
 from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbols.symbol_files import SymbolFiles
 from collector.unwind.cache import TableCache
-from collector.windows import Drained, Windows
 
 log = logging.getLogger(__name__)
 

@@ -1,12 +1,12 @@
 """Recordings: Kafka messages of a while in one file, to be replayed where nothing can be profiled.
 
-The format is the spool's (collector/frames.py).
+The format is the spool's (collector/delivery/message_log.py).
 """
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from collector.frames import FrameError, Message, decode, encode
+from collector.delivery.message_log import FrameError, Message, decode, encode
 
 
 class RecordingError(ValueError):

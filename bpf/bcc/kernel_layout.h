@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Structures of the kernel that compiles this, as far as they are used. The loader defines OFFSET_ of the fields that it
- * found (collector/bpf/task_layout.py).
+ * found (collector/bpf/loaders/task_layout.py).
  */
 #define UNKNOWN_OFFSET 65536 /* larger than these structures */
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from collector.activity.intervals import Intervals
-from collector.batch import HEADER_BYTES
-from collector.columns import take, used
+from collector.batches.batch import HEADER_BYTES
+from collector.row_indices import take, used
 from icestream import packed
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span

@@ -4,7 +4,7 @@ import numpy as np
 
 from collector.bpf import records
 from collector.bpf.records import Descriptions
-from collector.samples import Samples
+from collector.bpf.samples import Samples
 
 Code = tuple[int, int]
 """Addresses [start, end)."""

@@ -9,12 +9,12 @@ import numpy as np
 
 from collector.bpf import records
 from collector.bpf.join_stacks import Code, join
-from collector.bpf.libbpf import Map, open_raw_tracepoint, run_stats
-from collector.bpf.loader import LoadError
+from collector.bpf.loaders.choose import LoadError
+from collector.bpf.loaders.libbpf import Map, open_raw_tracepoint, run_stats
 from collector.bpf.program import MOST_WAITS, PROGRAMS, ProfileProgram
 from collector.bpf.records import Descriptions
 from collector.bpf.ringbuf import RingBuffer
-from collector.samples import Samples
+from collector.bpf.samples import Samples
 
 log = logging.getLogger(__name__)
 

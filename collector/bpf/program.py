@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collector.bpf.libbpf import Map, possible_cpus, run_stats
-from collector.bpf.loader import LoadError, choose
+from collector.bpf.loaders.choose import LoadError, choose
+from collector.bpf.loaders.libbpf import Map, possible_cpus, run_stats
 from collector.bpf.perf_event import PerfEvents, online_cpus
 from collector.bpf.records import SAMPLE_WORDS
 from collector.bpf.ringbuf import RingBuffer

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.bpf.ringbuf import BUSY, LENGTH
-from collector.columns import gather
+from collector.row_indices import gather
 
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
 WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; distance to the next; nanoseconds

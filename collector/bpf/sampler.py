@@ -8,11 +8,11 @@ import numpy as np
 
 from collector.bpf import records
 from collector.bpf.join_stacks import join
-from collector.bpf.loader import LoadError
+from collector.bpf.loaders.choose import LoadError
 from collector.bpf.off_cpu import OffCpu, Waits
 from collector.bpf.perf_event import PARANOID
 from collector.bpf.program import Image, ProfileProgram, image_of
-from collector.samples import Samples
+from collector.bpf.samples import Samples
 
 log = logging.getLogger(__name__)
 

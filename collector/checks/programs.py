@@ -7,7 +7,7 @@ import platform
 import time
 from pathlib import Path
 
-from collector.bpf.libbpf import BTF
+from collector.bpf.loaders.libbpf import BTF
 from collector.checks.row import Row, limited, missing, ok
 
 _DEBIAN_BCC = Path("/usr/lib/python3/dist-packages/bcc")

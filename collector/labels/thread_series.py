@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from collector import metrics
+from collector.bpf.samples import Samples
 from collector.labels.thread_labels import Labels, ThreadLabels
-from collector.samples import Samples
 
 
 def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, list[Labels]]:

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from google.protobuf.message import DecodeError
 
 from collector import metrics
-from collector.frames import Message
-from collector.publish import Publisher
+from collector.delivery.message_log import Message
+from collector.delivery.publisher import Publisher
 from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from collector.bpf.libbpf import Map
+from collector.bpf.loaders.libbpf import Map
 from collector.bpf.program import Image
 from collector.python.runtime import Runtime
 from collector.unwind.table import RULE

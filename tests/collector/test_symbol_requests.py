@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 
 from collector import elf
+from collector.delivery.publisher import Publisher
+from collector.delivery.spool import Spool
 from collector.processes.mapped_files import Place
-from collector.publish import Publisher
 from collector.settings import CollectorSettings
-from collector.spool import Spool
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_requests import SymbolRequests

@@ -11,7 +11,7 @@ import pytest
 
 from collector.activity.thread_context import ThreadContexts
 from collector.bpf.sampler import Sampler
-from collector.samples import Samples
+from collector.bpf.samples import Samples
 from tests.tracing.traced import Listener
 
 REQUESTS = 120

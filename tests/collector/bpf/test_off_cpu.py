@@ -19,11 +19,11 @@ from collector.bpf import off_cpu, records
 from collector.bpf.join_stacks import join
 from collector.bpf.off_cpu import Waits
 from collector.bpf.sampler import Sampler
-from collector.frames import Message
+from collector.bpf.samples import Samples
+from collector.delivery.message_log import Message
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.profiler import Profiler
-from collector.samples import Samples
 from collector.settings import CollectorSettings
 from collector.symbols.symbol_files import SymbolFiles
 from collector.unwind.cache import TableCache

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from collector.bpf.sampler import Sampler, SamplerError, check
+from collector.bpf.samples import Samples
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.samples import Samples
 from collector.unwind.cache import TableCache
 
 pytestmark = pytest.mark.ebpf

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from collector.frames import decode
+from collector.delivery.message_log import decode
 from collector.guest.capabilities import (
     Capability,
     at_run_time,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from collector.bpf.sampler import Sampler
-from collector.frames import Message
+from collector.delivery.message_log import Message
 from collector.guest import budget
 from collector.guest.own_cpu import ProgramTime, enable_stats
 from collector.guest.pace import Pace

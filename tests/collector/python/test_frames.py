@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from collector.batches.locations import locate
 from collector.bpf.sampler import Sampler
+from collector.bpf.samples import Samples
 from collector.host import Host
 from collector.kernel import Kernel
-from collector.locations import locate
-from collector.samples import Samples
 from tests.collector.python.interpreters import Interpreter, interpreters
 from tests.collector.watching import watching
 

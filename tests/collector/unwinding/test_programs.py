@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from collector.batches.locations import locate
 from collector.bpf.sampler import Sampler
+from collector.bpf.samples import ENDS
 from collector.host import Host
 from collector.kernel import Kernel
-from collector.locations import locate
 from collector.processes.mapped_files import TRUNCATED
-from collector.samples import ENDS
 from tests.collector.unwinding.programs import Program, build
 from tests.collector.watching import watching
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* In place of libbpf's bpf/bpf_helpers.h: BCC declares the helpers itself, those on maps under names of its own.
  *
- * Declarations of maps only tell their types here. collector/bpf/bcc.py creates the maps, and MAP(name) is its number there.
+ * Declarations of maps only tell their types here. collector/bpf/loaders/bcc.py creates the maps, and MAP(name) is its number there.
  */
 #ifndef ICESTREAM_BCC_BPF_HELPERS_H
 #define ICESTREAM_BCC_BPF_HELPERS_H

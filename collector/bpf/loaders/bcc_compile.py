@@ -16,8 +16,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from collector.bpf.loader_types import LoadError
-from collector.bpf.task_layout import TaskLayout, find_task_layout
+from collector.bpf.loaders.loader import LoadError
+from collector.bpf.loaders.task_layout import TaskLayout, find_task_layout
 
 PACKAGES = "python3-bpfcc and libbpfcc (Debian, Ubuntu: apt install python3-bpfcc)"
 

@@ -7,8 +7,8 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-from collector.bpf.bpf_syscall import MapDefinition
-from collector.bpf.loader_types import LoadError
+from collector.bpf.loaders.bpf_syscall import MapDefinition
+from collector.bpf.loaders.loader import LoadError
 
 BTF = Path("/sys/kernel/btf/vmlinux")
 LOG_LINES = 12  # of the verifier's log in an error; its end says what was refused

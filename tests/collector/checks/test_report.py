@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from collector import check
-from collector.checks import containers, kernel, places, privileges, programs
+from collector.checks import containers, kernel, places, privileges, programs, report
 from collector.checks.row import Mark, Row, limited, missing, ok
+from collector.delivery.spool import Spool
 from collector.guest.capabilities import Capability
 from collector.settings import CollectorSettings
-from collector.spool import Spool
 from icestream.settings import KafkaSettings
 
 ICESTREAM = Path(sys.executable).parent / "icestream"
@@ -57,7 +56,7 @@ def test_as_json_it_is_one_object(tmp_path: Path) -> None:
         "thing": "Kafka", "mark": "limited", "says": rows["Kafka"]["says"],
         "advice": "say where it is with --kafka HOST:PORT", "needed": False,
     }  # fmt: skip
-    assert set(check.CHECKS) - {"capabilities"} <= set(rows)
+    assert set(report.CHECKS) - {"capabilities"} <= set(rows)
     assert not any("failed itself" in row["says"] for row in rows.values())
     assert {"BTF", "CAP_BPF", "CAP_PERFMON", "process events", "spool", "activity socket", "cgroups"} <= set(rows)
 
@@ -221,14 +220,14 @@ def test_a_check_that_fails_is_a_row_and_the_others_go_on(tmp_path: Path, monkey
     def broken(settings: CollectorSettings) -> Row:
         raise ZeroDivisionError("oh")
 
-    monkeypatch.setattr(check, "CHECKS", {"it": broken, "a": lambda settings: ok("a", "b")})
-    found = list(check.rows(settings(tmp_path)))
+    monkeypatch.setattr(report, "CHECKS", {"it": broken, "a": lambda settings: ok("a", "b")})
+    found = list(report.rows(settings(tmp_path)))
     assert [row.mark for row in found] == [Mark.LIMITED, Mark.OK]
     assert (found[0].thing, "ZeroDivisionError: oh" in found[0].says) == ("it", True)
 
 
 def test_what_is_needed_decides() -> None:
-    assert check.works([ok("a", ""), limited("b", ""), missing("c", "")])
-    assert not check.works([ok("a", ""), missing("d", "", needed=True)])
-    assert check.verdict([missing("d", "", needed=True), missing("e", "")]) == "this host cannot be profiled: d"
-    assert check.verdict([ok("a", "")]) == "this host can be profiled"
+    assert report.works([ok("a", ""), limited("b", ""), missing("c", "")])
+    assert not report.works([ok("a", ""), missing("d", "", needed=True)])
+    assert report.verdict([missing("d", "", needed=True), missing("e", "")]) == "this host cannot be profiled: d"
+    assert report.verdict([ok("a", "")]) == "this host can be profiled"

@@ -6,17 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector import batch, metrics
+from collector import metrics
 from collector.activity import activity_batch as activity
 from collector.activity.intervals import Intervals
-from collector.clock import Clock
-from collector.frames import Message
+from collector.batches import batch
+from collector.batches.clock import Clock
+from collector.batches.locations import locate
+from collector.bpf.samples import Samples
+from collector.delivery.message_log import Message
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.labels.thread_labels import Labels, ThreadLabels
 from collector.labels.thread_series import label
-from collector.locations import locate
-from collector.samples import Samples
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from collector import clock, metrics
-from collector.clock import STEP_NS, Clock
-from collector.frames import Message
+from collector import metrics
+from collector.batches import clock
+from collector.batches.clock import STEP_NS, Clock
+from collector.delivery.message_log import Message
 from collector.profiler import Profiler
 from collector.settings import CollectorSettings
 from collector.symbols.symbol_files import SymbolFiles

@@ -4,8 +4,8 @@
 is libbpf where there is BTF, else bcc.
 """
 
-from collector.bpf import libbpf
-from collector.bpf.loader_types import Loader, LoadError, Program
+from collector.bpf.loaders import libbpf
+from collector.bpf.loaders.loader import Loader, LoadError, Program
 
 __all__ = ["LOADERS", "LoadError", "Loader", "Program", "choose"]
 
@@ -19,7 +19,7 @@ def choose(name: str) -> Loader:
     if name == "libbpf":
         return libbpf.LibbpfLoader()
     if name == "bcc":
-        from collector.bpf.bcc import BccLoader  # most hosts never need it
+        from collector.bpf.loaders.bcc import BccLoader  # most hosts never need it
 
         return BccLoader()
     raise LoadError(f"unknown loader {name!r}: expected one of {', '.join(LOADERS)}")

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.bpf import task_ids, task_layout
-from collector.bpf.bcc import check_layout
-from collector.bpf.kernel_look import Look, open_window
-from collector.bpf.loader_types import LoadError
-from collector.bpf.task_layout import TaskLayout, find_task_layout
-from tests.collector.bpf.btf import of_this_kernel
+from collector.bpf.loaders import task_ids, task_layout
+from collector.bpf.loaders.bcc import check_layout
+from collector.bpf.loaders.kernel_look import Look, open_window
+from collector.bpf.loaders.loader import LoadError
+from collector.bpf.loaders.task_layout import TaskLayout, find_task_layout
+from tests.collector.bpf.loaders.btf import of_this_kernel
 
 IN_BTF = {
     "tgid": ("task_struct", "tgid"),
@@ -96,6 +96,6 @@ def test_garbage_is_no_struct_pid_and_no_error(garbage: bytes, level: int, numbe
 
 
 def test_the_stub_headers_name_every_offset_that_is_looked_for() -> None:
-    header = (Path(task_layout.__file__).parents[2] / "bpf" / "bcc" / "kernel_layout.h").read_text()
+    header = (Path(task_layout.__file__).parents[3] / "bpf" / "bcc" / "kernel_layout.h").read_text()
     for field in fields(TaskLayout):
         assert field.name == "registers" or f"#ifndef OFFSET_{field.name.upper()}\n" in header

@@ -13,21 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.bpf import bcc, bcc_compile, libbpf
-from collector.bpf.bcc import BccLoader, with_maps
-from collector.bpf.bpf_syscall import MapDefinition, VerifierError, create_map, load_program
-from collector.bpf.libbpf import LibbpfLoader, describe
-from collector.bpf.loader import choose
-from collector.bpf.loader_types import LoadError
+from collector.bpf.loaders import bcc, bcc_compile, libbpf
+from collector.bpf.loaders.bcc import BccLoader, with_maps
+from collector.bpf.loaders.bpf_syscall import MapDefinition, VerifierError, create_map, load_program
+from collector.bpf.loaders.choose import choose
+from collector.bpf.loaders.libbpf import LibbpfLoader, describe
+from collector.bpf.loaders.loader import LoadError
 from collector.bpf.program import SOURCE
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PERF_EVENT = 7
 LOOK = """
 import json, os, sys, time
 from pathlib import Path
-from collector.bpf.loader import choose
-from collector.bpf.loader_types import LoadError
+from collector.bpf.loaders.choose import choose
+from collector.bpf.loaders.loader import LoadError
 from collector.bpf.program import SOURCE
 from collector.bpf.sampler import Sampler
 try:
@@ -173,7 +173,7 @@ def test_on_another_machine_it_is_said_that_btf_is_needed(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("said", [b"", b"{"])
 def test_a_compiler_that_dies_is_a_clear_error(said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     died = subprocess.CompletedProcess([], -9, said, b"Killed\n")
-    monkeypatch.setattr("collector.bpf.bcc.subprocess.run", lambda *_, **__: died)
+    monkeypatch.setattr("collector.bpf.loaders.bcc.subprocess.run", lambda *_, **__: died)
     with pytest.raises(LoadError, match=r"BCC ended with status -9(.|\n)*Killed"):
         bcc.compiled(SOURCE, ("none",), ())
 

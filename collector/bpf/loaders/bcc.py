@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from collector.bpf.bpf_syscall import MapDefinition, VerifierError, create_map, load_program
-from collector.bpf.libbpf import LOG_LINES, describe
-from collector.bpf.loader_types import LoadError
-from collector.bpf.task_layout import TaskLayout
+from collector.bpf.loaders.bpf_syscall import MapDefinition, VerifierError, create_map, load_program
+from collector.bpf.loaders.libbpf import LOG_LINES, describe
+from collector.bpf.loaders.loader import LoadError
+from collector.bpf.loaders.task_layout import TaskLayout
 
 log = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ def compiled(source: Path, programs: tuple[str, ...], maps: tuple[str, ...]) -> 
     job = json.dumps({"source": str(source), "programs": programs, "maps": maps})
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "collector.bpf.bcc_compile"],
+            [sys.executable, "-m", "collector.bpf.loaders.bcc_compile"],
             input=job.encode(), capture_output=True, timeout=_COMPILE_SECONDS, cwd="/",
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

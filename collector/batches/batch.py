@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.columns import gather, take, used
+from collector.batches.locations import Stacks
 from collector.labels.thread_labels import Labels
-from collector.locations import Stacks
+from collector.row_indices import gather, take, used
 from icestream import packed
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector import batch
+from collector.batches import batch
+from collector.batches.locations import locate
+from collector.bpf.samples import ENDS, Samples
 from collector.kernel import Kernel
-from collector.locations import locate
 from collector.processes.mapped_files import UNKNOWN, FileCache, MappedFile
 from collector.processes.mappings import Located, Mappings
 from collector.processes.perfmap import Name
-from collector.samples import ENDS, Samples
 from icestream.packed import column
 from icestream.v1.common_pb2 import BatchId, Mapping
 from icestream.v1.raw_pb2 import RawBatch

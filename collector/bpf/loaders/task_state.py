@@ -5,8 +5,8 @@ import signal
 import time
 from pathlib import Path
 
-from collector.bpf.kernel_look import Look, Rows, Window
-from collector.bpf.loader_types import LoadError
+from collector.bpf.loaders.kernel_look import Look, Rows, Window
+from collector.bpf.loaders.loader import LoadError
 
 _RUNNING, _INTERRUPTIBLE = 0, 1  # include/linux/sched.h
 _STOPPED = (4, 0x104)  # with TASK_WAKEKILL

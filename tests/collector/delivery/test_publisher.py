@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer
 
 from collector import metrics
-from collector.frames import Message
-from collector.publish import Publisher
+from collector.delivery.message_log import Message
+from collector.delivery.publisher import Publisher
+from collector.delivery.spool import Spool
 from collector.settings import CollectorSettings
-from collector.spool import Spool
 from icestream.commands.topics import create
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings

@@ -4,14 +4,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector.columns import gather
+from collector.bpf.samples import ENDS, Samples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from collector.python.merge import add_cuts, merge, python_frames
 from collector.python.processes import PYTHON, PythonProcesses
-from collector.samples import ENDS, Samples
+from collector.row_indices import gather
 from icestream import ids
 
 _NO_NAME = Name("", "")

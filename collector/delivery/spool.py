@@ -2,7 +2,7 @@
 
 A window is written before it is sent and deleted when all of it was acknowledged, so that kill -9 loses nothing that
 was cut: the next collector sends what is left, the same bytes under the same batch ID. The page cache survives the
-death of a process, so nothing is synced; after a crash of the machine what is damaged is left out (frames.py).
+death of a process, so nothing is synced; after a crash of the machine what is damaged is left out (message_log.py).
 
 What the disk does not take waits in memory, a little of it: a disk that is full, or a directory that cannot be used,
 must not end profiling. Samples of windows that are given up are counted, for a later batch to tell of.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from collector.frames import Message, decode, encode
+from collector.delivery.message_log import Message, decode, encode
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 

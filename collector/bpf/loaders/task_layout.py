@@ -15,9 +15,9 @@ import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from collector.bpf.kernel_look import PIECE, Candidates, Look, Rows, Window, in_child, in_thread, open_window
-from collector.bpf.task_ids import thread_id_rows
-from collector.bpf.task_state import state_rows
+from collector.bpf.loaders.kernel_look import PIECE, Candidates, Look, Rows, Window, in_child, in_thread, open_window
+from collector.bpf.loaders.task_ids import thread_id_rows
+from collector.bpf.loaders.task_state import state_rows
 
 _TASK_BYTES = 8 << 10  # looked at; more than task_struct has up to the end of its thread_struct
 _MM_BYTES = 2 << 10

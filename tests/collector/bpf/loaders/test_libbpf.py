@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector.bpf import libbpf
-from collector.bpf.libbpf import LibbpfLoader, Map
-from collector.bpf.loader import LoadError, choose
+from collector.bpf.loaders import libbpf
+from collector.bpf.loaders.choose import LoadError, choose
+from collector.bpf.loaders.libbpf import LibbpfLoader, Map
 from collector.bpf.program import SOURCE
 
 pytestmark = pytest.mark.ebpf

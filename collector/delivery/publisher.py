@@ -14,9 +14,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Report
 
 from collector import metrics
-from collector.frames import Message
+from collector.delivery.message_log import Message
+from collector.delivery.spool import MEMORY_BYTES, Entry, Spool
 from collector.settings import CollectorSettings
-from collector.spool import MEMORY_BYTES, Entry, Spool
 from icestream.backlog import Backlog
 from icestream.kafka import producer
 from icestream.topics import ACTIVITY, RAW

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector.bpf.libbpf import LibbpfLoader
-from collector.bpf.loader_types import LoadError
+from collector.bpf.loaders.libbpf import LibbpfLoader
+from collector.bpf.loaders.loader import LoadError
 from collector.bpf.perf_event import open_clock
 
-SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "task_layout.bpf.c"
+SOURCE = Path(__file__).resolve().parents[3] / "bpf" / "task_layout.bpf.c"
 PIECE = 1024  # bytes that the program shows at a time
 
 _HEAD = struct.Struct("=12Q")  # struct look, without the bytes

@@ -7,8 +7,8 @@ import contextlib
 import ctypes
 from pathlib import Path
 
-from collector.bpf.kernel_look import Look, Rows, Window, in_child
-from collector.bpf.loader_types import LoadError
+from collector.bpf.loaders.kernel_look import Look, Rows, Window, in_child
+from collector.bpf.loaders.loader import LoadError
 
 _PID_BYTES = 512  # of struct pid
 _UPID_BYTES = 16  # an int and a pointer

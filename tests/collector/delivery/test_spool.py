@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.frames import MAGIC, FrameError, Message, decode, encode
-from collector.spool import Spool, SpoolError, observed
+from collector.delivery.message_log import MAGIC, FrameError, Message, decode, encode
+from collector.delivery.spool import Spool, SpoolError, observed
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from icestream.v1.raw_pb2 import RawBatch
 
@@ -187,8 +187,8 @@ def test_windows_that_were_taken_in_survive_kill_9(tmp_path: Path) -> None:
     script = textwrap.dedent("""
         import sys
         from pathlib import Path
-        from collector.frames import Message
-        from collector.spool import Spool
+        from collector.delivery.message_log import Message
+        from collector.delivery.spool import Spool
         spool = Spool(Path(sys.argv[1]), 1 << 30)
         for number in range(10**6):
             spool.append([Message("icestream.raw", b"host", number.to_bytes(4, "big") + bytes(300_000))])

@@ -1,0 +1,1 @@
+"""Batches: windows of samples become the messages of a RawBatch."""

@@ -1,0 +1,1 @@
+"""Delivery: messages to Kafka, by way of a spool on disk."""
