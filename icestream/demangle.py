@@ -1,8 +1,11 @@
 """Readable names of C++ and Rust symbols.
 
-C++ (Itanium ABI) names go through `__cxa_demangle` of libstdc++, which every manylinux wheel relies on already; Rust's
-legacy names are Itanium names whose path holds escapes and ends with a hash; its others are read by demangle_rust.py. A
-name that cannot be read stays as it is.
+C++ names (Itanium ABI) go through `__cxa_demangle` of libstdc++, which every manylinux wheel relies on already. Rust's
+names, legacy and v0, go through the rustc-demangle crate, which leaves out the hashes of crates. A name that cannot be
+read stays as it is.
+
+Of the libraries that read both, LLVM's demangler (pycxxfilt) overflows the stack on deeply nested C++ names, and
+cpp_demangle (multi-demangle) writes `{vtable(foo)}` and `std::ostream::ostream` for what has conventional names.
 """
 
 import ctypes
@@ -10,15 +13,15 @@ import functools
 import re
 from collections.abc import Callable
 
-from icestream.demangle_rust import demangle_v0
+import pyderust
 
 MAX_LENGTH = 4096
 """Longer names are left alone: some templates demangle to megabytes."""
+MAX_READABLE_LENGTH = 4 * MAX_LENGTH
+"""A short symbol may refer back to itself until its readable name has gigabytes; the libraries stop at about 1 MB."""
 
 _COLD = re.compile(r"\.cold(\.\d+)?$")
-_RUST_HASH = re.compile(r"::h[0-9a-f]{16}$")
-_RUST_ESCAPE = re.compile(r"\$(SP|BP|RF|LT|GT|LP|RP|C|u[0-9a-f]{1,6})\$")
-_RUST_NAMES = {"SP": "@", "BP": "*", "RF": "&", "LT": "<", "GT": ">", "LP": "(", "RP": ")", "C": ","}
+_RUST = re.compile(r"(_R\w+|_?_ZN.*17h[0-9a-f]{16}E)(\..*)?")
 
 
 @functools.lru_cache(maxsize=65_536)
@@ -28,26 +31,18 @@ def demangle(name: str) -> str:
     name = _COLD.sub("", name)
     if not name.startswith(("_Z", "__Z", "_R")) or len(name) > MAX_LENGTH:
         return name
-    if name.startswith("_R"):
-        return demangle_v0(name) or name
-    readable = _itanium()(name.removeprefix("_") if name.startswith("__Z") else name)
-    if readable is None or len(readable) > 4 * MAX_LENGTH:
-        return name
-    return _rust(readable) if _RUST_HASH.search(readable) else readable
+    if match := _RUST.fullmatch(name):
+        readable = _rust(match[1])
+    else:
+        readable = _itanium()(name.removeprefix("_") if name.startswith("__Z") else name)
+    return name if readable is None or len(readable) > MAX_READABLE_LENGTH else readable
 
 
-def _rust(path: str) -> str:
-    path = _RUST_HASH.sub("", path)
-    parts = [part.removeprefix("_") if part.startswith("_$") else part for part in path.split("::")]
-    return _RUST_ESCAPE.sub(_rust_character, "::".join(parts)).replace("..", "::")
-
-
-def _rust_character(match: re.Match[str]) -> str:
-    code = match[1]
-    if code in _RUST_NAMES:
-        return _RUST_NAMES[code]
-    number = int(code[1:], 16)
-    return chr(number) if 0x20 <= number < 0x110000 and not 0xD800 <= number < 0xE000 else match[0]
+def _rust(name: str) -> str | None:
+    try:
+        return pyderust.demangle(name)
+    except pyderust.DemangleError:
+        return None
 
 
 @functools.cache

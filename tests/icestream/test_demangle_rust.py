@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import string
 import subprocess
 from pathlib import Path
 
@@ -9,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icestream.demangle import demangle
-from icestream.demangle_rust import MAX_LENGTH, demangle_v0
+from icestream.demangle import MAX_READABLE_LENGTH, demangle
 
 PROGRAM = """
 use std::fmt::{Debug, Display};
@@ -57,7 +57,6 @@ fn main() {
     ],
 )
 def test_names_are_as_rust_writes_them(mangled: str, readable: str | None) -> None:
-    assert demangle_v0(mangled) == readable
     assert demangle(mangled) == (readable or mangled)
 
 
@@ -82,21 +81,35 @@ def test_names_of_a_real_program_are_those_of_binutils(tmp_path: Path) -> None:
         # It shows hashes of crates, and types of constants.
         plain = re.sub(r"\[[0-9a-f]{6,16}\]", "", expected)
         plain = re.sub(r"(\b[0-9]+|true|false|'.'): (usize|bool|char)", r"\1", plain)
-        assert (demangle_v0(name) or name) == plain
+        assert demangle(name) == plain
     assert any("größe::für" in demangle(name) for name in names)
 
 
 @given(st.text(alphabet="CMXYNIBRQPOASTFDLKGEUup_sv0123456789abch", max_size=60))
 def test_names_that_are_none_stay_as_they_are(text: str) -> None:
-    readable = demangle_v0(f"_R{text}")
-    assert readable is None or len(readable) <= 2 * MAX_LENGTH
-    assert demangle(f"_R{text}") == (readable or f"_R{text}")
+    assert len(demangle(f"_R{text}")) <= MAX_READABLE_LENGTH
 
 
-def test_a_name_that_refers_to_itself_over_and_over_is_left_alone() -> None:
-    doubled = (
-        "_RINvC1a1b" + "TTTTTTTTTTTTTTTThEE" + "".join(f"TB{digit}_B{digit}_B{digit}_E" for digit in "9abcdef") + "E"
-    )
-    assert len(demangle(doubled)) <= 2 * MAX_LENGTH
-    assert demangle_v0("_R" + "I" * 5000) is None
-    assert demangle_v0("_RB_") is None
+@pytest.mark.parametrize("levels", [3, 20, 100])
+def test_a_name_that_refers_to_itself_over_and_over_is_left_alone(levels: int) -> None:
+    symbol, start = "INvC1a1bTccE", 8
+    for _ in range(levels):
+        back = f"B{base62(start)}"
+        start = len(symbol)
+        symbol += f"T{back}{back}E"
+    readable = demangle(f"_R{symbol}E")
+    assert readable.startswith("a::b::<(char, char), ((char, char), (char, char))" if levels == 3 else "_R")
+
+
+@pytest.mark.parametrize("name", ["_R" + "I" * 4000, "_RB_", "_RNvC1a" + "9" * 4000, "_Z1f" + "P" * 4000 + "i"])
+def test_names_that_nest_without_end_are_left_alone(name: str) -> None:
+    assert demangle(name) == name
+
+
+def base62(number: int) -> str:
+    """As v0 writes it: `_` is 0, `0_` is 1."""
+    digits = string.digits + string.ascii_lowercase + string.ascii_uppercase
+    text, number = "_", number - 1
+    while number >= 0:
+        text, number = digits[number % 62] + text, number // 62 or -1
+    return text
