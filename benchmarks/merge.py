@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 
-from api.app import create_app
+from api.http.app import create_app
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients, connect
 from icestream.topics import DEFAULT_PROFILE_TYPE

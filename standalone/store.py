@@ -6,8 +6,8 @@ from contextlib import closing
 
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from api.app import create_app
-from api.server import Server
+from api.http.app import create_app
+from api.http.server import Server
 from icestream.clickhouse import Clients
 from sinks import service
 from sinks.migrate import migrate, shown

@@ -8,8 +8,8 @@ A chdb:// directory belongs to one process: where `icestream up` runs, its store
 
 import argparse
 
-from api.app import create_app
-from api.server import ServerError, serve
+from api.http.app import create_app
+from api.http.server import ServerError, serve
 from api.settings import ApiSettings
 from icestream.cli import CommandError
 from icestream.clickhouse import Clients

@@ -14,8 +14,8 @@ import sys
 import urllib.parse
 from typing import Any
 
-from api.client import DEFAULT_URL, URL_VARIABLE, Client
-from api.terminal import draw_diff, draw_top, draw_trace, draw_traces, draw_tree
+from api.terminal.client import DEFAULT_URL, URL_VARIABLE, Client
+from api.terminal.draw import draw_diff, draw_top, draw_trace, draw_traces, draw_tree
 from icestream.cli import CommandError
 
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope")

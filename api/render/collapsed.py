@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from api.functions import Functions
-from api.graph import Graph
+from api.tree.functions import Functions
+from api.tree.graph import Graph
 
 MEDIA_TYPE = "text/plain; charset=utf-8"
 _LINES_A_CHUNK = 500

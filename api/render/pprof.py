@@ -3,10 +3,10 @@
 import gzip
 from collections.abc import Mapping as Labels
 
-from api.functions import NO_STACK, OWN, UNRESOLVED, Function
-from api.stack_values import StackValues
-from api.stacks import Addresses
-from api.timerange import TimeRange
+from api.queries.stack_values import StackValues
+from api.queries.time_range import TimeRange
+from api.tree.functions import NO_STACK, OWN, UNRESOLVED, Function
+from api.tree.stack_cache import Addresses
 from icestream.pprof.profile_pb2 import Profile
 
 MEDIA_TYPE = "application/octet-stream"

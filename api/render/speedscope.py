@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from api.functions import Functions
-from api.graph import Graph, intervals
+from api.tree.functions import Functions
+from api.tree.graph import Graph, intervals
 from icestream import __version__
 
 MEDIA_TYPE = "application/json"

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from api.functions import KINDS, Functions
-from api.graph import Graph
+from api.tree.functions import KINDS, Functions
+from api.tree.graph import Graph
 
 
 def tree(graph: Graph, functions: Functions) -> dict[str, Any]:

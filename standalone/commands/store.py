@@ -9,7 +9,7 @@ are at /metrics there.
 
 import argparse
 
-from api.server import ServerError
+from api.http.server import ServerError
 from icestream.cli import CommandError
 from icestream.stop import stop_event
 from sinks.migrate import MigrationError

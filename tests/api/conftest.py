@@ -8,7 +8,7 @@ from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 from httpx import Response
 
-from api.app import create_app
+from api.http.app import create_app
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate

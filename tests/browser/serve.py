@@ -13,7 +13,7 @@ from dataclasses import asdict
 
 import uvicorn
 
-from api.app import create_app
+from api.http.app import create_app
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate

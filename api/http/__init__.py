@@ -1,0 +1,1 @@
+"""The query API over HTTP: the application, its parameters, answers and errors."""

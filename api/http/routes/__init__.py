@@ -1,0 +1,1 @@
+"""Routes: one group in each file."""

@@ -1,0 +1,91 @@
+"""Questions to ClickHouse, within the limits of one query, answered as Arrow tables."""
+
+import logging
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from clickhouse_connect.driver.exceptions import ClickHouseError, DatabaseError, OperationalError
+
+from api.errors import ApiError, bad_request, too_large, unavailable
+from api.metrics import CLICKHOUSE_ERRORS, CLICKHOUSE_SECONDS
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients
+
+_log = logging.getLogger(__name__)
+
+# Codes of ClickHouse's src/Common/ErrorCodes.cpp.
+_TOO_LARGE = {
+    158: "it would read more rows than one query may",
+    159: "it takes longer than one query may",
+    160: "it would take longer than one query may",
+    241: "it needs more memory than one query may use",
+    307: "it would read more bytes than one query may",
+    396: "its answer has more rows than one query may give",
+}
+_BAD_REGEX = 427
+_BAD_ARGUMENTS = 36  # what replaceRegexpOne says of a bad expression (api/queries/conditions.py)
+_BUSY = 202
+_NO_TABLE = {60: "a table is missing", 81: "the database is missing", 47: "a column is missing"}
+
+
+def texts(column: pa.ChunkedArray | pa.Array) -> list[str]:
+    """A column of strings. ClickHouse's may hold any bytes; what is not UTF-8 is replaced."""
+    return [value.decode(errors="replace") for value in column.to_pylist()]
+
+
+class Database:
+    """May be used by many threads; each has a client of its own."""
+
+    def __init__(self, clients: Clients, settings: ApiSettings) -> None:
+        self._clients = clients
+        # Numbers of ours only: this is text of the query.
+        self._limits = (
+            f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"
+            f" max_rows_to_read = {int(settings.api_max_rows)}, read_overflow_mode = 'throw',"
+            f" max_memory_usage = {int(settings.api_max_memory)},"
+            " output_format_arrow_compression_method = 'none', output_format_arrow_string_as_string = 0"
+        )
+
+    def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
+        """The answer of a SELECT. Raises ApiError."""
+        try:
+            with CLICKHOUSE_SECONDS.time():
+                client = self._clients.get()
+                data = client.raw_query(sql + self._limits, parameters=dict(parameters or {}), fmt="ArrowStream")
+            return pa.ipc.open_stream(data).read_all()
+        except (ClickHouseError, pa.ArrowException, OSError) as error:
+            CLICKHOUSE_ERRORS.inc()
+            self._clients.discard()
+            raise _as_api_error(error) from error
+
+    def ready(self) -> str | None:
+        """None when the tables can be read, else why not."""
+        try:
+            self.table("SELECT 1 FROM samples LIMIT 0")
+        except ApiError as error:
+            return error.message
+        return None
+
+
+def _as_api_error(error: Exception) -> ApiError:
+    code = getattr(error, "code", None)
+    if code in _TOO_LARGE:
+        return too_large(f"this query is too large: {_TOO_LARGE[code]}")
+    if code == _BAD_REGEX or (code == _BAD_ARGUMENTS and "replaceRegexp" in str(error)):
+        told = re.search(r"re2 pattern: (.{1,300}?): In scope", str(error), re.DOTALL)
+        return bad_request(
+            "bad_selector",
+            f"a regular expression of the selector cannot be compiled{f': {told[1]}' if told else ''}",
+            "RE2 syntax; a literal ( [ { . * + ? | \\ needs a backslash before it: github.com/google/re2/wiki/Syntax",
+        )
+    if code == _BUSY:
+        return unavailable("ClickHouse is busy with other queries", retry_after_s=2)
+    if code in _NO_TABLE:
+        _log.error("%s", error)
+        return unavailable(f"not set up: {_NO_TABLE[code]} in ClickHouse", "run: icestream migrate", retry_after_s=10)
+    _log.error("ClickHouse: %s", error)
+    if isinstance(error, DatabaseError) and not isinstance(error, OperationalError) and code is not None:
+        return unavailable(f"ClickHouse could not answer (its error {code})", "see the log of the API")
+    return unavailable("ClickHouse cannot be reached", "see the log of the API, and /readyz")

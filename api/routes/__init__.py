@@ -1,1 +1,0 @@
-"""Routes, a group a file."""

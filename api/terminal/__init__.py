@@ -1,0 +1,1 @@
+"""The API asked from a terminal, and its answers drawn there."""

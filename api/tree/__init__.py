@@ -1,0 +1,1 @@
+"""Call trees in memory: stacks become functions, functions become graphs and tables."""

@@ -1,0 +1,101 @@
+"""`icestream query` against a real server."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from api.http.app import create_app
+from api.http.server import Server
+from api.settings import ApiSettings
+from icestream.cli import main
+from icestream.clickhouse import Clients
+from tests.api.conftest import RANGE
+from tests.api.fill import Sample, fill, frame
+
+MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
+TIMES = ["--start", RANGE["start"], "--end", RANGE["end"]]
+
+
+@pytest.fixture
+def url(engine: str, database: str, client: Client) -> Iterator[str]:
+    fill(client, [Sample((MAIN, HOT), trace_id=b"a" * 16, span_id=b"s" * 8)] * 3 + [Sample((MAIN, EVIL))])
+    server = Server(create_app(ApiSettings(), Clients(engine, database=database)), "127.0.0.1:0")
+    server.start()
+    yield f"http://{server.address}"
+    server.close()
+
+
+def ask(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["query", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_a_merge_is_drawn_as_a_tree(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ask(capsys, "merge", "--url", url, *TIMES)
+    assert out.splitlines() == [
+        "{}: 40 ms in 4 samples, 2 stacks",
+        "100.0% ██████████     40 ms  total",
+        "100.0% ██████████     40 ms   main",
+        " 75.0% ████████··     30 ms    hot",
+        " 25.0% ██········     10 ms    ?[31mred",
+    ]
+
+
+def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    top = ask(capsys, "top", "--url", url, *TIMES).splitlines()
+    assert top[2].split() == ["30", "ms", "75.0%", "30", "ms", "75.0%", "hot", "checkout"]
+    traces = ask(capsys, "traces", "--url", url, *TIMES).splitlines()
+    assert traces[1].split() == ["0", "30", "ms", "3", "61" * 16, "checkout"]
+    trace = ask(capsys, "trace", "61" * 16, "--url", url)
+    assert "73" * 8 in trace
+    assert "hot" in trace
+
+
+def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = '{service="none"}'
+    out = ask(capsys, "diff", "--url", url, *TIMES, "--baseline-selector", "{}", "--selector", empty)
+    assert "0.0%  75.0%  -75.0    hot" in out
+
+
+def test_json_and_files_are_the_answer_of_the_api(url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert json.loads(ask(capsys, "merge", "--url", url, "--json", *TIMES))["total"] == 40_000_000
+    path = tmp_path / "p.pb.gz"
+    ask(capsys, "merge", "--url", url, "--format", "pprof", "--output", str(path), *TIMES)
+    assert path.read_bytes()[:2] == b"\x1f\x8b"
+
+
+def test_what_is_wrong_is_one_line_and_exit_code_1(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["query", "merge", "--url", url, "--selector", "{service=}"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("icestream query: selector: at character 10: expected a value in quotes")
+    assert main(["query", "merge", "--url", "http://127.0.0.1:1"]) == 1
+    assert "is `icestream up` or `icestream api` running there?" in capsys.readouterr().err
+
+
+def test_the_api_command_serves_and_ends_on_a_signal(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "icestream.cli",
+        "api",
+        "--clickhouse",
+        f"chdb://{tmp_path}/db",
+        "--listen",
+        "127.0.0.1:0",
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    line = next(line for line in process.stderr if "http://" in line)
+    address = line[line.index("http://") :].strip()
+    ready = subprocess.run(
+        [sys.executable, "-c", f"import urllib.request; urllib.request.urlopen('{address}/readyz')"],
+        capture_output=True,
+    )
+    assert b"503" in ready.stderr
+    process.terminate()
+    assert process.wait(10) == 0

@@ -1,0 +1,172 @@
+"""Whatever is asked, the answer says what is wrong and what to do."""
+
+import json
+import threading
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from fastapi.testclient import TestClient
+
+from api.http.app import create_app
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients
+from tests.api.conftest import RANGE, Api
+from tests.api.fill import Sample, fill, frame
+
+MAIN, HOT = frame("main"), frame("hot")
+TRACE = f"/api/v1/traces/{'ab' * 16}/cpu"
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "code"),
+    [
+        ("/api/v1/merge", {"selector": "{service=}"}, 400, "bad_selector"),
+        ("/api/v1/merge", {"selector": '{service=~"a)|(b"}'}, 400, "bad_selector"),
+        ("/api/v1/merge", {"selector": '{version=~"["}'}, 400, "bad_selector"),
+        ("/api/v1/labels", {"selector": '{version=~"(?P<"}'}, 400, "bad_selector"),
+        ("/api/v1/merge", {"selector": "{" + "a" * 5000}, 400, "bad_parameter"),
+        ("/api/v1/merge", {"start": "yesterday"}, 400, "bad_time"),
+        ("/api/v1/merge", {"start": "now", "end": "now-1h"}, 400, "bad_time"),
+        ("/api/v1/merge", {"end": "99999999999999999999"}, 400, "bad_time"),
+        ("/api/v1/merge", {"profile_type": "cpu"}, 400, "bad_profile_type"),
+        ("/api/v1/merge", {"format": "svg"}, 400, "bad_parameter"),
+        ("/api/v1/merge", {"max_nodes": "0"}, 400, "bad_parameter"),
+        ("/api/v1/merge", {"max_nodes": "many"}, 400, "bad_parameter"),
+        ("/api/v1/merge", {"max_nodes": "1000000000"}, 422, "query_too_large"),
+        ("/api/v1/diff", {"baseline_selector": "{"}, 400, "bad_selector"),
+        ("/api/v1/diff", {"baseline_start": "x"}, 400, "bad_time"),
+        ("/api/v1/series", {"step": "0"}, 400, "bad_step"),
+        ("/api/v1/series", {"step": "-5s"}, 400, "bad_step"),
+        ("/api/v1/series", {"step": "1ms"}, 422, "query_too_large"),
+        ("/api/v1/series", {"sum_by": "a,b,c,d,e,f"}, 400, "bad_parameter"),
+        ("/api/v1/traces", {"cursor": "x"}, 400, "bad_cursor"),
+        ("/api/v1/traces", {"cursor": "W10"}, 400, "bad_cursor"),
+        ("/api/v1/traces", {"cursor": "é" * 9}, 400, "bad_cursor"),
+        ("/api/v1/traces", {"cursor": "W1tbW1tb" * 30}, 400, "bad_cursor"),
+        ("/api/v1/traces", {"limit": "100000"}, 400, "bad_parameter"),
+        ("/api/v1/traces", {"order": "wall"}, 400, "bad_parameter"),
+        ("/api/v1/top", {"by": "colour"}, 400, "bad_parameter"),
+        ("/api/v1/labels/service/values", {"limit": "-1"}, 400, "bad_parameter"),
+        (TRACE, {}, 404, "unknown_trace"),
+        ("/api/v1/nothing", {}, 404, "not_found"),
+    ],
+)
+def test_what_cannot_be_answered_is_4xx_with_code_message_and_hint(
+    api: Api, path: str, parameters: dict[str, str], status: int, code: str
+) -> None:
+    answer = api.get(path, **parameters)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+    assert set(answer.json()["error"]) == {"code", "message", "hint"}
+    assert answer.json()["error"]["message"]
+    assert answer.json()["error"]["hint"]
+
+
+def test_other_methods_are_405(api: Api) -> None:
+    answer = api.http.post("/api/v1/merge")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
+
+
+HOSTILE = [
+    "' OR 1=1 --",
+    "\\",
+    "\\'",
+    "{p0:String}",
+    "%s",
+    "%(p0)s",
+    "\x00",
+    "\n\t\r",
+    "'); DROP TABLE samples; --",
+    "日本語",
+    "\\N",
+]
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_values_are_never_text_of_a_query(api: Api, client: Client, value: str) -> None:
+    fill(client, [Sample((MAIN,), 3, labels={"service": value, "x": value}), Sample((HOT,), 5)])
+    quoted = '"' + "".join(f"\\u{ord(c):04x}" for c in value) + '"'
+    for label in ("service", "x"):
+        assert api.json("/api/v1/merge", selector=f"{{{label}={quoted}}}")["total"] == 3
+        assert api.json("/api/v1/merge", selector=f"{{{label}!={quoted}}}")["total"] == 5
+    assert api.json("/api/v1/merge", selector=f"{{{quoted}={quoted}}}")["total"] == 0
+    assert value in api.json("/api/v1/labels/service/values", contains=value)["values"]
+    assert api.get("/api/v1/series", sum_by=value).status_code == 200
+
+
+def limited(engine: str, database: str, **limits: int) -> TestClient:
+    settings = ApiSettings(**limits)  # type: ignore[arg-type]
+    return TestClient(create_app(settings, Clients(engine, database=database)), raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("limits", [{"api_max_rows": 2}, {"api_max_stacks": 1}, {"api_max_memory": 1000}])
+def test_a_query_that_is_too_large_says_what_to_narrow_and_the_next_is_answered(
+    engine: str, database: str, client: Client, limits: dict[str, int]
+) -> None:
+    fill(client, [Sample((MAIN,)), Sample((HOT,)), Sample((MAIN, HOT)), Sample((MAIN,), labels={"service": "cart"})])
+    http = limited(engine, database, **limits)
+    answer = http.get("/api/v1/merge", params=RANGE)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "query_too_large")
+    assert "narrow" in answer.json()["error"]["hint"]
+    assert http.get("/healthz").status_code == 200
+
+
+def test_after_a_failed_query_the_next_answer_is_whole(api: Api, client: Client) -> None:
+    fill(client, [Sample((MAIN,))])
+    for _ in range(5):
+        assert api.get("/api/v1/merge", selector='{version=~"("}').status_code == 400
+        assert api.json("/api/v1/merge")["total"] == 10_000_000
+
+
+def test_a_store_that_is_away_or_not_set_up_is_503(engine: str, client: Client) -> None:
+    away = TestClient(create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")), raise_server_exceptions=False)
+    for path in ("/api/v1/merge", "/api/v1/labels", "/api/v1/traces"):
+        answer = away.get(path)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")
+        assert int(answer.headers["retry-after"]) > 0
+    assert away.get("/readyz").status_code == 503
+    assert away.get("/healthz").status_code == 200
+    client.command("CREATE DATABASE IF NOT EXISTS empty")
+    bare = limited(engine, "empty")
+    assert bare.get("/api/v1/merge").json()["error"]["hint"] == "run: icestream migrate"
+    assert "migrate" not in bare.get("/healthz").text
+
+
+def test_more_queries_than_may_wait_are_told_to_come_back(engine: str, database: str, client: Client) -> None:
+    fill(client, [Sample((MAIN,))])
+    with limited(engine, database, api_max_concurrent=1, api_max_waiting=1) as http:
+        statuses: list[int] = []
+
+        def ask() -> None:
+            answer = http.get("/api/v1/merge", params=RANGE)
+            statuses.append(answer.status_code)
+            assert answer.status_code == 200 or answer.headers["retry-after"]
+
+        threads = [threading.Thread(target=ask) for _ in range(12)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert set(statuses) <= {200, 503}
+        assert statuses.count(200) >= 2
+        assert 503 in statuses
+        assert http.get("/api/v1/merge", params=RANGE).status_code == 200
+
+
+def test_head_is_answered_without_a_body_and_large_answers_are_compressed(api: Api, client: Client) -> None:
+    fill(client, [Sample((MAIN, frame(f"f{i}"))) for i in range(100)])
+    head = api.http.head("/api/v1/merge", params=RANGE)
+    assert (head.status_code, head.content) == (200, b"")
+    assert api.get("/api/v1/merge").headers["content-encoding"] == "gzip"
+
+
+def test_operations_have_their_routes(api: Api) -> None:
+    api.get("/api/v1/merge")
+    assert api.get("/readyz").json() == {"status": "ready"}
+    assert "icestream_api_requests_total{" in api.get("/metrics").text
+    docs = api.get("/docs").text
+    document = api.get("/openapi.json").json()
+    for path, methods in document["paths"].items():
+        assert path in docs
+        assert methods["get"]["summary"]
+        for parameter in methods["get"].get("parameters", []):
+            assert '"description"' in json.dumps(parameter), (path, parameter)

@@ -1,0 +1,142 @@
+"""Stacks are found whatever the tables hold, and however much is kept in memory."""
+
+import threading
+import time
+from collections import Counter
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from fastapi.testclient import TestClient
+
+from api.http.app import create_app
+from api.settings import ApiSettings
+from api.tree import call_tree, locations
+from icestream.clickhouse import Clients
+from icestream.topics import DEFAULT_PROFILE_TYPE
+from tests.api.conftest import RANGE, Api
+from tests.api.fill import (
+    SEEN,
+    Frame,
+    Sample,
+    fill,
+    frame,
+    insert_locations,
+    insert_nodes,
+    insert_samples,
+    random_samples,
+)
+from tests.api.http.routes.test_merge import collapsed, read_collapsed
+
+
+def merged(api: Api) -> Counter[str]:
+    profile = api.get("/api/v1/merge", format="pprof")
+    assert profile.status_code == 200
+    answer = api.get("/api/v1/merge", format="collapsed")
+    assert answer.status_code == 200, answer.text
+    return read_collapsed(answer.text)
+
+
+@pytest.mark.parametrize(("ids", "queries"), [(7, 10**6), (7, 2), (10**6, 10**6)])
+def test_stacks_are_read_level_by_level_or_all_at_once(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, ids: int, queries: int
+) -> None:
+    for module in (call_tree, locations):
+        monkeypatch.setattr(module, "IDS_A_QUERY", ids)
+        monkeypatch.setattr(module, "QUERIES_BEFORE_SYNC", queries)
+    first, second = random_samples(20), random_samples(21)
+    fill(client, first)
+    assert merged(api) == collapsed(first)
+    fill(client, second)
+    assert merged(api) == collapsed(first + second)
+
+
+def test_a_full_memory_starts_anew_and_answers_stay_right(engine: str, database: str, client: Client) -> None:
+    app = create_app(ApiSettings(api_cached_nodes=3), Clients(engine, database=database))
+    samples = random_samples(30)
+    fill(client, samples)
+    with TestClient(app) as http:
+        for _ in range(3):
+            text = http.get("/api/v1/merge", params=RANGE | {"format": "collapsed"}).text
+            assert read_collapsed(text) == collapsed(samples)
+
+
+def test_cycles_and_endless_chains_of_nodes_keep_their_value(api: Api, client: Client) -> None:
+    columns = ["node_id", "parent_id", "location_id", "last_seen"]
+    cycle = [[1, 2, 9, SEEN], [2, 1, 9, SEEN], [3, 3, 9, SEEN]]
+    chain = [[1000 + i, 999 + i if i else 0, 9, SEEN] for i in range(4000)]
+    client.insert("nodes", cycle + chain, column_names=columns)
+    stacks = (1, 2, 3, 1000 + 3999, 1000 + 100)
+    rows = [[DEFAULT_PROFILE_TYPE, SEEN, stack, bytes(16), bytes(8), 1, 10] for stack in stacks]
+    names = ["profile_type", "time", "stack_id", "trace_id", "span_id", "count", "value"]
+    client.insert("samples", rows, column_names=names)
+    found = merged(api)
+    assert found["[unresolved stack]"] >= 30
+    assert sum(found.values()) == 50
+    assert api.json("/api/v1/merge")["total"] == 50
+
+
+def test_strings_that_are_no_text_and_odd_locations_are_shown(api: Api, client: Client) -> None:
+    odd = [
+        Frame(("",), 0x10, ""),
+        Frame(("a", "", "b"), 0x20),
+        Frame(("x" * 5000,), 0x30),
+        Frame((), 2**64 - 1, "/lib/\x00;\nso"),
+        Frame((), 5, "[kernel]", "", 2),
+        Frame(("jitted",), 0, "[jit]", "", 4),
+        Frame(("f",), 6, "/bin/y", "", 77),
+    ]
+    fill(client, [Sample((part,), 1) for part in odd])
+    client.command(
+        "INSERT INTO locations SELECT location_id, 1, unhex('ff00'), unhex('fffe'), 1, 9,"
+        " [(unhex('c328'), unhex('ff'), 4294967295, 4294967295)], now() FROM locations WHERE address = 5"
+    )
+    found = merged(api)
+    assert sum(found.values()) == len(odd)
+    assert found["unknown+0x10"] == 1
+    assert found["b;checkout+0x20;a"] == 1
+    assert found["jitted"] == 1
+    assert found["\ufffd("] == 1
+    assert sum(row["flat"] for row in api.json("/api/v1/top", by="module")["top"]) == len(odd)
+    assert api.json("/api/v1/merge", format="speedscope")["profiles"][0]["endValue"] == len(odd)
+
+
+def test_queries_at_the_same_time_see_whole_answers_while_stacks_and_names_arrive(
+    engine: str, database: str, client: Client
+) -> None:
+    app = create_app(ApiSettings(), Clients(engine, database=database))
+    samples = [Sample((frame("main"), Frame((), i + 1)), 1) for i in range(200)]
+    insert_samples(client, samples)
+    failed: list[str] = []
+    done = threading.Event()
+    with TestClient(app) as http:
+
+        def ask(format: str) -> None:
+            while not done.is_set():
+                answer = http.get("/api/v1/merge", params=RANGE | {"format": format})
+                if answer.status_code != 200 or (
+                    format == "collapsed" and sum(read_collapsed(answer.text).values()) != 200
+                ):
+                    failed.append(answer.text)
+
+        threads = [threading.Thread(target=ask, args=(format,)) for format in ("collapsed", "pprof", "tree")]
+        for thread in threads:
+            thread.start()
+        for start in range(0, 200, 40):
+            part = samples[start : start + 40]
+            insert_nodes(client, {s.stack for s in part})
+            insert_locations(client, {f for s in part for f in s.stack})
+            addresses = [s.stack[1].address for s in part]
+            insert_locations(client, {Frame((f"named_{address}",), address) for address in addresses}, version=7)
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert failed == []
+        expected = Counter({f"main;named_{i + 1}": 1 for i in range(200)})
+        deadline = time.monotonic() + 60  # names are looked for with pauses
+        while ask_collapsed(http) != expected:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+def ask_collapsed(http: TestClient) -> Counter[str]:
+    return read_collapsed(http.get("/api/v1/merge", params=RANGE | {"format": "collapsed"}).text)
