@@ -12,7 +12,7 @@ from collector.guest.own_cpu import process_seconds
 from collector.profiler import Profiler
 from collector.settings import CollectorSettings
 from collector.symbols.symbol_files import SymbolFiles
-from collector.symbols.symbol_requests import SymbolRequests
+from collector.symbols.symbol_responder import SymbolResponder
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class Agent:
             missing=self._spool.take_dropped_samples,
         )
         self._publisher = Publisher(settings, self._spool)
-        self._symbols = SymbolRequests(settings, self._publisher, files)
+        self._symbols = SymbolResponder(settings, self._publisher, files)
         metrics.CPU_SECONDS.set_function(process_seconds)
 
     def ready(self) -> str | None:

@@ -1,10 +1,10 @@
-"""Answers requests for symbols that are meant for this host: a thread that reads icestream.symbol-requests.
+"""A thread that reads icestream.symbol-requests and answers the requests for this host.
 
-Where debuginfod servers are set, they are asked for what this host has no debug information of; names that the file
-itself has are sent at once, and better ones when they come.
+If debuginfod servers are set, the thread asks them for the debug information that this host lacks. It sends the names
+in the file itself at once, and better ones when the download is done.
 
-It belongs to no group and commits nothing: a request that is missed is asked again, of the next host. It begins a few
-messages before the end, so that what was asked while the collector started again is answered.
+The consumer belongs to no group and commits nothing: when a request is missed, the streams ask the next host. It starts
+a few messages before the end of the topic, to answer the requests that came while the collector restarted.
 """
 
 import logging
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_LOOK_BACK = 100  # messages of each partition
+_LOOK_BACK = 100  # messages in each partition
 _TOO_OLD_NS = 60 * 10**9
-_PARTITIONS_S = 60.0  # how often to look for new partitions
+_PARTITIONS_S = 60.0  # between two looks for new partitions
 _CHUNK_PAUSE_S = 0.05
-_REST_S = 10.0
-_SAME_AGAIN_S = 5.0  # a request repeated within this time was answered already
-_REMEMBERED = 10_000
+_REST_S = 10.0  # without a request; then the child process ends
+_REPEAT_S = 5.0  # a request repeated within this time is already answered
+_MAX_ANSWERED = 10_000
 
 
-class SymbolRequests:
-    """Serves from `start` until `close`. Raises SettingError."""
+class SymbolResponder:
+    """Answers requests from `start` to `close`. The constructor raises SettingError."""
 
     def __init__(self, settings: CollectorSettings, publisher: Publisher, files: SymbolFiles) -> None:
         self._host_id = host_id(settings)
@@ -66,27 +66,27 @@ class SymbolRequests:
     def close(self) -> None:
         self._stop.set()
         self._thread.join(timeout=2.0)
-        if self._thread.is_alive():  # it waits for a large file
+        if self._thread.is_alive():  # it is waiting for the symbols of a large file
             self._builder.rest()
             self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
         positions: dict[int, int] = {}
-        look, last = 0.0, time.monotonic()
+        next_check, last_request = 0.0, time.monotonic()
         while not self._stop.is_set():
             try:
-                if time.monotonic() >= look:
-                    look = time.monotonic() + (_PARTITIONS_S if _follow(self._consumer, positions) else 1.0)
-                self._serve_downloaded()
+                if time.monotonic() >= next_check:
+                    next_check = time.monotonic() + (_PARTITIONS_S if _follow(self._consumer, positions) else 1.0)
+                self._answer_downloaded()
                 message = self._consumer.poll(0.5) if positions else None
                 if message is None:
                     if not positions:
                         self._stop.wait(0.5)
-                    if time.monotonic() - last > _REST_S:
+                    if time.monotonic() - last_request > _REST_S:
                         self._builder.rest()
                 elif message.error() is None:
-                    self._serve(message.value() or b"")
-                    last = time.monotonic()
+                    self._handle(message.value() or b"")
+                    last_request = time.monotonic()
             except KafkaException as error:
                 log.debug("symbol requests cannot be read: %s", error)
                 self._stop.wait(1.0)
@@ -95,7 +95,7 @@ class SymbolRequests:
         self._builder.rest()
         self._consumer.close()
 
-    def _serve(self, value: bytes) -> None:
+    def _handle(self, value: bytes) -> None:
         try:
             request = SymbolRequest.FromString(value)
         except DecodeError:
@@ -104,42 +104,43 @@ class SymbolRequests:
         if request.host_id != self._host_id or time.time_ns() - request.requested_unix_nano > _TOO_OLD_NS:
             return
         now = time.monotonic()
-        if now - self._answered.get(request.build_id, float("-inf")) < _SAME_AGAIN_S:
+        if now - self._answered.get(request.build_id, float("-inf")) < _REPEAT_S:
             return
         self._answer(request.build_id, request.file)
         self._answered[request.build_id] = time.monotonic()
-        while len(self._answered) > _REMEMBERED:
+        while len(self._answered) > _MAX_ANSWERED:
             self._answered.popitem(last=False)
 
-    def _serve_downloaded(self) -> None:
+    def _answer_downloaded(self) -> None:
         while self._downloads is not None and (done := self._downloads.finished()) is not None:
             self._answer(done.build_id, done.path, f"debuginfod: {done.error}" if done.error else "")
 
     def _answer(self, build_id: str, path: str, downloaded: str | None = None) -> None:
-        """`downloaded`: None before debuginfod was asked, then what it failed with, or ""."""
-        more = []
-        if self._downloads is not None and (found := self._downloads.servers.path(build_id)) is not None:
-            more.append(str(found))
-        for at, answer in enumerate(self._builder.answer(build_id, path, more)):
-            if at == 0 and answer.version < DEBUG_INFO:
+        """Publishes the symbols of a build ID. `downloaded` is None before debuginfod is asked, then its error, or ""
+        if it had the file."""
+        paths = []
+        if self._downloads is not None and (debug_file := self._downloads.servers.path(build_id)) is not None:
+            paths.append(str(debug_file))
+        for number, answer in enumerate(self._builder.answer(build_id, path, paths)):
+            if number == 0 and answer.version < DEBUG_INFO:
                 if downloaded is None and self._download(build_id, path) and answer.error:
-                    return  # the answer is what comes of it
+                    return  # the download's result is the answer
                 if downloaded and answer.error:
                     answer.error += f"; {downloaded}"
                 elif downloaded:
-                    return  # it was sent before
-            if at:
-                self._stop.wait(_CHUNK_PAUSE_S)  # a large file must not hold up the samples
+                    return  # these names were sent before the download
+            if number:
+                self._stop.wait(_CHUNK_PAUSE_S)  # a large file must not delay the samples
             self._publisher.send(Message(SYMBOLS, build_id.encode(), answer.SerializeToString()))
-            self._note(answer)
+            self._count(answer)
 
     def _download(self, build_id: str, path: str) -> bool:
-        """Asks debuginfod for a file that was seen here; whether an answer will come."""
+        """Starts the download of a file that was seen on this host; returns False if nothing will be downloaded."""
         if self._downloads is None or not path.startswith("/") or not self._files.places(build_id):
             return False
         return self._downloads.ask(build_id, path)
 
-    def _note(self, answer: SymbolFile) -> None:
+    def _count(self, answer: SymbolFile) -> None:
         if answer.chunk == 0:
             metrics.SYMBOL_REQUESTS.labels("error" if answer.error else "symbols").inc()
         if answer.error:
@@ -147,24 +148,24 @@ class SymbolRequests:
 
 
 def _follow(reader: Consumer, positions: dict[int, int]) -> bool:
-    """Reads all partitions, new ones from their start; False where the topic is not there yet."""
+    """Assigns the partitions that `positions` lacks, and adds them to it. Returns False if the topic does not exist."""
     topic = reader.list_topics(SYMBOL_REQUESTS, timeout=5.0).topics.get(SYMBOL_REQUESTS)
     if topic is None or topic.error is not None or not topic.partitions:
         return False
-    found = {}
+    starts = {}
     for partition in sorted(set(topic.partitions) - set(positions)):
         low, high = reader.get_watermark_offsets(TopicPartition(SYMBOL_REQUESTS, partition), timeout=5.0)
-        found[partition] = max(low, high - _LOOK_BACK)
-    if found:
-        reader.incremental_assign([TopicPartition(SYMBOL_REQUESTS, *place) for place in found.items()])
-        positions |= found  # only now: what fails on the way is tried again as a whole
+        starts[partition] = max(low, high - _LOOK_BACK)
+    if starts:
+        reader.incremental_assign([TopicPartition(SYMBOL_REQUESTS, *start) for start in starts.items()])
+        positions |= starts  # last, so that the next call repeats everything if a step fails
     return True
 
 
 def _downloads(settings: CollectorSettings) -> "Downloads | None":
     if not settings.debuginfod_urls:
         return None
-    # An HTTP client takes memory that few collectors need.
+    # Imported here, because few collectors need the memory that an HTTP client takes.
     from collector.symbols.debuginfod import Debuginfod, servers
     from collector.symbols.downloads import Downloads
 

@@ -30,7 +30,7 @@ from collector.unwind.cfi_steps import (
     overlay,
     pack,
 )
-from tests.collector.frame_sections import CODE, Frames, record, sleb, uleb
+from tests.collector.unwind.frame_sections import CODE, Frames, record, sleb, uleb
 
 START = 0x20000
 CALLED = (CFA_RSP, 8, RBP_SAME, 0)  # what holds where a function begins

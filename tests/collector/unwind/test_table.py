@@ -18,7 +18,7 @@ from collector.processes.mapped_files import vdso_bytes
 from collector.unwind import table as unwind_table
 from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, CFA_PLT, CFA_RSP, CFA_SIGNAL, Steps, pack
 from collector.unwind.table import CHUNK_BYTES, CfiError, UnwindTable
-from tests.collector import readelf_frames
+from tests.collector.unwind import readelf_frames
 
 SOURCE = """
 #include <alloca.h>

@@ -14,7 +14,7 @@ from collector.bpf.samples import ENDS
 from collector.host import Host
 from collector.kernel import Kernel
 from collector.processes.mapped_files import TRUNCATED
-from tests.collector.unwinding.programs import Program, build
+from tests.collector.unwind.programs import Program, build
 from tests.collector.watching import watching
 
 pytestmark = pytest.mark.ebpf

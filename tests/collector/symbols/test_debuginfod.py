@@ -16,7 +16,7 @@ import pytest
 from collector import elf
 from collector.symbols import debuginfod
 from collector.symbols.debuginfod import Debuginfod, DebuginfodError, servers
-from tests.collector.http_server import Server, sending
+from tests.collector.symbols.http_server import Server, sending
 
 MB = 1 << 20
 

@@ -18,12 +18,12 @@ from collector.processes.mapped_files import Place
 from collector.settings import CollectorSettings
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
-from collector.symbols.symbol_requests import SymbolRequests
+from collector.symbols.symbol_responder import SymbolResponder
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
-from tests.collector.http_server import Server, sending
+from tests.collector.symbols.http_server import Server, sending
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ Serve = Callable[..., SymbolFiles]
 @pytest.fixture
 def serve(broker: KafkaSettings, tmp_path: Path) -> Iterator[Serve]:
     """Starts to serve; more settings may be given."""
-    running: list[SymbolRequests | Publisher | Spool] = []
+    running: list[SymbolResponder | Publisher | Spool] = []
 
     def serve(**more: Any) -> SymbolFiles:
         store = str(tmp_path / "store")
@@ -49,10 +49,10 @@ def serve(broker: KafkaSettings, tmp_path: Path) -> Iterator[Serve]:
         spool = Spool(settings.spool, 1 << 20)
         publisher = Publisher(settings, spool)
         files = SymbolFiles()
-        requests = SymbolRequests(settings, publisher, files)
-        running.extend((requests, publisher, spool))
+        responder = SymbolResponder(settings, publisher, files)
+        running.extend((responder, publisher, spool))
         publisher.start()
-        requests.start()
+        responder.start()
         return files
 
     yield serve
