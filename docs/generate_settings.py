@@ -6,6 +6,7 @@ from pathlib import Path
 from api.settings import ApiSettings
 from collector.settings import CollectorSettings, UploadSettings
 from icestream.settings import KafkaSettings, Settings, variable
+from jobs.settings import JobSettings
 from sinks.settings import SinkSettings
 from standalone.settings import StoreSettings, UpSettings
 from streams.settings import StreamsSettings
@@ -22,9 +23,14 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Collector", "`icestream collect` and `icestream record`.", CollectorSettings),
     ("Uploads of symbols", "`icestream symbols upload`, see [symbols](symbols.md).", UploadSettings),
     ("Stream processors", "`icestream streams`.", StreamsSettings),
-    ("Sinks", "`icestream sink`, `icestream migrate`, and the jobs.", SinkSettings),
+    ("Sinks", "`icestream sink`, `icestream migrate`.", SinkSettings),
+    (
+        "Jobs",
+        "`icestream replay`, `icestream backfill`: the sinks' settings, with folders under the data folder.",
+        JobSettings,
+    ),
     ("Query API", "`icestream api`.", ApiSettings),
-    ("Store", "`icestream store`: the sinks' and the API's settings, with places under one folder.", StoreSettings),
+    ("Store", "`icestream store`: the settings of the jobs and of the query API.", StoreSettings),
 )
 
 _HEAD = """# Settings
@@ -42,9 +48,8 @@ def text() -> str:
     sections = [_HEAD]
     for title, about, settings in PARTS:
         rows = [f"| `{variable(f.name)}` | {_shown(f.default)} | {f.metadata['help']} |" for f in _own(settings)]
-        sections.append(
-            "\n".join([f"## {title}\n", f"{about}\n", "| variable | default | meaning |", "|---|---|---|", *rows])
-        )
+        table = ["| variable | default | meaning |", "|---|---|---|", *rows] if rows else []
+        sections.append("\n".join([f"## {title}\n", f"{about}\n", *table]))
     return "\n".join(f"{section.strip()}\n" for section in sections)
 
 

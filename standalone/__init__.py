@@ -1,1 +1,1 @@
-"""The whole on one machine: `icestream up`, `icestream demo`, and the jobs that need both operators and sinks."""
+"""Everything on one machine: `icestream up` and `icestream demo`."""

@@ -1,54 +1,17 @@
 """Settings of the whole on one machine."""
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from api.settings import ApiSettings
-from icestream.settings import KafkaSettings, Settings, setting
-from sinks.settings import SinkSettings
-
-SYSTEM_DATA = Path("/var/lib/icestream")
-SYSTEM_SOCKET = Path("/run/icestream/activity.sock")
-
-
-def default_data() -> Path:
-    """Root's is the system's, everybody else's their own (XDG base directory specification)."""
-    if os.geteuid() == 0:
-        return SYSTEM_DATA
-    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(home).expanduser() / "icestream"
+from icestream.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, DataSettings
+from icestream.settings import KafkaSettings, setting
+from jobs.settings import JobSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataSettings(Settings):
-    """Where everything is kept."""
-
-    data: Path | None = setting(
-        None, "folder of everything that is kept; by default /var/lib/icestream for root, else ~/.local/share/icestream"
-    )
-
-    @property
-    def folder(self) -> Path:
-        return (self.data or default_data()).absolute()
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreSettings(SinkSettings, ApiSettings, DataSettings):
-    """What `icestream store` takes: the sinks' settings and the API's, with places under the data folder."""
-
-    clickhouse: str = setting(
-        "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default embedded, under --data"
-    )
-    archive: str = setting("", "folder of the raw archive; by default under --data")
-
-    def with_places(self) -> "StoreSettings":
-        """With the defaults that depend on the data folder."""
-        return replace(
-            self,
-            clickhouse=self.clickhouse or f"chdb://{self.folder / 'clickhouse'}",
-            archive=self.archive or str(self.folder / "archive"),
-        )
+class StoreSettings(JobSettings, ApiSettings):
+    """What `icestream store` takes: the settings of the jobs, which it runs for others, and of the API."""
 
 
 @dataclass(frozen=True, kw_only=True)

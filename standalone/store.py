@@ -9,10 +9,10 @@ from clickhouse_connect.driver.exceptions import ClickHouseError
 from api.http.app import create_app
 from api.http.server import Server
 from icestream.clickhouse import Clients
+from jobs.server import JobServer
 from sinks import service
 from sinks.migrate import migrate, shown
 from sinks.retention import retain
-from standalone.jobs import JobServer
 from standalone.settings import StoreSettings
 
 _RETRY_S = 2.0

@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         taken = set(getattr(item, "fixturenames", ()))
         if taken & {"apache_kafka", "local_kafka"}:
             item.add_marker("kafka")
-        elif taken & {"broker", "in_process_broker"} or item.path.parent.name == "standalone":
+        elif taken & {"broker", "in_process_broker"} or {"jobs", "standalone"} & set(item.path.parts):
             item.add_marker("pipeline")
         if item.path.parent.name == "tracing":
             item.add_marker("alone")

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     stop = stop_event()
     try:
-        run_store(StoreSettings.from_args(args).with_places(), stop)
+        run_store(StoreSettings.from_args(args).with_default_folders(), stop)
     except (StoreError, ServerError, MigrationError) as error:
         raise CommandError(str(error)) from error
     return 0

@@ -13,7 +13,7 @@ _SETTLED_S = 60
 """Samples published that long ago should be stored."""
 
 
-def still_to_come(settings: KafkaSettings, end_unix_nano: int) -> str | None:
+def describe_lag(settings: KafkaSettings, end_unix_nano: int) -> str | None:
     """What of a range that ends there the pipeline has not stored yet, in words; None where nothing is known of."""
     if settings.kafka_in_process:  # it knows no offsets by time
         return None

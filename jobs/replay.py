@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 
 from clickhouse_connect.driver.client import Client
 
-from sinks import marks
-from standalone.coverage import Missing, missing
-from standalone.recompute import (
+from jobs.coverage import Missing, missing
+from jobs.recompute import (
     DELETE,
     Recomputed,
     absent_batches,
@@ -25,7 +24,8 @@ from standalone.recompute import (
     recompute,
     slices,
 )
-from standalone.source import Source
+from jobs.source import Source
+from sinks import marks
 from streams.process import Operators
 
 STAGING = "replay_"

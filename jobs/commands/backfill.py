@@ -9,7 +9,7 @@ killed goes on when it is started again. It refuses where the source lacks batch
 
 import argparse
 
-from standalone.commands.job import add_job_arguments, run_job
+from jobs.commands.job import add_job_arguments, run_job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -7,8 +7,8 @@ from confluent_kafka import TopicPartition
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
-from standalone.passed import still_to_come
-from standalone.source import KafkaSource
+from jobs.pipeline_lag import describe_lag
+from jobs.source import KafkaSource
 from tests.pipeline.synthetic import WINDOW_NS, window
 
 COUNT = 6
@@ -41,13 +41,13 @@ def test_a_range_that_the_stream_processors_have_not_passed_is_told(apache_kafka
     start = time.time_ns() // 10**9 * 10**9 - 3600 * 10**9
     publish(apache_kafka, start)
     end = start + COUNT * WINDOW_NS + 1
-    assert still_to_come(apache_kafka, end) is None  # nothing ever read it: no live pipeline to wait for
+    assert describe_lag(apache_kafka, end) is None  # nothing ever read it: no live pipeline to wait for
     found = next(iter(KafkaSource(apache_kafka).read(RAW, start + 10**9, end)))
     reader = consumer(apache_kafka, STREAMS_GROUP)
     for done, expected in ((found.offset + 2, "messages behind"), (found.offset + COUNT + 1, None)):
         place = TopicPartition(RAW, found.partition, done)
         reader.commit(offsets=[place], asynchronous=False)
         reader.commit(offsets=[TopicPartition(RAW, p, 1) for p in range(4) if p != found.partition], asynchronous=False)
-        reason = still_to_come(apache_kafka, end)
+        reason = describe_lag(apache_kafka, end)
         assert (reason is None) if expected is None else (reason is not None and expected in reason)
     reader.close()

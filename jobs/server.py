@@ -23,12 +23,12 @@ from clickhouse_connect.driver.exceptions import Error
 
 from icestream.clickhouse import Clients
 from icestream.symcache import SymCaches
+from jobs.backfill import backfill
+from jobs.pipeline_lag import describe_lag
+from jobs.replay import MARGIN_NS, JobError, Progress, replay
+from jobs.source import SourceError, choose
 from sinks.migrate import MigrationError, check, shown
 from sinks.settings import SinkSettings
-from standalone.backfill import backfill
-from standalone.passed import still_to_come
-from standalone.replay import MARGIN_NS, JobError, Progress, replay
-from standalone.source import SourceError, choose
 from streams.process import Operators
 from streams.symbolize import Symbolizer
 
@@ -84,7 +84,7 @@ def check_range(job: Job) -> None:
 def run(job: Job, settings: SinkSettings, clients: Clients, progress: Progress) -> list[str]:
     """Runs a job in this process; what it did, in words. Raises JobError."""
     check_range(job)
-    if (reason := still_to_come(settings, job.end)) is not None:
+    if (reason := describe_lag(settings, job.end)) is not None:
         raise JobError(reason)
     try:
         client = clients.get()

@@ -9,14 +9,14 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import RAW
-from standalone import backfill as module
-from standalone.backfill import Report, backfill
-from standalone.replay import JobError
-from standalone.source import ArchiveSource
+from jobs import backfill as module
+from jobs.backfill import Report, backfill
+from jobs.replay import JobError
+from jobs.source import ArchiveSource
 from streams.columns import RawColumns
 from streams.process import Operators
+from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
-from tests.standalone.stored import T0, WINDOWS, Stored, make_stored, tables
 
 __all__ = ["client", "clients", "empty"]
 

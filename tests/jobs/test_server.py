@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from icestream.clickhouse import Clients
+from jobs.replay import JobError
+from jobs.server import Job, JobServer, socket_path, submit
+from jobs.source import ArchiveSource, KafkaSource, SourceError, choose
 from sinks.settings import SinkSettings
-from standalone.jobs import Job, JobServer, socket_path, submit
-from standalone.replay import JobError
-from standalone.source import ArchiveSource, KafkaSource, SourceError, choose
+from tests.jobs.stored import T0, WINDOWS, make_stored, tables
 from tests.sinks.engine import client, clients, empty
-from tests.standalone.stored import T0, WINDOWS, make_stored, tables
 
 __all__ = ["client", "clients", "empty"]
 
@@ -47,7 +47,7 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
 def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path) -> None:
     script = (
         "import sys; from pathlib import Path; from icestream.clickhouse import connect;"
-        "from sinks.migrate import migrate; from tests.standalone.stored import *;"
+        "from sinks.migrate import migrate; from tests.jobs.stored import *;"
         f"c = connect('chdb://{tmp_path}/clickhouse'); migrate(c); make_stored(c, Path('{tmp_path}'));"
         "c.command('TRUNCATE TABLE samples')"
     )
@@ -89,7 +89,7 @@ def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -
     assert holder.stdout is not None
     holder.stdout.readline()
     asking = (
-        "from standalone.jobs import *\n"
+        "from jobs.server import *\n"
         f"submit(Job(kind='replay', start=1, end=2), SinkSettings(clickhouse='chdb://{tmp_path}/db'), print)"
     )
     asked = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True)

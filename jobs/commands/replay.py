@@ -9,7 +9,7 @@ one it is done here.
 
 import argparse
 
-from standalone.commands.job import add_job_arguments, run_job
+from jobs.commands.job import add_job_arguments, run_job
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,12 +13,12 @@ import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
+from jobs.source import Source
 from sinks import marks
 from sinks.clickhouse import SETTINGS
 from sinks.decode import activity, samples, stacks
 from sinks.decode.columns import BadMessage as NotStorable
 from sinks.decode.columns import together
-from standalone.source import Source
 from streams.decode import BadMessage
 from streams.process import Operators, Processor
 from streams.publish import Origin

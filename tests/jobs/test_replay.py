@@ -6,11 +6,11 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
-from standalone.replay import Report, replay
-from standalone.source import ArchiveSource
+from jobs.replay import Report, replay
+from jobs.source import ArchiveSource
 from streams.process import Operators
+from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
-from tests.standalone.stored import T0, WINDOWS, Stored, make_stored, tables
 
 __all__ = ["client", "clients", "empty"]
 

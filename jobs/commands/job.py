@@ -8,9 +8,9 @@ from typing import Any
 
 from icestream.cli import CommandError
 from icestream.times import TimeError, parse_unix_nano
-from standalone.jobs import Job, submit
-from standalone.replay import JobError, Progress
-from standalone.settings import StoreSettings
+from jobs.replay import JobError, Progress
+from jobs.server import Job, submit
+from jobs.settings import JobSettings
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", choices=("auto", "kafka", "archive"), default="auto",
         help="where to read from; auto: the archive where it reaches back that far, else Kafka (default: auto)",
     )  # fmt: skip
-    StoreSettings.add_arguments(parser)
+    JobSettings.add_arguments(parser)
 
 
 def run_job(kind: str, args: argparse.Namespace, **more: Any) -> int:
@@ -34,7 +34,7 @@ def run_job(kind: str, args: argparse.Namespace, **more: Any) -> int:
         now = time.time_ns()
         start, end = parse_unix_nano(args.begin, now), parse_unix_nano(args.end, now)
         job = Job(kind=kind, start=start, end=end, source=args.source, **more)
-        lines = submit(job, StoreSettings.from_args(args).with_places(), shown_progress())
+        lines = submit(job, JobSettings.from_args(args).with_default_folders(), shown_progress())
     except (JobError, TimeError) as error:
         raise CommandError(str(error)) from error
     print("\n".join(lines))

@@ -16,9 +16,8 @@ from datetime import date, datetime, timedelta, timezone
 
 from clickhouse_connect.driver.client import Client
 
-from sinks import marks
-from standalone.coverage import Missing, missing, summary
-from standalone.recompute import (
+from jobs.coverage import Missing, missing, summary
+from jobs.recompute import (
     DELETE,
     TABLES,
     Recomputed,
@@ -31,8 +30,9 @@ from standalone.recompute import (
     recompute,
     slices,
 )
-from standalone.replay import JobError, Progress
-from standalone.source import Source
+from jobs.replay import JobError, Progress
+from jobs.source import Source
+from sinks import marks
 from streams.process import Operators
 
 COLD_S = 86_400

@@ -1,0 +1,26 @@
+"""Settings of the jobs."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from icestream.data_folder import DataSettings
+from icestream.settings import setting
+from sinks.settings import SinkSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobSettings(SinkSettings, DataSettings):
+    """What `icestream replay` and `icestream backfill` take: the sinks' settings, with folders under `data`."""
+
+    clickhouse: str = setting(
+        "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default embedded, under --data"
+    )
+    archive: str = setting("", "folder of the raw archive; by default under --data")
+
+    def with_default_folders(self) -> Self:
+        """Returns these settings with the defaults that depend on the data folder filled in."""
+        return replace(
+            self,
+            clickhouse=self.clickhouse or f"chdb://{self.folder / 'clickhouse'}",
+            archive=self.archive or str(self.folder / "archive"),
+        )
