@@ -4,6 +4,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
@@ -17,6 +18,8 @@ from icestream.topics import TOPICS
 from standalone import kafka
 from standalone.broker import PARTITIONS, InProcessBroker
 
+TESTS = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what takes a broker, what starts everything, and what must run alone: `make test-fast` has none of it."""
@@ -24,7 +27,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         taken = set(getattr(item, "fixturenames", ()))
         if taken & {"apache_kafka", "local_kafka"}:
             item.add_marker("kafka")
-        elif taken & {"broker", "in_process_broker"} or {"jobs", "standalone"} & set(item.path.parts):
+        elif taken & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] in {"jobs", "standalone"}:
             item.add_marker("pipeline")
         if item.path.parent.name == "tracing":
             item.add_marker("alone")

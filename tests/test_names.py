@@ -18,7 +18,7 @@ from docs.generate_settings import PARTS
 from icestream.settings import variable
 from tests.prose import ROOT, Line, lines, sources, tracked
 
-PACKAGES = ("api", "benchmarks", "bpf", "collector", "icestream", "sinks", "standalone", "streams", "tests")
+PACKAGES = ("api", "benchmarks", "bpf", "collector", "icestream", "jobs", "sinks", "standalone", "streams", "tests")
 FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas")
 OTHERS = {
     *("NNNN_name.sql", "app.py", "containers.json", "run.json", "proto/profile.proto"),
