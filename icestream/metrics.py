@@ -1,11 +1,14 @@
-"""Metrics and health over HTTP: /metrics, /healthz, /readyz, for parts that have no web server of their own."""
+"""Metrics and health over HTTP: serves /metrics, /healthz and /readyz for parts without a web server; reads /metrics."""
 
 import http.server
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 
 class HealthServer:
@@ -53,3 +56,12 @@ class HealthServer:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def parse_metrics(text: str) -> dict[str, list[Sample]]:
+    """The samples in the text that /metrics answers, by name (with the suffix `_total`, `_bucket`, ...)."""
+    samples = defaultdict(list)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            samples[sample.name].append(sample)
+    return dict(samples)

@@ -1,16 +1,18 @@
 """Questions to a running icestream over HTTP."""
 
 import json
-import re
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
+from prometheus_client.samples import Sample
+
+from icestream.metrics import parse_metrics
+
 _TIMEOUT_S = 30.0
-_SAMPLE = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class AskError(Exception):
@@ -35,25 +37,20 @@ def ask_text(address: str, path: str, **query: Any) -> str:
         raise AskError(f"{url}: {error}") from error
 
 
-def read_metrics(address: str) -> dict[str, list[tuple[dict[str, str], float]]]:
-    """Name -> (labels, value) of everything at /metrics. Raises AskError."""
-    found: dict[str, list[tuple[dict[str, str], float]]] = {}
-    for line in ask_text(address, "/metrics").splitlines():
-        if match := _SAMPLE.fullmatch(line):
-            labels = dict(_LABEL.findall(match[2] or ""))
-            found.setdefault(match[1], []).append((labels, float(match[3])))
-    return found
+def read_metrics(address: str) -> dict[str, list[Sample]]:
+    """The samples at /metrics, by name. Raises AskError."""
+    return parse_metrics(ask_text(address, "/metrics"))
 
 
-def quantile(buckets: list[tuple[dict[str, str], float]], q: float) -> float | None:
+def quantile(buckets: Sequence[Sample], q: float) -> float | None:
     """A quantile of a histogram's buckets, all label sets together, straight between bounds; None when it is empty.
 
     What lies beyond the last bound counts as that bound.
     """
     counts: dict[float, float] = {}
-    for labels, value in buckets:
-        bound = float(labels["le"])
-        counts[bound] = counts.get(bound, 0) + value
+    for bucket in buckets:
+        bound = float(bucket.labels["le"])
+        counts[bound] = counts.get(bound, 0) + bucket.value
     bounds = sorted(counts)
     if not bounds or counts[bounds[-1]] == 0:
         return None

@@ -66,7 +66,7 @@ def running(data: Path, frequency: int, stop: threading.Event) -> Iterator[dict[
 def profiled(found: dict[str, Any]) -> bool:
     """Whether the collector came up."""
     parts = read_metrics(found["addresses"]["supervisor"]).get("icestream_supervisor_part_ready", [])
-    return any(labels.get("part") == "collect" and value for labels, value in parts)
+    return any(sample.labels["part"] == "collect" and sample.value for sample in parts)
 
 
 def why_not_profiled(data: Path) -> str:

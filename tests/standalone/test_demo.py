@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.samples import Sample
 
 from icestream import cli
 from icestream.topics import RAW, SYMBOLS
@@ -66,18 +67,22 @@ def test_the_shipped_recording_is_small_and_holds_nothing_but_the_shop() -> None
 @given(st.lists(st.floats(0, 100), min_size=1), st.floats(0.01, 1))
 def test_a_quantile_lies_in_the_bucket_of_the_exact_one(values: list[float], q: float) -> None:
     bounds = [1.0, 5.0, 10.0, 50.0, 200.0]
-    buckets = [({"le": str(bound)}, float(sum(v <= bound for v in values))) for bound in bounds]
+    buckets = [bucket(str(bound), sum(v <= bound for v in values)) for bound in bounds]
     exact = sorted(values)[max(0, -int(-q * len(values) // 1) - 1)]
     upper = next(bound for bound in bounds if exact <= bound)
     lower = max([0.0, *(bound for bound in bounds if bound < upper)])
-    found = quantile([*buckets, ({"le": "+Inf"}, float(len(values)))], q)
+    found = quantile([*buckets, bucket("+Inf", len(values))], q)
     assert found is not None
     assert lower <= found <= upper
 
 
 def test_there_is_no_quantile_of_nothing() -> None:
     assert quantile([], 0.95) is None
-    assert quantile([({"le": "1.0"}, 0.0), ({"le": "+Inf"}, 0.0)], 0.95) is None
+    assert quantile([bucket("1.0", 0), bucket("+Inf", 0)], 0.95) is None
+
+
+def bucket(bound: str, count: int) -> Sample:
+    return Sample("seconds_bucket", {"le": bound}, count)
 
 
 def run_demo(argv: list[str]) -> dict[str, Any]:
