@@ -1,4 +1,4 @@
-"""Metrics and health over HTTP: serves /metrics, /healthz and /readyz for parts without a web server; reads /metrics."""
+"""Metrics and health over HTTP: /metrics, /healthz and /readyz for parts without a web server; reading /metrics."""
 
 import http.server
 import json
@@ -59,7 +59,7 @@ class HealthServer:
 
 
 def parse_metrics(text: str) -> dict[str, list[Sample]]:
-    """The samples in the text that /metrics answers, by name (with the suffix `_total`, `_bucket`, ...)."""
+    """The samples in the text that /metrics answers, by name; a counter's name ends in `_total`."""
     samples = defaultdict(list)
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from api.client import URL_VARIABLE
+from api.terminal.client import URL_VARIABLE
 from docs.generate_settings import PARTS
 from icestream.settings import variable
 from tests.prose import ROOT, Line, lines, sources, tracked

@@ -1,5 +1,6 @@
 """The worker as a process, on the in-process broker."""
 
+import itertools
 import os
 import signal
 import socket
@@ -212,12 +213,9 @@ def test_health_and_metrics_are_served(worker: Worker) -> None:
     worker.wait(lambda: worker.values()[0] > 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         metrics = parse_metrics(answer.read().decode())
-    assert [
-        sample.value > 0 for sample in metrics["icestream_streams_samples_total"] if "none" in sample.labels.values()
-    ]
-    assert [sample.labels for sample in metrics["icestream_streams_messages_total"] if sample.value == 1] == [
-        {"topic": RAW}
-    ]
+    values = {(sample.name, *sample.labels.values()): sample.value for sample in itertools.chain(*metrics.values())}
+    assert values["icestream_streams_samples_total", "none"] >= 1
+    assert values["icestream_streams_messages_total", RAW] == 1
 
 
 def test_a_missing_topic_is_a_clear_error(tmp_path: Path) -> None:
