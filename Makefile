@@ -59,10 +59,10 @@ bench: setup-test ## measure, and print one JSON object
 
 recording: setup ## make the recording that the demo replays where nothing can be profiled (root)
 	@aside=$$(mktemp -d) && trap 'rm -r $$aside' EXIT \
-	  && { (sleep 2; exec $(BIN)/python -m standalone.workload --seconds 12 --socket $$aside/socket) >/dev/null 2>&1 & } \
+	  && { (sleep 2; exec $(BIN)/python -m standalone.demo.workload --seconds 12 --socket $$aside/socket) >/dev/null 2>&1 & } \
 	  && $(BIN)/icestream record $$aside/all --seconds 16 --frequency 199 --host demo --host-id demo \
 	    --activity-socket $$aside/socket \
-	  && $(BIN)/python -m standalone.condense $$aside/all standalone/demo.recording
+	  && $(BIN)/python -m standalone.demo.condense $$aside/all standalone/demo/shop.recording
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) deploy/kafka/lib build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,7 +26,7 @@ from pathlib import Path
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, STREAMS_GROUP
-from standalone.broker import InProcessBroker
+from standalone.supervisor.in_process_broker import InProcessBroker
 
 BPF_STATS = Path("/proc/sys/kernel/bpf_stats_enabled")
 WARM_UP_S = 60.0  # on a host this busy the start alone takes half of it

@@ -15,8 +15,8 @@ from icestream.commands.topics import create
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import TOPICS
-from standalone import kafka
-from standalone.broker import PARTITIONS, InProcessBroker
+from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
+from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 
 TESTS = Path(__file__).parent
 
@@ -52,20 +52,20 @@ def in_process_broker() -> Iterator[KafkaSettings]:
 
 
 @pytest.fixture(scope="session")
-def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kafka.LocalKafka]:
+def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """An Apache Kafka for all tests; without topics."""
-    if (reason := kafka.missing()) is not None:
+    if (reason := why_unavailable()) is not None:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    running = kafka.LocalKafka(tmp_path_factory.mktemp("kafka"))
+    running = LocalKafka(tmp_path_factory.mktemp("kafka"))
     running.start()
     yield running
     running.close()
 
 
 @pytest.fixture
-def apache_kafka(local_kafka: kafka.LocalKafka) -> KafkaSettings:
+def apache_kafka(local_kafka: LocalKafka) -> KafkaSettings:
     """Settings of the Apache Kafka with all topics, empty. Groups' offsets go with the topics."""
     settings = local_kafka.settings()
     delete_topics(settings)

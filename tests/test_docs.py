@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from standalone.demo_replay import RECORDING, replay
-from tests.standalone.test_up import Up
+from standalone.demo.replay import RECORDING, replay
+from tests.standalone.supervisor.test_up import Up
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])

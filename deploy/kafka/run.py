@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from icestream.stop import stop_event
-from standalone.kafka import KafkaUnavailable, LocalKafka
+from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka
 
 
 def main(data: str = "data/kafka", port: str = "9092") -> int:

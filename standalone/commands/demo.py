@@ -15,10 +15,10 @@ from pathlib import Path
 
 from icestream.cli import CommandError
 from icestream.stop import stop_event
-from standalone.asking import AskError
-from standalone.demo import DemoError, profiled, running, say, settle, why_not_profiled, work
-from standalone.demo_replay import RECORDING, replay
-from standalone.demo_result import as_text
+from standalone.demo.asking import AskError
+from standalone.demo.replay import RECORDING, replay
+from standalone.demo.result import as_text
+from standalone.demo.run import DemoError, profiled, running, say, settle, why_not_profiled, work
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from icestream.cli import CommandError
 from icestream.stop import stop_event
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
-from standalone import recording
+from standalone.demo import recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -13,9 +13,9 @@ import argparse
 
 from icestream.cli import CommandError
 from icestream.stop import stop_event
-from standalone.machine import Machine, StartError
 from standalone.settings import UpSettings
-from standalone.supervisor import PartFailed
+from standalone.supervisor.local_pipeline import LocalPipeline, StartError
+from standalone.supervisor.supervisor import PartFailed
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,8 +25,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     stop = stop_event()
     try:
-        with Machine(UpSettings.from_args(args)) as machine:
-            machine.run(stop)
+        with LocalPipeline(UpSettings.from_args(args)) as pipeline:
+            pipeline.run(stop)
     except (StartError, PartFailed) as error:
         raise CommandError(str(error)) from error
     return 0

@@ -55,7 +55,16 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
 
 def workload(socket: Path) -> Iterator[dict]:
     """Requests of 20 ms, as the workload clocked them itself."""
-    command = [sys.executable, "-m", "standalone.workload", "--requests", str(REQUESTS), "--cpu-ms", "20", "--json"]
+    command = [
+        sys.executable,
+        "-m",
+        "standalone.demo.workload",
+        "--requests",
+        str(REQUESTS),
+        "--cpu-ms",
+        "20",
+        "--json",
+    ]
     with subprocess.Popen(
         [*command, "--wait", "--socket", str(socket)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],

@@ -21,7 +21,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP, SYMBOL_REQUESTS
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolRequest
-from standalone.broker import InProcessBroker
+from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.pipeline.synthetic import Made, window
 from tests.streams.make import Raw, Sample, rows
 

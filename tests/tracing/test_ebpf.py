@@ -26,7 +26,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     contexts = ThreadContexts(sampler.set_context, sampler.forget)
     workload = subprocess.Popen(
         [
-            *(sys.executable, "-m", "standalone.workload", "--wait", "--socket", listener.path),
+            *(sys.executable, "-m", "standalone.demo.workload", "--wait", "--socket", listener.path),
             *("--requests", str(REQUESTS), "--cpu-ms", str(CPU_MS)),
         ],
         stdin=subprocess.PIPE,

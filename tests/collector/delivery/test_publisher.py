@@ -20,8 +20,8 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
-from standalone.broker import InProcessBroker
-from standalone.kafka import LocalKafka
+from standalone.supervisor.in_process_broker import InProcessBroker
+from standalone.supervisor.local_kafka import LocalKafka
 
 
 def collector_settings(broker: KafkaSettings, folder: Path, **more: object) -> CollectorSettings:

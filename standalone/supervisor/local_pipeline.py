@@ -18,11 +18,11 @@ from icestream.commands import topics
 from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, STREAMS_GROUP
-from standalone import kafka
-from standalone.broker import PARTITIONS, InProcessBroker
-from standalone.data_lock import DataLock, InUse
 from standalone.settings import UpSettings
-from standalone.supervisor import Part, Supervisor, ask_ready
+from standalone.supervisor.data_lock import DataLock, InUse
+from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
+from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
+from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
 
 _READY_TIMEOUT_S = 90.0
 _KAFKA_PORT = 9092
@@ -36,7 +36,7 @@ class StartError(Exception):
     """It cannot run here; the message says what to do."""
 
 
-class Machine:
+class LocalPipeline:
     """Everything `icestream up` runs, from entering its context to leaving it. Main thread only (see `spawn`)."""
 
     def __init__(self, settings: UpSettings) -> None:
@@ -90,7 +90,7 @@ class Machine:
         if settings.kafka:
             log.info("broker: the given one, %s", settings.kafka)
             return settings
-        reason = kafka.missing() if settings.local_kafka else "leave out --no-local-kafka"
+        reason = why_unavailable() if settings.local_kafka else "leave out --no-local-kafka"
         if reason is None:
             return self._start_local_kafka(stop)
         broker = InProcessBroker()
@@ -100,8 +100,8 @@ class Machine:
 
     def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
         try:
-            local = kafka.LocalKafka(self._folder / "kafka", _KAFKA_PORT)
-        except kafka.KafkaUnavailable as error:
+            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT)
+        except KafkaUnavailable as error:
             raise StartError(str(error)) from error
         log.info("broker: Apache Kafka, at %s; durable, in %s", local.address, self._folder / "kafka")
         self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0))

@@ -1,7 +1,7 @@
 """A small traced web service that drives itself, for the demo and for tests.
 
-    python -m standalone.workload --port 0 --seconds 10 --json
-    python -m standalone.workload --requests 200 --cpu-ms 20 --json
+    python -m standalone.demo.workload --port 0 --seconds 10 --json
+    python -m standalone.demo.workload --requests 200 --cpu-ms 20 --json
 
 The first serves HTTP on the loopback, with threads (traced by hand) and with asyncio on the next port (traced with
 OpenTelemetry), and sends itself requests of different cost. The second does no HTTP: four threads and four interleaved
@@ -29,8 +29,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import TracerProvider
 
 from icestream import tracing
-from standalone.known_cpu import run_known_cpu
-from standalone.shop_work import ASYNCIO, THREADED, Work
+from standalone.demo.known_cpu import run_known_cpu
+from standalone.demo.request_work import ASYNCIO, THREADED, Work
 
 SERVICE = "shop"
 CLIENTS = 4
@@ -62,7 +62,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _arguments(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m standalone.workload",
+        prog="python -m standalone.demo.workload",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from icestream import tracing
-from standalone.shop_work import ASYNCIO, THREADED, Work
+from standalone.demo.request_work import ASYNCIO, THREADED, Work
 
 THREADS = 4
 TASKS = 4

@@ -13,11 +13,11 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.raw_pb2 import RawBatch
-from standalone.demo import Demo, DemoError, wait_for_samples
-from standalone.demo_result import Window
-from standalone.recording import RecordingError, read
+from standalone.demo.recording import RecordingError, read
+from standalone.demo.result import Window
+from standalone.demo.run import Demo, DemoError, wait_for_samples
 
-RECORDING = Path(__file__).parent / "demo.recording"
+RECORDING = Path(__file__).parent / "shop.recording"
 """Made by `make recording`."""
 
 _FLUSH_S = 30

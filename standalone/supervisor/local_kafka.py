@@ -12,9 +12,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
-from standalone.child import end, spawn
+from standalone.supervisor.child_process import end, spawn
 
-HOME = Path(__file__).resolve().parent.parent / "deploy" / "kafka"
+HOME = Path(__file__).resolve().parents[2] / "deploy" / "kafka"
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 7.0
@@ -25,7 +25,7 @@ class KafkaUnavailable(Exception):
     """Kafka cannot be run here, or did not start; the message says why, with what it logged last."""
 
 
-def missing(home: Path = HOME) -> str | None:
+def why_unavailable(home: Path = HOME) -> str | None:
     """Why a local Kafka cannot be run: a sentence, or None when it can."""
     if not any((home / "lib").glob("kafka_2.13-*.jar")):
         return f"the jars of Apache Kafka are not in {home / 'lib'}: run `make kafka`"
@@ -42,7 +42,7 @@ class LocalKafka:
     """
 
     def __init__(self, data: Path, port: int = 0, home: Path = HOME) -> None:
-        if reason := missing(home):
+        if reason := why_unavailable(home):
             raise KafkaUnavailable(reason)
         data = data.resolve()
         data.mkdir(parents=True, exist_ok=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from standalone import supervisor
-from standalone.child import spawn
-from standalone.supervisor import Part, PartFailed, Supervisor
+from standalone.supervisor import supervisor
+from standalone.supervisor.child_process import spawn
+from standalone.supervisor.supervisor import Part, PartFailed, Supervisor
 
 FOREVER = "import time; time.sleep(60)"
 
@@ -102,7 +102,7 @@ def test_parts_end_in_the_reverse_order_and_a_stubborn_one_is_killed(running: Su
 
 def test_children_die_with_a_parent_that_is_killed() -> None:
     code = (
-        "import sys, time; from standalone.child import spawn\n"
+        "import sys, time; from standalone.supervisor.child_process import spawn\n"
         f"print(spawn([sys.executable, '-c', {FOREVER!r}]).pid, flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:

@@ -9,7 +9,7 @@ import pytest
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
-from standalone import recording
+from standalone.demo import recording
 
 ICESTREAM = Path(sys.executable).parent / "icestream"
 

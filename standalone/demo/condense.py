@@ -1,6 +1,6 @@
 """Makes a recording small enough to ship: one service only, and names in the batches instead of whole symbol files.
 
-    python -m standalone.condense machine.recording small.recording --service shop
+    python -m standalone.demo.condense machine.recording small.recording --service shop
 
 The names become host-given ones (mapping kind NAMED), one a location: inlined functions lose their own frame.
 """
@@ -19,7 +19,7 @@ from icestream.topics import RAW, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
-from standalone import recording
+from standalone.demo import recording
 
 _PER_SAMPLE = ("offset_us", "series", "pid", "tid", "stack", "context", "count", "value")
 

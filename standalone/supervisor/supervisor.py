@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from standalone.child import end, spawn
 from standalone.metrics import PART_READY, PART_STARTS
+from standalone.supervisor.child_process import end, spawn
 
 FAILED_STARTS = 5
 """After so many starts in a row in which a part ended before it was ready, it is given up."""

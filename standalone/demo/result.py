@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from icestream.times import format_unix_nano
-from standalone.asking import ask, ask_text, quantile, read_metrics
+from standalone.demo.asking import ask, ask_text, quantile, read_metrics
 
 SHOP = '{service="shop"}'
 

@@ -17,8 +17,8 @@ from icestream import cli
 from icestream.kafka import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from standalone import kafka
-from standalone.asking import AskError, ask
+from standalone.demo.asking import AskError, ask
+from standalone.supervisor.local_kafka import why_unavailable
 from tests.pipeline.running import free_port
 from tests.pipeline.synthetic import WINDOW_NS, window
 
@@ -86,7 +86,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 @pytest.mark.parametrize("broker", ["--no-local-kafka", pytest.param("--local-kafka", marks=pytest.mark.kafka)])
 def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(start: Start, broker: str) -> None:
-    if broker == "--local-kafka" and (reason := kafka.missing()) and not os.environ.get("CI"):
+    if broker == "--local-kafka" and (reason := why_unavailable()) and not os.environ.get("CI"):
         pytest.skip(reason)
     up = start(broker)
     up.wait_ready()

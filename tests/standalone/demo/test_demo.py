@@ -16,9 +16,9 @@ from prometheus_client.samples import Sample
 from icestream import cli
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
-from standalone import recording
-from standalone.asking import quantile
-from standalone.demo_replay import RECORDING
+from standalone.demo import recording
+from standalone.demo.asking import quantile
+from standalone.demo.replay import RECORDING
 
 DEMO = [sys.executable, "-m", "icestream.cli", "demo", "--once", "--json"]
 

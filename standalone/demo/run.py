@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from standalone.asking import read_metrics, until
-from standalone.child import end, spawn
-from standalone.demo_result import Result, Window, count_frames, measure
-from standalone.supervisor import ask_ready
+from standalone.demo.asking import read_metrics, until
+from standalone.demo.result import Result, Window, count_frames, measure
+from standalone.supervisor.child_process import end, spawn
+from standalone.supervisor.supervisor import ask_ready
 
 _START_TIMEOUT_S = 120.0
 _VISIBLE_TIMEOUT_S = 60.0
@@ -80,7 +80,7 @@ def work(found: dict[str, Any], seconds: float, stop: threading.Event) -> Demo:
     """Runs the web service for a while, and waits until what it did can be asked for. Raises DemoError."""
     start = time.time_ns()
     environ = os.environ | {"ICESTREAM_ACTIVITY_SOCKET": found["activity_socket"]}
-    argv = [sys.executable, "-m", "standalone.workload", "--seconds", str(seconds), "--json"]
+    argv = [sys.executable, "-m", "standalone.demo.workload", "--seconds", str(seconds), "--json"]
     process = spawn(argv, env=environ, output=subprocess.DEVNULL)
     deadline = time.monotonic() + seconds + 30
     while process.poll() is None and not stop.is_set() and until(deadline):
