@@ -21,9 +21,9 @@ from icestream.topics import DEFAULT_PROFILE_TYPE, RAW, SAMPLES
 from icestream.v1.common_pb2 import BatchId, Label, Series, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from sinks.clickhouse import ClickHouseSink
-from sinks.decode import samples
 from sinks.migrate import migrate
 from sinks.ranges import InFlight, Range
+from sinks.tables import samples
 
 ROWS, SERVICES, STACKS, THREADS, HOSTS = 6080, 40, 75, 400, 20
 START_MS = 1_770_000_000_000

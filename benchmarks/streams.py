@@ -19,7 +19,7 @@ from icestream.topics import DEFAULT_PROFILE_TYPE
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
-from streams.process import Origin, Processor
+from streams.process import MessageId, Processor
 
 CPUS, HERTZ, WINDOW_S = 64, 19, 5
 SAMPLES = CPUS * HERTZ * WINDOW_S
@@ -46,9 +46,9 @@ def measure(seconds: float) -> dict[str, float]:
         sequence += 1
         raw, activity = _window(sequence, random, frames, location_address)
         size = len(raw)
-        processor.activity(activity, Origin("bench", "icestream.activity", 0, sequence))
+        processor.activity(activity, MessageId("bench", "icestream.activity", 0, sequence))
         started = time.perf_counter()
-        outputs = processor.raw(raw, Origin("bench", "icestream.raw", 0, sequence))
+        outputs = processor.raw(raw, MessageId("bench", "icestream.raw", 0, sequence))
         took = time.perf_counter() - started
         if not outputs.samples:
             raise RuntimeError("a batch made no samples")

@@ -6,13 +6,13 @@ from collections import Counter
 
 from confluent_kafka import Consumer
 
-from icestream.consumer import Names
+from icestream.stack_names import StackNames
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 
 consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "top", "auto.offset.reset": "earliest"})
 consumer.subscribe(["icestream.stacks", "icestream.samples"])
-names, cpu, seen, shown = Names(), Counter[int](), dict[tuple[str, int], tuple[int, int]](), time.monotonic()
+names, cpu, seen, shown = StackNames(), Counter[int](), dict[tuple[str, int], tuple[int, int]](), time.monotonic()
 while True:
     message = consumer.poll(1)
     if message is not None and message.error() is None and message.topic() == "icestream.stacks":

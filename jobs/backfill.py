@@ -32,7 +32,7 @@ from jobs.recompute import (
 )
 from jobs.replay import JobError, Progress
 from jobs.source import Source
-from sinks import marks
+from sinks import stored_batches
 from streams.process import Operators
 
 COLD_S = 86_400
@@ -181,7 +181,7 @@ def _trace_rows(job: _Job, first: int, last: int) -> None:
 
 
 def _remember(job: _Job, done: Recomputed) -> None:
-    absent: list[marks.Batch] = absent_batches(job.client, done)
+    absent: list[stored_batches.Batch] = absent_batches(job.client, done)
     add_batches(job.client, absent, job.name)
 
 

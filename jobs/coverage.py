@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from sinks import marks
+from sinks import stored_batches
 
 
 @dataclass(frozen=True)
@@ -17,9 +17,9 @@ class Missing:
     last_unix_milli: int
 
 
-def missing(client: Client, start: int, end: int, found: Iterable[marks.Mark]) -> list[Missing]:
+def missing(client: Client, start: int, end: int, found: Iterable[stored_batches.BatchKey]) -> list[Missing]:
     """Stored batches with rows in [start, end) Unix nanoseconds whose messages are not among `found`."""
-    here = {_message(mark) for mark in found}
+    here = {_message(key) for key in found}
     rows = client.query(
         "SELECT kind, collector, started_unix_nano, sequence, part, output, host_id,"
         " toUnixTimestamp64Milli(first_time), toUnixTimestamp64Milli(last_time) FROM batches"
@@ -28,7 +28,7 @@ def missing(client: Client, start: int, end: int, found: Iterable[marks.Mark]) -
         " AND last_time >= fromUnixTimestamp64Milli({start:Int64})",
         parameters={"start": start // 10**6, "end": -(-end // 10**6)},
     ).result_rows
-    return [Missing(*row[6:]) for row in rows if _message(marks.Mark(*row[:6])) not in here]
+    return [Missing(*row[6:]) for row in rows if _message(stored_batches.BatchKey(*row[:6])) not in here]
 
 
 def summary(batches: list[Missing]) -> str:
@@ -38,6 +38,6 @@ def summary(batches: list[Missing]) -> str:
     return f"{len(batches)} stored batches of {len(hosts)} hosts ({some})"
 
 
-def _message(mark: marks.Mark) -> tuple[str, str, int, int, int]:
+def _message(key: stored_batches.BatchKey) -> tuple[str, str, int, int, int]:
     """Which message, whichever of its outputs."""
-    return mark[:5]
+    return key[:5]

@@ -14,14 +14,14 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
 from jobs.source import Source
-from sinks import marks
+from sinks import stored_batches
 from sinks.clickhouse import SETTINGS
-from sinks.decode import activity, samples, stacks
-from sinks.decode.columns import BadMessage as NotStorable
-from sinks.decode.columns import together
+from sinks.tables import activity, samples, stacks
+from sinks.tables.arrow import BadMessage as NotStorable
+from sinks.tables.arrow import together
 from streams.decode import BadMessage
+from streams.encode import MessageId
 from streams.process import Operators, Processor
-from streams.publish import Origin
 from streams.state import Limits
 
 SLICE_NS = 600 * 10**9
@@ -35,8 +35,8 @@ _INSERT_ROWS = 200_000
 class Recomputed:
     """What a slice gave besides its rows."""
 
-    batches: dict[marks.Mark, marks.Batch] = field(default_factory=dict)
-    activity: list[tuple[marks.Batch, int, int]] = field(default_factory=list)
+    batches: dict[stored_batches.BatchKey, stored_batches.Batch] = field(default_factory=dict)
+    activity: list[tuple[stored_batches.Batch, int, int]] = field(default_factory=list)
     """Activity batches with their first and last moment, Unix nanoseconds."""
     samples: int = 0
     bad: int = 0
@@ -77,27 +77,27 @@ def _rows(
     """(table, rows) of the slice."""
     processor = Processor(operators, Limits(complete=True))
     for message in source.read(ACTIVITY, start, end):
-        origin = Origin(message.cluster, ACTIVITY, message.partition, message.offset)
+        message_id = MessageId(message.cluster, ACTIVITY, message.partition, message.offset)
         try:
-            processor.activity(message.value, origin)
+            processor.activity(message.value, message_id)
             read = activity.decode(message.value, message.cluster, message.partition, message.offset)
         except (BadMessage, NotStorable):
             done.bad += 1
             continue
-        if read.batch.mark not in done.batches:
-            done.batches[read.batch.mark] = read.batch
+        if read.batch.key not in done.batches:
+            done.batches[read.batch.key] = read.batch
             done.activity.append((read.batch, message.start_unix_nano, message.end_unix_nano))
             yield "activity", _within(read.intervals, "start_time", start, end)
             yield "spans", _within(read.spans, "start_time", start, end)
     for message in source.read(RAW, start, end):
-        origin = Origin(message.cluster, RAW, message.partition, message.offset)
+        message_id = MessageId(message.cluster, RAW, message.partition, message.offset)
         try:
-            outputs = processor.raw(message.value, origin)
+            outputs = processor.raw(message.value, message_id)
         except BadMessage:
             done.bad += 1
             continue
         for part in map(samples.decode, outputs.samples):
-            done.batches[part.batch.mark] = part.batch
+            done.batches[part.batch.key] = part.batch
             rows = _within(part.rows, "time", start, end)
             done.samples += rows.num_rows
             yield "samples", rows
@@ -146,13 +146,13 @@ def add_announced(client: Client, staging: str) -> None:
     )
 
 
-def absent_batches(client: Client, done: Recomputed) -> list[marks.Batch]:
+def absent_batches(client: Client, done: Recomputed) -> list[stored_batches.Batch]:
     """Batches that are not remembered as stored."""
-    known = marks.stored(client, done.batches)
-    return [batch for mark, batch in done.batches.items() if mark not in known]
+    known = stored_batches.find(client, done.batches)
+    return [batch for key, batch in done.batches.items() if key not in known]
 
 
-def add_batches(client: Client, batches: list[marks.Batch], block: str) -> None:
+def add_batches(client: Client, batches: list[stored_batches.Batch], block: str) -> None:
     """Remembers batches as stored."""
     if batches:
-        client.insert_arrow("batches", marks.table(batches, block), settings=insert_settings())
+        client.insert_arrow("batches", stored_batches.table(batches, block), settings=insert_settings())

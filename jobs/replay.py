@@ -25,7 +25,7 @@ from jobs.recompute import (
     slices,
 )
 from jobs.source import Source
-from sinks import marks
+from sinks import stored_batches
 from streams.process import Operators
 
 STAGING = "replay_"
@@ -50,7 +50,7 @@ class Report:
 
     samples: int = 0
     """In the source, of the range."""
-    batches: set[marks.Mark] = field(default_factory=set)
+    batches: set[stored_batches.BatchKey] = field(default_factory=set)
     batches_added: int = 0
     minutes: int = 0
     """Of a host and a profile type, or of a host's activity."""
@@ -60,7 +60,7 @@ class Report:
     restored: set[tuple[str, int]] = field(default_factory=set)
     """Minutes of a host's samples: Unix seconds."""
     untouched: set[tuple[str, int]] = field(default_factory=set)
-    activity: dict[marks.Mark, tuple[marks.Batch, int, int]] = field(default_factory=dict)
+    activity: dict[stored_batches.BatchKey, tuple[stored_batches.Batch, int, int]] = field(default_factory=dict)
     """Activity batches with their first and last moment, Unix nanoseconds."""
 
     def lines(self, dry: bool) -> list[str]:
@@ -134,7 +134,7 @@ def _restore(client: Client, done: Recomputed, start: int, end: int, dry: bool, 
     report.samples += done.samples
     report.batches |= done.batches.keys()
     report.bad += done.bad
-    report.activity |= {entry[0].mark: entry for entry in done.activity}
+    report.activity |= {entry[0].key: entry for entry in done.activity}
     if not dry:
         add_announced(client, STAGING)
     times = {"start": start // 10**6, "end": end // 10**6}
@@ -159,7 +159,7 @@ def _restore(client: Client, done: Recomputed, start: int, end: int, dry: bool, 
         add_batches(client, absent, f"replay/{start}")
 
 
-def _implied(report: Report, start: int, end: int) -> list[marks.Batch]:
+def _implied(report: Report, start: int, end: int) -> list[stored_batches.Batch]:
     """Corrections that restored samples contain: when they come (again), they must not be stored on top.
 
     Of activity that reaches out of what was restored the other part may still be to come, so it is not among them.
@@ -170,7 +170,13 @@ def _implied(report: Report, start: int, end: int) -> list[marks.Batch]:
         if start <= first and last <= end and minutes & report.restored and not minutes & report.untouched:
             implied.append(
                 dataclasses.replace(
-                    batch, kind=marks.CORRECTIONS, output=marks.ALL_OUTPUTS, outputs=0, rows=0, count=0, value=0
+                    batch,
+                    kind=stored_batches.CORRECTIONS,
+                    output=stored_batches.ALL_OUTPUTS,
+                    outputs=0,
+                    rows=0,
+                    count=0,
+                    value=0,
                 )
             )
     return implied

@@ -27,8 +27,8 @@ from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 from sinks import metrics
-from sinks.decode.columns import MAX_UNIX_NANO, BadMessage, parse
 from sinks.ranges import Range
+from sinks.tables.arrow import MAX_UNIX_NANO, BadMessage, parse
 
 LATE_NS = 2 * 3600 * 10**9
 """An interval of activity may end that long after a time range that it began in, and is still found for it."""

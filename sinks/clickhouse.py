@@ -21,12 +21,12 @@ from confluent_kafka import Message
 
 from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
-from sinks import marks, metrics
-from sinks.decode import activity, samples, stacks
-from sinks.decode.columns import together
+from sinks import metrics, stored_batches
 from sinks.migrate import check
 from sinks.ranges import Range
 from sinks.retention import drop_unused_locations
+from sinks.tables import activity, samples, stacks
+from sinks.tables.arrow import together
 
 Decoded = samples.Samples | stacks.Stacks | activity.Activity
 
@@ -77,11 +77,11 @@ class ClickHouseSink:
         if new_samples := self._absent(found_samples, range):
             self._insert_series(new_samples)
             self._insert("samples", [m.rows for m in new_samples], range.name)
-            self._insert("batches", [marks.table([m.batch for m in new_samples], range.name)], range.name)
+            self._insert("batches", [stored_batches.table([m.batch for m in new_samples], range.name)], range.name)
         if new_activity := self._absent(found_activity, range):
             self._insert("spans", [m.spans for m in new_activity])
             self._insert("activity", [m.intervals for m in new_activity], range.name)
-            self._insert("batches", [marks.table([m.batch for m in new_activity], range.name)], range.name)
+            self._insert("batches", [stored_batches.table([m.batch for m in new_activity], range.name)], range.name)
 
     def failed(self) -> None:
         """See Clients.discard."""
@@ -103,12 +103,12 @@ class ClickHouseSink:
         """
         if not messages:
             return []
-        stored = marks.stored(self._clients.get(), (m.batch.mark for m in messages))
+        stored = stored_batches.find(self._clients.get(), (m.batch.key for m in messages))
         others = {mark for mark, block in stored.items() if not range.again or block != range.name}
-        fresh: dict[marks.Mark, Any] = {}
+        fresh: dict[stored_batches.BatchKey, Any] = {}
         for message in messages:
-            if message.batch.mark not in others:
-                fresh.setdefault(message.batch.mark, message)
+            if message.batch.key not in others:
+                fresh.setdefault(message.batch.key, message)
         if len(messages) > len(fresh):
             metrics.DUPLICATES.labels(self.name, range.topic).inc(len(messages) - len(fresh))
         return [] if all(mark in stored for mark in fresh) else list(fresh.values())

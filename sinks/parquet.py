@@ -20,9 +20,9 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics
-from sinks.decode import activity, samples, stacks
-from sinks.decode.columns import together
 from sinks.ranges import Range
+from sinks.tables import activity, samples, stacks
+from sinks.tables.arrow import together
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,9 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import metrics
-from sinks.decode.columns import parse
 from sinks.migrate import check
 from sinks.ranges import Range
+from sinks.tables.arrow import parse
 
 log = logging.getLogger(__name__)
 

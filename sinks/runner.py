@@ -17,10 +17,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
 from sinks import metrics
-from sinks.decode.columns import BadMessage
 from sinks.migrate import MigrationError
 from sinks.pending import Pending
 from sinks.ranges import InFlight, Range
+from sinks.tables.arrow import BadMessage
 
 log = logging.getLogger(__name__)
 

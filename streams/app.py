@@ -1,8 +1,8 @@
-"""The Faust application: moves messages of icestream.raw and icestream.activity into lanes, one for each partition.
+"""The Faust application: hands messages of icestream.raw and icestream.activity to partition tasks.
 
-Faust assigns partitions (both topics' partition n to the same worker), fetches, and commits what is acknowledged; its
-own acknowledging is off, as it would commit what failed. Whatever fails ends the worker: the next one starts from what
-is committed (streams.restore), and nothing is skipped.
+Faust assigns partitions (partition n of both topics to the same worker), fetches messages, and commits the offsets of
+acknowledged ones. Faust's own acknowledging is off, because it would also commit messages that failed. Any failure ends
+the worker. The next worker starts from the committed offsets (streams.recovery), so no message is skipped.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from mode import CrashingSupervisor
 
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
-from streams import metrics, quick_fetch, restore
-from streams.lane import Event, Lane
+from streams import metrics, quick_fetch, recovery
 from streams.outbox import Outbox
+from streams.partition_task import Event, PartitionTask
 from streams.process import Processor
 
 log = logging.getLogger(__name__)
 
 QUEUED_BYTES = 64_000_000
-"""Fetched messages that wait to be processed; beyond it nothing more is fetched."""
+"""Limit of the fetched messages that wait to be processed: beyond it, no more are fetched."""
 _COMMIT_S = 1.0
 
 
-class Lanes:
-    """The lanes of the partitions that are assigned to this worker."""
+class PartitionTasks:
+    """The partition tasks of this worker."""
 
     def __init__(
         self,
@@ -42,38 +42,40 @@ class Lanes:
         failed: Callable[[BaseException], None],
     ) -> None:
         self.assigned: set[int] = set()
-        self.started = False  # partitions, or none, were assigned at least once
+        self.started = False  # whether there was an assignment of partitions (or of none)
         self._settings = settings
-        self._new: Callable[[int], Lane] = lambda n: Lane(n, cluster, processor, outbox, wait_s, failed)
-        self._lanes: dict[int, Lane] = {}
+        self._new: Callable[[int], PartitionTask] = lambda n: PartitionTask(
+            n, cluster, processor, outbox, wait_s, failed
+        )
+        self._tasks: dict[int, PartitionTask] = {}
 
     async def put(self, topic: str, event: Event) -> None:
-        """Hands a message to its lane; waits when too much is waiting."""
-        while sum(lane.queued_bytes for lane in self._lanes.values()) > QUEUED_BYTES:
+        """Hands a message to its partition task. Waits while too many bytes are queued."""
+        while sum(task.queued_bytes for task in self._tasks.values()) > QUEUED_BYTES:
             await asyncio.sleep(0.01)
-        lane = self._lanes.get(event.partition)
-        if lane is None:
-            lane = self._lanes[event.partition] = self._new(event.partition)
-            past = asyncio.get_running_loop().run_in_executor(None, restore.read, self._settings, event.partition)
-            lane.start(past)
-        lane.put(topic, event)
+        task = self._tasks.get(event.partition)
+        if task is None:
+            task = self._tasks[event.partition] = self._new(event.partition)
+            loop = asyncio.get_running_loop()
+            task.start(loop.run_in_executor(None, recovery.read, self._settings, event.partition))
+        task.put(topic, event)
 
     async def assign(self, partitions: set[int]) -> None:
-        """These are the partitions from now on."""
+        """Takes a new assignment of partitions."""
         await self.revoke()
         self.assigned, self.started = partitions, True
         metrics.ASSIGNED.set(len(partitions))
         log.info("assigned partitions: %s", sorted(partitions) or "none")
 
     async def revoke(self) -> None:
-        """Drops all lanes. After a rebalance state is read back, as another worker may have had the partition."""
-        lanes, self._lanes = self._lanes, {}
-        for lane in lanes.values():
-            await lane.close()
+        """Closes all partition tasks. After a rebalance their state is recovered, as others may have had them."""
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks.values():
+            await task.close()
 
 
-def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
-    """The application, not started. `folder`: made by Faust for its tables, of which there are none."""
+def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faust.App:
+    """Returns the application, not started. Faust makes `folder` for its tables, although there are none."""
     app = faust.App(
         STREAMS_GROUP,
         broker=[f"kafka://{server}" for server in settings.kafka.split(",")],
@@ -104,10 +106,10 @@ def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
         async def agent(stream: Any) -> None:
             async for event in stream.noack().events():
                 message = event.message
-                # What was fetched before a rebalance comes again, to whom it now belongs.
+                # A message that was fetched before a rebalance is fetched again by its new owner.
                 if message.generation_id == app.consumer_generation_id:
                     value = bytes(message.value or b"")
-                    await lanes.put(topic, Event(message.partition, message.offset, message.key, value, event.ack))
+                    await tasks.put(topic, Event(message.partition, message.offset, message.key, value, event.ack))
 
         return agent
 
@@ -116,13 +118,13 @@ def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
         app.agent(channel, name=topic, concurrency=1, supervisor_strategy=CrashingSupervisor)(feed(topic))
 
     async def revoked(*arguments: Any, **more: Any) -> None:
-        await lanes.revoke()
+        await tasks.revoke()
 
     async def assigned(*arguments: Any, **more: Any) -> None:
-        of = {topic: {tp.partition for tp in arguments[1] if tp.topic == topic} for topic in (RAW, ACTIVITY)}
-        if of[RAW] != of[ACTIVITY]:
-            raise RuntimeError(f"assigned partitions that do not belong together: {of}")
-        await lanes.assign(of[RAW])
+        partitions = {topic: {tp.partition for tp in arguments[1] if tp.topic == topic} for topic in (RAW, ACTIVITY)}
+        if partitions[RAW] != partitions[ACTIVITY]:
+            raise RuntimeError(f"raw and activity must have the same partitions, but were assigned {partitions}")
+        await tasks.assign(partitions[RAW])
 
     app.on_partitions_revoked.connect(revoked, weak=False)
     app.on_partitions_assigned.connect(assigned, weak=False)
@@ -130,7 +132,7 @@ def create(settings: KafkaSettings, lanes: Lanes, folder: Path) -> faust.App:
 
 
 def credentials(settings: KafkaSettings) -> Any:
-    """TLS and SASL as Faust wants them; None for plain text."""
+    """Returns TLS and SASL settings for Faust; None for plain text."""
     protocol = settings.kafka_security_protocol.upper()
     context = None
     if protocol in ("SSL", "SASL_SSL"):

@@ -10,11 +10,11 @@ from streams.columns import RawColumns
 
 @dataclass(frozen=True)
 class Intervals:
-    """n intervals of a host's threads, sorted by thread, then start; each covers [start_ns, end_ns)."""
+    """n intervals of a host's threads, sorted by thread, then start; each covers [start_unix_nano, end_unix_nano)."""
 
     tid: np.ndarray  # uint32 (n,)
-    start_ns: np.ndarray  # int64 (n,)
-    end_ns: np.ndarray  # int64 (n,)
+    start_unix_nano: np.ndarray  # int64 (n,)
+    end_unix_nano: np.ndarray  # int64 (n,)
     contexts: np.ndarray  # uint8 (n, 24): trace ID, span ID
 
     def __len__(self) -> int:
@@ -32,7 +32,7 @@ class Attached:
 
 
 def intervals(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]) -> Intervals:
-    """From unsorted columns (tid, start_ns, end_ns, contexts)."""
+    """From unsorted columns (tid, start_unix_nano, end_unix_nano, contexts)."""
     if not parts:
         none = np.empty(0, np.int64)
         return Intervals(none.astype(np.uint32), none, none, np.empty((0, 24), np.uint8))
@@ -48,14 +48,14 @@ def attach(raw: RawColumns, known: Intervals) -> Attached:
         return Attached(raw.sample_context, raw.contexts, by_bpf, 0)
     context = raw.sample_context.copy()
     open_rows = np.flatnonzero(context == 0)
-    found = covering(raw.sample_tid[open_rows], raw.time_ns[open_rows], known)
+    found = covering(raw.sample_tid[open_rows], raw.time_unix_nano[open_rows], known)
     hit = found >= 0
     used, place = np.unique(found[hit], return_inverse=True)
     context[open_rows[hit]] = place + (1 + len(raw.contexts))
     return Attached(context, np.vstack([raw.contexts, known.contexts[used]]), by_bpf, int(hit.sum()))
 
 
-def covering(tid: np.ndarray, time_ns: np.ndarray, known: Intervals) -> np.ndarray:
+def covering(tid: np.ndarray, time_unix_nano: np.ndarray, known: Intervals) -> np.ndarray:
     """For each (thread, time) the row of an interval that covers it, int64; -1 where none does.
 
     Intervals of one thread should not overlap. Where they do: the last that started, if it covers the time, else the
@@ -66,24 +66,24 @@ def covering(tid: np.ndarray, time_ns: np.ndarray, known: Intervals) -> np.ndarr
         return np.full(len(tid), -1, np.int64)
     # A thread and a time as one integer: rank of the thread, then rank of the time among all starts (or ends).
     threads = known.tid[np.flatnonzero(np.r_[True, known.tid[1:] != known.tid[:-1]])]
-    starts, ends = np.sort(known.start_ns), np.sort(known.end_ns)
+    starts, ends = np.sort(known.start_unix_nano), np.sort(known.end_unix_nano)
     known_rank = np.searchsorted(threads, known.tid).astype(np.int64) * (rows + 1)
     rank = np.minimum(np.searchsorted(threads, tid), len(threads) - 1)
     on_thread = threads[rank] == tid
     rank = rank.astype(np.int64) * (rows + 1)
 
-    started = known_rank + np.searchsorted(starts, known.start_ns, side="right")
-    last = np.searchsorted(started, rank + np.searchsorted(starts, time_ns, side="right"), side="right") - 1
+    started = known_rank + np.searchsorted(starts, known.start_unix_nano, side="right")
+    last = np.searchsorted(started, rank + np.searchsorted(starts, time_unix_nano, side="right"), side="right") - 1
     on_thread &= last >= 0
     last = np.maximum(last, 0)
     on_thread &= known.tid[last] == tid
-    covers = on_thread & (time_ns < known.end_ns[last])
+    covers = on_thread & (time_unix_nano < known.end_unix_nano[last])
     result = np.where(covers, last, -1)
 
     # The latest end so far within the thread grows along the rows: the first row that reaches it is the one.
-    latest_end = np.maximum.accumulate(known_rank + np.searchsorted(ends, known.end_ns, side="left"))
+    latest_end = np.maximum.accumulate(known_rank + np.searchsorted(ends, known.end_unix_nano, side="left"))
     earlier = np.flatnonzero(on_thread & ~covers)
     if len(earlier):
         row = np.searchsorted(latest_end, latest_end[last[earlier]], side="left")
-        result[earlier] = np.where(time_ns[earlier] < known.end_ns[row], row, -1)
+        result[earlier] = np.where(time_unix_nano[earlier] < known.end_unix_nano[row], row, -1)
     return result

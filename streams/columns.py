@@ -32,7 +32,7 @@ class RawColumns:
     stack_depth: np.ndarray  # int64 (s,)
     stack_frames: np.ndarray  # uint32 (f,), location rows, leaf first, stack after stack
     contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID; no trace ID is zero
-    time_ns: np.ndarray  # int64 (n,), Unix time
+    time_unix_nano: np.ndarray  # int64 (n,), Unix time
     sample_series: np.ndarray  # uint32 (n,)
     sample_pid: np.ndarray  # uint32 (n,)
     sample_tid: np.ndarray  # uint32 (n,)
@@ -49,7 +49,7 @@ class RawColumns:
 
 @dataclass(frozen=True)
 class ActivityColumns:
-    """A checked ActivityBatch's intervals, n of them; each covers [start_ns, end_ns) in Unix time."""
+    """A checked ActivityBatch's intervals, n of them; each covers [start_unix_nano, end_unix_nano) in Unix time."""
 
     id: BatchId
     host_id: str
@@ -57,6 +57,6 @@ class ActivityColumns:
     published_unix_nano: int
     dropped: int
     tid: np.ndarray  # uint32 (n,)
-    start_ns: np.ndarray  # int64 (n,)
-    end_ns: np.ndarray  # int64 (n,)
+    start_unix_nano: np.ndarray  # int64 (n,)
+    end_unix_nano: np.ndarray  # int64 (n,)
     contexts: np.ndarray  # uint8 (n, 24): trace ID, span ID of each interval

@@ -6,7 +6,7 @@ import numpy as np
 
 from streams import attach
 from streams.columns import ActivityColumns
-from streams.publish import SampleRows
+from streams.encode import SampleRows
 from streams.state import Partition, Recent
 
 
@@ -17,13 +17,13 @@ def corrections(state: Partition, activity: ActivityColumns) -> list[SampleRows]
     """
     if not len(activity.tid):
         return []
-    known = attach.intervals([(activity.tid, activity.start_ns, activity.end_ns, activity.contexts)])
-    first, end = int(known.start_ns.min()), int(known.end_ns.max())
+    known = attach.intervals([(activity.tid, activity.start_unix_nano, activity.end_unix_nano, activity.contexts)])
+    first, end = int(known.start_unix_nano.min()), int(known.end_unix_nano.max())
     claims: dict[str, list[tuple[Recent, dict[str, np.ndarray], np.ndarray]]] = defaultdict(list)
     for recent in state.host(activity.host_id).recent:
-        if not len(recent) or int(recent.time_ns.max()) < first or int(recent.time_ns.min()) >= end:
+        if not len(recent) or int(recent.time_unix_nano.max()) < first or int(recent.time_unix_nano.min()) >= end:
             continue
-        found = attach.covering(recent.tid, recent.time_ns, known)
+        found = attach.covering(recent.tid, recent.time_unix_nano, known)
         hit = found >= 0
         if hit.any():
             claims[recent.profile_type].append((recent, recent.columns(hit), found[hit]))
@@ -51,7 +51,7 @@ def _rows(
         published_unix_nano=activity.published_unix_nano,
         series=list(series),
         contexts=known.contexts[used],
-        time_ns=np.tile(joined["time_ns"], 2),
+        time_unix_nano=np.tile(joined["time_unix_nano"], 2),
         sample_series=np.tile(sample_series, 2),
         pid=np.tile(joined["pid"], 2),
         tid=np.tile(joined["tid"], 2),

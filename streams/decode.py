@@ -94,9 +94,9 @@ def decode_activity(data: bytes) -> ActivityColumns:
     _check_index("interval_service", columns["service"], max(len(message.strings), 1))
     if rows and (np.abs(start.astype(float)).max() >= TIME_LIMIT_NS or columns["duration_ns"].max() >= TIME_LIMIT_NS):
         raise BadMessage("interval_start_offset_ns or interval_duration_ns: more than 146 years")
-    start_ns = start + message.start_unix_nano
-    end_ns = start_ns + columns["duration_ns"].astype(np.int64)
-    if rows and (start_ns.min() < 0 or end_ns.min() < 0 or end_ns.max() >= TIME_LIMIT_NS):
+    start_unix_nano = start + message.start_unix_nano
+    end_unix_nano = start_unix_nano + columns["duration_ns"].astype(np.int64)
+    if rows and (start_unix_nano.min() < 0 or end_unix_nano.min() < 0 or end_unix_nano.max() >= TIME_LIMIT_NS):
         raise BadMessage("intervals: not within the years 1970 to 2116")
     for span in message.spans:
         if len(span.trace_id) != 16 or len(span.span_id) != 8 or len(span.parent_span_id) not in (0, 8):
@@ -110,8 +110,8 @@ def decode_activity(data: bytes) -> ActivityColumns:
         published_unix_nano=message.published_unix_nano,
         dropped=message.dropped,
         tid=columns["tid"][traced],
-        start_ns=start_ns[traced],
-        end_ns=end_ns[traced],
+        start_unix_nano=start_unix_nano[traced],
+        end_unix_nano=end_unix_nano[traced],
         contexts=interval_contexts[traced],
     )
 
@@ -167,7 +167,7 @@ def _samples(message: RawBatch, contexts: int, context_rows: np.ndarray) -> dict
     _check_index("sample_context", context, len(context_rows))
     count, value = _amounts(message, rows)
     return {
-        "time_ns": time_us.astype(np.int64) * 1000 + message.start_unix_nano,
+        "time_unix_nano": time_us.astype(np.int64) * 1000 + message.start_unix_nano,
         "sample_series": series,
         "sample_pid": pid,
         "sample_tid": tid,

@@ -1,4 +1,4 @@
-"""Nodes and locations are announced once a day; this remembers which were."""
+"""Remembers which nodes and locations were announced: each is announced once a day."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from streams import identify
 from streams.columns import RawColumns
 
 DAYS = 3
-"""Days remembered at a time: hosts whose clocks differ, and batches that come late."""
+"""Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
 MAX_IDS = 1_000_000
-"""IDs remembered a day and kind, 8 bytes each. Past it all are forgotten, and announced again, which is harmless."""
+"""IDs remembered for each day and kind, 8 bytes each. Beyond it all are forgotten and announced again: no harm."""
 _DAY_NS = 86_400 * 10**9
 
 
 class IdSet:
-    """A set of uint64 in two sorted arrays: a large one, and a small one that takes what is new until it is merged."""
+    """A set of uint64 in two sorted arrays: a large one, and a small one for new IDs, which is merged when it grows."""
 
     def __init__(self, limit: int = MAX_IDS) -> None:
         self._limit = limit
@@ -26,13 +26,13 @@ class IdSet:
         return len(self._old) + len(self._new)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
-        """bool, of the shape of `ids`."""
-        found = _member(self._old, ids)
-        found |= _member(self._new, ids)
-        return found
+        """Returns whether the set has each ID: bool, of the shape of `ids`."""
+        member = _member(self._old, ids)
+        member |= _member(self._new, ids)
+        return member
 
     def add(self, ids: np.ndarray) -> None:
-        """Adds distinct IDs that it does not contain."""
+        """Adds distinct IDs that are not in the set."""
         if len(self) + len(ids) > self._limit:
             self._old = self._new = np.empty(0, np.uint64)
         self._new = _merge(self._new, np.sort(ids))
@@ -42,7 +42,7 @@ class IdSet:
 
 @dataclass
 class Day:
-    """What was announced on one UTC day."""
+    """The nodes and locations that were announced on one UTC day."""
 
     nodes: IdSet = field(default_factory=IdSet)
     locations: IdSet = field(default_factory=IdSet)
@@ -50,12 +50,12 @@ class Day:
 
 @dataclass
 class Announced:
-    """What was announced, by the UTC day of the samples; one for each partition."""
+    """What was announced in one partition, by the UTC day of the samples."""
 
     days: OrderedDict[int, Day] = field(default_factory=OrderedDict)
 
     def day(self, unix_nano: int) -> Day:
-        """The day of a time; the day that was longest out of use is forgotten for a new one."""
+        """Returns the day of a time. For a new day, the least recently used one is forgotten."""
         number = unix_nano // _DAY_NS
         day = self.days.pop(number, None) or Day()
         self.days[number] = day
@@ -65,8 +65,8 @@ class Announced:
 
 
 @dataclass(frozen=True)
-class News:
-    """What is to be announced of a batch: n nodes."""
+class Announcement:
+    """The n nodes of a batch, and the locations, that must be announced."""
 
     node_id: np.ndarray  # uint64 (n,), each new node once
     node_parent_id: np.ndarray  # uint64 (n,), 0: a root
@@ -75,11 +75,11 @@ class News:
     stacks: int  # stacks with a new node
 
 
-def news(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray) -> News | None:
-    """The nodes and locations of a batch that were not announced that day, and notes them as announced; None: none.
+def unannounced(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray) -> Announcement | None:
+    """Returns the nodes and locations of a batch that were not announced that day, and notes them as announced.
 
-    A node is only ever announced with all of its ancestors, so a stack whose leaf is known needs no further look: a
-    batch of known stacks costs one look-up a stack.
+    None where there are none. A node is always announced together with all its ancestors, so a stack whose leaf was
+    announced needs no further check: a batch of known stacks costs one look-up for each stack.
     """
     unknown = np.flatnonzero(~day.nodes.contains(stack_id) & (raw.stack_depth > 0))
     if not len(unknown):
@@ -88,11 +88,11 @@ def news(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarra
     rows = _new(day.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
     location_rows = _new(day.locations, location_id, np.unique(nodes.location[rows]))
     node_location_id = location_id[nodes.location[rows]]
-    return News(nodes.node_id[rows], nodes.parent[rows], node_location_id, location_rows, len(unknown))
+    return Announcement(nodes.node_id[rows], nodes.parent[rows], node_location_id, location_rows, len(unknown))
 
 
 def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Of the given rows, the first one of every ID that is not known, and notes them as known."""
+    """Returns, of the given rows, the first one of every ID that is not known, and notes those IDs as known."""
     rows = rows[np.unique(ids[rows], return_index=True)[1]]
     rows = rows[~known.contains(ids[rows])]
     known.add(ids[rows])
@@ -102,10 +102,10 @@ def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
 def _member(sorted_ids: np.ndarray, ids: np.ndarray) -> np.ndarray:
     if not len(sorted_ids):
         return np.zeros(ids.shape, dtype=bool)
-    places = np.searchsorted(sorted_ids, ids)
-    places[places == len(sorted_ids)] = 0
-    found: np.ndarray = sorted_ids[places] == ids
-    return found
+    rows = np.searchsorted(sorted_ids, ids)
+    rows[rows == len(sorted_ids)] = 0
+    member: np.ndarray = sorted_ids[rows] == ids
+    return member
 
 
 def _merge(left: np.ndarray, right: np.ndarray) -> np.ndarray:

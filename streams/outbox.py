@@ -19,7 +19,7 @@ from streams.process import Outputs
 log = logging.getLogger(__name__)
 
 POSITION_HEADER = "icestream.position"
-"""Of messages on icestream.samples: Partition.position() after the message, four numbers; read by streams.restore."""
+"""Header of messages on icestream.samples: the `Position` after the message, for streams.recovery."""
 Headers = list[tuple[str, str | bytes | None]]
 _HOLD_S = 0.05
 _COMPLAIN_S = 30.0
@@ -44,7 +44,7 @@ class Outbox:
         """Sends outputs to the input's partition; the future is done when all are acknowledged, or one was not."""
         await self._room([(STACKS, outputs.stacks), (SAMPLES, outputs.samples)])
         delivery = Delivery(self._loop)
-        position: Headers = [(POSITION_HEADER, " ".join(map(str, outputs.position)).encode())]
+        position: Headers = [(POSITION_HEADER, outputs.position.encode())]
         for message in outputs.stacks:
             self._produce(delivery, STACKS, message, outputs.key, partition)
         for message in outputs.samples:

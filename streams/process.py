@@ -5,7 +5,7 @@ range (`Limits(complete=True)`), then raw batches; no waiting, and no correction
 
 **Order.** A partition's outputs are a function of the order in which its raw and activity messages were given. Raw
 messages come in the order of their offsets, and so do activity messages; how the two interleave is the caller's choice,
-and every output says it: `Outputs.position` (see `streams.restore`, which rebuilds a worker's state from it).
+and every output says it: `Outputs.position` (see `streams.recovery`, which rebuilds a worker's state from it).
 
 **Late activity.** A sample without a context is remembered for a while (`Limits.recent_ns`). When an interval comes
 that covers it, a correction is published, whose source is the activity message: the value is taken back from "no
@@ -21,18 +21,19 @@ import numpy as np
 from icestream import ids
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId
-from streams import deduplicate, identify, metrics, publish
+from streams import deduplicate, encode, identify, metrics
 from streams.attach import Attached, Intervals
 from streams.attach import attach as attach_intervals
 from streams.columns import ActivityColumns, RawColumns
 from streams.correct import corrections
 from streams.decode import decode_activity, decode_raw
+from streams.encode import MessageId
+from streams.position import Position
 from streams.progress import Progress
-from streams.publish import Origin
 from streams.state import Limits, Partition, Recent
 from streams.symbolize import Named, Symbolizer
 
-__all__ = ["Limits", "Operators", "Origin", "Outputs", "Processor"]
+__all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
 
 SERIES_CACHED = 100_000
 
@@ -56,7 +57,7 @@ class Outputs:
     key: bytes  # the host ID, of all messages
     stacks: list[bytes] = field(default_factory=list)  # for icestream.stacks
     samples: list[bytes] = field(default_factory=list)  # for icestream.samples
-    position: tuple[int, int, int, int] = (0, 0, 0, 0)  # Partition.position() afterwards
+    position: Position = field(default_factory=Position)  # after the message
 
 
 class Processor:
@@ -81,13 +82,13 @@ class Processor:
         """Drops the state of a partition that goes to another worker."""
         self._partitions.pop(number, None)
 
-    def raw(self, message: bytes, origin: Origin) -> Outputs:
+    def raw(self, message: bytes, message_id: MessageId) -> Outputs:
         """Processes a RawBatch. Raises BadMessage, with nothing changed."""
-        return self.raw_columns(decode_raw(message), origin)
+        return self.raw_columns(decode_raw(message), message_id)
 
-    def activity(self, message: bytes, origin: Origin) -> Outputs:
+    def activity(self, message: bytes, message_id: MessageId) -> Outputs:
         """Processes an ActivityBatch. Raises BadMessage, with nothing changed."""
-        return self.activity_columns(decode_activity(message), origin)
+        return self.activity_columns(decode_activity(message), message_id)
 
     def awaits_activity(self, raw: RawColumns, partition: int) -> bool:
         """Whether activity that this batch was promised is still to come."""
@@ -100,78 +101,87 @@ class Processor:
         collector = self.partition(partition).collector(raw.id)
         collector.gave_up_at = collector.activity.high
 
-    def raw_columns(self, raw: RawColumns, origin: Origin) -> Outputs:
+    def raw_columns(self, raw: RawColumns, message_id: MessageId) -> Outputs:
         """As `raw`, of a decoded message."""
         started = time.perf_counter()
-        state = self.partition(origin.partition)
-        state.raw_next = max(state.raw_next, origin.offset + 1)
+        state = self.partition(message_id.partition)
+        state.raw_next = max(state.raw_next, message_id.offset + 1)
         key = raw.host_id.encode()
         if not _is_new(state.collector(raw.id).raw, raw.id, RAW):
             return Outputs(key, position=state.position())
         raw = self._operators.change(raw)
         location_id = identify.location_ids(raw)
         stack_id = identify.stack_ids(raw, location_id, self._known_stacks)
-        announced = self._announce(state, raw, location_id, stack_id, origin)
-        samples = self._samples(state, raw, stack_id, origin)
+        announced = self._announce(state, raw, location_id, stack_id, message_id)
+        samples = self._samples(state, raw, stack_id, message_id)
         metrics.MESSAGES.labels(RAW).inc()
         metrics.LOST_SAMPLES.inc(raw.lost_samples)
         metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
         return Outputs(key, announced, samples, state.position())
 
-    def activity_columns(self, activity: ActivityColumns, origin: Origin) -> Outputs:
+    def activity_columns(self, activity: ActivityColumns, message_id: MessageId) -> Outputs:
         """As `activity`, of a decoded message."""
         started = time.perf_counter()
-        state = self.partition(origin.partition)
-        state.activity_next = max(state.activity_next, origin.offset + 1)
+        state = self.partition(message_id.partition)
+        state.activity_next = max(state.activity_next, message_id.offset + 1)
         key = activity.host_id.encode()
         if not _is_new(state.collector(activity.id).activity, activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
-        state.add_activity(origin.offset, activity)
+        state.add_activity(message_id.offset, activity)
         corrected = corrections(state, activity)
-        samples = publish.sample_batches(origin.source(activity.id), corrected)
+        samples = encode.sample_batches(message_id.source(activity.id), corrected)
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
         metrics.MESSAGES.labels(ACTIVITY).inc()
         metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
         return Outputs(key, [], samples, state.position())
 
     def _announce(
-        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray, origin: Origin
+        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray, message_id: MessageId
     ) -> list[bytes]:
         """Messages of the nodes and locations that were not announced on the day of this batch."""
         day = state.announced.day(raw.start_unix_nano)
-        news = deduplicate.news(day, raw, location_id, stack_id)
-        metrics.STACKS.labels("yes").inc(len(stack_id) - (news.stacks if news else 0))
-        if news is None:
+        announcement = deduplicate.unannounced(day, raw, location_id, stack_id)
+        metrics.STACKS.labels("yes").inc(len(stack_id) - (announcement.stacks if announcement else 0))
+        if announcement is None:
             return []
-        metrics.STACKS.labels("no").inc(news.stacks)
-        metrics.NODES.inc(len(news.node_id))
-        names = self._operators.symbolize(raw, news.location_rows, location_id)
-        return publish.stack_batches(origin.source(raw.id), raw, news, location_id, names)
+        metrics.STACKS.labels("no").inc(announcement.stacks)
+        metrics.NODES.inc(len(announcement.node_id))
+        names = self._operators.symbolize(raw, announcement.location_rows, location_id)
+        return encode.stack_batches(message_id.source(raw.id), raw, announcement, location_id, names)
 
-    def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, origin: Origin) -> list[bytes]:
+    def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
         """Messages of a batch's samples; remembers those without a context."""
         known = state.intervals(raw.host_id, raw.start_unix_nano, raw.end_unix_nano)
         attached = self._operators.attach(raw, known)
         metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
         metrics.SAMPLES.labels("join").inc(attached.by_join)
-        metrics.SAMPLES.labels("none").inc(len(raw.time_ns) - attached.by_bpf - attached.by_join)
+        metrics.SAMPLES.labels("none").inc(len(raw.time_unix_nano) - attached.by_bpf - attached.by_join)
         series = [self._series_bytes(labels) for labels in raw.series]
-        rows = publish.SampleRows(
-            host_id=raw.host_id, profile_type=raw.profile_type, published_unix_nano=raw.published_unix_nano,
-            series=series, contexts=attached.contexts, time_ns=raw.time_ns, sample_series=raw.sample_series,
-            pid=raw.sample_pid, tid=raw.sample_tid, stack_id=stack_id[raw.sample_stack], context=attached.context,
-            count=raw.sample_count, value=raw.sample_value,
-        )  # fmt: skip
-        recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, origin.offset)
+        rows = encode.SampleRows(
+            host_id=raw.host_id,
+            profile_type=raw.profile_type,
+            published_unix_nano=raw.published_unix_nano,
+            series=series,
+            contexts=attached.contexts,
+            time_unix_nano=raw.time_unix_nano,
+            sample_series=raw.sample_series,
+            pid=raw.sample_pid,
+            tid=raw.sample_tid,
+            stack_id=stack_id[raw.sample_stack],
+            context=attached.context,
+            count=raw.sample_count,
+            value=raw.sample_value,
+        )
+        recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, message_id.offset)
         state.raw_done(raw.host_id, raw.end_unix_nano, recent)
-        return publish.sample_batches(origin.source(raw.id), [rows])
+        return encode.sample_batches(message_id.source(raw.id), [rows])
 
     def _series_bytes(self, labels: tuple[tuple[str, str], ...]) -> bytes:
         known = self._series.get(labels)
         if known is None:
             if len(self._series) >= SERIES_CACHED:
                 self._series.clear()
-            known = self._series[labels] = publish.series_bytes(ids.series_id(labels), labels)
+            known = self._series[labels] = encode.series_bytes(ids.series_id(labels), labels)
         return known
 
 
@@ -185,12 +195,20 @@ def _is_new(progress: Progress, id: BatchId, topic: str) -> bool:
     return True
 
 
-def _recent(rows: publish.SampleRows, end_ns: int, offset: int) -> Recent:
-    """The rows without a context."""
-    open_rows = np.flatnonzero(rows.context == 0)
+def _recent(rows: encode.SampleRows, end_unix_nano: int, offset: int) -> Recent:
+    """Returns the rows without a context."""
+    without = np.flatnonzero(rows.context == 0)
     return Recent(
-        offset=offset, host_id=rows.host_id, profile_type=rows.profile_type, end_ns=end_ns, series=rows.series,
-        sample_series=rows.sample_series[open_rows], time_ns=rows.time_ns[open_rows], pid=rows.pid[open_rows],
-        tid=rows.tid[open_rows], stack_id=rows.stack_id[open_rows], count=rows.count[open_rows],
-        value=rows.value[open_rows],
-    )  # fmt: skip
+        offset=offset,
+        host_id=rows.host_id,
+        profile_type=rows.profile_type,
+        end_unix_nano=end_unix_nano,
+        series=rows.series,
+        sample_series=rows.sample_series[without],
+        time_unix_nano=rows.time_unix_nano[without],
+        pid=rows.pid[without],
+        tid=rows.tid[without],
+        stack_id=rows.stack_id[without],
+        count=rows.count[without],
+        value=rows.value[without],
+    )

@@ -1,4 +1,4 @@
-"""All that the processors remember of a partition, in one place; bounded, and rebuilt by `streams.restore`.
+"""All that the processors remember of a partition, in one place; bounded, and rebuilt by `streams.recovery`.
 
 It holds activity that samples may still need, recent samples without a context (a late interval may still claim them),
 which batches were seen, and which nodes and locations were announced. Times are Unix nanoseconds of the hosts.
@@ -14,6 +14,7 @@ from icestream.v1.common_pb2 import BatchId
 from streams.attach import Intervals, intervals
 from streams.columns import ActivityColumns
 from streams.deduplicate import Announced
+from streams.position import Position
 from streams.progress import Progress
 
 SILENT_S = 600.0
@@ -40,10 +41,10 @@ class Recent:
     offset: int
     host_id: str
     profile_type: str
-    end_ns: int  # of the window
+    end_unix_nano: int  # of the window
     series: list[bytes]  # serialized Series with their IDs
     sample_series: np.ndarray  # uint32 (n,), rows of `series`
-    time_ns: np.ndarray  # int64 (n,)
+    time_unix_nano: np.ndarray  # int64 (n,)
     pid: np.ndarray  # uint32 (n,)
     tid: np.ndarray  # uint32 (n,)
     stack_id: np.ndarray  # uint64 (n,)
@@ -56,7 +57,7 @@ class Recent:
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
         """Some of the rows; `rows` as numpy takes them."""
-        names = ("sample_series", "time_ns", "pid", "tid", "stack_id", "count", "value")
+        names = ("sample_series", "time_unix_nano", "pid", "tid", "stack_id", "count", "value")
         return {name: getattr(self, name)[rows] for name in names}
 
 
@@ -73,7 +74,7 @@ class Collector:
 class Host:
     activity: list[tuple[int, ActivityColumns]] = field(default_factory=list)  # with their offsets, in order
     recent: list[Recent] = field(default_factory=list)
-    raw_end_ns: int = 0  # of the last window
+    raw_end_unix_nano: int = 0  # of the last window
     seen_s: float = 0.0  # time.monotonic() of the last message
 
 
@@ -124,26 +125,26 @@ class Partition:
             while rows > self.limits.intervals_per_host:
                 rows -= len(host.activity.pop(0)[1].tid)
 
-    def intervals(self, host_id: str, start_ns: int, end_ns: int) -> Intervals:
-        """Intervals of a host that overlap [start_ns, end_ns)."""
+    def intervals(self, host_id: str, start_unix_nano: int, end_unix_nano: int) -> Intervals:
+        """Intervals of a host that overlap [start_unix_nano, end_unix_nano)."""
         parts = []
         for _, activity in self.host(host_id).activity:
-            overlap = (activity.start_ns < end_ns) & (activity.end_ns > start_ns)
+            overlap = (activity.start_unix_nano < end_unix_nano) & (activity.end_unix_nano > start_unix_nano)
             if overlap.any():
                 parts.append(
-                    (activity.tid[overlap], activity.start_ns[overlap], activity.end_ns[overlap],
+                    (activity.tid[overlap], activity.start_unix_nano[overlap], activity.end_unix_nano[overlap],
                      activity.contexts[overlap])
                 )  # fmt: skip
         return intervals(parts)
 
-    def raw_done(self, host_id: str, end_ns: int, recent: Recent | None) -> None:
+    def raw_done(self, host_id: str, end_unix_nano: int, recent: Recent | None) -> None:
         """A window of a host is through: remembers its samples without context, forgets what is too old."""
         host = self.host(host_id)
-        host.raw_end_ns = end_ns
+        host.raw_end_unix_nano = end_unix_nano
         if self.limits.complete:
             return
         keep = self.limits.recent_ns
-        host.activity = [(o, a) for o, a in host.activity if int(a.end_ns.max()) > end_ns - keep]
+        host.activity = [(o, a) for o, a in host.activity if int(a.end_unix_nano.max()) > end_unix_nano - keep]
         if recent is not None and len(recent):
             host.recent.append(recent)
             self.recent.append(recent)
@@ -157,7 +158,7 @@ class Partition:
         return (
             host is None
             or not len(recent)
-            or abs(host.raw_end_ns - recent.end_ns) > self.limits.recent_ns
+            or abs(host.raw_end_unix_nano - recent.end_unix_nano) > self.limits.recent_ns
             or self.recent_rows > self.limits.recent_rows
             or time.monotonic() - recent.arrived_s > 2 * self.limits.recent_ns / 1e9
         )
@@ -175,8 +176,8 @@ class Partition:
             setattr(recent, name, kept)
         self.recent_rows -= int(rows.sum())
 
-    def position(self) -> tuple[int, int, int, int]:
-        """From which raw and activity offsets on this state can be rebuilt, and the next offsets to process."""
+    def position(self) -> Position:
+        """Returns the offsets from which this state can be rebuilt, and the next ones to process."""
         raw_from = self.recent[0].offset if self.recent else self.raw_next
         activity_from = min((h.activity[0][0] for h in self.hosts.values() if h.activity), default=self.activity_next)
-        return raw_from, activity_from, self.raw_next, self.activity_next
+        return Position(raw_from, activity_from, self.raw_next, self.activity_next)

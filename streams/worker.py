@@ -1,4 +1,4 @@
-"""A stream worker: the application, its lanes, and what runs beside them, from start to an orderly stop."""
+"""A stream worker: the application, its tasks, and what runs beside them, from start to an orderly stop."""
 
 import asyncio
 import logging
@@ -12,13 +12,13 @@ from icestream.metrics import HealthServer
 from icestream.symcache import SymCaches
 from icestream.topics import RAW
 from icestream.v1.symbols_pb2 import SymbolFile
-from streams.app import Lanes, create
+from streams.app import PartitionTasks, create
 from streams.outbox import Outbox
 from streams.process import Operators, Processor
 from streams.settings import StreamsSettings
-from streams.symbol_requests import SymbolRequests
+from streams.symbol_reader import SymbolReader
+from streams.symbol_requester import SymbolRequester
 from streams.symbolize import Symbolizer
-from streams.symbols import SymbolReader
 from streams.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -34,16 +34,16 @@ class Worker:
     def __init__(self, settings: StreamsSettings, cluster: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self._requests = SymbolRequests()
+        self._requests = SymbolRequester()
         folder = Path(settings.symbol_cache).expanduser()
         symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
         self._symbols = SymbolReader(settings, symcaches, self._symbols_came)
         processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
         self._outbox = Outbox(settings, [group for group in settings.hold_back_for.split(",") if group])
-        self._lanes = Lanes(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
-        self._app = create(settings, self._lanes, folder / "faust")
+        self._tasks = PartitionTasks(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
+        self._app = create(settings, self._tasks, folder / "faust")
         self._watchdog = Watchdog(
-            settings, settings.watchdog_s, lambda: self._lanes.assigned, lambda: self._outbox.held_back, self._bark
+            settings, settings.watchdog_s, lambda: self._tasks.assigned, lambda: self._outbox.held_back, self._bark
         )
         self._health = HealthServer(settings.metrics_listen, self._ready) if settings.metrics_listen else None
 
@@ -67,7 +67,7 @@ class Worker:
             await asyncio.wait_for(self._app.stop(), STOP_S)
         except Exception as error:
             log.warning("the application did not stop in good order: %r", error)
-        await self._lanes.revoke()
+        await self._tasks.revoke()
         self._symbols.close()
         self._outbox.close(1.0)
         if self._health is not None:
@@ -96,7 +96,7 @@ class Worker:
             self._loop.call_soon_threadsafe(self._requests.answered, file.build_id)
 
     def _ready(self) -> str | None:
-        if not self._lanes.started:
+        if not self._tasks.started:
             return "no partitions were assigned yet"
         return "the partitions are being assigned anew" if self._app.rebalancing else None
 

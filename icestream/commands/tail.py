@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from icestream.cli import CommandError
-from icestream.consumer import Names
-from icestream.decoded import DECODERS, Row
 from icestream.kafka import consumer, is_in_process
+from icestream.message_rows import DECODERS, Row
 from icestream.settings import KafkaSettings
+from icestream.stack_names import StackNames
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from icestream.topics import SAMPLES, STACKS
 from icestream.v1.stacks_pb2 import StackBatch
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(settings: KafkaSettings, topic: str, start_ms: int | None) -> Iterator[Row]:
-    names = Names()
+    names = StackNames()
     client = consumer(settings, "icestream.tail", **{"enable.partition.eof": True})
     try:
         positions = _start(client, topic, start_ms)
@@ -87,7 +87,7 @@ def _messages(client: Consumer) -> Iterator[Message]:
             raise KafkaException(error)
 
 
-def _read_names(client: Consumer, names: Names) -> list[TopicPartition]:
+def _read_names(client: Consumer, names: StackNames) -> list[TopicPartition]:
     """Reads what was announced in the last two days, for at most 10 s; returns where to go on."""
     positions = {p.partition: p for p in _start(client, STACKS, time.time_ns() // 10**6 - _ANNOUNCED_MS)}
     client.assign(list(positions.values()))
@@ -125,14 +125,14 @@ def _partitions(client: Consumer, topic: str) -> list[int]:
     return list(found.partitions)
 
 
-def _learn(names: Names, message: Message) -> None:
+def _learn(names: StackNames, message: Message) -> None:
     try:
         names.learn(StackBatch.FromString(message.value() or b""))
     except Exception:  # garbage among the names must not end the samples; `tail icestream.stacks` shows it
         return
 
 
-def _decode(topic: str, message: Message, names: Names) -> Iterator[Row]:
+def _decode(topic: str, message: Message, names: StackNames) -> Iterator[Row]:
     data = message.value() or b""
     headers = _headers(message)
     try:

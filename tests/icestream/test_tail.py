@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import cli
-from icestream.consumer import Names
-from icestream.decoded import DECODERS
 from icestream.kafka import producer
+from icestream.message_rows import DECODERS
 from icestream.packed import serialize
 from icestream.settings import KafkaSettings
+from icestream.stack_names import StackNames
 from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS
 from icestream.v1.common_pb2 import Label, Mapping, Series
 from icestream.v1.samples_pb2 import SampleBatch
@@ -111,7 +111,7 @@ def test_a_time_that_cannot_be_read_is_one_line(time_text: str, capsys: pytest.C
 @given(st.sampled_from(sorted(DECODERS)), st.binary(max_size=200))
 def test_any_bytes_are_rows_or_a_value_error(topic: str, data: bytes) -> None:
     try:
-        for row in DECODERS[topic](data, Names()):
+        for row in DECODERS[topic](data, StackNames()):
             assert row
     except (ValueError, IndexError, OverflowError):
         pass
@@ -122,7 +122,7 @@ def test_a_damaged_message_is_rows_or_a_value_error(position: int, damage: bytes
     for topic, data in ((SAMPLES, sample_batch()), (STACKS, stack_batch().SerializeToString())):
         damaged = data[: position % len(data)] + damage + data[position % len(data) + len(damage) :]
         try:
-            for row in DECODERS[topic](damaged, Names()):
+            for row in DECODERS[topic](damaged, StackNames()):
                 assert row
         except (ValueError, IndexError, OverflowError):
             pass
@@ -130,7 +130,7 @@ def test_a_damaged_message_is_rows_or_a_value_error(position: int, damage: bytes
 
 def test_names_are_those_of_the_highest_version_whatever_the_order() -> None:
     for order in ([1, 2], [2, 1]):
-        names = Names()
+        names = StackNames()
         for version in order:
             names.learn(stack_batch(hot=f"hot v{version}", version=version))
         assert names.frames(2) == ["inlined", "hot v2", "main"]
@@ -140,7 +140,7 @@ def test_names_are_those_of_the_highest_version_whatever_the_order() -> None:
 
 
 def test_an_announcement_that_contradicts_itself_changes_nothing() -> None:
-    names = Names()
+    names = StackNames()
     batch = stack_batch()
     batch.location_line_count[0] = 7
     with pytest.raises(ValueError, match="the locations have 9 lines, but there are 3"):
@@ -149,7 +149,7 @@ def test_an_announcement_that_contradicts_itself_changes_nothing() -> None:
 
 
 def test_a_circle_of_nodes_ends() -> None:
-    names = Names()
+    names = StackNames()
     batch = stack_batch()
     batch.node_parent_id[0] = 2
     names.learn(batch)

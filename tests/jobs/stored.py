@@ -11,11 +11,11 @@ from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from sinks.archive import Archived, ArchiveSink, about
 from sinks.clickhouse import ClickHouseSink
-from sinks.decode import activity, samples, stacks
-from sinks.decode.columns import BadMessage
 from sinks.ranges import InFlight, Range
+from sinks.tables import activity, samples, stacks
+from sinks.tables.arrow import BadMessage
+from streams.encode import MessageId
 from streams.process import Processor
-from streams.publish import Origin
 from tests.pipeline.synthetic import window
 
 T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
@@ -78,7 +78,7 @@ def make_stored(client: Client, folder: Path) -> Stored:
             messages = [(ACTIVITY, made.activity, at), (RAW, made.raw, at + 1)]
             for topic, value, offset in messages if sequence % 3 else reversed(messages):  # some activity comes late
                 process = processor.activity if topic == ACTIVITY else processor.raw
-                outputs = process(value, Origin("C", topic, host, offset))
+                outputs = process(value, MessageId("C", topic, host, offset))
                 stored.outputs += [(STACKS, m) for m in outputs.stacks] + [(SAMPLES, m) for m in outputs.samples]
             stored.outputs.append((ACTIVITY, made.activity))
     _sink(stored.sink, stored.outputs)

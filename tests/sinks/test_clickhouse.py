@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
-from sinks.decode import activity, samples, stacks
 from sinks.migrate import MigrationError
+from sinks.tables import activity, samples, stacks
 from tests.sinks.messages import PERIOD, START_MS, activity_batch, make_range, sample_batch, stack_batch
 
 TABLES = ("samples", "trace_samples", "batches", "activity")

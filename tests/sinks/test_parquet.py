@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
-from sinks.decode import activity, samples, stacks
 from sinks.parquet import ParquetSink, compact
 from sinks.ranges import InFlight, Range
+from sinks.tables import activity, samples, stacks
 from tests.sinks.messages import PERIOD, activity_batch, sample_batch, stack_batch
 
 

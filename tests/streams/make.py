@@ -13,7 +13,7 @@ from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
-from streams.process import Origin
+from streams.process import MessageId
 
 START = 1_700_000_000 * 10**9
 WINDOW_NS = 5 * 10**9
@@ -136,12 +136,12 @@ def context(number: int) -> bytes:
     return number.to_bytes(16, "big") + number.to_bytes(8, "big")
 
 
-def raw_origin(offset: int = 0, partition: int = 0) -> Origin:
-    return Origin("cluster", RAW, partition, offset)
+def raw_id(offset: int = 0, partition: int = 0) -> MessageId:
+    return MessageId("cluster", RAW, partition, offset)
 
 
-def activity_origin(offset: int = 0, partition: int = 0) -> Origin:
-    return Origin("cluster", ACTIVITY, partition, offset)
+def activity_id(offset: int = 0, partition: int = 0) -> MessageId:
+    return MessageId("cluster", ACTIVITY, partition, offset)
 
 
 Row = tuple[int, int, int, int, int, bytes]

@@ -27,7 +27,7 @@ def test_covering_is_what_a_search_by_hand_finds(
     tid, start, length = np.array(given_intervals, dtype=np.int64).reshape(-1, 3).T
     contexts = np.zeros((len(tid), 24), np.uint8)
     known = intervals([(tid.astype(np.uint32), start, start + length, contexts)])
-    found = list(zip(known.tid.tolist(), known.start_ns.tolist(), known.end_ns.tolist(), strict=True))
+    found = list(zip(known.tid.tolist(), known.start_unix_nano.tolist(), known.end_unix_nano.tolist(), strict=True))
     assert found == sorted(found, key=lambda interval: interval[:2])
     tids = np.array([t for t, _ in samples], dtype=np.uint32)
     times = np.array([t for _, t in samples], dtype=np.int64)

@@ -12,7 +12,7 @@ from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import Label, Mapping, Series
 from streams.decode import BadMessage, decode_activity, decode_raw
 from streams.process import Processor
-from tests.streams.make import Interval, Raw, Sample, activity, activity_origin, context, raw_origin
+from tests.streams.make import Interval, Raw, Sample, activity, activity_id, context, raw_id
 from tests.streams.strategies import intervals, raws
 
 GOOD = Raw([Sample(5, stack=1, context=1), Sample(6)], [[0], [1, 0]], [(1, 16), (3, 2)], contexts=[context(1)])
@@ -32,16 +32,16 @@ def test_mutated_messages_are_bad_messages_or_processed(
     raw: Raw, found: list[Interval], random: random.Random, changes: int
 ) -> None:
     processor = Processor()
-    for message, process, origin in (
-        (raw.bytes(), processor.raw, raw_origin()),
-        (activity(found), processor.activity, activity_origin()),
+    for message, process, message_id in (
+        (raw.bytes(), processor.raw, raw_id()),
+        (activity(found), processor.activity, activity_id()),
     ):
         data = bytearray(message)
         for _ in range(changes):
             at = random.randrange(len(data))
             data[at] = random.choice([0, 1, 127, 128, 255, random.randrange(256)])
         with contextlib.suppress(BadMessage):
-            process(bytes(data[: random.choice([len(data), random.randrange(len(data) + 1)])]), origin)
+            process(bytes(data[: random.choice([len(data), random.randrange(len(data) + 1)])]), message_id)
 
 
 @pytest.mark.parametrize("name", sorted(GOOD.columns()))
@@ -157,7 +157,7 @@ def test_a_batch_without_anything_in_it_is_fine() -> None:
     raw = GOOD.message()
     del raw.strings[:], raw.mappings[:], raw.series[:]
     raw.context_trace_ids = raw.context_span_ids = b""
-    assert len(decode_raw(raw.SerializeToString()).time_ns) == 0
+    assert len(decode_raw(raw.SerializeToString()).time_unix_nano) == 0
 
 
 def test_intervals_are_checked() -> None:
@@ -187,6 +187,6 @@ def test_intervals_without_a_trace_are_left_out() -> None:
 
 def test_columns_have_the_types_they_say() -> None:
     raw = decode_raw(GOOD.bytes())
-    assert raw.time_ns.dtype == np.int64
+    assert raw.time_unix_nano.dtype == np.int64
     assert raw.sample_value.dtype == np.int64
     assert raw.sample_count.dtype == np.int32

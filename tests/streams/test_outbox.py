@@ -8,6 +8,7 @@ from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES, STACKS
 from streams.outbox import Outbox
+from streams.position import Position
 from streams.process import Outputs
 
 GROUP = "somebody"
@@ -16,7 +17,7 @@ GROUP = "somebody"
 def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_along(broker: KafkaSettings) -> None:
     async def run() -> None:
         outbox = Outbox(broker)
-        outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=(1, 2, 3, 4))
+        outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4))
         await asyncio.wait_for(await outbox.send(outputs, 2), 10)
         outbox.close(1)
 

@@ -24,9 +24,9 @@ from tests.streams.make import (
     Row,
     Sample,
     activity,
-    activity_origin,
+    activity_id,
     context,
-    raw_origin,
+    raw_id,
     rows,
     stacks,
 )
@@ -63,7 +63,7 @@ def expected_rows(raw: Raw, found: list[Interval]) -> "Counter[Row]":
 
 @given(raws())
 def test_ids_and_values_are_the_reference_ones(raw: Raw) -> None:
-    outputs = Processor().raw(raw.bytes(), raw_origin())
+    outputs = Processor().raw(raw.bytes(), raw_id())
     assert rows(outputs.samples) == expected_rows(raw, [])
     nodes, locations = stacks(outputs.stacks)
     expected = {}
@@ -78,8 +78,8 @@ def test_ids_and_values_are_the_reference_ones(raw: Raw) -> None:
 @given(raws(activity_sequence=1), intervals())
 def test_the_join_gives_each_sample_the_interval_that_covers_it(raw: Raw, found: list[Interval]) -> None:
     processor = Processor()
-    processor.activity(activity(found), activity_origin())
-    assert rows(processor.raw(raw.bytes(), raw_origin()).samples) == expected_rows(raw, found)
+    processor.activity(activity(found), activity_id())
+    assert rows(processor.raw(raw.bytes(), raw_id()).samples) == expected_rows(raw, found)
 
 
 @given(st.data())
@@ -97,9 +97,9 @@ def test_late_activity_ends_in_the_same_rows_as_activity_in_time(data: st.DataOb
     samples = []
     for offset, (is_raw, message) in enumerate(messages):
         if is_raw:
-            samples += processor.raw(message, raw_origin(offset)).samples
+            samples += processor.raw(message, raw_id(offset)).samples
         else:
-            corrections = processor.activity(message, activity_origin(offset)).samples
+            corrections = processor.activity(message, activity_id(offset)).samples
             assert sum(sum(SampleBatch.FromString(m).sample_value) for m in corrections) == 0
             assert sum(sum(SampleBatch.FromString(m).sample_count) for m in corrections) == 0
             samples += corrections
@@ -112,16 +112,16 @@ def test_late_activity_ends_in_the_same_rows_as_activity_in_time(data: st.DataOb
 @given(raws(activity_sequence=1), intervals())
 def test_activity_before_all_raw_needs_no_corrections(raw: Raw, found: list[Interval]) -> None:
     processor = Processor(limits=Limits(complete=True))
-    processor.activity(activity(found), activity_origin())
-    assert rows(processor.raw(raw.bytes(), raw_origin()).samples) == expected_rows(raw, found)
-    assert processor.activity(activity(found, sequence=2), activity_origin(1)).samples == []
+    processor.activity(activity(found), activity_id())
+    assert rows(processor.raw(raw.bytes(), raw_id()).samples) == expected_rows(raw, found)
+    assert processor.activity(activity(found, sequence=2), activity_id(1)).samples == []
 
 
 @given(raws())
 def test_what_comes_twice_counts_once(raw: Raw) -> None:
     processor = Processor()
-    first = processor.raw(raw.bytes(), raw_origin(0))
-    again = processor.raw(raw.bytes(), raw_origin(1))
+    first = processor.raw(raw.bytes(), raw_id(0))
+    again = processor.raw(raw.bytes(), raw_id(1))
     assert first.samples
     assert (again.samples, again.stacks) == ([], [])
 
@@ -132,7 +132,7 @@ def test_the_same_messages_give_the_same_bytes(data: st.DataObject) -> None:
     runs = []
     for _ in range(2):
         processor = Processor()
-        outputs = [processor.raw(raw.bytes(), raw_origin()), processor.activity(activity(found), activity_origin())]
+        outputs = [processor.raw(raw.bytes(), raw_id()), processor.activity(activity(found), activity_id())]
         runs.append([(o.stacks, o.samples, o.position) for o in outputs])
     assert runs[0] == runs[1]
 
@@ -145,7 +145,7 @@ def test_the_order_of_stacks_and_samples_in_a_batch_changes_nothing(data: st.Dat
     samples = [replace(sample, stack=places.index(sample.stack)) for sample in raw.samples]
     random.shuffle(samples)
     other = replace(raw, stacks=[raw.stacks[place] for place in places], samples=samples)
-    outputs = [Processor().raw(batch.bytes(), raw_origin()) for batch in (raw, other)]
+    outputs = [Processor().raw(batch.bytes(), raw_id()) for batch in (raw, other)]
     assert rows(outputs[0].samples) == rows(outputs[1].samples)
     assert stacks(outputs[0].stacks) == stacks(outputs[1].stacks)
 
@@ -153,22 +153,22 @@ def test_the_order_of_stacks_and_samples_in_a_batch_changes_nothing(data: st.Dat
 @given(raws(), raws())
 def test_a_day_later_and_elsewhere_all_is_announced_again(first: Raw, second: Raw) -> None:
     processor = Processor()
-    announced = stacks(processor.raw(first.bytes(), raw_origin()).stacks)
-    same_day = stacks(processor.raw(replace(first, sequence=2).bytes(), raw_origin(1)).stacks)
+    announced = stacks(processor.raw(first.bytes(), raw_id()).stacks)
+    same_day = stacks(processor.raw(replace(first, sequence=2).bytes(), raw_id(1)).stacks)
     assert same_day == ({}, {})
     tomorrow = replace(first, sequence=3, start=START + 86_400 * 10**9)
-    assert stacks(processor.raw(tomorrow.bytes(), raw_origin(2)).stacks) == announced
+    assert stacks(processor.raw(tomorrow.bytes(), raw_id(2)).stacks) == announced
     elsewhere = replace(first, host="other")
-    assert stacks(processor.raw(elsewhere.bytes(), raw_origin(0, partition=1)).stacks) == announced
-    more = stacks(processor.raw(replace(second, sequence=4).bytes(), raw_origin(3)).stacks)
+    assert stacks(processor.raw(elsewhere.bytes(), raw_id(0, partition=1)).stacks) == announced
+    more = stacks(processor.raw(replace(second, sequence=4).bytes(), raw_id(3)).stacks)
     assert not set(more[0]) & set(announced[0])
 
 
 def test_outputs_name_their_source() -> None:
     raw = Raw([Sample(1_000_000, tid=3)])
     processor = Processor()
-    outputs = processor.raw(raw.bytes(), raw_origin(17, partition=2))
-    late = processor.activity(activity([Interval(3, 0, 2_000_000, context(9))]), activity_origin(23, partition=2))
+    outputs = processor.raw(raw.bytes(), raw_id(17, partition=2))
+    late = processor.activity(activity([Interval(3, 0, 2_000_000, context(9))]), activity_id(23, partition=2))
     sources = [
         SampleBatch.FromString(outputs.samples[0]).source,
         StackBatch.FromString(outputs.stacks[0]).source,
@@ -192,8 +192,8 @@ def test_large_batches_are_split_and_nothing_is_lost_or_shared() -> None:
     raw_bytes = raw.bytes()
     late = activity([Interval(tid, 0, 5_000_000, context(tid)) for tid in range(1, 8)])
     processor = Processor()
-    outputs = processor.raw(raw_bytes, raw_origin())
-    corrections = processor.activity(late, activity_origin())
+    outputs = processor.raw(raw_bytes, raw_id())
+    corrections = processor.activity(late, activity_id())
     assert len(corrections.samples) > 1  # twice as many rows
     for messages in (outputs.samples, corrections.samples):
         parts = [SampleBatch.FromString(message).source for message in messages]
@@ -209,7 +209,7 @@ def test_many_long_names_are_split_over_announcements() -> None:
     raw = Raw([Sample(1)], [list(range(800))], [(3, 2 * i) for i in range(800)])
     message = raw.message()
     message.strings[1], message.strings[3] = function, file
-    outputs = Processor().raw(packed.serialize(message, raw.columns()), raw_origin())
+    outputs = Processor().raw(packed.serialize(message, raw.columns()), raw_id())
     assert len(outputs.stacks) > 1
     assert all(len(m) <= 900_000 for m in outputs.stacks)
     nodes, locations = stacks(outputs.stacks)
@@ -222,12 +222,12 @@ def test_operators_can_be_replaced() -> None:
         return replace(raw, series=[(("service", "renamed"),)])  # type: ignore[type-var]
 
     processor = Processor(Operators(change=rename))  # type: ignore[arg-type]
-    batch = SampleBatch.FromString(processor.raw(Raw([Sample(1)]).bytes(), raw_origin()).samples[0])
+    batch = SampleBatch.FromString(processor.raw(Raw([Sample(1)]).bytes(), raw_id()).samples[0])
     assert [(label.name, label.value) for label in batch.series[0].labels] == [("service", "renamed")]
 
 
 def test_a_batch_without_samples_still_leaves_its_trace_in_the_log() -> None:
-    outputs = Processor().raw(Raw().bytes(), raw_origin(4))
+    outputs = Processor().raw(Raw().bytes(), raw_id(4))
     assert [SampleBatch.FromString(message).source.offset for message in outputs.samples] == [4]
 
 
@@ -235,22 +235,22 @@ def test_only_promised_activity_is_waited_for() -> None:
     processor = Processor()
     raw = decode_raw(Raw([Sample(1)], activity_sequence=2).bytes())
     assert processor.awaits_activity(raw, 0)
-    processor.activity(activity([], sequence=1), activity_origin(0))
+    processor.activity(activity([], sequence=1), activity_id(0))
     assert processor.awaits_activity(raw, 0)
-    processor.activity(activity([], sequence=2), activity_origin(1))
+    processor.activity(activity([], sequence=2), activity_id(1))
     assert not processor.awaits_activity(raw, 0)
     later = decode_raw(Raw([Sample(1)], sequence=2, activity_sequence=5).bytes())
     assert processor.awaits_activity(later, 0)
     processor.give_up_waiting(later, 0)
     assert not processor.awaits_activity(later, 0)
-    processor.activity(activity([], sequence=4), activity_origin(2))
+    processor.activity(activity([], sequence=4), activity_id(2))
     assert processor.awaits_activity(later, 0)
     assert not processor.awaits_activity(decode_raw(Raw([Sample(1)], activity_sequence=0, started=8).bytes()), 0)
 
 
 def test_mappings_named_by_their_file_have_an_id_of_their_own() -> None:
     raw = Raw([Sample(1)], [[0, 1]], [(0, 5), (2, 5)])
-    nodes, _ = stacks(Processor().raw(raw.bytes(), raw_origin()).stacks)
+    nodes, _ = stacks(Processor().raw(raw.bytes(), raw_id()).stacks)
     assert {location for _, location in nodes.values()} == {
         reference.location(reference.mapping("", ""), 5),
         reference.location(reference.mapping("", MAPPINGS[2].file), 5),
@@ -261,7 +261,7 @@ def test_mappings_named_by_their_file_have_an_id_of_their_own() -> None:
 def test_a_host_has_only_its_own_activity(hosts: int) -> None:
     processor = Processor()
     for host in range(hosts):
-        processor.activity(activity([Interval(1, 0, 10, context(host + 1))], host=f"h{host}"), activity_origin(host))
+        processor.activity(activity([Interval(1, 0, 10, context(host + 1))], host=f"h{host}"), activity_id(host))
     for host in range(hosts + 1):
-        samples = processor.raw(Raw([Sample(5)], host=f"h{host}").bytes(), raw_origin(host)).samples
+        samples = processor.raw(Raw([Sample(5)], host=f"h{host}").bytes(), raw_id(host)).samples
         assert {key[-1] for key in rows(samples)} == {context(host + 1) if host < hosts else NONE}

@@ -14,7 +14,7 @@ from icestream.v1.symbols_pb2 import SymbolFile
 from streams.decode import decode_raw
 from streams.process import Operators, Processor
 from streams.symbolize import Symbolizer
-from tests.streams.make import Raw, Sample, raw_origin, stacks
+from tests.streams.make import Raw, Sample, raw_id, stacks
 
 MAPPINGS = [Mapping(), Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/bin/p"), Mapping(kind=Mapping.NAMED)]
 
@@ -76,7 +76,7 @@ def test_only_what_is_announced_is_looked_up(symbols: tuple[SymbolFile, int], tm
 
     processor = Processor(Operators(symbolize=names))  # type: ignore[arg-type]
     raw = Raw([Sample(1)], [[0]], [(1, address), (1, 99)], mappings=MAPPINGS)
-    _, locations = stacks(processor.raw(raw.bytes(), raw_origin()).stacks)
+    _, locations = stacks(processor.raw(raw.bytes(), raw_id()).stacks)
     assert list(locations.values()) == [("work",)]
     assert asked == [0]
 

@@ -7,15 +7,15 @@ import pyarrow as pa
 
 from icestream.topics import ACTIVITY
 from icestream.v1.samples_pb2 import SampleBatch
-from sinks import marks
-from sinks.decode import columns as c
+from sinks import stored_batches
+from sinks.tables import arrow as c
 
 
 @dataclass(frozen=True)
 class Samples:
     """One SampleBatch: its rows, its series as {ID: labels}, and what is remembered of it."""
 
-    batch: marks.Batch
+    batch: stored_batches.Batch
     rows: pa.Table
     series: dict[int, dict[str, str]]
     last_unix_nano: int
@@ -79,13 +79,15 @@ def series_table(series: dict[int, dict[str, str]], last_unix_nano: int) -> pa.T
     )
 
 
-def _batch(message: SampleBatch, time_unix_milli: np.ndarray, count: np.ndarray, value: np.ndarray) -> marks.Batch:
+def _batch(
+    message: SampleBatch, time_unix_milli: np.ndarray, count: np.ndarray, value: np.ndarray
+) -> stored_batches.Batch:
     source = message.source
     start = int(message.start_unix_milli)
     place = (source.cluster, source.topic, source.partition, source.offset)
-    return marks.Batch(
-        kind=marks.CORRECTIONS if source.topic == ACTIVITY else marks.SAMPLES,
-        **marks.identity(source.batch, *place),
+    return stored_batches.Batch(
+        kind=stored_batches.CORRECTIONS if source.topic == ACTIVITY else stored_batches.SAMPLES,
+        **stored_batches.identity(source.batch, *place),
         output=source.part, outputs=max(source.parts, 1),
         host_id=message.host_id, profile_type=message.profile_type,
         cluster=source.cluster, topic=source.topic, partition=source.partition, offset=source.offset,

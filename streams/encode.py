@@ -11,7 +11,7 @@ from icestream.v1.common_pb2 import BatchId, Label, Series, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from streams.columns import RawColumns
-from streams.deduplicate import News
+from streams.deduplicate import Announcement
 from streams.symbolize import Named
 
 _ROW_BYTES = 40
@@ -25,7 +25,7 @@ _LOCATION_BYTES = 300_000
 
 
 @dataclass(frozen=True)
-class Origin:
+class MessageId:
     """Where an input message came from."""
 
     cluster: str
@@ -49,7 +49,7 @@ class SampleRows:
     published_unix_nano: int
     series: list[bytes]  # serialized Series with IDs
     contexts: np.ndarray  # uint8 (c, 24)
-    time_ns: np.ndarray  # int64 (n,)
+    time_unix_nano: np.ndarray  # int64 (n,)
     sample_series: np.ndarray  # uint32 (n,), rows of `series`
     pid: np.ndarray  # uint32 (n,)
     tid: np.ndarray  # uint32 (n,)
@@ -66,19 +66,22 @@ def series_bytes(series_id: int, labels: Sequence[tuple[str, str]]) -> bytes:
 
 def sample_batches(source: Source, batches: Sequence[SampleRows]) -> list[bytes]:
     """SampleBatches of one source, in as many parts as needed; one without rows still makes a message."""
-    pieces = [(rows, piece) for rows in batches for piece in _pieces(rows, 0, len(rows.time_ns))]
+    pieces = [(rows, piece) for rows in batches for piece in _pieces(rows, 0, len(rows.time_unix_nano))]
     return [_sample_batch(_part(source, i, len(pieces)), rows, *piece) for i, (rows, piece) in enumerate(pieces)]
 
 
 def stack_batches(
     source: Source,
     raw: RawColumns,
-    news: News,
+    announcement: Announcement,
     location_id: np.ndarray,
     names: Sequence[Named],
 ) -> list[bytes]:
-    """StackBatches that announce nodes, and locations with their names (in the order of `news.location_rows`)."""
-    nodes, locations = (news.node_id, news.node_parent_id, news.node_location_id), news.location_rows
+    """Returns StackBatches of an announcement. `names`: in the order of `announcement.location_rows`."""
+    nodes, locations = (
+        (announcement.node_id, announcement.node_parent_id, announcement.node_location_id),
+        announcement.location_rows,
+    )
     costs = np.array([_location_bytes(raw, row, named) for row, named in zip(locations, names, strict=True)], np.int64)
     piece = (np.cumsum(np.concatenate([costs, np.full(len(nodes[0]), 24)])) - 1) // (_BUDGET - _LOCATION_BYTES)
     pieces = int(piece[-1]) + 1 if len(piece) else 0
@@ -122,7 +125,7 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
     series, sample_series = _used(rows.sample_series[piece], len(rows.series))
     contexts, context = _used(rows.context[piece], len(rows.contexts) + 1, keep_zero=True)
     used = rows.contexts[contexts[1:] - 1]
-    start_ms = int(rows.time_ns[piece].min()) // 10**6 if end > first else 0
+    start_ms = int(rows.time_unix_nano[piece].min()) // 10**6 if end > first else 0
     message = SampleBatch(
         source=source,
         host_id=rows.host_id,
@@ -135,7 +138,7 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
     serialized = packed.serialize(
         message,
         {
-            "sample_offset_ms": (rows.time_ns[piece] // 10**6 - start_ms).astype(np.uint32),
+            "sample_offset_ms": (rows.time_unix_nano[piece] // 10**6 - start_ms).astype(np.uint32),
             "sample_series": sample_series,
             "sample_pid": rows.pid[piece],
             "sample_tid": rows.tid[piece],

@@ -1,8 +1,8 @@
-"""Which batches are stored: the rows of the table `batches`.
+"""The table `batches`: which batches are stored.
 
-A batch is known by its batch ID, whoever sends it and from whichever offset: the stream processor that sends an output
-again after a restart, and the collector that sends a window again from its spool, change nothing. A batch without an ID
-(of somebody else's producer) is known by its place in Kafka.
+A batch is recognised by its batch ID, whoever sends it and from whichever offset. So nothing changes when a stream
+processor sends an output again after a restart, or when a collector sends a window again from its spool. A batch
+without an ID (from another producer) is recognised by its topic, partition and offset.
 """
 
 from collections.abc import Iterable
@@ -18,12 +18,12 @@ SAMPLES = "samples"
 CORRECTIONS = "corrections"
 ACTIVITY = "activity"
 ALL_OUTPUTS = 2**32 - 1
-"""As `output`: whatever is made of that message is stored already, in another form."""
-_ASK_AT_ONCE = 500
+"""As `output`: every output of that message is stored already, in another form."""
+_KEYS_PER_QUERY = 500
 
 
-class Mark(NamedTuple):
-    """What a batch is recognised by."""
+class BatchKey(NamedTuple):
+    """What a stored batch is recognised by."""
 
     kind: str
     collector: str
@@ -35,7 +35,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A row of `batches`, without `block`; its columns are explained in the migration."""
+    """A row of the table `batches`, without `block`. The migration explains the columns."""
 
     kind: str
     collector: str
@@ -59,12 +59,12 @@ class Batch:
     published_time: int  # milliseconds since 1970
 
     @property
-    def mark(self) -> Mark:
-        return Mark(self.kind, self.collector, self.started_unix_nano, self.sequence, self.part, self.output)
+    def key(self) -> BatchKey:
+        return BatchKey(self.kind, self.collector, self.started_unix_nano, self.sequence, self.part, self.output)
 
 
 class Identity(TypedDict):
-    """The fields of `Batch` that say which message of Kafka it is."""
+    """The fields of `Batch` that identify the input message."""
 
     collector: str
     started_unix_nano: int
@@ -74,7 +74,7 @@ class Identity(TypedDict):
 
 
 def identity(batch: BatchId, cluster: str, topic: str, partition: int, offset: int) -> Identity:
-    """The fields of `Batch` that it is known by in Kafka: of its ID, or of its place where it has none."""
+    """Returns the fields that identify a batch: from its ID or, where it has none, from its offset in Kafka."""
     if batch.collector and batch.sequence:
         return {
             "collector": batch.collector, "started_unix_nano": batch.started_unix_nano, "sequence": batch.sequence,
@@ -86,32 +86,32 @@ def identity(batch: BatchId, cluster: str, topic: str, partition: int, offset: i
     }  # fmt: skip
 
 
-def stored(client: Client, marks: Iterable[Mark]) -> dict[Mark, str]:
-    """Those of `marks` that are stored, with the block they were inserted in."""
-    wanted = list(dict.fromkeys(marks))
-    found: dict[Mark, str] = {}
-    for start in range(0, len(wanted), _ASK_AT_ONCE):
-        some = wanted[start : start + _ASK_AT_ONCE]
+def find(client: Client, keys: Iterable[BatchKey]) -> dict[BatchKey, str]:
+    """Returns those of `keys` that are stored, each with the block that it was inserted in."""
+    wanted = list(dict.fromkeys(keys))
+    blocks: dict[BatchKey, str] = {}
+    for start in range(0, len(wanted), _KEYS_PER_QUERY):
+        chunk = wanted[start : start + _KEYS_PER_QUERY]
         rows = client.query(
             "SELECT kind, collector, started_unix_nano, sequence, part, output, block FROM batches"
             " WHERE kind IN {kinds:Array(String)}"
-            " AND (collector, started_unix_nano, sequence) IN {keys:Array(Tuple(String, UInt64, UInt64))}",
+            " AND (collector, started_unix_nano, sequence) IN {ids:Array(Tuple(String, UInt64, UInt64))}",
             parameters={
-                "kinds": list({mark.kind for mark in some}),
-                "keys": list({(mark.collector, mark.started_unix_nano, mark.sequence) for mark in some}),
+                "kinds": list({key.kind for key in chunk}),
+                "ids": list({(key.collector, key.started_unix_nano, key.sequence) for key in chunk}),
             },
         ).result_rows
-        found |= {Mark(*row[:6]): row[6] for row in rows}
-    everything = {mark: mark._replace(output=ALL_OUTPUTS) for mark in wanted}
-    return {
-        mark: found[mark] if mark in found else found[everything[mark]]
-        for mark in wanted
-        if mark in found or everything[mark] in found
-    }
+        blocks |= {BatchKey(*row[:6]): row[6] for row in rows}
+    stored: dict[BatchKey, str] = {}
+    for key in wanted:
+        block = blocks.get(key, blocks.get(key._replace(output=ALL_OUTPUTS)))
+        if block is not None:
+            stored[key] = block
+    return stored
 
 
 def table(batches: list[Batch], block: str) -> pa.Table:
-    """Rows to insert into `batches`."""
+    """Returns the rows to insert into `batches`."""
     return pa.Table.from_pylist([asdict(batch) | {"block": block} for batch in batches], schema=_SCHEMA)
 
 

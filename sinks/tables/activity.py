@@ -7,15 +7,15 @@ import pyarrow as pa
 
 from icestream.topics import ACTIVITY
 from icestream.v1.activity_pb2 import ActivityBatch
-from sinks import marks
-from sinks.decode import columns as c
+from sinks import stored_batches
+from sinks.tables import arrow as c
 
 
 @dataclass(frozen=True)
 class Activity:
     """One ActivityBatch."""
 
-    batch: marks.Batch
+    batch: stored_batches.Batch
     intervals: pa.Table
     spans: pa.Table
     published_unix_nano: int
@@ -84,11 +84,11 @@ def _spans(message: ActivityBatch) -> pa.Table:
 
 def _batch(
     message: ActivityBatch, begin: np.ndarray, cpu: np.ndarray, cluster: str, partition: int, offset: int
-) -> marks.Batch:
+) -> stored_batches.Batch:
     ms = begin // 10**6 if len(begin) else np.array([message.start_unix_nano // 10**6], np.int64)
-    return marks.Batch(
-        kind=marks.ACTIVITY,
-        **marks.identity(message.id, cluster, ACTIVITY, partition, offset),
+    return stored_batches.Batch(
+        kind=stored_batches.ACTIVITY,
+        **stored_batches.identity(message.id, cluster, ACTIVITY, partition, offset),
         output=0, outputs=1, host_id=message.host_id, profile_type="",
         cluster=cluster, topic=ACTIVITY, partition=partition, offset=offset,
         first_time=int(ms.min()), last_time=int(ms.max()), rows=len(begin), count=len(begin),

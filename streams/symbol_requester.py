@@ -26,7 +26,7 @@ class Wanted:
 
 
 @dataclass
-class SymbolRequests:
+class SymbolRequester:
     """What is asked for. Times are seconds of any steady clock."""
 
     wanted: OrderedDict[str, Wanted] = field(default_factory=OrderedDict)

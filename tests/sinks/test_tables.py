@@ -13,8 +13,8 @@ from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import Mapping, Series
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
-from sinks.decode import activity, samples, stacks
-from sinks.decode.columns import BadMessage
+from sinks.tables import activity, samples, stacks
+from sinks.tables.arrow import BadMessage
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 
 ONE = np.zeros(1)

@@ -1,4 +1,4 @@
-"""One partition's messages on their way through the processor: each topic in order, and acknowledged in order."""
+"""Runs one partition's messages through the processor, and acknowledges them in the order of their offsets."""
 
 import asyncio
 import logging
@@ -12,24 +12,24 @@ from streams import metrics
 from streams.columns import ActivityColumns, RawColumns
 from streams.decode import BadMessage, decode_activity, decode_raw
 from streams.deduplicate import Announced
+from streams.encode import MessageId
 from streams.outbox import Outbox
 from streams.process import Processor
-from streams.publish import Origin
-from streams.restore import Past, again
+from streams.recovery import Recovery, recover
 
 log = logging.getLogger(__name__)
 
 AHEAD_NS = 30 * 10**9
-"""While raw batches wait to be processed, activity is not processed further ahead of them: it is held in memory."""
+"""While raw batches wait to be processed, activity is processed at most this far ahead of them."""
 PACE_S = 2.0
-"""... but no message is held up for longer."""
-UNDER_WAY = 64
+"""No activity message waits longer than this for raw batches."""
+UNACKNOWLEDGED = 64
 """Messages whose outputs may be unacknowledged at a time."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """A message from Kafka, with the means to acknowledge it."""
+    """A message from Kafka, and the function that acknowledges it."""
 
     partition: int
     offset: int
@@ -40,22 +40,22 @@ class Event:
 
 @dataclass
 class Feed:
-    """Messages of one topic."""
+    """The messages of one topic that wait, and those that are not acknowledged."""
 
     topic: str
     queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
-    under_way: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
+    unacknowledged: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Lane:
-    """Runs from `start` to `close`.
+class PartitionTask:
+    """Processes one partition from `start` to `close`.
 
-    Each topic has a task that processes, and one that waits for the broker and acknowledges, in order. A raw batch
-    waits for activity that its collector promised, up to `wait_s`; activity never waits for raw, except not to run
-    ahead of it. What cannot be decoded, or processed, goes to the dead letters. Any other error goes to `failed`, and
-    nothing after it is acknowledged.
+    For each topic, one asyncio task processes messages, and another waits for the broker and acknowledges them. A raw
+    batch waits up to `wait_s` for the activity that its collector promised. Activity waits for raw batches only to not
+    run far ahead of them. A message that cannot be decoded or processed becomes a dead letter. Any other error goes to
+    `failed`, and nothing after it is acknowledged.
     """
 
     def __init__(
@@ -76,27 +76,27 @@ class Lane:
         self._failed = failed
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._activity_came = asyncio.Event()
-        self._raw_end_ns = 0  # of the window in hand, or the last one
+        self._raw_end_unix_nano = 0  # of the latest window
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, past: "asyncio.Future[Past]") -> None:
-        """Begins: first with what is to be done again."""
-        self._tasks.append(asyncio.create_task(self._guard(self._start(past))))
+    def start(self, recovery: "asyncio.Future[Recovery]") -> None:
+        """Starts with the recovery of the partition's state."""
+        self._tasks.append(asyncio.create_task(self._guard(self._start(recovery))))
 
     def put(self, topic: str, event: Event) -> None:
-        """Takes a message in; they come in order of their offsets."""
+        """Queues a message; messages come in the order of their offsets."""
         self.queued_bytes += len(event.value)
         self._feeds[topic].queue.put_nowait(event)
 
     async def close(self) -> None:
-        """Stops; what is under way is not acknowledged any more."""
+        """Stops. Nothing is acknowledged afterwards."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._processor.forget(self.partition)
 
-    async def _start(self, past: "asyncio.Future[Past]") -> None:
-        await self._again(await past)
+    async def _start(self, recovery: "asyncio.Future[Recovery]") -> None:
+        await self._recover(await recovery)
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
         for work in (
             self._run(raw, self._raw),
@@ -114,35 +114,35 @@ class Lane:
         except BaseException as error:
             self._failed(error)
 
-    async def _again(self, past: Past) -> None:
-        """Processes again what the worker before published; publishes only announcements that may be missing."""
-        announced: list[asyncio.Future[None]] = []
-        for outputs in again(past, self._processor, self.partition, self._cluster):
+    async def _recover(self, recovery: Recovery) -> None:
+        """Rebuilds the state; publishes only the announcements that may be missing."""
+        deliveries: list[asyncio.Future[None]] = []
+        for outputs in recover(recovery, self._processor, self.partition, self._cluster):
             if outputs.stacks:
-                announced.append(await self._outbox.send_stacks(outputs, self.partition))
+                deliveries.append(await self._outbox.send_stacks(outputs, self.partition))
             await asyncio.sleep(0)
-        await asyncio.gather(*announced)
+        await asyncio.gather(*deliveries)
 
     async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:
         while True:
             event = await feed.queue.get()
             delivery = await process(event)
             self.queued_bytes -= len(event.value)
-            feed.under_way.append((event, delivery))
+            feed.unacknowledged.append((event, delivery))
             feed.sent.set()
-            while len(feed.under_way) >= UNDER_WAY:
+            while len(feed.unacknowledged) >= UNACKNOWLEDGED:
                 feed.acknowledged.clear()
                 await feed.acknowledged.wait()
 
     async def _ack(self, feed: Feed) -> None:
         while True:
-            while not feed.under_way:
+            while not feed.unacknowledged:
                 feed.sent.clear()
                 await feed.sent.wait()
-            event, delivery = feed.under_way[0]
+            event, delivery = feed.unacknowledged[0]
             await delivery
             event.ack()
-            feed.under_way.popleft()
+            feed.unacknowledged.popleft()
             feed.acknowledged.set()
 
     async def _raw(self, event: Event) -> "asyncio.Future[None]":
@@ -153,12 +153,12 @@ class Lane:
             raw = decode_raw(event.value)
         except BadMessage as error:
             return self._dead(RAW, event, "decode", error)
-        self._raw_end_ns = raw.end_unix_nano
+        self._raw_end_unix_nano = raw.end_unix_nano
         await self._await_activity(raw)
         try:
-            outputs = self._processor.raw_columns(raw, self._origin(RAW, event.offset))
-        except Exception as error:  # a mistake of ours must not stop the partition for good
-            state.announced = Announced()  # some may be noted that were not sent
+            outputs = self._processor.raw_columns(raw, self._message_id(RAW, event.offset))
+        except Exception as error:  # a bug must not stop the partition for good
+            state.announced = Announced()  # it may hold announcements that were not sent
             return self._dead(RAW, event, "process", error)
         return await self._outbox.send(outputs, self.partition)
 
@@ -172,7 +172,7 @@ class Lane:
             return self._dead(ACTIVITY, event, "decode", error)
         await self._keep_pace(activity)
         try:
-            outputs = self._processor.activity_columns(activity, self._origin(ACTIVITY, event.offset))
+            outputs = self._processor.activity_columns(activity, self._message_id(ACTIVITY, event.offset))
         except Exception as error:
             return self._dead(ACTIVITY, event, "process", error)
         self._activity_came.set()
@@ -192,7 +192,7 @@ class Lane:
             try:
                 await asyncio.wait_for(self._activity_came.wait(), deadline - time.monotonic())
             except TimeoutError:
-                metrics.WAITED.labels("in vain").inc()
+                metrics.WAITED.labels("timeout").inc()
                 self._processor.give_up_waiting(raw, self.partition)
                 return
         if waited:
@@ -201,14 +201,14 @@ class Lane:
     async def _keep_pace(self, activity: ActivityColumns) -> None:
         deadline = time.monotonic() + PACE_S
         while (
-            0 < self._raw_end_ns < activity.complete_unix_nano - AHEAD_NS
+            0 < self._raw_end_unix_nano < activity.complete_unix_nano - AHEAD_NS
             and not self._feeds[RAW].queue.empty()
             and time.monotonic() < deadline
         ):
             await asyncio.sleep(0.02)
 
-    def _origin(self, topic: str, offset: int) -> Origin:
-        return Origin(self._cluster, topic, self.partition, offset)
+    def _message_id(self, topic: str, offset: int) -> MessageId:
+        return MessageId(self._cluster, topic, self.partition, offset)
 
 
 def _done() -> "asyncio.Future[None]":

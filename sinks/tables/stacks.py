@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from icestream.v1.stacks_pb2 import StackBatch
-from sinks.decode import columns as c
+from sinks.tables import arrow as c
 
 
 @dataclass(frozen=True)

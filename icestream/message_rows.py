@@ -11,8 +11,8 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from icestream import topics
-from icestream.consumer import Names
 from icestream.packed import column
+from icestream.stack_names import StackNames
 from icestream.times import format_unix_nano
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import Series
@@ -28,7 +28,7 @@ M = TypeVar("M", bound=Message)
 _FUNCTIONS_SHOWN = 5
 
 
-def samples(data: bytes, names: Names) -> Iterator[Row]:
+def samples(data: bytes, names: StackNames) -> Iterator[Row]:
     """One row a sample."""
     batch = _parse(SampleBatch(), data)
     fields = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
@@ -51,7 +51,7 @@ def samples(data: bytes, names: Names) -> Iterator[Row]:
         }
 
 
-def raw(data: bytes, names: Names) -> Iterator[Row]:
+def raw(data: bytes, names: StackNames) -> Iterator[Row]:
     """One row a batch."""
     batch = _parse(RawBatch(), data)
     yield {
@@ -68,7 +68,7 @@ def raw(data: bytes, names: Names) -> Iterator[Row]:
     }
 
 
-def activity(data: bytes, names: Names) -> Iterator[Row]:
+def activity(data: bytes, names: StackNames) -> Iterator[Row]:
     """One row an interval."""
     batch = _parse(ActivityBatch(), data)
     fields = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
@@ -86,7 +86,7 @@ def activity(data: bytes, names: Names) -> Iterator[Row]:
         }
 
 
-def stacks(data: bytes, names: Names) -> Iterator[Row]:
+def stacks(data: bytes, names: StackNames) -> Iterator[Row]:
     """One row a batch."""
     batch = _parse(StackBatch(), data)
     functions = [batch.strings[i] for i in batch.line_function[:_FUNCTIONS_SHOWN]]
@@ -100,7 +100,7 @@ def stacks(data: bytes, names: Names) -> Iterator[Row]:
     }
 
 
-def symbol_requests(data: bytes, names: Names) -> Iterator[Row]:
+def symbol_requests(data: bytes, names: StackNames) -> Iterator[Row]:
     request = _parse(SymbolRequest(), data)
     yield {
         "time": _time(request.requested_unix_nano),
@@ -111,7 +111,7 @@ def symbol_requests(data: bytes, names: Names) -> Iterator[Row]:
     }
 
 
-def symbols(data: bytes, names: Names) -> Iterator[Row]:
+def symbols(data: bytes, names: StackNames) -> Iterator[Row]:
     file = _parse(SymbolFile(), data)
     yield {
         "host": file.host_id or "[upload]",
@@ -124,12 +124,12 @@ def symbols(data: bytes, names: Names) -> Iterator[Row]:
     }
 
 
-def dead_letter(data: bytes, names: Names) -> Iterator[Row]:
+def dead_letter(data: bytes, names: StackNames) -> Iterator[Row]:
     """How it begins; what failed is in the message's headers."""
     yield {"bytes": len(data), "begins": data[:24].hex(" ")}
 
 
-DECODERS: dict[str, Callable[[bytes, Names], Iterator[Row]]] = {
+DECODERS: dict[str, Callable[[bytes, StackNames], Iterator[Row]]] = {
     topics.RAW: raw,
     topics.ACTIVITY: activity,
     topics.STACKS: stacks,

@@ -1,7 +1,7 @@
-from streams.symbol_requests import BUILD_IDS, HOSTS, MAX_ATTEMPTS, TIMEOUT_S, SymbolRequests
+from streams.symbol_requester import BUILD_IDS, HOSTS, MAX_ATTEMPTS, TIMEOUT_S, SymbolRequester
 
 
-def asked(requests: SymbolRequests, until_s: float, start_s: float = 0.0) -> list[tuple[float, str, int]]:
+def asked(requests: SymbolRequester, until_s: float, start_s: float = 0.0) -> list[tuple[float, str, int]]:
     """(when, host, attempt) of all requests in a time, looked at every second."""
     found = []
     now = start_s
@@ -12,14 +12,14 @@ def asked(requests: SymbolRequests, until_s: float, start_s: float = 0.0) -> lis
 
 
 def test_one_host_is_asked_then_the_next_after_a_timeout_and_rounds_become_rarer() -> None:
-    requests = SymbolRequests()
+    requests = SymbolRequester()
     for host in ("a", "b"):
         requests.want("gnu:1", host, f"/{host}")
     assert asked(requests, 100) == [(0, "a", 1), (10, "b", 2), (30, "a", 3), (50, "b", 4), (90, "a", 5)]
 
 
 def test_an_error_answer_hurries_the_next_host_but_not_the_next_round() -> None:
-    requests = SymbolRequests()
+    requests = SymbolRequester()
     for host in ("a", "b"):
         requests.want("gnu:1", host, "/p")
     assert asked(requests, 1) == [(0, "a", 1)]
@@ -31,7 +31,7 @@ def test_an_error_answer_hurries_the_next_host_but_not_the_next_round() -> None:
 
 
 def test_nobody_is_asked_once_the_symbols_are_there() -> None:
-    requests = SymbolRequests()
+    requests = SymbolRequester()
     requests.want("gnu:1", "a", "/p")
     requests.answered("gnu:1")
     requests.answered("gnu:never")
@@ -39,7 +39,7 @@ def test_nobody_is_asked_once_the_symbols_are_there() -> None:
 
 
 def test_attempts_hosts_and_build_ids_are_bounded() -> None:
-    requests = SymbolRequests()
+    requests = SymbolRequester()
     for i in range(100):
         requests.want("gnu:1", f"host-{i}", "/p")
     assert len(requests.wanted["gnu:1"].hosts) == HOSTS
@@ -53,7 +53,7 @@ def test_attempts_hosts_and_build_ids_are_bounded() -> None:
 
 
 def test_a_request_says_which_file_the_host_knows_it_by() -> None:
-    requests = SymbolRequests()
+    requests = SymbolRequester()
     requests.want("gnu:1", "a", "/bin/p")
     [request] = requests.due(TIMEOUT_S, 55)
     assert (request.build_id, request.host_id, request.file, request.requested_unix_nano) == (

@@ -9,11 +9,11 @@ from confluent_kafka import Producer, TopicPartition
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
-from streams import restore
+from streams import recovery
 from streams.decode import BadMessage
+from streams.encode import MessageId
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
-from streams.publish import Origin
 from tests.streams.make import START, WINDOW_NS, Interval, Raw, Row, Sample, activity, context, rows, stacks
 from tests.streams.test_process import expected_rows
 
@@ -56,15 +56,13 @@ class Kafka:
     def send(self, topic: str, value: bytes, headers: list[tuple[str, str | bytes | None]] | None = None) -> None:
         self.producer.produce(topic, value, partition=0, headers=headers or [])
 
-    def publish(self, origin: Origin, outputs: Outputs, parts: int | None = None) -> None:
+    def publish(self, message_id: MessageId, outputs: Outputs, parts: int | None = None) -> None:
         """The outputs, or only some of their parts: the worker is killed in between."""
-        header: list[tuple[str, str | bytes | None]] = [
-            (POSITION_HEADER, " ".join(map(str, outputs.position)).encode())
-        ]
+        header: list[tuple[str, str | bytes | None]] = [(POSITION_HEADER, outputs.position.encode())]
         self.stacks += outputs.stacks
         for part, message in enumerate(outputs.samples[:parts]):
             self.send(SAMPLES, message, header)
-            self.samples.setdefault((origin.topic, origin.offset, part), message)
+            self.samples.setdefault((message_id.topic, message_id.offset, part), message)
 
     def commit(self, topic: str, offset: int) -> None:
         self.committed[topic] = offset
@@ -104,9 +102,8 @@ def test_a_killed_worker_and_its_successors_lose_nothing_and_double_nothing(
 
 def live(broker: Kafka, inputs: dict[str, list[bytes]], chance: random.Random) -> bool:
     """A worker that dies early or late, with outputs published or not; False when there was nothing left to do."""
-    past = restore.read(broker.settings, 0)
     processor = Processor()
-    for outputs in restore.again(past, processor, 0, broker.cluster):
+    for outputs in recovery.recover(recovery.read(broker.settings, 0), processor, 0, broker.cluster):
         broker.stacks += outputs.stacks
     state = processor.partition(0)
     done = {RAW: state.raw_next, ACTIVITY: state.activity_next}
@@ -116,30 +113,30 @@ def live(broker: Kafka, inputs: dict[str, list[bytes]], chance: random.Random) -
         if not topics:
             return False
         topic = chance.choice(topics)
-        origin = Origin(broker.cluster, topic, 0, left[topic])
+        message_id = MessageId(broker.cluster, topic, 0, left[topic])
         left[topic] += 1
         try:
             process = processor.raw if topic == RAW else processor.activity
-            outputs = process(inputs[topic][origin.offset], origin)
+            outputs = process(inputs[topic][message_id.offset], message_id)
         except BadMessage:
             continue
         killed = chance.random() < 0.2
-        broker.publish(origin, outputs, parts=chance.choice([0, 1]) if killed else None)
+        broker.publish(message_id, outputs, parts=chance.choice([0, 1]) if killed else None)
         broker.producer.flush(10)
         if killed:
             break
         if chance.random() < 0.5:
-            broker.commit(topic, origin.offset + 1)
+            broker.commit(topic, message_id.offset + 1)
     return True
 
 
-def test_nothing_is_restored_of_another_cluster(in_process_broker: KafkaSettings) -> None:
+def test_nothing_is_recovered_from_another_cluster(in_process_broker: KafkaSettings) -> None:
     broker = Kafka(in_process_broker)
-    origin = Origin("another", RAW, 0, 3)
-    broker.publish(origin, Processor().raw(RAWS[1].bytes(), origin))
+    message_id = MessageId("another", RAW, 0, 3)
+    broker.publish(message_id, Processor().raw(RAWS[1].bytes(), message_id))
     broker.send(SAMPLES, b"somebody else's")
     broker.producer.flush(10)
-    assert restore.read(in_process_broker, 0) == restore.Past()
+    assert recovery.read(in_process_broker, 0) == recovery.Recovery()
 
 
 def test_activity_that_was_committed_before_any_samples_is_still_known(in_process_broker: KafkaSettings) -> None:
@@ -148,6 +145,6 @@ def test_activity_that_was_committed_before_any_samples_is_still_known(in_proces
     broker.producer.flush(10)
     broker.commit(ACTIVITY, 1)
     processor = Processor()
-    list(restore.again(restore.read(in_process_broker, 0), processor, 0, broker.cluster))
-    outputs = processor.raw(RAWS[1].bytes(), Origin(broker.cluster, RAW, 0, 0))
+    list(recovery.recover(recovery.read(in_process_broker, 0), processor, 0, broker.cluster))
+    outputs = processor.raw(RAWS[1].bytes(), MessageId(broker.cluster, RAW, 0, 0))
     assert rows(outputs.samples) == expected_rows(RAWS[1], FOUND[1])

@@ -6,7 +6,7 @@ from icestream.v1.stacks_pb2 import StackBatch
 _MAX_DEPTH = 4096
 
 
-class Names:
+class StackNames:
     """The call tree and the names of its locations, as announced so far.
 
     Whoever hands it every message of icestream.stacks of two days can name every live stack. It keeps what it learned:

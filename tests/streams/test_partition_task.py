@@ -1,4 +1,4 @@
-"""A partition's lane, with a real broker to send to."""
+"""A partition task, with a real broker to send to."""
 
 import asyncio
 import time
@@ -8,15 +8,15 @@ import pytest
 
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from streams.lane import Event, Lane
 from streams.outbox import Outbox
+from streams.partition_task import Event, PartitionTask
 from streams.process import Operators, Outputs, Processor
-from streams.restore import Past
+from streams.recovery import Recovery
 from tests.streams.make import Interval, Raw, Sample, activity, context, rows
 
 
 class Bench:
-    """A lane, what it acknowledged, and what it sent."""
+    """A task, what it acknowledged, and what it sent."""
 
     def __init__(self, settings: KafkaSettings, operators: Operators | None = None, wait_s: float = 0.5) -> None:
         self.acknowledged: list[tuple[str, int]] = []
@@ -27,10 +27,10 @@ class Bench:
         self._send, self._dead_letter = self.outbox.send, self.outbox.dead_letter
         self.outbox.send = self.send  # type: ignore[method-assign]
         self.outbox.dead_letter = self.dead_letter  # type: ignore[method-assign]
-        self.lane = Lane(0, "cluster", Processor(operators), self.outbox, wait_s, self.failed.append)
-        past: asyncio.Future[Past] = asyncio.get_running_loop().create_future()
-        past.set_result(Past())
-        self.lane.start(past)
+        self.task = PartitionTask(0, "cluster", Processor(operators), self.outbox, wait_s, self.failed.append)
+        recovery: asyncio.Future[Recovery] = asyncio.get_running_loop().create_future()
+        recovery.set_result(Recovery())
+        self.task.start(recovery)
 
     async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
         self.sent += outputs.samples
@@ -43,7 +43,7 @@ class Bench:
         return self._dead_letter(topic, partition, offset, key, value, stage, error)
 
     def put(self, topic: str, offset: int, value: bytes) -> None:
-        self.lane.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
+        self.task.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
 
     async def until(self, count: int) -> None:
         deadline = time.monotonic() + 10
@@ -66,7 +66,7 @@ def test_messages_are_acknowledged_in_order_good_and_bad(in_process_broker: Kafk
         assert bench.acknowledged == [(RAW, offset) for offset in range(10)]
         assert bench.letters == [(offset, "decode") for offset in (0, 3, 6, 9)]
         assert len(bench.sent) == 6
-        await bench.lane.close()
+        await bench.task.close()
 
     run(scenario)
 
@@ -82,7 +82,7 @@ def test_raw_waits_for_promised_activity_and_activity_does_not_wait(in_process_b
         await bench.until(2)
         assert {row[-1] for row in rows(bench.sent)} == {context(1)}
         assert len(bench.sent) == 1
-        await bench.lane.close()
+        await bench.task.close()
 
     run(scenario)
 
@@ -99,7 +99,7 @@ def test_the_wait_ends_and_what_comes_later_is_a_correction(in_process_broker: K
         await bench.until(6)
         assert rows(bench.sent).total() == 50
         assert {row[-1] for row in rows(bench.sent)} == {context(1)}
-        await bench.lane.close()
+        await bench.task.close()
 
     run(scenario)
 
@@ -117,7 +117,7 @@ def test_a_mistake_in_an_operator_makes_a_dead_letter_and_stops_nothing(in_proce
         await bench.until(3)
         assert bench.letters == [(1, "process")]
         assert len(bench.sent) == 2
-        await bench.lane.close()
+        await bench.task.close()
 
     run(scenario)
 
@@ -134,12 +134,12 @@ def test_nothing_is_acknowledged_after_something_was_not_taken(
             bench.put(RAW, 0, Raw([Sample(1)]).bytes())
             await bench.until(1)
         before = list(bench.acknowledged)
-        bench.lane.partition = 99  # which Kafka does not have
+        bench.task.partition = 99  # which Kafka does not have
         bench.put(RAW, 1, Raw([Sample(1)], sequence=2).bytes())
         bench.put(RAW, 2, Raw([Sample(1)], sequence=3).bytes())
         await bench.until(len(before) + 1)
         assert bench.acknowledged == before
         assert "did not take" in str(bench.failed[0])
-        await bench.lane.close()
+        await bench.task.close()
 
     run(scenario)
