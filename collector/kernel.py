@@ -10,6 +10,7 @@ import numpy as np
 
 from collector import elf
 from collector.processes.mapped_files import MappedFile
+from icestream import address_ranges
 from icestream.v1.common_pb2 import Mapping
 
 KERNEL_FILE = "[kernel]"
@@ -37,9 +38,8 @@ class Kernel:
         return rows, located
 
     def _locate(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        at = np.searchsorted(self._starts, addresses, side="right") - 1
-        covered = (at >= 0) & (addresses < self._ends[at])
-        return np.where(covered, at + 1, 0), np.where(covered, addresses - self._bases[at], np.uint64(0))
+        row = address_ranges.find(self._starts, self._ends, addresses)
+        return row + 1, np.where(row >= 0, addresses - self._bases[row], np.uint64(0))
 
     def _refresh(self) -> None:
         """Reads what is loaded now. Rows of `files` keep no meaning across it, so it happens before rows are given."""

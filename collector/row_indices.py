@@ -3,13 +3,6 @@
 import numpy as np
 
 
-def gather(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Indices of the ranges [start, start + count), one range after the other (int64)."""
-    ends = np.cumsum(counts)
-    shift: np.ndarray = np.repeat(starts - (ends - counts), counts)
-    return shift + np.arange(len(shift))
-
-
 def used(rows: np.ndarray, count: int, always: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """The distinct rows among `rows` of a table of `count`, in order, and `always`; and `rows` counted in these."""
     flags = np.zeros(max(count, 1), bool)

@@ -8,7 +8,6 @@ memory-mapped when it is first asked for.
 import hashlib
 import json
 import logging
-import os
 import threading
 import time
 from collections import OrderedDict
@@ -20,7 +19,9 @@ import zstandard
 from pyarrow import fs
 from symbolic.symcache import SymCache
 
+from icestream import atomic_file
 from icestream.demangle import demangle
+from icestream.disk_cache import DiskCache
 from icestream.v1.symbols_pb2 import SymbolFile
 
 log = logging.getLogger(__name__)
@@ -107,8 +108,8 @@ class SymCaches:
     def __init__(self, folder: Path, symbol_store: str = "", limit_bytes: int = 4 << 30) -> None:
         """`symbol_store`: places outside of it are refused; "" allows any. `limit_bytes`: of the folder."""
         self._folder = folder
+        self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
         self._store = symbol_store.rstrip("/")
-        self._limit = limit_bytes
         self._lock = threading.RLock()
         self._chunks: OrderedDict[tuple[str, str], dict[int, bytes]] = OrderedDict()
         self._open: OrderedDict[str, Symbols] = OrderedDict()
@@ -179,36 +180,28 @@ class SymCaches:
 
     def _path(self, entry: Entry) -> Path:
         """Where the file lies on this machine; fetches it from the symbol store when it does not yet."""
-        path = self._folder / f"{_name(entry.build_id)}.symcache"
-        kept = _read_entry(path.with_suffix(".json"))
-        if kept is None or kept.sha256 != entry.sha256 or not path.exists():
-            if not entry.uri:
-                del self._entries[entry.build_id]
-                raise SymCacheError("the file is gone from the folder")
-            self._write(entry, fetch(entry.uri, self._store, entry.size))
-        os.utime(path)
+        path = self._files.use(entry.build_id)
+        stored = _read_entry(path.with_suffix(".json")) if path is not None else None
+        if path is not None and stored is not None and stored.sha256 == entry.sha256:
+            return path
+        if not entry.uri:
+            del self._entries[entry.build_id]
+            raise SymCacheError("the file is gone from the folder")
+        return self._write(entry, fetch(entry.uri, self._store, entry.size))
+
+    def _write(self, entry: Entry, data: bytes) -> Path:
+        _check(data, entry.build_id, entry.size, entry.sha256)
+        self._files.write(entry.build_id, data)
+        path = self._files.path(entry.build_id)
+        atomic_file.write(path.with_suffix(".json"), json.dumps(asdict(entry)).encode())
         return path
 
-    def _write(self, entry: Entry, data: bytes) -> None:
-        _check(data, entry.build_id, entry.size, entry.sha256)
-        path = self._folder / f"{_name(entry.build_id)}.symcache"
-        _replace(path, data)
-        _replace(path.with_suffix(".json"), json.dumps(asdict(entry)).encode())
-        self._trim(path)
-
-    def _trim(self, newest: Path) -> None:
-        """Deletes the files longest out of use until the folder is within its limit."""
-        files = sorted((p.stat().st_mtime, p.stat().st_size, p) for p in self._folder.glob("*.symcache"))
-        total = sum(size for _, size, _ in files)
-        for _, size, path in files:
-            if total <= self._limit or path == newest:
-                break
-            entry = _read_entry(path.with_suffix(".json"))
-            path.unlink(missing_ok=True)
-            path.with_suffix(".json").unlink(missing_ok=True)
-            if entry and not entry.uri:
-                self._entries.pop(entry.build_id, None)
-            total -= size
+    def _forget(self, path: Path) -> None:
+        """Follows the eviction of a file."""
+        entry = _read_entry(path.with_suffix(".json"))
+        path.with_suffix(".json").unlink(missing_ok=True)
+        if entry and not entry.uri:
+            self._entries.pop(entry.build_id, None)
 
 
 def fetch(uri: str, store: str, size: int) -> bytes:
@@ -239,17 +232,6 @@ def _unzip(data: bytes, build_id: str, size: int) -> bytes:
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
     except zstandard.ZstdError as error:
         raise SymCacheError(f"symbols of {build_id}: not zstd: {error}") from None
-
-
-def _name(build_id: str) -> str:
-    # A build ID comes from outside and may hold anything; a hash of it is always a file's name.
-    return hashlib.sha256(build_id.encode()).hexdigest()[:40]
-
-
-def _replace(path: Path, data: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    aside.write_bytes(data)
-    os.replace(aside, path)
 
 
 def _read_entry(path: Path) -> Entry | None:

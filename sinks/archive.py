@@ -6,7 +6,6 @@ The hour is that of a message's end (what it saw last), UTC. A file is written a
 of its range of offsets: a range written again replaces its own files, and a reader never sees half of one.
 """
 
-import os
 import re
 import shutil
 import time
@@ -21,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Message
 
-from icestream import packed
+from icestream import atomic_file, packed
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
@@ -178,17 +177,8 @@ def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
 def _write(path: Path, messages: list[Archived]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.Table.from_pylist([{name: getattr(m, name) for name in _SCHEMA.names} for m in messages], schema=_SCHEMA)
-    aside = path.with_suffix(".aside")
-    with open(aside, "wb") as file:
+    with atomic_file.replacing(path, durable=True) as file:
         pq.write_table(table, file, compression="zstd")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the name
-    finally:
-        os.close(folder)
 
 
 def _hour_folder(folder: Path, hour: int) -> Path:

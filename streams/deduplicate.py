@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from icestream import sorted_keys
 from streams import identify
 from streams.columns import RawColumns
 
@@ -100,11 +101,7 @@ def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def _member(sorted_ids: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    if not len(sorted_ids):
-        return np.zeros(ids.shape, dtype=bool)
-    rows = np.searchsorted(sorted_ids, ids)
-    rows[rows == len(sorted_ids)] = 0
-    member: np.ndarray = sorted_ids[rows] == ids
+    member: np.ndarray = sorted_keys.find(sorted_ids, ids) >= 0
     return member
 
 

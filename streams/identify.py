@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from icestream import ids
+from icestream import ids, index_ranges, sorted_keys
 from streams.columns import RawColumns
 from streams.decode import MAX_DEPTH
 
@@ -85,7 +85,7 @@ def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes
     """Nodes of the given stacks (rows, int64), computed level by level from the roots, all stacks at once."""
     depth = raw.stack_depth[stacks]
     ends = np.cumsum(depth)
-    location = raw.stack_frames[_ranges((np.cumsum(raw.stack_depth) - raw.stack_depth)[stacks], depth)]
+    location = raw.stack_frames[index_ranges.expand(index_ranges.starts(raw.stack_depth)[stacks], depth)]
     frames = location_id[location]
     node_id, node_parent_id = np.empty_like(frames), np.zeros_like(frames)
     # Deepest first: the stacks that reach a level are then a prefix.
@@ -109,26 +109,16 @@ def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:
     occupied = np.flatnonzero(raw.stack_depth)
     if len(occupied):
         depth = raw.stack_depth[occupied]
-        starts = np.cumsum(depth) - depth
-        place = np.arange(len(raw.stack_frames)) - np.repeat(starts, depth)
-        keys[occupied] = np.add.reduceat(location_id[raw.stack_frames] * _POWERS[place], starts)
+        powers = _POWERS[index_ranges.positions(depth)]
+        keys[occupied] = np.add.reduceat(location_id[raw.stack_frames] * powers, index_ranges.starts(depth))
     return keys
-
-
-def _ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """start, start + 1, ... of each range, one after another, int64."""
-    ranges = np.arange(lengths.sum())
-    ranges += np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    return ranges
 
 
 def _find(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if not len(keys):
         return np.zeros(len(wanted), np.uint64)
-    places = np.searchsorted(keys, wanted)
-    places[places == len(keys)] = 0
-    found: np.ndarray = np.where(keys[places] == wanted, values[places], np.uint64(0))
-    return found
+    row = sorted_keys.find(keys, wanted)
+    return np.where(row >= 0, values[row], np.uint64(0))
 
 
 def _merge(

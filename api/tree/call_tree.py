@@ -9,6 +9,7 @@ from api.metrics import NODES, STACKS
 from api.queries.database import Database
 from api.tree.growable_column import Column
 from api.tree.hash_index import Keys, KeyTable, Rows, distinct
+from icestream import index_ranges
 
 ROOT = 0
 """The row above all roots."""
@@ -121,7 +122,7 @@ class CallTree:
         for _ in range(_MAX_DEPTH):
             if not len(level):
                 break
-            children = _ranges(first[level], many[level])
+            children = index_ranges.expand(first[level], many[level])
             level_ids, index = np.unique(ids[children], return_index=True)
             new = self._table.find(level_ids) < 0
             level_ids, children = level_ids[new], children[index[new]]
@@ -160,13 +161,6 @@ def _find(where: Keys, what: Keys) -> npt.NDArray[np.intp]:
     at = np.minimum(np.searchsorted(where, what), max(len(where) - 1, 0))
     found: npt.NDArray[np.intp] = at[where[at] == what]
     return found
-
-
-def _ranges(first: npt.NDArray[Any], many: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """All of range(first[i], first[i] + many[i]), one range after the other."""
-    ends = np.cumsum(many)
-    ranges: npt.NDArray[Any] = np.arange(ends[-1]) + np.repeat(first - (ends - many), many)
-    return ranges
 
 
 def _concatenate(parts: list[Nodes]) -> Nodes:

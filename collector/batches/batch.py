@@ -10,8 +10,8 @@ import numpy as np
 
 from collector.batches.locations import Stacks
 from collector.labels.thread_labels import Labels
-from collector.row_indices import gather, take, used
-from icestream import packed
+from collector.row_indices import take, used
+from icestream import index_ranges, packed
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
@@ -131,7 +131,7 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
 def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:
     """Columns of some stacks; adds the mappings and strings they need to the message."""
     depth = stacks.depth[chosen]
-    frames = stacks.frames[gather((np.cumsum(stacks.depth) - stacks.depth)[chosen], depth)]
+    frames = stacks.frames[index_ranges.expand(index_ranges.starts(stacks.depth)[chosen], depth)]
     locations, frame_row = used(frames, len(stacks.mapping))
     mappings, mapping_row = used(stacks.mapping[locations], len(stacks.mappings), always=0)
     for row in mappings.tolist():

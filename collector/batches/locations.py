@@ -11,8 +11,7 @@ from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from collector.python.merge import add_cuts, merge, python_frames
 from collector.python.processes import PYTHON, PythonProcesses
-from collector.row_indices import gather
-from icestream import ids
+from icestream import ids, index_ranges
 
 _NO_NAME = Name("", "")
 
@@ -39,8 +38,8 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
     collector/python/merge.py says where Python frames stand.
     """
     depth = samples.stack_depth.astype(np.int64)
-    stack = np.repeat(np.arange(len(depth)), depth)
-    position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
+    stack = index_ranges.owners(depth)
+    position = index_ranges.positions(depth)
     kernel_depth = samples.stack_kernel_depth.astype(np.int64)[stack]
     is_return = (position != 0) & (position < kernel_depth)
     addresses = samples.frames - is_return.astype(np.uint64)
@@ -58,7 +57,7 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
         stack = _add_python(samples, python, rows, stack, position[kept])
     depth = np.bincount(stack, minlength=len(depth))
     stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
-    position = np.arange(len(stack)) - (np.cumsum(depth) - depth)[stack]
+    position = index_ranges.positions(depth)
 
     key = ids.combine(
         rows.mapping.astype(np.uint64), np.where(rows.name > 0, rows.name.astype(np.uint64), rows.address)
@@ -70,7 +69,7 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
         address=rows.address[first],
         name=rows.name[first],
         depth=depth[distinct],
-        frames=location[gather(np.cumsum(depth)[distinct] - depth[distinct], depth[distinct])],
+        frames=location[index_ranges.expand(index_ranges.starts(depth)[distinct], depth[distinct])],
         row=of_stack,
         mappings=list(rows.mappings),
         names=list(rows.names),

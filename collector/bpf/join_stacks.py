@@ -5,6 +5,7 @@ import numpy as np
 from collector.bpf import records
 from collector.bpf.records import Descriptions
 from collector.bpf.samples import Samples
+from icestream import index_ranges, sorted_keys
 
 Code = tuple[int, int]
 """Addresses [start, end)."""
@@ -66,12 +67,9 @@ def _find(keys: np.ndarray, descriptions: Descriptions, before: Descriptions) ->
 
 def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.ndarray]:
     stacks = np.flatnonzero(descriptions.kind == records.STACK)
-    if len(stacks) == 0:
-        return np.zeros(len(keys), np.int64), np.zeros(len(keys), bool)
     stacks = stacks[np.argsort(descriptions.key[stacks], kind="stable")]
-    there = descriptions.key[stacks]
-    at = np.minimum(np.searchsorted(there, keys), len(there) - 1)
-    return stacks[at], there[at] == keys
+    row = sorted_keys.find(descriptions.key[stacks], keys)
+    return (stacks[row] if len(stacks) else row), row >= 0
 
 
 def _frames(stacks: Descriptions, leave_out: Code) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -80,7 +78,7 @@ def _frames(stacks: Descriptions, leave_out: Code) -> tuple[np.ndarray, np.ndarr
     depth = kernel_depth + stacks.user_depth
     if not any(leave_out) or not len(frames):
         return depth, kernel_depth, frames
-    first = np.cumsum(depth, dtype=np.int64) - depth
+    first = index_ranges.starts(depth)
     near = np.arange(min(_SEARCHED, len(frames)))
     at = np.minimum(first[:, None] + near, len(frames) - 1)
     inside = (frames[at] >= leave_out[0]) & (frames[at] < leave_out[1]) & (near < kernel_depth[:, None])
@@ -88,5 +86,5 @@ def _frames(stacks: Descriptions, leave_out: Code) -> tuple[np.ndarray, np.ndarr
     # What is the first now is a return address, and nobody can tell any more.
     left = np.flatnonzero((out > 0) & (out < depth))
     frames[(first + out)[left]] -= (out < kernel_depth)[left].astype(np.uint64)
-    kept = np.arange(len(frames)) - np.repeat(first, depth) >= np.repeat(out, depth)
+    kept = index_ranges.positions(depth) >= np.repeat(out, depth)
     return (depth - out).astype(np.uint32), (kernel_depth - out).astype(np.uint32), frames[kept]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector.bpf.ringbuf import BUSY, LENGTH
-from collector.row_indices import gather
+from icestream import index_ranges
 
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
 WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; distance to the next; nanoseconds
@@ -94,8 +94,8 @@ def compact(descriptions: Descriptions, rows: np.ndarray) -> Descriptions:
     chosen = select(descriptions, rows)
     length = chosen.length.astype(np.int64)
     columns = {name: getattr(chosen, name) for name in _COLUMNS}
-    start = np.cumsum(length) - length
-    return Descriptions(**columns, start=start, words=descriptions.words[gather(chosen.start, length)])
+    words = descriptions.words[index_ranges.expand(chosen.start, length)]
+    return Descriptions(**columns, start=index_ranges.starts(length), words=words)
 
 
 def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:
@@ -107,21 +107,21 @@ def concatenate(first: Descriptions, second: Descriptions) -> Descriptions:
 def frames(descriptions: Descriptions) -> np.ndarray:
     """Kernel and user frames of all rows, one row after the other (uint64)."""
     depth = descriptions.kernel_depth.astype(np.int64) + descriptions.user_depth
-    words: np.ndarray = descriptions.words[gather(descriptions.start, depth)]
+    words: np.ndarray = descriptions.words[index_ranges.expand(descriptions.start, depth)]
     return words
 
 
 def python_frames(descriptions: Descriptions) -> np.ndarray:
     """The two words of each Python frame of all rows, one row after the other (uint64, (p, 2))."""
     start = descriptions.start + descriptions.kernel_depth + descriptions.user_depth
-    words: np.ndarray = descriptions.words[gather(start, 2 * descriptions.python_depth.astype(np.int64))]
+    words: np.ndarray = descriptions.words[index_ranges.expand(start, 2 * descriptions.python_depth.astype(np.int64))]
     return words.reshape(-1, 2)
 
 
 def thread_names(descriptions: Descriptions) -> dict[int, str]:
     """Thread ID -> its latest name."""
     threads = select(descriptions, descriptions.kind == THREAD)
-    names = descriptions.words[gather(threads.start, threads.length.astype(np.int64))].view("S16").tolist()
+    names = descriptions.words[index_ranges.expand(threads.start, threads.length.astype(np.int64))].view("S16").tolist()
     return {tid: name.decode(errors="replace") for tid, name in zip(threads.key.tolist(), names, strict=True)}
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from collector.delivery.message_log import Message, decode, encode
+from icestream import atomic_file
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 
@@ -165,17 +166,9 @@ class Spool:
 
     def _write(self, number: int, messages: Sequence[Message]) -> int:
         path = self._path(number)
-        part = path.with_suffix(".part")
-        try:
-            with open(part, "wb") as file:
-                file.writelines(encode(messages))
-                size = file.tell()
-            os.replace(part, path)  # a window is there as a whole or not at all
-            return size
-        except OSError:
-            with contextlib.suppress(OSError):
-                part.unlink(missing_ok=True)
-            raise
+        with atomic_file.replacing(path) as file:
+            file.writelines(encode(messages))
+            return file.tell()
 
     def _add(self, entry: Entry) -> None:
         self._entries[entry.number] = entry
@@ -239,7 +232,7 @@ def _own(directory: Path) -> int:
 def _left(directory: Path) -> Iterator[Entry]:
     """What an earlier collector could not send; removes remains of a write that was cut off."""
     for path in sorted(directory.iterdir()):
-        if path.name.endswith(".part"):
+        if path.name.endswith(atomic_file.PART):
             path.unlink(missing_ok=True)
         elif path.suffix == _SUFFIX and path.stem.isdigit():
             yield Entry(int(path.stem), path.stat().st_size)

@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icestream import address_ranges, index_ranges
+
 
 class Areas(NamedTuple):
     """Disjoint areas [start, end), sorted by address."""
@@ -16,8 +18,8 @@ class Areas(NamedTuple):
         """The value (int64) at each address (uint64); -1 where no area covers it."""
         if not len(self.start):
             return np.full(len(addresses), -1, np.int64)
-        at = np.searchsorted(self.start, addresses, side="right") - 1
-        return np.where((at >= 0) & (addresses < self.end[at]), self.value[at].astype(np.int64), -1)
+        row = address_ranges.find(self.start, self.end, addresses)
+        return np.where(row >= 0, self.value[row].astype(np.int64), -1)
 
 
 NONE = Areas(np.empty(0, np.uint64), np.empty(0, np.uint64), np.empty(0, np.uint32))
@@ -41,7 +43,7 @@ def over(old: Areas, new: Areas) -> Areas:
     # What is left of an old area with k new ones on it: the k + 1 gaps before, between and behind them.
     gaps = count[cut] + 1
     of = np.repeat(cut, gaps)
-    index = first[of] + np.arange(len(of)) - np.repeat(np.cumsum(gaps) - gaps, gaps)
+    index = index_ranges.expand(first[cut], gaps)
     last_gap, first_gap = index == first[of] + count[of], index == first[of]
     starts = np.where(first_gap, old.start[of], new.end[np.maximum(index, 1) - 1])
     ends = np.where(last_gap, old.end[of], new.start[np.minimum(index, len(new.start) - 1)])

@@ -8,6 +8,7 @@ import numpy as np
 from collector.processes.mapped_files import UNKNOWN, MappedFile
 from collector.processes.perfmap import Name
 from collector.processes.rows import Row
+from icestream import address_ranges
 
 
 @dataclass
@@ -39,14 +40,14 @@ class Image:
         starts, ends, biases, anonymous = self._columns
         if not len(starts):
             return np.zeros(len(addresses), bool)
-        at = np.searchsorted(starts, addresses, side="right") - 1
-        covered = (at >= 0) & (addresses < ends[at]) & (located.file == 0)
+        row = address_ranges.find(starts, ends, addresses)
+        covered = (row >= 0) & (located.file == 0)
         if wanted is not None:
             covered &= wanted
-        located.file[covered] = at[covered] + len(located.files)
-        located.address[covered] = addresses[covered] + biases[at[covered]]
+        located.file[covered] = row[covered] + len(located.files)
+        located.address[covered] = addresses[covered] + biases[row[covered]]
         located.files = located.files + [row.file for row in self.rows]
-        named: np.ndarray = covered & anonymous[at]
+        named: np.ndarray = covered & anonymous[row]
         return named
 
     @cached_property

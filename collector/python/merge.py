@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from icestream import index_ranges
+
 MAX_FRAMES = 127  # bpf/walk.h
 WITH_NEXT, UNPLACED = 254, 255  # bpf/python_frames.h
 _LAST_POSITION = 4095
@@ -26,8 +28,8 @@ class PythonFrames(NamedTuple):
 
 def python_frames(kernel_depth: np.ndarray, python_depth: np.ndarray, info: np.ndarray) -> PythonFrames:
     """Of s stacks (int64); `info` (uint64) of all their Python frames as the program ships it."""
-    stack = np.repeat(np.arange(len(python_depth)), python_depth)
-    order = np.arange(len(stack)) - (np.cumsum(python_depth) - python_depth)[stack]
+    stack = index_ranges.owners(python_depth)
+    order = index_ranges.positions(python_depth)
     frame = (info >> np.uint64(56)).astype(np.int64)
     ends = np.flatnonzero(frame != WITH_NEXT)
     if len(ends):  # the outermost frame of a run tells for all of it

@@ -12,6 +12,7 @@ import numpy as np
 from collector.elf import Read
 from collector.elf_sections import DYNSYM, SYMTAB, Section, content, find, read_sections
 from collector.symbols.code_ranges import Range, disjoint
+from icestream import address_ranges
 
 MAX_TABLE_BYTES = 256 << 20
 MAX_NAME_BYTES = 8192
@@ -87,9 +88,9 @@ def _code(files: list[list[Section]]) -> np.ndarray:
 def _ranges(tables: list[Table], code: np.ndarray, begins: np.ndarray) -> list[Range]:
     starts = np.concatenate([table.start for table in tables] or [np.empty(0, np.uint64)])
     sizes = np.concatenate([table.size for table in tables] or [np.empty(0, np.uint64)])
-    area = np.searchsorted(code[:, 0], starts, side="right").astype(np.int64) - 1
-    limits = code[np.maximum(area, 0), 1]
-    inside = (area >= 0) & (starts < limits)
+    area = address_ranges.find(code[:, 0], code[:, 1], starts)
+    inside = area >= 0
+    limits = code[area, 1]
     nearest = np.minimum(_next(starts, np.unique(starts), limits), _next(starts, begins, limits))
     # A size that does not fit would wrap around.
     ends = np.where(sizes > 0, starts + np.minimum(sizes, limits - starts), nearest)

@@ -9,7 +9,6 @@ import os
 import resource
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from io import BytesIO
@@ -26,6 +25,7 @@ from collector.symbols.elf_symbols import functions
 from collector.symbols.file_names import Made, NamesError, best, from_text, make
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import open_by_build_id
+from icestream import atomic_file
 
 MEMORY_BYTES = 1 << 30  # besides the files, which are mapped
 JOB_CPU_SECONDS = 60
@@ -106,10 +106,9 @@ def _store(symcache: bytes, store: str, sha256: str) -> str:
     if "://" not in store:
         path = Path(store).absolute() / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as part:
-            part.write(symcache)
-            os.fchmod(part.fileno(), 0o644)
-        os.replace(part.name, path)
+        with atomic_file.replacing(path) as file:
+            file.write(symcache)
+            os.fchmod(file.fileno(), 0o644)
         return str(path)
     from pyarrow import fs
 

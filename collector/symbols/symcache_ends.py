@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from collector.symbols.code_ranges import Range
+from icestream import address_ranges
 
 VERSION = 9
 
@@ -63,10 +64,9 @@ def _missing_ends(starts: np.ndarray, symbol: np.ndarray, symbols: Sequence[Rang
     """Per range the end to insert behind it (int64); 0: none, as it ends where the next begins."""
     begin = np.array([found.start for found in symbols], np.uint64) - np.uint64(base)
     end = np.array([found.end for found in symbols], np.uint64) - np.uint64(base)
-    at = np.maximum(np.searchsorted(begin, starts, side="right").astype(np.int64) - 1, 0)
-    covered = (begin[at] <= starts) & (starts < end[at])
+    row = address_ranges.find(begin, end, starts.astype(np.uint64))
     following = np.append(starts[1:].astype(np.uint64), np.uint64(_NONE))
-    return np.where(symbol & covered & (end[at] < following), end[at], 0).astype(np.int64)
+    return np.where(symbol & (row >= 0) & (end[row] < following), end[row], 0).astype(np.int64)
 
 
 def _aligned(size: int) -> int:

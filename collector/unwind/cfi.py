@@ -10,6 +10,7 @@ from collector.unwind import cfi_program
 from collector.unwind.cfi_program import Programs, State
 from collector.unwind.cfi_records import Cie, Fdes, Section
 from collector.unwind.cfi_steps import UNCOVERED, Steps, merged, overlay
+from icestream import address_ranges, index_ranges
 
 SLICE_BYTES = 1 << 20
 """Of programs that are run at once: bounds memory."""
@@ -30,9 +31,9 @@ def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
 
 def _in_code(fdes: Fdes, code: np.ndarray) -> Fdes:
     """Only functions that begin in code, none longer than it."""
-    at = np.searchsorted(code[:, 0], fdes.start, side="right") - 1
-    inside = (at >= 0) & (fdes.start < code[at, 1]) if len(code) else np.zeros(len(at), bool)
-    end = code[at[inside], 1]
+    row = address_ranges.find(code[:, 0], code[:, 1], fdes.start)
+    inside = row >= 0
+    end = code[row[inside], 1]
     fdes = _take(fdes, inside)
     return replace(fdes, length=np.minimum(fdes.length, end - fdes.start))
 
@@ -94,9 +95,9 @@ def _slices(fdes: Fdes) -> Iterator[slice]:
 def _programs(section: Section, fdes: Fdes, some: slice, initial: State) -> Programs:
     """Their programs, copied one behind the other."""
     size = fdes.program_end[some] - fdes.program[some]
-    end = np.cumsum(size)
-    begin = end - size
-    data = section.data[np.repeat(fdes.program[some] - begin, size) + np.arange(int(end[-1]))]
+    begin = index_ranges.starts(size)
+    end = begin + size
+    data = section.data[index_ranges.expand(fdes.program[some], size)]
     cie, cies = fdes.cie[some], fdes.cies
     code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
     signal = np.array([c.signal for c in cies], bool)

@@ -52,7 +52,7 @@ def test_a_file_that_was_being_written_is_not_read(tmp_path: Path) -> None:
     sink = ArchiveSink(tmp_path)
     write(sink, [message(0, T0, T0)])
     file = next(tmp_path.rglob("*.parquet"))
-    (file.parent / "C-0-1-1.aside").write_bytes(file.read_bytes()[:50])
+    (file.parent / ".C-0-1-1.parquet.7-7.part").write_bytes(file.read_bytes()[:50])
     assert len(list(archive.read(tmp_path, RAW, T0, T0 + 1))) == 1
 
 
