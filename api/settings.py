@@ -18,6 +18,6 @@ class ApiSettings(Settings):
     api_max_memory: int = setting(2_000_000_000, "bytes of memory that ClickHouse may use for one query")
     api_max_stacks: int = setting(2_000_000, "different stacks that one graph may be made of")
     api_max_nodes: int = setting(200_000, "nodes that one answer may have (max_nodes of a tree)")
-    api_max_concurrent: int = setting(4, "queries answered at the same time; others wait")
+    api_max_concurrent: int = setting(4, "queries to answer at the same time; others wait")
     api_max_waiting: int = setting(32, "queries that may wait; more are refused with 503")
-    api_cached_nodes: int = setting(10_000_000, "nodes of the call tree kept in memory, about 50 bytes each")
+    api_cached_nodes: int = setting(10_000_000, "nodes of the call tree to keep in memory, about 50 bytes each")

@@ -1,13 +1,13 @@
-"""The agent on a host: profiles every CPU and publishes what it saw to Kafka.
+"""Profile every CPU of this host and publish the samples to Kafka.
 
-    sudo icestream collect --check                         what works on this host, and why not
-    sudo icestream collect --kafka broker:9092
-    sudo icestream collect --frequency 99 --cpu-budget 1   never more than 1 % of a CPU, at the price of samples
-    sudo icestream collect --share 0.1                     every tenth host at a time
+  sudo icestream collect --check                         # what works on this host, and why not
+  sudo icestream collect --kafka broker:9092
+  sudo icestream collect --frequency 99 --cpu-budget 1   # at most 1 % of a CPU, with fewer samples if need be
+  sudo icestream collect --share 0.1                     # a tenth of the hosts at a time
 
-Needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SYSLOG and CAP_CHECKPOINT_RESTORE (before
-Linux 5.9: CAP_SYS_ADMIN); what only loading needs is given up after it. Ctrl-C and SIGTERM send the last window and end
-it. docs/collector.md says what it costs and what happens when something fails.
+The collector needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SYSLOG and
+CAP_CHECKPOINT_RESTORE (before Linux 5.9: CAP_SYS_ADMIN). It gives up what only loading needs. On Ctrl-C or SIGTERM it
+sends the last window and ends. docs/collector.md says what it costs and what happens when something fails.
 """
 
 import argparse
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 GROUPS = {
-    "what it may cost": ("frequency", "cpu_budget", "share", "share_interval"),
+    "costs": ("frequency", "cpu_budget", "share", "share_interval"),
     "batches": ("interval", "settle", "spool", "spool_limit_mb", "host_id", "host"),
     "labels": (
         "environment_labels", "relabel", "kubernetes", "kubernetes_url", "kubernetes_node", "kubernetes_token",
@@ -41,21 +41,22 @@ GROUPS = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "icestream collect [--check [--json]] [--kafka HOST:PORT] [SETTING...]"
     parser.add_argument(
-        "--check", action="store_true", help="say what works on this host, and end: 0 it can be profiled"
+        "--check",
+        action="store_true",
+        help="print what works on this host, and end: exit code 0 where it can be profiled",
     )
-    parser.add_argument("--json", action="store_true", help="with --check: as JSON")
+    parser.add_argument("--json", action="store_true", help="with --check: print JSON")
     CollectorSettings.add_arguments(parser, GROUPS)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Until it is told to stop. Raises CommandError where this machine cannot be profiled."""
+    """Runs until it is told to stop. Raises CommandError where this machine cannot be profiled."""
     settings = CollectorSettings.from_args(args)
     if args.check:
         return _check(settings, args.json)
     if args.json:
-        raise CommandError("--json goes with --check")
+        raise CommandError("--json is only for --check: give both, or neither")
     from collector.agent import Agent
     from collector.bpf.sampler import SamplerError
     from collector.delivery.spool import SpoolError

@@ -15,51 +15,54 @@ _SOCKET = Path("/run/icestream/activity.sock")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CollectorSettings(KafkaSettings):
-    """What `icestream collect` can be told."""
+    """What `icestream collect` takes."""
 
     frequency: int = setting(19, "samples per second and CPU")
     cpu_budget: float = setting(
-        2.0, "CPU the collector may take, in per cent of one CPU, before it samples less often; 0: any"
+        2.0, "CPU that the collector may take before it samples less often, in per cent of one CPU; 0: any"
     )
-    share: float = setting(1.0, "share of the hosts that sample at a time, by turns: 0.1 for every tenth")
-    share_interval: float = setting(60.0, "seconds of a turn")
+    share: float = setting(1.0, "share of the hosts that sample at the same time, in turns: 0.1 for every tenth")
+    share_interval: float = setting(60.0, "seconds that a turn lasts")
     off_cpu: float = setting(
-        0.0, "share of the waits of threads to follow for an off-CPU profile: 1 for all, 0 for none"
+        0.0, "share of the threads' waits to follow for the off-CPU profile: 1 for all, 0 for none"
     )
-    off_cpu_threshold_ms: float = setting(1.0, "milliseconds from which on a wait is in the off-CPU profile")
+    off_cpu_threshold_ms: float = setting(1.0, "milliseconds that a wait must last to be in the off-CPU profile")
     interval: float = setting(5.0, "seconds from batch to batch")
     settle: float = setting(0.3, "seconds that a batch waits for the activity that belongs to it")
     loader: str = setting("auto", "what loads the eBPF programs: libbpf (kernel with BTF), bcc (compiles), or auto")
-    host_id: str = setting("", "this host in Kafka; by default /etc/machine-id, else the host's name")
-    host: str = setting("", "the label `host`; by default the host's name")
-    spool: Path = setting(_SPOOL, "directory of batches that Kafka does not have yet")
-    spool_limit_mb: int = setting(512, "size of the spool, beyond which the oldest batches are dropped")
-    unwind_cache: Path = setting(_TABLES, "directory of unwinding tables, which are made once for each file")
-    unwind_tables_mb: int = setting(32, "memory of the kernel for unwinding tables: about 1 MB for 10 MB of code")
+    host_id: str = setting("", "ID of this host in Kafka; by default /etc/machine-id, else the host's name")
+    host: str = setting("", "value of the label `host`; by default the host's name")
+    spool: Path = setting(_SPOOL, "directory for batches that Kafka has not taken yet")
+    spool_limit_mb: int = setting(512, "size of the spool in MB, above which the oldest batches are dropped")
+    unwind_cache: Path = setting(_TABLES, "directory for unwinding tables, which are made once for each file")
+    unwind_tables_mb: int = setting(32, "kernel memory for unwinding tables in MB: about 1 MB for 10 MB of code")
     activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
     environment_labels: str = setting(
         "",
-        "variables of processes' environments that become labels, VERSION,DEPLOY_ENV: named in lower case",
+        "environment variables of processes that become labels, as VERSION,DEPLOY_ENV; the labels are in lower case",
     )
-    relabel: str = setting("", "file of relabeling rules, YAML: see labels.md")
-    kubernetes: str = setting("off", "who tells the names of pods: off (only their container runtime), kubelet or api")
+    relabel: str = setting("", "file of relabeling rules in YAML, see docs/labels.md")
+    kubernetes: str = setting("off", "source of pods' names: kubelet, api, or off (the container runtime alone)")
     kubernetes_url: str = setting(
         "", "URL of the kubelet, by default https://127.0.0.1:10250, or of the API server, by default this cluster's"
     )
-    kubernetes_node: str = setting("", "name of this node for the API server; by default the host's name")
+    kubernetes_node: str = setting("", "name of this node in the API server; by default the host's name")
     kubernetes_token: str = setting("", "file of the bearer token; by default this pod's service account's")
     kubernetes_ca: str = setting("", "file of the CA certificates to trust, PEM; by default the service account's")
     kubernetes_verify: bool = setting(True, "check the certificate of the kubelet or the API server")
     debuginfod_urls: str = setting(
-        "", "debuginfod servers to ask for debug files, with spaces between; env: those of DEBUGINFOD_URLS; empty: none"
+        "", "debuginfod servers to ask for debug files, separated by spaces; env: those of DEBUGINFOD_URLS; empty: none"
     )
-    debuginfod_cache: Path = setting(_DEBUGINFOD, "directory of the debug files that came from debuginfod")
-    debuginfod_cache_limit_mb: int = setting(2048, "size of that directory, and so of the largest debug file taken")
+    debuginfod_cache: Path = setting(_DEBUGINFOD, "directory for debug files from debuginfod")
+    debuginfod_cache_limit_mb: int = setting(
+        2048, "size of that directory in MB, and so of the largest debug file taken"
+    )
     metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
-    raw_readers: str = setting(STREAMS_GROUP, "in-process broker: groups that must keep up with icestream.raw")
+    raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
     activity_readers: str = setting(
-        f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}", "in-process broker: groups that must keep up with icestream.activity"
+        f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",
+        "with the in-process broker: groups that must keep up with icestream.activity",
     )
 
     def __post_init__(self) -> None:
@@ -81,7 +84,7 @@ class CollectorSettings(KafkaSettings):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UploadSettings(KafkaSettings):
-    """What `icestream symbols upload` can be told."""
+    """What `icestream symbols upload` takes."""
 
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
 

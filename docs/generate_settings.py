@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api.settings import ApiSettings
 from collector.settings import CollectorSettings, UploadSettings
-from icestream.settings import KafkaSettings, Settings, variable
+from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
 from sinks.settings import SinkSettings
 from standalone.settings import StoreSettings, UpSettings
@@ -14,10 +14,10 @@ from streams.settings import StreamsSettings
 FILE = Path(__file__).parent / "settings.md"
 
 PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
-    ("Kafka", "Every command that talks to Kafka has these.", KafkaSettings),
+    ("Kafka", "Every command that talks to Kafka takes these.", KafkaSettings),
     (
         "Everything on one machine",
-        "`icestream up`. What its parts need besides, they read from the environment.",
+        "`icestream up`. Its parts read their other settings from the environment.",
         UpSettings,
     ),
     ("Collector", "`icestream collect` and `icestream record`.", CollectorSettings),
@@ -61,9 +61,7 @@ def _own(settings: type[Settings]) -> list["dataclasses.Field[object]"]:
 
 
 def _shown(default: object) -> str:
-    if default in (None, ""):
-        return ""
-    return f"`{str(default).lower() if isinstance(default, bool) else default}`"
+    return "" if default in (None, "") else f"`{shown(default)}`"
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
 """The `icestream` command.
 
 A subcommand is a module with a docstring (its help text), `add_arguments(parser)` and `run(args) -> int`, registered as
-an entry point of the group `icestream.commands`. It is imported only when it is used, so that a host with just the
-collector installed needs just the collector's packages.
+an entry point of the group `icestream.commands`. It is imported only when it is used, so that a host with only the
+collector installed needs only the collector's packages.
 """
 
 import argparse
 import importlib.util
 import logging
+import os
+import select
+import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
@@ -23,8 +26,31 @@ class CommandError(Exception):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Runs a subcommand; returns its exit code (0 done, 1 failed, 2 wrong usage)."""
-    argv = sys.argv[1:] if argv is None else argv
+    """Runs a subcommand; returns its exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted, 141 when nobody reads
+    standard output any more (as a shell says of a program that SIGINT or SIGPIPE ended)."""
+    try:
+        try:
+            return _main(sys.argv[1:] if argv is None else argv)
+        finally:
+            if sys.stdout is not None:  # None: the process was started with standard output closed
+                sys.stdout.flush()
+    except BrokenPipeError:
+        if not _nobody_reads_output():
+            raise  # it was another pipe or socket
+        # What is left in the buffer goes nowhere, else Python would complain of it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+
+
+def _nobody_reads_output() -> bool:
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return bool(poll.poll(0))  # only errors are reported where nothing is asked for
+
+
+def _main(argv: list[str]) -> int:
     commands = {entry.name: entry for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name)}
     if not argv or argv[0] not in commands:
         return _overview(list(commands.values()), argv)
@@ -45,8 +71,6 @@ def main(argv: list[str] | None = None) -> int:
     except (CommandError, SettingError) as error:
         print(f"icestream {name}: {error}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
 
 
 def command_parser(name: str, command: Any) -> argparse.ArgumentParser:
@@ -66,21 +90,23 @@ def _overview(commands: list[EntryPoint], argv: list[str]) -> int:
     out = sys.stdout if asked else sys.stderr
     if argv and not asked:
         print(f"icestream: no command {argv[0]!r}", file=out)
-    print("icestream: continuous profiling as a Kafka stream\n\nusage: icestream COMMAND [--help]\n", file=out)
+    print("icestream: continuous profiling as a Kafka stream\n\nusage: icestream COMMAND [OPTION...]\n", file=out)
     for entry in commands:
         print(f"  {entry.name:10} {_summary(entry.module)}", file=out)
+    print("\n`icestream COMMAND --help` says more, with examples.", file=out)
     return 0 if asked else 2
 
 
 def _summary(module: str) -> str:
-    """First line of a module's docstring, without running the module."""
+    """First line of a module's docstring as a help text, without running the module."""
     import ast
 
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return ""
     with open(spec.origin, encoding="utf-8") as file:
-        return (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]
+        line = (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]
+    return line[:1].lower() + line[1:].removesuffix(".")
 
 
 if __name__ == "__main__":

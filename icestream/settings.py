@@ -1,36 +1,39 @@
 """Settings: frozen dataclasses whose fields are flags of the command line and `ICESTREAM_*` variables alike.
 
 A field `kafka_ssl_ca` is the flag `--kafka-ssl-ca` and the variable `ICESTREAM_KAFKA_SSL_CA`; the flag wins, then the
-variable, then the default. A part declares its settings as one subclass of `Settings` and gets all three.
+variable, then the default. A part declares its settings as one subclass of `Settings`.
 """
 
 import argparse
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, get_args, get_type_hints
 
 PREFIX = "ICESTREAM_"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_ABOUT = "Each setting is also an environment variable, named in brackets."
 
 
 class SettingError(ValueError):
-    """A setting cannot be read; the message says which, what came, and what was expected."""
+    """A setting cannot be read; the message says which one, what was expected and what came."""
 
 
-def setting(default: Any, help: str) -> Any:
-    """A field of a settings class, with the sentence that `--help` and docs/settings.md show."""
-    return dataclasses.field(default=default, metadata={"help": help})
+def setting(default: Any, help_text: str) -> Any:
+    """A field of a settings class, with the text that `--help` and docs/settings.md show."""
+    return dataclasses.field(default=default, metadata={"help": help_text})
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Base of all settings classes."""
+    """The base of all settings classes."""
 
     @classmethod
     def load(cls, environ: Mapping[str, str] = os.environ, **overrides: Any) -> Self:
-        """From the environment, with what `overrides` gives instead (None: not given). Raises SettingError."""
+        """Reads the environment; a value in `overrides` that is not None wins. Raises SettingError."""
         types = get_type_hints(cls)
         values = {}
         for field in dataclasses.fields(cls):
@@ -45,62 +48,72 @@ class Settings:
     def add_arguments(
         cls, parser: argparse.ArgumentParser, groups: Mapping[str, Sequence[str]] = MappingProxyType({})
     ) -> None:
-        """Adds a flag per field that the parser does not have yet. `groups`: names of fields that `--help` shows under
-        a title of their own, before the others."""
+        """Adds a flag for each field; call it after a command has added its own arguments.
+
+        `--help` shows the fields that `groups` names under that title, then the others, then Kafka's.
+        """
         types = get_type_hints(cls)
-        titled: dict[str, argparse._ArgumentGroup] = {}
-        for title, names in groups.items():
-            titled |= dict.fromkeys(names, parser.add_argument_group(title))
-        others = parser.add_argument_group("settings", "Each is also an environment variable, named in brackets.")
-        for field in dataclasses.fields(cls):
-            group = titled.get(field.name, others)
-            flag = "--" + field.name.replace("_", "-")
-            if flag in parser._option_string_actions:
-                continue
-            default = "" if field.default in (None, "") else f" (default: {field.default})"
-            help = f"{field.metadata['help']}{default} [{variable(field.name)}]".replace("%", "%%")
-            if types[field.name] is bool:
-                group.add_argument(
-                    flag, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=help
-                )
-            else:
-                group.add_argument(
-                    flag, dest=field.name, default=None, help=help,
-                    metavar=field.name.rsplit("_", 1)[-1].upper(), type=_argument(types[field.name], flag),
-                )  # fmt: skip
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        named = {name for names in groups.values() for name in names}
+        others = [name for name in fields if name not in named]
+        kafka = [name for name in others if name.split("_")[0] == "kafka"]
+        sections = {**groups, "settings": [name for name in others if name not in kafka], "Kafka": kafka}
+        usage = _COLOUR.sub("", parser.format_usage()).removeprefix("usage: ").strip()
+        parser.usage = f"{usage} [SETTING...]".replace("%", "%%")
+        for title, names in sections.items():
+            if names:
+                group = parser.add_argument_group(title, _ABOUT if title == "settings" else None)
+                for name in names:
+                    _add_flag(group.add_argument, fields[name], types[name])
 
     @classmethod
     def from_args(cls, args: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Self:
-        """From parsed arguments over the environment."""
+        """Reads parsed arguments, and the environment for those that were not given. Raises SettingError."""
         given = vars(args)
         return cls.load(environ, **{f.name: given[f.name] for f in dataclasses.fields(cls) if f.name in given})
 
     def environ(self) -> dict[str, str]:
-        """The variables that make another process load these settings."""
+        """The environment variables from which another process loads the same settings."""
         values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         return {variable(name): str(value) for name, value in values.items() if value not in (None, "")}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class KafkaSettings(Settings):
-    """How to reach Kafka; every part has these."""
+    """How to reach Kafka; every part has these settings."""
 
     kafka: str = setting("127.0.0.1:9092", "Kafka's bootstrap servers, HOST:PORT[,HOST:PORT...]")
     kafka_security_protocol: str = setting("PLAINTEXT", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
     kafka_sasl_mechanism: str = setting("", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-    kafka_sasl_username: str = setting("", "user of SASL")
-    kafka_sasl_password: str = setting("", "password of SASL; rather give it as a variable")
+    kafka_sasl_username: str = setting("", "SASL user")
+    kafka_sasl_password: str = setting("", "SASL password; better set as the environment variable")
     kafka_ssl_ca: str = setting("", "file of the CA certificates to trust, PEM")
     kafka_ssl_certificate: str = setting("", "file of the client's certificate, PEM")
     kafka_ssl_key: str = setting("", "file of the client's key, PEM")
     kafka_in_process: bool = setting(
-        False, "the broker is icestream's in-process one: hold messages back before it would drop unread ones"
+        False, "the broker is icestream's in-process one: hold messages back before it drops unread ones"
     )
 
 
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return PREFIX + name.upper()
+
+
+def shown(default: object) -> str:
+    """A default as a user would write it."""
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _add_flag(add_argument: Callable[..., object], field: "dataclasses.Field[Any]", kind: Any) -> None:
+    flag = "--" + field.name.replace("_", "-")
+    default = "" if field.default in (None, "") else f" (default: {shown(field.default)})"
+    text = f"{field.metadata['help']}{default} [{variable(field.name)}]".replace("%", "%%")
+    if kind is bool:
+        add_argument(flag, dest=field.name, action=argparse.BooleanOptionalAction, default=None, help=text)
+    else:
+        metavar = field.name.rsplit("_", 1)[-1].upper()
+        add_argument(flag, dest=field.name, default=None, help=text, metavar=metavar, type=_argument(kind, flag))
 
 
 def _argument(kind: Any, flag: str) -> Any:

@@ -13,7 +13,7 @@ class JobSettings(SinkSettings, DataSettings):
     """What `icestream replay` and `icestream backfill` take: the sinks' settings, with folders under `data`."""
 
     clickhouse: str = setting(
-        "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default embedded, under --data"
+        "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine, under --data"
     )
     archive: str = setting("", "folder of the raw archive; by default under --data")
 

@@ -13,16 +13,19 @@ class SinkSettings(KafkaSettings):
         "http://default@127.0.0.1:8123/default",
         "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE, or chdb:///FOLDER for the embedded engine",
     )
-    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: none are written")
-    archive: str = setting("", "folder of the raw archive; empty: none is written")
-    archive_days: int = setting(30, "days that the raw archive is kept; 0: for ever")
+    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
+    archive: str = setting("", "folder of the raw archive; empty: write none")
+    archive_days: int = setting(30, "days to keep the raw archive; 0: for ever")
     symbol_store: str = setting(
-        "", "folder or URI of the symbol store; symbols elsewhere are refused; empty: any place"
+        "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
     )
-    symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder that SymCaches are kept in")
-    flush_s: float = setting(1.0, "seconds that rows wait in the ClickHouse sink to be inserted together")
-    parquet_flush_s: float = setting(60.0, "seconds that rows wait in the Parquet sink and messages in the archive")
+    symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder for SymCaches")
+    flush_s: float = setting(1.0, "seconds that the ClickHouse sink collects rows before it inserts them")
+    parquet_flush_s: float = setting(
+        60.0, "seconds that the Parquet sink and the archive collect rows before they write them"
+    )
     retention_days: int | None = setting(
-        None, "days that migrate makes the tables keep; 0: for ever; not given: as it was (new tables: for ever)"
+        None,
+        "days that `icestream migrate` makes the tables keep; 0: for ever; empty: as before (at first: for ever)",
     )
     metrics_listen: str = setting("127.0.0.1:4063", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")

@@ -19,18 +19,22 @@ class UpSettings(KafkaSettings, DataSettings):
     """What `icestream up` takes; its parts also read their own settings from the environment."""
 
     listen: str = setting("127.0.0.1:4060", "HOST:PORT of the API and the page; port 0: any free one")
-    kafka: str = setting("", "a Kafka to use, HOST:PORT; by default one is started here")
-    clickhouse: str = setting("", "a ClickHouse to use, http://USER:PASSWORD@HOST:8123/DATABASE; by default embedded")
+    kafka: str = setting("", "HOST:PORT of a Kafka to use; by default a broker is started here")
+    clickhouse: str = setting(
+        "", "ClickHouse to use, http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine"
+    )
     frequency: int = setting(19, "samples per second and CPU")
     collector: bool = setting(True, "profile this machine")
-    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of Delta tables to write as well; empty: none")
+    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     metrics_listen: str = setting(
         "127.0.0.1:4064", "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free ones, for all"
     )
     activity_socket: str = setting(
         "", "socket where applications report activity; by default activity.sock under --data"
     )
-    local_kafka: bool = setting(True, "start Apache Kafka where no Kafka is given and its jars are here (make kafka)")
+    local_kafka: bool = setting(
+        True, "start Apache Kafka where no Kafka is given and its jars are installed (make kafka)"
+    )
 
     @property
     def socket(self) -> Path:

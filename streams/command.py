@@ -1,9 +1,9 @@
-"""Processes raw batches into samples and stacks.
+"""Process raw batches into samples and stacks.
 
-    icestream streams --kafka kafka-1:9092,kafka-2:9092 --symbol-store s3://profiles/symbols
+  icestream streams --kafka kafka-1:9092,kafka-2:9092 --symbol-store s3://profiles/symbols
 
 Any number of workers share the partitions of icestream.raw and icestream.activity. A worker that cannot go on ends with
-exit code 1, losing nothing; whatever runs it should start it again.
+exit code 1 and loses nothing; have systemd or the like start it again.
 """
 
 import argparse

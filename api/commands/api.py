@@ -1,9 +1,9 @@
 """Serve the query API and the web page.
 
-    icestream api --clickhouse http://127.0.0.1:8123/icestream
-    icestream api --clickhouse chdb:///var/lib/icestream/clickhouse --listen 127.0.0.1:4060
+  icestream api --clickhouse http://127.0.0.1:8123/icestream
+  icestream api --clickhouse chdb:///var/lib/icestream/clickhouse --listen 127.0.0.1:4060
 
-A chdb:// directory belongs to one process: where `icestream up` runs, its store process serves the API already.
+One process at a time can open a chdb:// directory. Where `icestream up` runs, its store process serves the API already.
 """
 
 import argparse

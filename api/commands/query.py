@@ -1,4 +1,4 @@
-"""Ask the query API: profiles, diffs, requests, in a terminal.
+"""Ask the query API for profiles, diffs and requests, and draw them in the terminal.
 
 icestream query merge --selector '{service="checkout"}' --start now-1h
 icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'

@@ -1,11 +1,11 @@
-"""Uploads names of programs, so that profiles of stripped ones show functions; or says what names a file has.
+"""Upload names of programs, so that profiles of stripped ones show functions.
 
-    icestream symbols upload build/shop build/libcart.so
-    icestream symbols upload --recursive --symbol-store s3://profiles/symbols build/
-    icestream symbols inspect build/shop
+  icestream symbols upload build/shop build/libcart.so
+  icestream symbols upload --recursive --symbol-store s3://profiles/symbols build/
+  icestream symbols inspect build/shop
 
-Takes executables, shared libraries and their separate debug files, and sends names, files and lines, never code. What
-was profiled before gets its names as well. Ends with exit code 1 where a file that was named could not be uploaded.
+Takes executables, shared libraries and their separate debug files. Sends names, files and lines, never code. Profiles
+stored earlier get the names too. Ends with exit code 1 where a file that was named could not be uploaded.
 """
 
 import argparse
@@ -32,13 +32,13 @@ _CHUNK_PAUSE_S = 0.05
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    upload = actions.add_parser("upload", help="sends the names of files")
-    upload.add_argument("--recursive", action="store_true", help="take all ELF files in folders, passing over others")
-    upload.add_argument("--dry-run", action="store_true", help="only say what would be uploaded")
-    upload.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    upload = actions.add_parser("upload", help="upload the names in files")
+    upload.add_argument("--recursive", action="store_true", help="take all ELF files in folders, and skip other files")
+    upload.add_argument("--dry-run", action="store_true", help="only print what would be uploaded")
+    upload.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ELF file, or folder with --recursive")
     UploadSettings.add_arguments(upload)
-    inspect = actions.add_parser("inspect", help="says what names files have")
-    inspect.add_argument("files", nargs="+", type=Path, metavar="FILE")
+    inspect = actions.add_parser("inspect", help="print what names files have")
+    inspect.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ELF file, or folder with --recursive")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,17 +1,15 @@
-"""Prints what passes through a topic, decoded.
+"""Print what passes through a topic, decoded.
 
-icestream tail icestream.samples
-icestream tail icestream.activity --from now-10m --max 100
-icestream tail icestream.dead-letters --from now-14d --json
+  icestream tail icestream.samples
+  icestream tail icestream.activity --from now-10m --max 100
+  icestream tail icestream.dead-letters --from now-14d --json
 
-Without --from it begins with what comes from now on. It joins no group and commits nothing, so it disturbs nobody. For
-samples it also reads two days of icestream.stacks, to name the functions that ran.
+Without --from, only messages that arrive from now on are printed. It joins no consumer group and commits nothing, so it
+disturbs nobody. For samples it also reads two days of icestream.stacks, to name the functions that ran.
 """
 
 import argparse
 import json
-import os
-import sys
 import time
 from collections.abc import Iterator
 
@@ -34,10 +32,12 @@ _NOT_SHOWN = ("stack_id", "profile_type")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("topic", choices=sorted(DECODERS))
-    parser.add_argument("--from", dest="start", metavar="TIME", help="RFC 3339, Unix seconds, or now-15m")
+    parser.add_argument("topic", choices=sorted(DECODERS), metavar="TOPIC", help=", ".join(sorted(DECODERS)))
+    parser.add_argument(
+        "--from", dest="start", metavar="TIME", help="start at this time: RFC 3339, Unix seconds, or now-15m"
+    )
     parser.add_argument("--max", type=int, metavar="N", help="end after N lines")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, with every field")
+    parser.add_argument("--json", action="store_true", help="print one JSON object a line, with every field")
     KafkaSettings.add_arguments(parser)
 
 
@@ -53,8 +53,6 @@ def run(args: argparse.Namespace) -> int:
         raise CommandError(str(error)) from None
     except KafkaException as error:
         raise CommandError(f"Kafka at {settings.kafka}: {error.args[0].str()}") from None
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 
@@ -76,7 +74,7 @@ def _rows(settings: KafkaSettings, topic: str, start_ms: int | None) -> Iterator
 
 
 def _messages(client: Consumer) -> Iterator[Message]:
-    """For ever. Raises KafkaException when no broker can be reached."""
+    """Yields messages for ever. Raises KafkaException when no broker can be reached."""
     while True:
         message = client.poll(0.5)
         if message is None:
@@ -108,21 +106,21 @@ def _read_names(client: Consumer, names: StackNames) -> list[TopicPartition]:
 
 
 def _start(client: Consumer, topic: str, start_ms: int | None) -> list[TopicPartition]:
-    """Where to begin. What is older than `start_ms` may come too."""
+    """Where to begin in each partition. Messages older than `start_ms` may come too."""
     partitions = _partitions(client, topic)
     if start_ms is None:
         return [TopicPartition(topic, partition, OFFSET_END) for partition in partitions]
     if is_in_process(client, _TIMEOUT_S):  # it answers "no message" to every question about a time
         return [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions]
-    wanted = [TopicPartition(topic, partition, start_ms) for partition in partitions]
-    return client.offsets_for_times(wanted, timeout=_TIMEOUT_S)
+    times = [TopicPartition(topic, partition, start_ms) for partition in partitions]
+    return client.offsets_for_times(times, timeout=_TIMEOUT_S)
 
 
 def _partitions(client: Consumer, topic: str) -> list[int]:
-    found = client.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
-    if found.error is not None:
-        raise CommandError(f"there is no topic {topic}: run `icestream topics create`")
-    return list(found.partitions)
+    metadata = client.list_topics(topic, timeout=_TIMEOUT_S).topics[topic]
+    if metadata.error is not None:
+        raise CommandError(f"expected the topic {topic}, but Kafka does not have it: run `icestream topics create`")
+    return list(metadata.partitions)
 
 
 def _learn(names: StackNames, message: Message) -> None:

@@ -1,10 +1,10 @@
-"""Makes, lists or checks icestream's topics in Kafka.
+"""Make, list or check icestream's topics in Kafka.
 
-icestream topics create --partitions 12 --replication 3
-icestream topics list
-icestream topics check
+  icestream topics create --partitions 12 --replication 3
+  icestream topics list
+  icestream topics check
 
-`create` makes what is missing, with its retention, and leaves what is there as it is. `check` ends with exit code 1
+`create` makes missing topics with their retention, and leaves existing ones as they are. `check` ends with exit code 1
 where a topic is missing or does not fit the others. Nothing else in icestream makes or changes a topic.
 """
 
@@ -22,9 +22,17 @@ _TIMEOUT_S = 15.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=["create", "list", "check"])
-    parser.add_argument("--partitions", type=_positive, default=4, help="of each topic, when created (default: 4)")
-    parser.add_argument("--replication", type=_positive, default=1, help="copies of each, when created (default: 1)")
+    parser.add_argument("action", choices=["create", "list", "check"], help="what to do")
+    parser.add_argument(
+        "--partitions",
+        type=_positive,
+        default=4,
+        help="partitions of each topic that is made (default: 4)",
+        metavar="N",
+    )
+    parser.add_argument(
+        "--replication", type=_positive, default=1, help="replicas of each topic that is made (default: 1)", metavar="N"
+    )
     KafkaSettings.add_arguments(parser)
 
 
@@ -33,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.action == "create":
             made = create(settings, args.partitions, args.replication)
-            print(f"made {', '.join(made)}" if made else "nothing to make: all topics are there")
+            print(f"made {', '.join(made)}" if made else "nothing to make: all topics exist")
         if args.action == "list":
             _print_list(settings)
             return 0
@@ -43,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     for problem in problems:
         print(problem)
     if not problems and args.action == "check":
-        print(f"all {len(TOPICS)} topics are there and fit each other")
+        print(f"all {len(TOPICS)} topics exist and fit each other")
     return 1 if problems else 0
 
 

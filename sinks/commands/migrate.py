@@ -1,9 +1,9 @@
 """Make or update the tables in ClickHouse.
 
-Runs the migrations that were not run yet, each once; running it again does nothing.
-
   icestream migrate --clickhouse http://default@127.0.0.1:8123/default
   icestream migrate --clickhouse chdb:///var/lib/icestream/clickhouse --retention-days 30
+
+Runs each migration that has not run yet, once. Running it again changes nothing.
 """
 
 import argparse

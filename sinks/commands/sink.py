@@ -1,12 +1,12 @@
-"""Keep the topics: run one sink, or several, until told to stop.
+"""Store what the topics carry: run one sink, or several, until told to stop.
 
   icestream sink clickhouse --clickhouse http://default@127.0.0.1:8123/default
   icestream sink parquet --parquet s3://bucket/profiles
   icestream sink archive --archive /var/lib/icestream/archive
   icestream sink clickhouse resolve
 
-clickhouse keeps samples, stacks and activity in tables; resolve names stored locations when their symbols come late;
-parquet keeps the same tables as Delta tables; archive keeps raw and activity messages as they came, for replays.
+clickhouse stores samples, stacks and activity in tables. resolve names stored locations whose symbols come late.
+parquet stores the same tables as Delta tables. archive keeps raw and activity messages as they came, for replays.
 Several processes of one kind share the partitions.
 """
 

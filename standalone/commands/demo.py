@@ -1,11 +1,11 @@
-"""Shows what icestream does: profiles this machine while a small traced web service answers requests.
+"""Profile this machine while a small traced web service answers requests, and show what was seen.
 
-sudo icestream demo
-sudo icestream demo --once --json
+  sudo icestream demo
+  sudo icestream demo --once --json
 
-Everything runs embedded, in a temporary folder. It prints what was seen and the requests that used most CPU, each with
-the CPU clocks of its threads beside the CPU from samples, and stays up with the web page until Ctrl-C. Where nothing
-can be profiled (no root, no BPF) it says so and replays a recording.
+Everything runs embedded, in a temporary folder. The demo prints the requests that used most CPU, each with its threads'
+CPU clocks beside the CPU from samples, and keeps the web page up until Ctrl-C. Where this machine cannot be profiled
+(no root, no BPF) it says so and replays a recording.
 """
 
 import argparse
@@ -22,16 +22,18 @@ from standalone.demo.run import DemoError, profiled, running, say, settle, why_n
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--once", action="store_true", help="end after printing, instead of staying up")
+    parser.add_argument("--once", action="store_true", help="end after printing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long requests are sent (default: 20)")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds to send requests for (default: 20)")
     parser.add_argument("--frequency", type=int, default=199, help="samples per second and CPU (default: 199)")
-    parser.add_argument("--recording", type=Path, help="replay this recording instead of profiling")
+    parser.add_argument("--recording", type=Path, help="replay this recording instead of profiling", metavar="FILE")
 
 
 def run(args: argparse.Namespace) -> int:
     if not 1 <= args.seconds <= 3600 or not 1 <= args.frequency <= 1000:
-        raise CommandError("--seconds goes from 1 to 3600, --frequency from 1 to 1000")
+        raise CommandError(
+            f"expected --seconds 1 to 3600 and --frequency 1 to 1000, got {args.seconds:g} and {args.frequency}"
+        )
     stop = stop_event()
     say("starting broker, store, stream processors and collector")
     try:

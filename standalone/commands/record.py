@@ -1,4 +1,4 @@
-"""Records what the collector would publish, with the symbols of it, into a file that the demo can replay.
+"""Record what the collector would publish, with symbols, into a file that the demo can replay.
 
 sudo icestream record machine.recording --seconds 20
 """
@@ -20,13 +20,13 @@ from standalone.demo import recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", type=Path, help="where to write the recording")
-    parser.add_argument("--seconds", type=float, default=20.0, help="how long to record (default: 20)")
+    parser.add_argument("file", type=Path, help="file to write the recording to", metavar="FILE")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds to record for (default: 20)")
     CollectorSettings.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """For that time, or until it is told to stop. Raises CommandError where this machine cannot be profiled."""
+    """Records for that time, or until it is told to stop. Raises CommandError where this machine cannot be profiled."""
     from collector.bpf.sampler import SamplerError
     from collector.profiler import Profiler
 

@@ -1,10 +1,10 @@
-"""Keeps and serves: the sinks and the query API in one process (`icestream up` runs it).
+"""Run the sinks and the query API in one process, as `icestream up` does.
 
-icestream store --kafka 127.0.0.1:9092 --data /var/lib/icestream
-icestream store --kafka 127.0.0.1:9092 --clickhouse http://default@127.0.0.1:8123/default
+  icestream store --kafka 127.0.0.1:9092 --data /var/lib/icestream
+  icestream store --kafka 127.0.0.1:9092 --clickhouse http://default@127.0.0.1:8123/default
 
-Makes or updates the tables, stores what comes by Kafka, and answers queries on --listen. Its metrics, the sinks' too,
-are at /metrics there.
+Makes or updates the tables, stores what comes from Kafka, and answers queries on --listen. /metrics there has the
+metrics of the sinks and of the API.
 """
 
 import argparse

@@ -1,12 +1,12 @@
-"""Runs everything on this machine: collector, stream processors, storage, API and page.
+"""Run everything on this machine: collector, stream processors, storage, API and page.
 
-sudo icestream up
-icestream up --data ./data --no-collector
-sudo icestream up --kafka broker:9092 --clickhouse http://default@clickhouse:8123/default
+  sudo icestream up
+  icestream up --data ./data --no-collector
+  sudo icestream up --kafka broker:9092 --clickhouse http://default@clickhouse:8123/default
 
-Without --kafka it starts a broker: an Apache Kafka where `make kafka` has fetched one, else the in-process one, which
-forgets what was not stored yet when it ends. Without --clickhouse the data lies in --data, and is there at the next
-start. Only the collector needs root. Ctrl-C and SIGTERM end it within 10 seconds.
+Without --kafka it starts a broker: Apache Kafka where `make kafka` has fetched one, else the in-process broker, which
+loses what was not stored yet when it ends. Without --clickhouse the data lies in --data, and is there at the next
+start. Only the collector needs root. Ctrl-C and SIGTERM end everything within 10 seconds.
 """
 
 import argparse

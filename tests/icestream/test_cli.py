@@ -1,5 +1,7 @@
 """The command line."""
 
+import os
+import signal
 import subprocess
 import sys
 from importlib.metadata import entry_points
@@ -16,7 +18,24 @@ def test_every_command_says_in_a_line_what_it_does(capsys: pytest.CaptureFixture
     lines = capsys.readouterr().out.splitlines()
     for name in COMMANDS:
         (line,) = [line for line in lines if line.startswith(f"  {name:10} ")]
-        assert line[13:].endswith(".")
+        summary = line.removeprefix(f"  {name:10} ")
+        assert summary[0].islower()
+        assert not summary.endswith(".")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("arguments", [["--help"], ["tail", "--help"], ["query", "merge", "--help"]])
+def test_a_command_whose_output_is_closed_ends_quietly(arguments: list[str], unbuffered: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "icestream.cli", *arguments], stdout=write, stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=20, check=False,
+    )  # fmt: skip
+    os.close(write)
+    assert done.stderr == b""
+    if not unbuffered:  # else argparse passes over the error, and the exit code is 0
+        assert done.returncode == 128 + signal.SIGPIPE
 
 
 @pytest.mark.parametrize("name", COMMANDS)
