@@ -11,7 +11,7 @@ enum counter {
 	OBSERVED, /* ticks on a thread: each ends as a sample or in one of the two lost_ counters */
 	LOST_SAMPLE_BUFFER_FULL,
 	LOST_STACK_BUFFER_FULL,
-	LOST_ASKS, /* the buffer of questions was full: they are asked again */
+	LOST_REQUESTS, /* their buffer was full: they are sent again */
 	NO_USER_STACK,
 	PYTHON_NO_THREAD, /* of a process that has a Python interpreter, but no (known) thread state for this thread */
 	PYTHON_CUT,		  /* Python frames are missing: too many, or not readable */
@@ -44,17 +44,17 @@ struct context_slot {
 	struct image image;
 };
 
-/* A question to user space. Each is asked at most every ASK_AGAIN_NS. */
-enum ask_kind { ASK_PROCESS = 1, ASK_MAPPING, ASK_CHUNK, ASK_CODE, ASK_THREAD, ASK_TABLE };
+/* What user space is to provide. The same request is sent at most every REQUEST_AGAIN_NS. */
+enum request_kind { REQUEST_PROCESS = 1, REQUEST_MAPPING, REQUEST_CHUNK, REQUEST_CODE, REQUEST_THREAD, REQUEST_TABLE };
 
-#define ASK_AGAIN_NS 100000000ULL
+#define REQUEST_AGAIN_NS 100000000ULL
 
-struct ask {
+struct request {
 	u32 kind;
 	u32 pid;
 	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread seen for the first
 			   * time, the start of a mapping without a table */
-	u64 time_ns;
+	u64 time_monotonic_ns;
 };
 
 /* Code of a process, [start, end). */
@@ -71,7 +71,7 @@ struct mapping {
 enum unknown_code {
 	UNKNOWN_CODE,	/* there is no table */
 	FRAME_POINTERS, /* generated code: its compilers keep frame pointers */
-	UNASKED_CODE,	/* there may be a table: user space loads it when it is asked to */
+	UNREQUESTED_CODE,	/* there may be a table: user space loads it on request */
 };
 
 /* 64 KiB of a file's code. */
@@ -119,15 +119,15 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 16);
-} asks SEC(".maps");
+} requests SEC(".maps");
 
-/* hash of a question -> when it was asked */
+/* hash of a request -> when it was sent */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 12);
 	__type(key, u64);
 	__type(value, u64);
-} asked SEC(".maps");
+} requested SEC(".maps");
 
 /* stack -> the interval it was last shipped in. When it forgets one, that stack is shipped twice, which is harmless. */
 struct {
@@ -231,19 +231,19 @@ static __always_inline u64 mix(u64 hash, u64 word)
 	return (hash ^ word) * m;
 }
 
-static __always_inline void ask(struct walk *w, u32 kind, u64 value)
+static __always_inline void request(struct walk *w, u32 kind, u64 value)
 {
-	struct ask question = {.kind = kind, .pid = w->pid, .value = value, .time_ns = w->time_ns};
+	struct request sent = {.kind = kind, .pid = w->pid, .value = value, .time_monotonic_ns = w->time_monotonic_ns};
 	u64 key = mix(mix(kind, w->pid), value);
-	u64 *before = bpf_map_lookup_elem(MAP(asked), &key);
+	u64 *before = bpf_map_lookup_elem(MAP(requested), &key);
 
-	if (before && w->time_ns - *before < ASK_AGAIN_NS)
+	if (before && w->time_monotonic_ns - *before < REQUEST_AGAIN_NS)
 		return;
-	if (bpf_ringbuf_output(MAP(asks), &question, sizeof(question), 0)) {
-		count(LOST_ASKS);
+	if (bpf_ringbuf_output(MAP(requests), &sent, sizeof(sent), 0)) {
+		count(LOST_REQUESTS);
 		return;
 	}
-	bpf_map_update_elem(MAP(asked), &key, &question.time_ns, BPF_ANY);
+	bpf_map_update_elem(MAP(requested), &key, &sent.time_monotonic_ns, BPF_ANY);
 }
 
 #endif

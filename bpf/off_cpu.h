@@ -22,7 +22,7 @@
 
 /* collector/bpf/records.py reads it. */
 struct wait {
-	u64 time_ns; /* of its end, CLOCK_MONOTONIC; in `waiting`: of its beginning */
+	u64 time_monotonic_ns; /* of its end, CLOCK_MONOTONIC; in `waiting`: of its beginning */
 	u64 stack;
 	u32 pid;
 	u32 tid;
@@ -99,7 +99,7 @@ static __always_inline bool is_waiting(struct task_struct *task)
 /* The current thread, observed, leaves its CPU. */
 static __always_inline void fall_asleep(struct walk *w)
 {
-	struct wait wait = {.time_ns = w->time_ns, .stack = w->stack, .pid = w->pid, .tid = w->tid};
+	struct wait wait = {.time_monotonic_ns = w->time_monotonic_ns, .stack = w->stack, .pid = w->pid, .tid = w->tid};
 	u64 task = bpf_get_current_task();
 	u32 zero = 0, slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
 	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
@@ -127,11 +127,11 @@ static __always_inline void wake_up(u64 task, struct control *settings)
 	if (!wait)
 		return;
 	now = bpf_ktime_get_ns();
-	duration = now - wait->time_ns;
+	duration = now - wait->time_monotonic_ns;
 	if (duration < settings->off_cpu_least_ns) {
 		count(OFF_CPU_SHORT);
 	} else {
-		wait->time_ns = now;
+		wait->time_monotonic_ns = now;
 		wait->duration_ns = duration;
 		if (bpf_ringbuf_output(MAP(waits), wait, sizeof(*wait), BPF_RB_NO_WAKEUP))
 			count(LOST_OFF_CPU_BUFFER_FULL);

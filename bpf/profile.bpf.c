@@ -26,7 +26,7 @@
 #define LOWEST_CODE 65536
 
 struct sample {
-	u64 time_ns; /* CLOCK_MONOTONIC */
+	u64 time_monotonic_ns; /* CLOCK_MONOTONIC */
 	u64 stack;
 	u32 pid;
 	u32 tid;
@@ -149,7 +149,7 @@ static __always_inline void ship_thread(struct walk *w)
 	if (before && before->epoch == now.epoch && before->words[0] == now.words[0] && before->words[1] == now.words[1])
 		return;
 	if (!before)
-		ask(w, ASK_THREAD, w->tid);
+		request(w, REQUEST_THREAD, w->tid);
 	d->key = tid;
 	d->pid = w->pid;
 	d->kind = THREAD;
@@ -187,7 +187,7 @@ static __always_inline void ship_sample(struct walk *w)
 		return;
 	}
 	__builtin_memset(sample, 0, sizeof(*sample));
-	sample->time_ns = w->time_ns;
+	sample->time_monotonic_ns = w->time_monotonic_ns;
 	sample->stack = w->stack;
 	sample->pid = w->pid;
 	sample->tid = w->tid;
@@ -336,7 +336,7 @@ static __always_inline void observe(void *ctx, struct walk *w, struct control *s
 	struct task_struct *task = (void *)bpf_get_current_task();
 	bool has_memory;
 
-	w->time_ns = bpf_ktime_get_ns();
+	w->time_monotonic_ns = bpf_ktime_get_ns();
 	w->pid = pid_tgid >> 32;
 	w->tid = pid_tgid;
 	w->epoch = *(volatile u32 *)&settings->epoch;
@@ -357,7 +357,7 @@ static __always_inline void observe(void *ctx, struct walk *w, struct control *s
 			if (find_process(w, task)) {
 				go_on(ctx, way, UNWIND);
 			} else {
-				ask(w, ASK_PROCESS, 0);
+				request(w, REQUEST_PROCESS, 0);
 				w->d.words[w->d.kernel_depth & 127] = w->pc;
 				w->hash = mix(w->hash, w->pc);
 				w->d.user_depth = 1;

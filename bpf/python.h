@@ -41,7 +41,7 @@ struct python_thread {
 	u64 state;		 /* 0: not found (yet) */
 	u64 interpreter; /* which has that state, or whose threads are looked at; 0: the search begins anew */
 	u64 next;		 /* thread state to look at; 0: none in this interpreter */
-	u64 again_ns;	 /* not before */
+	u64 again_monotonic_ns;	 /* not before */
 	u32 wait_ms;
 	u32 id; /* in its own namespace */
 	u32 alone; /* 1: there was no other interpreter */

@@ -145,7 +145,7 @@ static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 			t->interpreter = 0;
 		} else if (t->state) { /* it was given back */
 			t->interpreter = 0;
-		} else if (w->time_ns < t->again_ns) {
+		} else if (w->time_monotonic_ns < t->again_monotonic_ns) {
 			return 0;
 		}
 	} else {
@@ -156,7 +156,7 @@ static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 	}
 	t->alone = 0;
 	if (!search_thread(l, t)) {
-		t->again_ns = w->time_ns + t->wait_ms * 1000000ULL;
+		t->again_monotonic_ns = w->time_monotonic_ns + t->wait_ms * 1000000ULL;
 		if (t->wait_ms < PYTHON_WAIT_LAST_MS)
 			t->wait_ms *= 2;
 	}
@@ -205,7 +205,7 @@ static __always_inline void end_run(struct walk *w, u64 place)
 	}
 }
 
-static __always_inline void ask_for_code(struct walk *w, u64 code, u64 check)
+static __always_inline void request_code(struct walk *w, u64 code, u64 check)
 {
 	u64 key = mix(mix(code, w->pid), check), *seen;
 	u32 slot = key >> (64 - SEEN_BITS);
@@ -213,7 +213,7 @@ static __always_inline void ask_for_code(struct walk *w, u64 code, u64 check)
 	seen = bpf_map_lookup_elem(MAP(python_seen), &slot);
 	if (seen && *seen != key) {
 		*seen = key;
-		ask(w, ASK_CODE, code);
+		request(w, REQUEST_CODE, code);
 	}
 }
 
@@ -240,7 +240,7 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 	w->d.words[second & (WORDS - 1)] = info;
 	w->d.python_depth++;
 	w->hash = mix(mix(w->hash, code), info);
-	ask_for_code(w, code, check);
+	request_code(w, code, check);
 	return true;
 }
 

@@ -103,8 +103,8 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	struct rule *found;
 
 	if (w->mapping_chunks == 0) {
-		if (w->mapping_first_chunk == UNASKED_CODE)
-			ask(w, ASK_TABLE, w->mapping_start);
+		if (w->mapping_first_chunk == UNREQUESTED_CODE)
+			request(w, REQUEST_TABLE, w->mapping_start);
 		rule->cfa_kind = CFA_FRAME_POINTER;
 		return w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
 	}
@@ -117,7 +117,7 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	low = *(volatile u32 *)&chunk->first;
 	left = *(volatile u32 *)&chunk->count;
 	if (low == NOT_LOADED) {
-		ask(w, ASK_CHUNK, index);
+		request(w, REQUEST_CHUNK, index);
 		return STOP(NO_TABLE);
 	}
 	if (left == 0)
@@ -237,7 +237,7 @@ static __always_inline int step(struct walk *w)
 	w->d.user_depth = frame + 1;
 	w->cfa[frame & 127] = 0;
 	if (!find_mapping(w, at)) {
-		ask(w, ASK_MAPPING, at);
+		request(w, REQUEST_MAPPING, at);
 		return STOP(NO_MAPPING);
 	}
 	stop = find_rule(w, at, &rule);

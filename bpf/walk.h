@@ -65,7 +65,7 @@ struct process {
 };
 
 struct walk {
-	u64 time_ns;
+	u64 time_monotonic_ns;
 	u64 hash;
 	u64 stack; /* what it is known by, once it is shipped */
 	u32 pid;

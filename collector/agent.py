@@ -1,18 +1,37 @@
-"""The agent: profiles this host, publishes to Kafka, answers for the symbols of its files."""
+"""The agent on a host, and the parts it is made of: profiles, publishes to Kafka, answers requests for symbols.
+
+Each part is made after those it uses. Nothing here starts a thread before the capabilities are dropped.
+"""
 
 import logging
 import os
 import threading
+from dataclasses import dataclass
+from functools import partial
 
 from collector import metrics
+from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.thread_context import ThreadContexts
+from collector.batches.builder import BatchBuilder, BuildQueue
+from collector.batches.windows import Windows
+from collector.bpf.off_cpu import Waits
+from collector.bpf.program import ROW_PAGE_BITS
+from collector.bpf.sampler import Sampler
+from collector.delivery.output import Output
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.guest import capabilities, memory
 from collector.guest.own_cpu import process_seconds
+from collector.guest.pace import Pace
+from collector.host import Host
+from collector.labels.label_config import label_config
+from collector.labels.thread_labels import ThreadLabels
+from collector.processes.mapped_files import FileCache
 from collector.profiler import Profiler
-from collector.settings import CollectorSettings
+from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
+from collector.unwind.cache import TableCache
 
 log = logging.getLogger(__name__)
 
@@ -22,25 +41,23 @@ class Agent:
 
     def __init__(self, settings: CollectorSettings) -> None:
         memory.keep_small()
-        files = SymbolFiles()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
-        self._profiler = Profiler(
-            settings,
-            files,
-            publish=lambda messages: self._publisher.publish(messages),
-            loaded=_drop_capabilities,
-            missing=self._spool.take_dropped_samples,
-        )
+        loaded = load(settings)
+        _drop_capabilities()
         self._publisher = Publisher(settings, self._spool)
-        self._symbols = SymbolResponder(settings, self._publisher, files)
+        files = FileCache()
+        symbol_files = SymbolFiles(files.open)
+        files.add_listener(symbol_files)
+        self._profiler = make_profiler(settings, loaded, files, self._publisher)
+        self._symbols = SymbolResponder(settings, self._publisher, symbol_files)
         metrics.CPU_SECONDS.set_function(process_seconds)
 
     def ready(self) -> str | None:
-        """None while samples reach Kafka."""
+        """None while samples reach Kafka, else what keeps them from it."""
         return self._publisher.ready()
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set; then sends the last window, for at most 5 seconds."""
+        """Runs until `stop` is set; then sends the last window, for at most 5 seconds."""
         names = ", ".join(sorted(capability.name for capability in capabilities.permitted()))
         log.info("capabilities kept: %s", names or "none")
         self._publisher.start()
@@ -52,9 +69,51 @@ class Agent:
         self._spool.close()
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """What needs the privileges of the start. The sampler is started, and paused until it is known what runs here."""
+
+    labels: ThreadLabels
+    sampler: Sampler
+    pace: Pace
+
+
+def load(settings: CollectorSettings) -> Loaded:
+    """Reads the files of rules, and brings the eBPF programs into the kernel. Raises SettingError or SamplerError."""
+    labels = ThreadLabels(host_name(settings), label_config(settings))
+    sizes = {"rows": settings.unwind_tables_mb << 20 >> ROW_PAGE_BITS}
+    sampler = Sampler(settings.frequency, settings.loader, sizes, _waits(settings))
+    sampler.start()
+    sampler.pause()
+    return Loaded(labels, sampler, Pace(settings, sampler))
+
+
+def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache, output: Output) -> Profiler:
+    """Makes the parts that sample this host and give the messages of each window to `output`. Raises OSError where the
+    activity socket cannot be made."""
+    labels, sampler = loaded.labels, loaded.sampler
+    activity = ActivityReceiver(settings.activity_socket)
+    for name in vars(activity.counts):
+        metrics.RECEIVED.labels(name).set_function(partial(getattr, activity.counts, name))
+    contexts = ThreadContexts(sampler.set_context, sampler.forget)
+    work = BuildQueue()
+    host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work])
+    windows = Windows(host_id(settings), host, labels)
+    builder = BatchBuilder(work, windows, activity, output)
+    return Profiler(
+        settings, sampler=sampler, pace=loaded.pace, activity=activity, contexts=contexts, host=host, work=work,
+        builder=builder,
+    )  # fmt: skip
+
+
+def _waits(settings: CollectorSettings) -> Waits | None:
+    return Waits(settings.off_cpu, round(settings.off_cpu_threshold_ms * 1e6)) if settings.off_cpu else None
+
+
 def _drop_capabilities() -> None:
-    """Keeps what profiling needs from now on. Threads that run already keep what they have, so there should be none."""
+    """Keeps only what profiling needs from now on. A thread that runs already keeps all it has, so there should be
+    none."""
     keep = capabilities.at_run_time(capabilities.permitted(), capabilities.kernel_version())
     capabilities.drop(keep, capabilities.of_children(keep))
     if (others := len(os.listdir("/proc/self/task")) - 1) > 0:
-        log.warning("%d threads that began before keep theirs", others)
+        log.warning("%d threads that started before keep their capabilities", others)

@@ -1,15 +1,14 @@
 """What is known of the processes of this host, kept current: what they map, how to walk their stacks, their Python."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
 
 from collector import metrics
-from collector.bpf import requests
 from collector.bpf.program import ProfileProgram
-from collector.bpf.requests import CHUNK, MAPPING, PROCESS, TABLE, THREAD
+from collector.bpf.requests import Request, RequestKind, take
+from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings, Row
 from collector.processes.process import Process
-from collector.processes.process_events import Event
 from collector.processes.watch import Watcher
 from collector.python.processes import PythonProcesses
 from collector.unwind.cache import TableCache
@@ -17,29 +16,26 @@ from collector.unwind.unwinding import Unwinding
 
 
 class Host:
-    """Answers the program's questions and the kernel's events on a thread of its own, from `start` to `close`.
-
-    `seen(pid)` is called there when a thread of a process was sampled for the first time: a short-lived one can be
-    looked at while it lives. `told(pid, event)` is called for each event.
-    """
+    """Answers the eBPF program's requests and takes the kernel's events on a thread of its own, from `start` to
+    `close`. `listeners` hear of every process."""
 
     def __init__(
         self,
         program: ProfileProgram,
         files: FileCache,
         tables: TableCache,
-        seen: Callable[[int], None] = lambda pid: None,
-        told: Callable[[int, Event], None] = lambda pid, event: None,
+        listeners: Sequence[ProcessListener] = (),
     ) -> None:
-        self.mappings = Mappings(files, self._changed, self._ended, told)
+        self._program, self._files, self._listeners = program, files, listeners
         self.python = PythonProcesses(files.open, program.set_python_layout)
-        self._program, self._files, self._seen = program, files, seen
         self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
+        walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
+        self.mappings = Mappings(files, [*walking, *listeners])
         self._watcher = Watcher(self.mappings)
-        self._watcher.add(program.asks_fd, self._answer)
+        self._watcher.add(program.requests_fd, self._answer)
 
     def start(self) -> None:
-        """Learns what runs now, for half a second at most, and follows it."""
+        """Reads what runs now, for half a second at most, and follows it from then on."""
         if self._unwinding:
             self._unwinding.start()
         self._watcher.start()
@@ -47,7 +43,7 @@ class Host:
         self.mappings.scan()
 
     def ready(self, pid: int) -> bool:
-        """Whether the process is known, and no table that a walk of its stacks asked for is still to come."""
+        """Whether the process is known, and every table that a walk of its stacks requested is loaded."""
         return bool(self.mappings.rows(pid)) and (self._unwinding is None or self._unwinding.ready(pid))
 
     def close(self) -> None:
@@ -56,21 +52,41 @@ class Host:
             self._unwinding.close()
         self._files.close()
 
-    def _changed(self, process: Process, rows: list[Row]) -> None:
-        if self._unwinding:
-            self._unwinding.changed(process, rows, self.python.changed(process.pid, rows))
-
-    def _ended(self, pid: int) -> None:
-        if self._unwinding:
-            self._unwinding.ended(pid)
-
     def _answer(self) -> None:
-        answers: dict[int, requests.Answer] = {
-            PROCESS: lambda pid, _: self.mappings.asked(pid),
-            MAPPING: self.mappings.asked,
-            THREAD: lambda pid, _: self._seen(pid),
-        }
-        if unwinding := self._unwinding:
-            answers[CHUNK] = lambda _, chunk: unwinding.load_chunk(chunk)
-            answers[TABLE] = unwinding.load_table
-        requests.answer(self._program.asks, answers, self.python.read)
+        """Answers all requests; those for code objects first, because their processes may end soon."""
+        requests = take(self._program.requests)
+        code: dict[int, list[int]] = {}
+        for request in requests:
+            if request.kind == RequestKind.CODE:
+                code.setdefault(request.pid, []).append(request.value)
+        for pid, addresses in code.items():
+            self.python.read(pid, addresses)
+        for request in requests:
+            self._answer_one(request)
+
+    def _answer_one(self, request: Request) -> None:
+        match request.kind:
+            case RequestKind.PROCESS:
+                self.mappings.announce(request.pid)
+            case RequestKind.MAPPING:
+                self.mappings.announce(request.pid, request.value)
+            case RequestKind.CHUNK if self._unwinding:
+                self._unwinding.load_chunk(request.value)
+            case RequestKind.TABLE if self._unwinding:
+                self._unwinding.load_table(request.pid, request.value)
+            case RequestKind.THREAD:
+                for listener in self._listeners:
+                    listener.sampled(request.pid)
+
+
+class StackWalking(ProcessListener):
+    """Gives the eBPF program what it needs to walk the stacks of each process."""
+
+    def __init__(self, unwinding: Unwinding, python: PythonProcesses) -> None:
+        self._unwinding, self._python = unwinding, python
+
+    def mapped(self, process: Process, rows: list[Row]) -> None:
+        self._unwinding.changed(process, rows, self._python.changed(process.pid, rows))
+
+    def ended(self, pid: int) -> None:
+        self._unwinding.ended(pid)

@@ -26,11 +26,11 @@ from icestream.v1.raw_pb2 import RawBatch
 
 @dataclass(frozen=True)
 class Drained:
-    """Samples of an interval, whose times are CLOCK_MONOTONIC: it began and ended at these."""
+    """Samples of a window, and when it began and ended."""
 
     samples: Samples
-    start_ns: int
-    end_ns: int
+    start_monotonic_ns: int
+    end_monotonic_ns: int
     period_ns: int  # what each sample stands for
 
 
@@ -73,7 +73,7 @@ class Windows:
         self.notice(np.unique(drained.samples.pid).tolist())
         if off_cpu is not None:
             self.notice(np.unique(off_cpu.pid).tolist())
-        messages = self._activity(intervals, drained.end_ns + offset_ns, offset_ns)
+        messages = self._activity(intervals, drained.end_monotonic_ns + offset_ns, offset_ns)
         messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, missing)
         if off_cpu is not None:
             messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
@@ -110,7 +110,7 @@ class Windows:
             host_id=self._host_id,
             profile_type=profile_type,
             period=drained.period_ns if samples.value is None else 1,
-            activity_complete_unix_nano=drained.end_ns + offset_ns,
+            activity_complete_unix_nano=drained.end_monotonic_ns + offset_ns,
             activity_sequence=self._sequences[ACTIVITY],
             lost_samples=samples.lost + missing,
         )
@@ -125,7 +125,7 @@ class Windows:
     ) -> batch.Window:
         stacks = locate(samples, self._mappings, self._kernel, self._python)
         return batch.Window(
-            time_unix_nano=samples.time_ns.astype(np.int64) + offset_ns,
+            time_unix_nano=samples.time_monotonic_ns.astype(np.int64) + offset_ns,
             series=series,
             pid=samples.pid,
             tid=samples.tid,
@@ -135,8 +135,8 @@ class Windows:
             labels=labels,
             trace_ids=samples.trace_ids,
             span_ids=samples.span_ids,
-            start_unix_nano=drained.start_ns + offset_ns,
-            end_unix_nano=drained.end_ns + offset_ns,
+            start_unix_nano=drained.start_monotonic_ns + offset_ns,
+            end_unix_nano=drained.end_monotonic_ns + offset_ns,
             value=samples.value,
         )
 

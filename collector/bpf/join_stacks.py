@@ -34,7 +34,7 @@ def join(
     depth, kernel_depth, frames = _frames(stacks, leave_out)
     return (
         Samples(
-            time_ns=samples[:, 0].copy(),
+            time_monotonic_ns=samples[:, 0].copy(),
             pid=samples[:, 2].astype(np.uint32),
             tid=(samples[:, 2] >> np.uint64(32)).astype(np.uint32),
             stack=stack.astype(np.uint32),

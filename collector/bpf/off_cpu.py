@@ -58,7 +58,7 @@ class OffCpu:
         self._waiting = Map(program.map_fd("waiting"))
         self._read: list[np.ndarray] = []
         self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # stacks of those that wait for long
-        self._lost_no_stack = self._lost_told = 0
+        self._lost_no_stack = self._lost_reported = 0
         self._switching = switching_code()
         self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
         self.set_share(1)
@@ -120,7 +120,7 @@ class OffCpu:
     def _newly_lost(self) -> int:
         counters = self._program.counters()
         total = sum(counters[name] for name in _LOST) + self._lost_no_stack
-        newly, self._lost_told = total - self._lost_told, total
+        newly, self._lost_reported = total - self._lost_reported, total
         return newly
 
 

@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "profile.bpf.c"
 
 # `enum counter` of the program; the last ones count stacks by how they ended (samples.ENDS)
 COUNTERS = (
-    "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_asks", "no_user_stack",
+    "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_requests", "no_user_stack",
     "python_no_thread", "python_cut",
     "off_cpu_followed", "off_cpu_short", "lost_off_cpu_buffer_full", "lost_off_cpu_table_full",
     "stack_complete", "stack_no_process", "stack_no_mapping", "stack_no_table", "stack_no_rule", "stack_read_fault",
@@ -36,7 +36,7 @@ _BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
 _STACK_BYTES = 320  # of a description; most ticks find a stack that is known
 _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
-_ASK_BYTES = 1 << 16
+_REQUEST_BYTES = 1 << 16
 _ROWS_BYTES = 32 << 20
 _WAIT_BUFFER = (1 << 19, 1 << 23)
 MOST_WAITS = 1 << 13  # threads whose wait is followed at a time
@@ -83,8 +83,8 @@ class ProfileProgram:
         self.row_pages = sizes["rows"]
         self._python_layouts = Map(fd("python_layouts"))
         self.go_on_to(PROGRAMS, "programs")
-        self.asks = RingBuffer(fd("asks"), _ASK_BYTES)
-        self.asks_fd = fd("asks")
+        self.requests = RingBuffer(fd("requests"), _REQUEST_BYTES)
+        self.requests_fd = fd("requests")
         self.samples = RingBuffer(fd("samples"), sizes["samples"])
         self.descriptions = RingBuffer(fd("descriptions"), sizes["descriptions"])
         self._contexts, self._counters = Map(fd("contexts")), Map(fd("counters"))
@@ -156,7 +156,7 @@ class ProfileProgram:
         self._events.close()
         self.samples.close()
         self.descriptions.close()
-        self.asks.close()
+        self.requests.close()
         self._control_page.close()
         self._program.close()
 

@@ -10,7 +10,7 @@ from icestream import index_ranges
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
 WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; distance to the next; nanoseconds
 STACK, THREAD = 1, 2
-ASK_WORDS = 4  # header; kind and pid; value; time
+REQUEST_WORDS = 4  # header; kind and pid; value; time
 _HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
 
 _COLUMNS = ("key", "pid", "kind", "end", "length", "kernel_depth", "user_depth", "python_depth")
@@ -42,9 +42,9 @@ def complete_waits(unread: np.ndarray) -> np.ndarray:
     return _complete(unread, WAIT_WORDS)
 
 
-def complete_asks(unread: np.ndarray) -> np.ndarray:
-    """The complete records at the start of the buffer of questions, as a view (n, ASK_WORDS)."""
-    return _complete(unread, ASK_WORDS)
+def complete_requests(unread: np.ndarray) -> np.ndarray:
+    """The complete records at the start of the buffer of requests, as a view (n, REQUEST_WORDS)."""
+    return _complete(unread, REQUEST_WORDS)
 
 
 def complete_descriptions(unread: np.ndarray, marker: int) -> int:

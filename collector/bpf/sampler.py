@@ -61,7 +61,7 @@ class Sampler:
         self._descriptions: list[np.ndarray] = []
         self._before = records.parse_descriptions(np.empty(0, np.uint64), 0)
         self._lost_no_stack = 0
-        self._lost_told = 0
+        self._lost_reported = 0
 
     def load(self) -> None:
         """Brings the program into the kernel. Raises SamplerError."""
@@ -207,7 +207,7 @@ class Sampler:
 
     def _newly_lost(self) -> int:
         total = sum(value for name, value in self.stats().items() if name in _LOST)
-        newly, self._lost_told = total - self._lost_told, total
+        newly, self._lost_reported = total - self._lost_reported, total
         return newly
 
 

@@ -24,7 +24,7 @@ class Samples:
     those after the first are return addresses.
     """
 
-    time_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
+    time_monotonic_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
     pid: np.ndarray  # uint32 (n,), process ID (tgid) in the host's namespace
     tid: np.ndarray  # uint32 (n,)
     stack: np.ndarray  # uint32 (n,), row of the stacks

@@ -64,10 +64,14 @@ class Publisher:
     def start(self) -> None:
         self._thread.start()
 
-    def publish(self, messages: Sequence[Message]) -> None:
-        """Hands a window over; it is on disk when this returns. The messages are sent in their order."""
+    def append(self, messages: Sequence[Message]) -> None:
+        """Takes a window; it is on disk when this returns. The messages are sent in their order."""
         self._spool.append(messages)
         self._wake.set()
+
+    def take_dropped_samples(self) -> int:
+        """How many samples were in windows that were given up since the last call."""
+        return self._spool.take_dropped_samples()
 
     def send(self, message: Message) -> None:
         """Sends a message that need not survive us, past the spool. Raises BufferError when too much is waiting."""

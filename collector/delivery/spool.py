@@ -56,7 +56,7 @@ class Spool:
         self._bytes = {True: 0, False: 0}
         self.dropped = 0  # windows, for want of room
         self.dropped_samples = 0  # in windows that were given up for any reason
-        self._untold = 0  # of them
+        self._unreported = 0  # those that no batch has counted yet
         self.failed_writes = 0
         self.trouble: str | None = None
         """Why windows wait in memory now, in words."""
@@ -115,7 +115,7 @@ class Spool:
     def take_dropped_samples(self) -> int:
         """How many were given up since the last call."""
         with self._lock:
-            samples, self._untold = self._untold, 0
+            samples, self._unreported = self._unreported, 0
             return samples
 
     @property
@@ -196,7 +196,7 @@ class Spool:
 
     def _miss(self, samples: int) -> None:
         self.dropped_samples += samples
-        self._untold += samples
+        self._unreported += samples
 
     def _path(self, number: int) -> Path:
         return self._directory / f"{number:016d}{_SUFFIX}"

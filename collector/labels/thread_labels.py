@@ -20,6 +20,7 @@ from collector.labels.process_facts import Facts, read_facts, read_thread_name
 from collector.labels.process_labels import Known, meta_labels, process_labels
 from collector.labels.relabel import MAX_VALUE, relabel
 from collector.labels.text import clean
+from collector.processes.listener import ProcessListener
 from collector.processes.process import Process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
 
@@ -35,7 +36,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Hint(NamedTuple):
-    """What events told of a process that may be gone before /proc can be read."""
+    """What events say of a process that may be gone before /proc can be read."""
 
     comm: str = ""
     executable: str = ""
@@ -54,16 +55,16 @@ class _Process:
     pod: Pod | None = None
     activity: str = ""  # the service that it named last
     hint: Hint = NO_HINT
-    told: Hint = NO_HINT  # the hint when the facts were read
+    read_hint: Hint = NO_HINT  # the hint when the facts were read
     base: dict[str, str] | None = None
     threads: dict[int, tuple[str, Labels | None]] = field(default_factory=dict)  # name and labels of each
 
     def now(self) -> Facts:
-        """What /proc said; where the process executed another program since, or was gone, what events told."""
+        """What /proc said; what events say where the process has executed another program since, or was gone."""
         facts, hint = self.facts, self.hint
         if self.process is None:
             return replace(facts, comm=hint.comm, executable=hint.executable)
-        if hint is self.told or not hint.comm:
+        if hint is self.read_hint or not hint.comm:
             return facts
         if hint.executable:
             another = os.path.basename(hint.executable) != os.path.basename(facts.executable)
@@ -77,10 +78,10 @@ class _Process:
         self.threads.clear()
 
 
-class ThreadLabels:
+class ThreadLabels(ProcessListener):
     """Labels by thread. `notice` reads what /proc says of a process while it is there; `of` answers from memory.
 
-    `hint` is for any thread, the other methods for one.
+    `event` and `hint` are for any thread, the other methods for one.
     """
 
     def __init__(self, host: str, config: LabelConfig | None = None, containers: Containers | None = None) -> None:
@@ -96,13 +97,17 @@ class ThreadLabels:
     def notice(self, process: Process) -> None:
         """Reads a process that is new or runs another program since, and what changed of one that is known."""
         known = self._known.get(process.pid)
-        if known is None or known.process != process or self._hints.get(process.pid, known.told) is not known.told:
+        if (
+            known is None
+            or known.process != process
+            or self._hints.get(process.pid, known.read_hint) is not known.read_hint
+        ):
             self._add(process.pid, self._read(process))
         elif known.context and known.context.look():
             known.renew()
 
-    def told(self, pid: int, event: Event) -> None:
-        """What the kernel tells of a process, which may be gone before it can be read. On any thread."""
+    def event(self, pid: int, event: Event) -> None:
+        """Keeps what an event says of a process, which may be gone before it can be read."""
         if isinstance(event, Mapped):
             if event.path.startswith("/"):
                 self.hint(pid, executable_path=event.path)
@@ -112,8 +117,8 @@ class ThreadLabels:
             self.hint(pid, parent=event.parent)
 
     def hint(self, pid: int, comm: str = "", executable_path: str = "", parent: int = 0) -> None:
-        """What events tell: `parent` when a process is forked, `comm` when it executes a program, `executable_path` of
-        what it maps with code; the first after an exec counts."""
+        """What an event says: `parent` when a process is forked, `comm` when it executes a program, `executable_path`
+        of a file that it maps with code. Only the first file after an exec counts."""
         with self._hints_lock:
             before = self._hints.get(pid, NO_HINT)
             hint = Hint(parent=parent) if parent else before
@@ -173,7 +178,7 @@ class ThreadLabels:
 
     def _read(self, process: Process) -> _Process:
         hint = self._hints.get(process.pid, NO_HINT)
-        known = _Process(process, hint=hint, told=hint)
+        known = _Process(process, hint=hint, read_hint=hint)
         known.facts = read_facts(process, self._config.variables, self._config.with_command_line)
         if not process.kernel:
             known.context = ContextReader(process.pid)

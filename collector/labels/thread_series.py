@@ -35,7 +35,7 @@ def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, l
 def _only(samples: Samples, chosen: np.ndarray) -> Samples:
     return replace(
         samples,
-        time_ns=samples.time_ns[chosen],
+        time_monotonic_ns=samples.time_monotonic_ns[chosen],
         pid=samples.pid[chosen],
         tid=samples.tid[chosen],
         stack=samples.stack[chosen],

@@ -13,7 +13,7 @@ from icestream import address_ranges
 
 @dataclass
 class Located:
-    """n addresses, located: a row of `files` and an address each; where `name` is not -1, `names[name]` instead."""
+    """n located addresses: a row of `files` and an address in it each, or `names[name]` where `name` is not -1."""
 
     file: np.ndarray  # int64 (n,)
     address: np.ndarray  # uint64 (n,)
@@ -29,14 +29,14 @@ def nowhere(count: int) -> Located:
 
 @dataclass(frozen=True)
 class Image:
-    """Never changed: what is mapped later makes another Image with the same `since_ns`."""
+    """Never changed: what is mapped later makes another Image with the same `since_monotonic_ns`."""
 
-    since_ns: int  # CLOCK_MONOTONIC of the exec or of the fork that made it; 0 where that was before we watched
+    since_monotonic_ns: int  # of the exec or the fork that made it; 0 where we did not watch yet
     rows: tuple[Row, ...]
 
     def add(self, located: Located, addresses: np.ndarray, wanted: np.ndarray | None = None) -> np.ndarray:
-        """Locates what is not located yet, of `wanted` (bool); returns which addresses (bool) may be named by a perf
-        map."""
+        """Locates those of the `wanted` addresses (bool) that are not located yet. Returns which addresses (bool) a
+        perf map may name."""
         starts, ends, biases, anonymous = self._columns
         if not len(starts):
             return np.zeros(len(addresses), bool)
@@ -61,13 +61,15 @@ class Image:
         return starts, ends, biases, np.array([row.anonymous for row in self.rows], bool)
 
 
-def locate(images: tuple[Image, ...], addresses: np.ndarray, times_ns: np.ndarray | None) -> tuple[Located, np.ndarray]:
-    """Addresses (uint64) in the images of a process, the newest first; and which of them (bool) may be named by a perf
-    map. `times_ns` (uint64): when each was seen."""
+def locate(
+    images: tuple[Image, ...], addresses: np.ndarray, times_monotonic_ns: np.ndarray | None
+) -> tuple[Located, np.ndarray]:
+    """Locates addresses (uint64) in the images of a process, the newest first. Returns also which of them (bool) a perf
+    map may name. `times_monotonic_ns` (uint64) says when each was seen."""
     located, anonymous = nowhere(len(addresses)), np.zeros(len(addresses), bool)
-    if times_ns is not None:
-        for image in images:  # each of them, what was seen while it was there
-            anonymous |= image.add(located, addresses, times_ns >= np.uint64(image.since_ns))
+    if times_monotonic_ns is not None:
+        for image in images:  # first in the image of the time when it was seen
+            anonymous |= image.add(located, addresses, times_monotonic_ns >= np.uint64(image.since_monotonic_ns))
     for image in images:
         anonymous |= image.add(located, addresses)
     return located, anonymous

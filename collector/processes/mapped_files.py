@@ -1,10 +1,11 @@
-"""Files that processes map, told by what is in them: build ID and segments, read once per file.
+"""Files that processes map, identified by what is in them: build ID and segments, read once per file.
 
-A file is opened through /proc/PID/map_files, which also reaches deleted files and other mount namespaces; where that is
-not permitted, through /proc/PID/root; and where the process has ended, by its path, if that is the same file.
+A file is opened through /proc/PID/map_files, which also reaches deleted files and other mount namespaces. Where that is
+not permitted, it is opened through /proc/PID/root. Where the process has ended, it is opened by its path, if that still
+leads to the same file.
 
-Copies of a file may share a build ID and have their code elsewhere (stripped, patched); so a build ID that the kernel
-tells names a known file only together with the path, and if what is mapped is a segment of that file.
+Copies of a file may share a build ID and have their code elsewhere (stripped, patched). So a build ID that the kernel
+reports identifies a known file only together with the path, and only if a segment of that file is mapped.
 """
 
 import dataclasses
@@ -13,16 +14,16 @@ import stat
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from collector import elf
 from collector.processes.held_files import HeldFiles
 from icestream.v1.common_pb2 import Mapping
 
 MAX_FILES = 8192
-MAX_COPIES = 16  # known of one build ID
+MAX_COPIES = 16  # of files with one build ID
 
 
 class MappedFile(NamedTuple):
@@ -40,7 +41,8 @@ VDSO = "[vdso]"
 
 
 class Place(NamedTuple):
-    """Where a process has a file, as /proc/PID/maps says; device and inode are 0 where the kernel told a build ID."""
+    """Where a process has a file, as /proc/PID/maps says; device and inode are 0 where the kernel reported a build
+    ID."""
 
     pid: int
     start: int
@@ -48,14 +50,14 @@ class Place(NamedTuple):
     device: int
     inode: int
     path: str  # without " (deleted)"
-    deleted: bool = False  # the path does not lead to it any more
+    deleted: bool = False  # the path does not lead to the file any more
 
 
 @dataclass(frozen=True)
 class Identity:
     build_id: str  # with prefix, "" where the file is too large to be hashed
     elf: elf.Elf
-    device: int = 0  # 0, and so the inode, where this is told by another copy of the file
+    device: int = 0  # 0, as the inode, where the identity comes from another copy of the file
     inode: int = 0
 
     def mapped_at(self, offset: int, length: int) -> bool:
@@ -68,33 +70,46 @@ class Identity:
         )
 
 
-class FileCache:
-    """Identities, by inode and modification time, and by the build ID that the kernel told.
+class FileListener(Protocol):
+    """Hears where files are met."""
 
-    `seen(build_id, place)` is told where each build ID was met. The files are held open for a while. Safe to use from
-    several threads.
+    def note(self, build_id: str, place: Place) -> None:
+        """A process has the file mapped. Called at most once a second for each build ID, on any thread."""
+
+
+class FileCache:
+    """Identities by inode and modification time, and by the build ID that the kernel reported.
+
+    Holds the files open for a while. Safe to use from several threads.
     """
 
-    def __init__(self, seen: Callable[[str, Place], None] = lambda build_id, place: None) -> None:
-        self._seen = seen
+    def __init__(self) -> None:
+        self._listeners: list[FileListener] = []
         self._lock = threading.RLock()
         self._known: dict[tuple[int, ...], Identity | None] = {}
-        self._told: OrderedDict[bytes, list[tuple[str, Identity]]] = OrderedDict()  # the path where it was so
-        self._met: dict[str, float] = {}  # when each build ID was noted, the oldest first
+        self._reported: OrderedDict[bytes, list[tuple[str, Identity]]] = (
+            OrderedDict()
+        )  # by build ID: paths, and files there
+        self._met: dict[str, float] = {}  # when each build ID was noted, oldest first
         self._places: dict[str, Place] = {}  # the last of each build ID
         self._held = HeldFiles()
         self._vdso: Identity | None = None
 
+    def add_listener(self, listener: FileListener) -> None:
+        """Call it before the first file is identified."""
+        self._listeners.append(listener)
+
     def identify(self, place: Place) -> Identity | None:
-        """None where it is no ELF file. Raises OSError where nobody can say any more: the process is gone."""
+        """Identifies the file at a place; None where it is no ELF file. Raises OSError where the process is gone, and
+        the file cannot be found."""
         with self._lock:
             return self.met(self._identify(place), place)
 
-    def identify_told(self, place: Place, told: bytes, offset: int) -> Identity | None:
-        """The same for a file of which the kernel told the build ID as it was mapped from `offset` on. Nothing is read
-        where a file at that path, with that build ID and with code there, is known. Raises OSError."""
+    def identify_reported(self, place: Place, reported: bytes, offset: int) -> Identity | None:
+        """The same for a file of which the kernel reported the build ID when it was mapped from `offset` on. Reads
+        nothing where a file at that path, with that build ID and with code there, is known. Raises OSError."""
         with self._lock:
-            return self.met(self._find_told(place, told, offset), place)
+            return self.met(self._find_reported(place, reported, offset), place)
 
     def met(self, identity: Identity | None, place: Place) -> Identity | None:
         """Notes that a process has this file mapped, at most once a second for each build ID."""
@@ -112,7 +127,8 @@ class FileCache:
             if len(self._met) > MAX_FILES:
                 oldest = next(iter(self._met))
                 del self._met[oldest], self._places[oldest]
-        self._seen(identity.build_id, place)
+        for listener in self._listeners:
+            listener.note(identity.build_id, place)
         if not self._held.touch(identity.build_id):
             descriptor = _open_identified(place, identity.build_id)
             if descriptor is not None:
@@ -120,8 +136,8 @@ class FileCache:
         return identity
 
     def open(self, build_id: str) -> int | None:
-        """A descriptor of a file with that build ID that was mapped lately, held open or found again; the caller closes
-        it. None where there is none."""
+        """Opens a file with that build ID that was mapped lately; the caller closes the descriptor. None where there is
+        none."""
         held = self._held.open(build_id)
         if held is not None:
             return held
@@ -130,7 +146,7 @@ class FileCache:
         return None if place is None else _open_identified(place, build_id)
 
     def expire(self) -> None:
-        """Lets go of files that nobody has mapped for some minutes. Call it now and then."""
+        """Closes files that nobody has mapped for some minutes. Call it now and then."""
         self._held.expire()
 
     def close(self) -> None:
@@ -140,32 +156,32 @@ class FileCache:
         """The vDSO of this kernel, read from our own memory: all 64-bit processes have the same."""
         if self._vdso is None and (data := vdso_bytes()):
             try:
-                found = elf.read_bytes(data)
+                vdso = elf.read_bytes(data)
             except elf.ElfError:
                 return None
-            self._vdso = Identity(found.build_id, found)
+            self._vdso = Identity(vdso.build_id, vdso)
         return self._vdso
 
-    def _find_told(self, place: Place, told: bytes, offset: int) -> Identity | None:
-        known = self._told.get(told, [])
+    def _find_reported(self, place: Place, reported: bytes, offset: int) -> Identity | None:
+        known = self._reported.get(reported, [])
         length = place.end - place.start
         fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
         here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == place.path}
         if len(here) == 1:
             return next(iter(here.values()))
         try:
-            identity = self._identify(place, told)
+            identity = self._identify(place, reported)
         except OSError:
             elsewhere = {identity.elf.vaddr(offset): identity for _, identity in fitting or known}
             if len(elsewhere) != 1:  # not known, or copies that differ
                 raise
             return dataclasses.replace(next(iter(elsewhere.values())), device=0, inode=0)
         if identity is not None:
-            self._learn(told, place.path, identity)
+            self._learn(reported, place.path, identity)
         return identity
 
-    def _identify(self, place: Place, told: bytes = b"") -> Identity | None:
-        descriptor = open_place(place, told)
+    def _identify(self, place: Place, reported: bytes = b"") -> Identity | None:
+        descriptor = open_place(place, reported)
         try:
             status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -180,13 +196,13 @@ class FileCache:
         finally:
             os.close(descriptor)
 
-    def _learn(self, told: bytes, path: str, identity: Identity) -> None:
-        known = self._told.setdefault(told, [])
+    def _learn(self, reported: bytes, path: str, identity: Identity) -> None:
+        known = self._reported.setdefault(reported, [])
         if (path, identity) not in known:
             known.append((path, identity))
             del known[:-MAX_COPIES]
-        if len(self._told) > MAX_FILES:
-            self._told.popitem(last=False)
+        if len(self._reported) > MAX_FILES:
+            self._reported.popitem(last=False)
 
 
 def vdso_bytes() -> bytes:
@@ -201,13 +217,13 @@ def vdso_bytes() -> bytes:
         return memory.read(int(end, 16) - int(start, 16))
 
 
-def open_place(place: Place, told: bytes = b"") -> int:
-    """A descriptor of the file; the caller closes it. `told`: the build ID that the kernel told, where it did.
+def open_place(place: Place, reported: bytes = b"") -> int:
+    """Opens the file; the caller closes the descriptor. `reported` is the build ID that the kernel reported, if any.
 
-    Raises OSError where the file is gone, not a regular file, or where the path leads to another file by now.
+    Raises OSError where the file is gone or no regular file, or where the path leads to another file by now.
     """
     error: OSError | None = None
-    for path, sure in _paths(place, told):
+    for path, sure in _paths(place, reported):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as failed:
@@ -216,7 +232,7 @@ def open_place(place: Place, told: bytes = b"") -> int:
         except ValueError:  # a name with a NUL
             continue
         status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and (sure or _same(status, place) or _has(descriptor, told)):
+        if stat.S_ISREG(status.st_mode) and (sure or _same(status, place) or _has(descriptor, reported)):
             return descriptor
         os.close(descriptor)
     raise error or FileNotFoundError(f"{place.path} is not the file that process {place.pid} mapped")
@@ -238,18 +254,18 @@ def _open_identified(place: Place, build_id: str) -> int | None:
 
 def _read(descriptor: int, status: os.stat_result) -> Identity | None:
     try:
-        found = elf.read_file(descriptor)
-        return Identity(found.build_id or elf.file_hash(descriptor), found, status.st_dev, status.st_ino)
+        file = elf.read_file(descriptor)
+        return Identity(file.build_id or elf.file_hash(descriptor), file, status.st_dev, status.st_ino)
     except elf.ElfError:
         return None
 
 
-def _paths(place: Place, told: bytes) -> Iterator[tuple[str, bool]]:
-    """Where to look, and whether what is there is surely the file."""
+def _paths(place: Place, reported: bytes) -> Iterator[tuple[str, bool]]:
+    """Paths to try, and whether the file there is certainly the one that was mapped."""
     process = f"/proc/{place.pid}"
     yield f"{process}/map_files/{place.start:x}-{place.end:x}", True
     if place.path.startswith("/"):
-        yield f"{process}/root{place.path}", not (told or place.deleted)
+        yield f"{process}/root{place.path}", not (reported or place.deleted)
         yield place.path, False
 
 
@@ -257,9 +273,9 @@ def _same(status: os.stat_result, place: Place) -> bool:
     return (status.st_dev, status.st_ino) == (place.device, place.inode)
 
 
-def _has(descriptor: int, told: bytes) -> bool:
-    """Whether an open file has the build ID that the kernel told."""
+def _has(descriptor: int, reported: bytes) -> bool:
+    """Whether an open file has the build ID that the kernel reported."""
     try:
-        return bool(told) and elf.read_file(descriptor).build_id == f"gnu:{told.hex()}"
+        return bool(reported) and elf.read_file(descriptor).build_id == f"gnu:{reported.hex()}"
     except elf.ElfError:
         return False

@@ -1,8 +1,8 @@
-"""What the kernel tells of processes on every CPU: programs they execute, files they map, forks and exits.
+"""The kernel's records about processes on every CPU: programs they execute, files they map, forks and exits.
 
 A software event that never happens (PERF_COUNT_SW_DUMMY) is opened on each CPU for the side-band records that come with
-it, see perf_event_open(2). Records lie in a ring buffer a CPU that the kernel fills and we empty in bulk: 256 KB a CPU
-up to 32 CPUs, 128 KB up to 64, else 64 KB. Starting a program takes about 1 KB.
+it, see perf_event_open(2). The kernel puts the records into one ring buffer for each CPU, and we read it in bulk: 256
+KB a CPU up to 32 CPUs, 128 KB up to 64, else 64 KB. Starting a program takes about 1 KB.
 """
 
 import contextlib
@@ -28,10 +28,10 @@ class Rings:
     """The rings of all online CPUs; `follow_cpus` opens them. For one thread."""
 
     def __init__(self, ring_bytes: int = 0) -> None:
-        """`ring_bytes`: of one CPU, a power of two and at least a page; 0 chooses by the number of CPUs."""
+        """`ring_bytes`: the size for one CPU, a power of two and at least a page; 0 chooses by the number of CPUs."""
         self._bytes = ring_bytes or _ring_bytes(len(online_cpus()))
         self._rings: dict[int, _Ring] = {}
-        self._left: list[bytes] = []  # of rings that are gone
+        self._left: list[bytes] = []  # unread records of CPUs that went offline
 
     def follow_cpus(self, opened: Callable[[int], None]) -> None:
         """Opens rings of CPUs that came online and closes those of CPUs that went. Raises OSError.
@@ -52,7 +52,7 @@ class Rings:
                     raise
 
     def read(self) -> list[bytes]:
-        """Whole records, in each ring's order, and gives their place back to the kernel."""
+        """Reads whole records, each ring's in order, and gives their space back to the kernel."""
         left, self._left = self._left, []
         return [data for data in [*left, *[ring.read() for ring in self._rings.values()]] if data]
 
@@ -101,6 +101,6 @@ def _open(cpu: int) -> int:
 
 
 def _attributes(flags: int) -> bytes:
-    """Whoever polls is told of every file that is mapped, and of forks and exits together with others."""
+    """A poll wakes up for every mapped file; forks and exits alone do not wake it."""
     head = struct.pack("=IIQQQQQI", TYPE_SOFTWARE, ATTRIBUTES_SIZE, _DUMMY, 0, _SAMPLE_TIME, 0, flags, _WATERMARK_BYTES)
     return head.ljust(92, b"\0") + struct.pack("=i", _CLOCK_MONOTONIC)

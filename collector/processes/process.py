@@ -1,4 +1,4 @@
-"""A process as the kernel tells it from all others: /proc/PID/stat, see proc_pid_stat(5)."""
+"""What identifies a process: fields of /proc/PID/stat, see proc_pid_stat(5)."""
 
 import os
 import time
@@ -9,16 +9,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Process(NamedTuple):
-    """Equal while it is the same process and runs the same program."""
+    """Two are equal if they are the same process, running the same program."""
 
     pid: int
     start_ticks: int  # since boot
-    program: tuple[int, int, int]  # where code, stack and arguments begin: random anew in each exec
+    program: tuple[int, int, int]  # where code, stack and arguments begin: random in each exec
     kernel: bool  # a thread of the kernel's own
 
 
 def read_process(pid: int) -> Process | None:
-    """None when there is no such process."""
+    """Reads a process; None when there is none with that ID."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             # The name, in parentheses, may hold anything; the fields after it are numbers from the third on.
@@ -29,7 +29,7 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, numbers[1], (numbers[2], numbers[3], numbers[4]), bool(numbers[0] & _PF_KTHREAD))
 
 
-def start_ticks(time_ns: int) -> int:
-    """Process.start_ticks of a process that began at that time of CLOCK_MONOTONIC, give or take one."""
+def start_ticks(monotonic_ns: int) -> int:
+    """The `Process.start_ticks` of a process that began at that time of CLOCK_MONOTONIC, give or take one."""
     asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-    return (time_ns + asleep_ns) * _TICKS // 1_000_000_000
+    return (monotonic_ns + asleep_ns) * _TICKS // 1_000_000_000

@@ -1,13 +1,13 @@
-"""The kernel's records about processes, out of the bytes of its rings.
+"""Reads the kernel's records about processes from the bytes of its rings.
 
-Formats: PERF_RECORD_COMM, _EXIT, _FORK, _MMAP2 and _LOST in linux/perf_event.h, each with the time (CLOCK_MONOTONIC)
-behind it, as perf_ring asks for it. Only what all records share is read of each; the rest when somebody asks.
+Formats: PERF_RECORD_COMM, _EXIT, _FORK, _MMAP2 and _LOST in linux/perf_event.h, each followed by its
+time (CLOCK_MONOTONIC), as perf_ring.py asks for it. `parse` reads only what all records share, `decode` the rest.
 """
 
 import os
 import struct
 from dataclasses import dataclass
-from operator import itemgetter
+from operator import attrgetter
 from typing import NamedTuple
 
 _LOST, _COMM, _EXIT, _FORK, _MMAP2 = 2, 3, 4, 7, 10
@@ -25,30 +25,30 @@ _PROT_EXEC = 4
 class Forked(NamedTuple):
     """The process is a copy of another one."""
 
-    time_ns: int
+    time_monotonic_ns: int
     parent: int
 
 
 class Executed(NamedTuple):
-    """The process runs another program from now on; nothing of what it had mapped is left."""
+    """The process runs another program from now on; nothing of what it had mapped remains."""
 
-    time_ns: int
+    time_monotonic_ns: int
     comm: str
 
 
 class Exited(NamedTuple):
-    time_ns: int
+    time_monotonic_ns: int
 
 
 class Mapped(NamedTuple):
     """The process mapped a file, or memory without one, where code may be."""
 
-    time_ns: int
+    time_monotonic_ns: int
     start: int
     end: int
     offset: int
-    build_id: bytes  # as the kernel read it from the file; b"" where it read none, and then there are:
-    device: int
+    build_id: bytes  # as the kernel read it from the file; b"" where it read none
+    device: int  # 0 where there is a build ID, as the next two
     inode: int
     generation: int
     path: str  # as /proc/PID/maps has it, "//anon" where there is none
@@ -57,23 +57,28 @@ class Mapped(NamedTuple):
 Event = Forked | Executed | Exited | Mapped
 
 
-Record = tuple[int, int, bytes, int]
-"""Time (CLOCK_MONOTONIC, ns), process, bytes, and where in them it begins."""
+class Record(NamedTuple):
+    """A record that is not decoded yet."""
+
+    time_monotonic_ns: int
+    pid: int
+    data: bytes
+    start: int  # where in the data the record begins
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records of all CPUs in the order of their times. What threads do is left out."""
+    """Records of all CPUs in the order of their times, without those about threads."""
 
     records: list[Record]
-    lost: int  # that the kernel had no room for
-    lost_ns: int  # until when
+    lost: int  # records that the kernel had no room for
+    lost_monotonic_ns: int  # the time of the last loss
 
 
 def parse(parts: list[bytes]) -> Records:
-    """Whole records of several rings. What does not fit the format ends the part it is in."""
+    """Reads whole records of several rings. Stops in a part where the bytes do not fit the format."""
     records: list[Record] = []
-    lost, lost_ns = 0, 0
+    lost, lost_monotonic_ns = 0, 0
     header, time = _HEADER.unpack_from, _TIME.unpack_from
     for data in parts:
         at, end = 0, len(data) - _SMALLEST
@@ -83,31 +88,32 @@ def parse(parts: list[bytes]) -> Records:
             if size < _SMALLEST or at > len(data):
                 break
             if kind == _LOST:
-                lost, lost_ns = lost + time(data, begin + 16)[0], max(lost_ns, time(data, at - 8)[0])
+                lost += time(data, begin + 16)[0]
+                lost_monotonic_ns = max(lost_monotonic_ns, time(data, at - 8)[0])
             elif (
                 kind == _MMAP2
                 or (kind == _COMM and misc & _COMM_EXEC)
                 or (kind == _FORK and pid != parent)
                 or (kind == _EXIT and pid == tid)
             ):
-                records.append((time(data, at - 8)[0], pid, data, begin))
-    records.sort(key=itemgetter(0))
-    return Records(records, lost, lost_ns)
+                records.append(Record(time(data, at - 8)[0], pid, data, begin))
+    records.sort(key=attrgetter("time_monotonic_ns"))
+    return Records(records, lost, lost_monotonic_ns)
 
 
 def decode(record: Record) -> Event | None:
-    """What a record says; None where that is nothing about code."""
-    time_ns, _, data, at = record
+    """The event that a record reports; None where it is not about code."""
+    monotonic_ns, data, at = record.time_monotonic_ns, record.data, record.start
     kind, misc, size, _, parent, _ = _HEADER.unpack_from(data, at)
     if kind == _MMAP2:
-        return _mapped(data, at, misc, size, time_ns)
+        return _mapped(data, at, misc, size, monotonic_ns)
     if kind == _COMM:
         name = data[at + 16 : at + size - 8].partition(b"\0")[0]
-        return Executed(time_ns, name.decode("utf-8", "replace"))
-    return Forked(time_ns, parent) if kind == _FORK else Exited(time_ns)
+        return Executed(monotonic_ns, name.decode("utf-8", "replace"))
+    return Forked(monotonic_ns, parent) if kind == _FORK else Exited(monotonic_ns)
 
 
-def _mapped(data: bytes, at: int, misc: int, size: int, time_ns: int) -> Mapped | None:
+def _mapped(data: bytes, at: int, misc: int, size: int, monotonic_ns: int) -> Mapped | None:
     if size < _NAME_AT + 8:
         return None
     start, length, offset, identity, protection, _ = _MAP.unpack_from(data, at + 16)
@@ -115,6 +121,8 @@ def _mapped(data: bytes, at: int, misc: int, size: int, time_ns: int) -> Mapped 
         return None
     path = data[at + _NAME_AT : at + size - 8].partition(b"\0")[0].decode("utf-8", "replace")
     if misc & _MMAP_BUILD_ID:
-        return Mapped(time_ns, start, start + length, offset, identity[4 : 4 + min(identity[0], 20)], 0, 0, 0, path)
+        return Mapped(
+            monotonic_ns, start, start + length, offset, identity[4 : 4 + min(identity[0], 20)], 0, 0, 0, path
+        )
     major, minor, inode, generation = _INODE.unpack(identity)
-    return Mapped(time_ns, start, start + length, offset, b"", os.makedev(major, minor), inode, generation, path)
+    return Mapped(monotonic_ns, start, start + length, offset, b"", os.makedev(major, minor), inode, generation, path)

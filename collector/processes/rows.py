@@ -1,4 +1,4 @@
-"""What a process has mapped with code: rows sorted by address, from /proc/PID/maps or from the kernel's events."""
+"""The executable mappings of a process, sorted by address, from /proc/PID/maps or from the kernel's events."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from collector.processes.process_events import Mapped
 from icestream.v1.common_pb2 import Mapping
 
 MAX_ROWS = 16_384  # of one process
-MAX_FOUND = 8192
+MAX_PARTS = 8192
 _MASK = (1 << 64) - 1
 _PAGE = 4096
 _LINE = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ..x. ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) (\d+) *([^\n]*)$", re.MULTILINE)
@@ -29,11 +29,11 @@ class Row(NamedTuple):
     end: int
     bias: int  # ELF virtual address - address, modulo 2^64
     file: MappedFile
-    anonymous: bool  # no ELF file: what lies there may have been compiled at run time
+    anonymous: bool  # no ELF file: the code there may have been compiled at run time
     place: Place | None  # None where it is no file
 
 
-class _Found(NamedTuple):
+class _FilePart(NamedTuple):
     """What is known of a part of a file."""
 
     identity: Identity
@@ -45,16 +45,17 @@ class _Found(NamedTuple):
 
 
 class RowMaker:
-    """Makes rows; what it knows of a part of a file makes the next row of it cheap."""
+    """Makes rows. It remembers parts of files, so that the next row of the same part is cheap."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
-        self._found: dict[tuple[bytes, str, int, int], _Found] = {}  # by build ID, path, offset and size
+        self._parts: dict[tuple[bytes, str, int, int], _FilePart] = {}  # by build ID, path, offset and size
 
     def read(self, pid: int, before: Iterable[Row] = ()) -> list[Row]:
-        """What the process has mapped now; [] where it has no memory of its own, or has it no more. Raises OSError.
+        """Reads what the process has mapped now; [] where it has no memory of its own, or none any more. Raises
+        OSError.
 
-        Files of rows that it had `before` are not looked at again.
+        It does not open the files of rows that the process had `before`.
         """
         known = {row.place: row for row in before if row.place and row.file.build_id}
         with open(f"/proc/{pid}/maps", "rb") as maps:
@@ -68,29 +69,29 @@ class RowMaker:
         return rows
 
     def mapped(self, pid: int, event: Mapped) -> Row:
-        """What an event says. Where one mapping spans the whole file, as loaders make it before they put data in its
-        place, it ends with the segment that holds code."""
+        """The row of an event. Loaders first map the whole file, then put data over parts of it; such a row ends with
+        the segment that holds code."""
         start, offset = event.start, event.offset
         key = (event.build_id, event.path, offset, event.end - start)
-        found = self._found.get(key)
-        if found is not None:
-            place = Place(pid, start, event.end, 0, 0, found.path, found.deleted)
-            self._files.met(found.identity, place)
-            return Row(start, start + found.size, found.vaddr - start & _MASK, found.file, False, place)
+        part = self._parts.get(key)
+        if part is not None:
+            place = Place(pid, start, event.end, 0, 0, part.path, part.deleted)
+            self._files.met(part.identity, place)
+            return Row(start, start + part.size, part.vaddr - start & _MASK, part.file, False, place)
         place = _place(pid, start, event.end, event.path, event.device, event.inode)
         row, identity = self._row(place, offset, event.build_id)
         if identity is None or not row.file.build_id:
             return row
         row = row._replace(end=_segment_end(identity, place, offset))
         if event.build_id and identity.inode:
-            if len(self._found) >= MAX_FOUND:
-                self._found.clear()
+            if len(self._parts) >= MAX_PARTS:
+                self._parts.clear()
             vaddr = start + row.bias & _MASK
-            self._found[key] = _Found(identity, row.file, place.path, place.deleted, vaddr, row.end - start)
+            self._parts[key] = _FilePart(identity, row.file, place.path, place.deleted, vaddr, row.end - start)
         return row
 
-    def _row(self, place: Place, offset: int, told: bytes = b"") -> tuple[Row, Identity | None]:
-        """And the file's identity, where it has one."""
+    def _row(self, place: Place, offset: int, reported: bytes = b"") -> tuple[Row, Identity | None]:
+        """The row, and the identity of its file, where it has one."""
         path, start, end = place.path, place.start, place.end
         if path == VDSO:
             identity = self._files.vdso()
@@ -104,7 +105,7 @@ class RowMaker:
         unknown = Row(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, place)
         try:
             files = self._files
-            identity = files.identify_told(place, told, offset) if told else files.identify(place)
+            identity = files.identify_reported(place, reported, offset) if reported else files.identify(place)
         except OSError:
             return unknown, None
         if identity is None:  # no ELF file: code that something generated into a file
@@ -117,7 +118,7 @@ class RowMaker:
 
 
 def put(rows: list[Row], row: Row) -> bool:
-    """Maps `row` in place of what was there; whether that changes anything."""
+    """Puts `row` in place of what was mapped there. Returns whether that changes anything."""
     first = bisect_right(rows, row.start, key=_end)  # the first that ends behind our start
     last = bisect_left(rows, row.end, key=_start)  # the first that starts behind our end
     if last == first + 1 and _covers(rows[first], row):

@@ -1,7 +1,8 @@
-"""Watches processes: one thread that waits for the kernel's events and for whatever else wakes it.
+"""Watches processes: one thread that waits for the kernel's events, and for other descriptors.
 
-Events are decoded at once, within about a millisecond, while that takes at most a share of one CPU (and after a pause a
-burst of 0.1 s). Beyond, they are collected every 40 ms and decoded when somebody asks about their process.
+It decodes events at once, within about a millisecond, while that takes at most a share of one CPU (after a pause, a
+burst of 0.1 s). When it would take more, it reads events every 40 ms and leaves them undecoded until somebody asks
+about their process.
 """
 
 import logging
@@ -11,13 +12,15 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from operator import itemgetter
+from operator import attrgetter
 
 from collector.processes.mappings import Mappings
 from collector.processes.perf_ring import Rings
 from collector.processes.process_events import Record, Records, parse
 
 log = logging.getLogger(__name__)
+
+_TIME = attrgetter("time_monotonic_ns")
 
 BUDGET = 0.005
 """CPU seconds a second for decoding events at once."""
@@ -26,12 +29,12 @@ _BURST_S = 0.1
 _RESUME_S = 0.02
 _GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files
 _PAUSE_S = 0.04
-_SELDOM_S = 0.25  # for what does not wake us: a fork or an exit alone
+_SELDOM_S = 0.25  # for events that do not wake us: a fork or an exit alone
 _FOLLOW_CPUS_S = 5.0
 
 
 class Watcher:
-    """Tells `mappings` of events from `start` to `close`. `add` other sources before."""
+    """Gives events to `mappings` from `start` to `close`. Call `add` for other descriptors before `start`."""
 
     def __init__(self, mappings: Mappings, budget: float = BUDGET, ring_bytes: int = 0) -> None:
         self._mappings = mappings
@@ -42,22 +45,22 @@ class Watcher:
         self._ready = select.epoll()  # of the rings alone
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
-        self._saved_s = _BURST_S
+        self._saved_s = _BURST_S  # CPU time that may still be used at once
         self._began = self._due = time.monotonic()  # the last reading; when to read at the latest
-        self._later: list[Record] = []  # not to be told yet
-        self._told = ""  # the last warning
+        self._later: list[Record] = []  # read, but not given to `mappings` yet
+        self._warned = ""  # the last warning
         self.eager = True  # whether events are decoded at once
         self.records = 0  # read so far
         self.lost = 0  # records that the kernel had no room for
         self.cpu_s = 0.0  # of the thread, so far
 
     def add(self, fd: int, callback: Callable[[], None]) -> None:
-        """Calls back on the watching thread while `fd` is readable."""
+        """Calls `callback` on the watching thread while `fd` is readable."""
         self._sources[fd] = callback
         self._epoll.register(fd, select.EPOLLIN)
 
     def start(self) -> None:
-        """Where the kernel does not tell of processes, the other sources are watched all the same."""
+        """Starts the thread. Watches the other descriptors even where the kernel reports no events."""
         self._follow_cpus()
         self._epoll.register(self._ready.fileno(), select.EPOLLIN)
         self._epoll.register(self._stop, select.EPOLLIN)
@@ -80,12 +83,12 @@ class Watcher:
             ready = {fd for fd, _ in self._epoll.poll(self._wait_s(), 64)}
             if self._stop in ready:
                 return
-            asked = ready & self._sources.keys()
-            if self._ready.fileno() in ready and not asked:
+            sources = ready & self._sources.keys()
+            if self._ready.fileno() in ready and not sources:
                 time.sleep(_GATHER_S)
             if ready or time.monotonic() >= self._due:
-                self._guarded(self._read)  # before the callbacks: whoever asks gets what is known by now
-            for fd in asked:
+                self._guarded(self._read)  # before the callbacks, so that they know the latest events
+            for fd in sources:
                 self._guarded(self._sources[fd])
             if time.monotonic() >= followed + _FOLLOW_CPUS_S:
                 followed = time.monotonic()
@@ -96,20 +99,20 @@ class Watcher:
         return max(0.0, self._due - time.monotonic())
 
     def _read(self) -> None:
-        """What happened until now, in order: what an event follows from was told before it, on whatever CPU."""
+        """Reads the events up to now and gives them to `mappings` in the order of their times, across CPUs."""
         began, began_s = time.monotonic(), time.thread_time()
         self._due = began + (_SELDOM_S if self.eager else _PAUSE_S)
-        self._ready.poll(0, 64)  # what comes from here on wakes us again
-        until_ns = time.monotonic_ns()
+        self._ready.poll(0, 64)  # what comes from now on wakes us again
+        until_monotonic_ns = time.monotonic_ns()
         read = parse(self._rings.read())
-        records = sorted([*self._later, *read.records], key=itemgetter(0))
-        count = bisect_right(records, until_ns, key=itemgetter(0))
+        records = sorted([*self._later, *read.records], key=_TIME)
+        count = bisect_right(records, until_monotonic_ns, key=_TIME)
         self._later = records[count:]
         if self._later:
             self._due = began
         self.records += len(read.records)
         self.lost += read.lost
-        self._mappings.apply(Records(records[:count], read.lost, read.lost_ns), self.eager)
+        self._mappings.apply(Records(records[:count], read.lost, read.lost_monotonic_ns), self.eager)
         self._pace(began - self._began, time.thread_time() - began_s)
         self._began = began
 
@@ -122,17 +125,17 @@ class Watcher:
             self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """The thread lives on, whatever happens."""
+        """Calls; the thread lives on, whatever happens."""
         try:
             call()
         except Exception:
-            log.exception("watching processes")
-            time.sleep(_PAUSE_S)  # it may fail again at once
+            log.exception("watching processes failed")
+            time.sleep(_PAUSE_S)  # the next call may fail at once, too
 
     def _follow_cpus(self) -> None:
         try:
             self._rings.follow_cpus(lambda fd: self._ready.register(fd, select.EPOLLIN))
         except OSError as error:
-            if str(error) != self._told:
+            if str(error) != self._warned:
                 log.warning("processes that start on some CPUs are only read from /proc: %s", error)
-            self._told = str(error)
+            self._warned = str(error)

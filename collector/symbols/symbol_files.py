@@ -19,7 +19,7 @@ Held = Callable[[str], int | None]
 class SymbolFiles:
     """Places where build IDs were met, the latest of each. Safe to use from several threads.
 
-    `held` may be set: files whose processes are gone, and that no path leads to any more, are found through it.
+    `held` finds files whose processes are gone, and that no path leads to any more.
     """
 
     def __init__(self, held: Held = lambda build_id: None) -> None:

@@ -15,7 +15,7 @@ MAPPING = np.dtype(
     [("start", "<u8"), ("end", "<u8"), ("bias", "<u8"), ("first_chunk", "<u4"), ("chunks", "<u4")], align=True
 )
 CHUNK = np.dtype([("first", "<u4"), ("count", "<u4")])
-UNKNOWN_CODE, FRAME_POINTERS, UNASKED_CODE = 0, 1, 2
+UNKNOWN_CODE, FRAME_POINTERS, UNREQUESTED_CODE = 0, 1, 2
 """`first_chunk` of a mapping without chunks."""
 NOT_LOADED = 0xFFFFFFFF
 """`first` of a chunk whose rows user space is asked for."""

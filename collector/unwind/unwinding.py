@@ -28,8 +28,8 @@ from collector.unwind.maps import (
     MAPPING,
     MAX_MAPPINGS,
     MAX_MAPPINGS_OF_PROCESS,
-    UNASKED_CODE,
     UNKNOWN_CODE,
+    UNREQUESTED_CODE,
     UnwindMaps,
 )
 from collector.unwind.table import CfiError, CfiTooLarge, UnwindTable, build_bytes
@@ -166,7 +166,7 @@ class Unwinding:
         file = self._files.get(row.file.build_id) if row.file.build_id else None
         if file is not None:
             return row.start, row.end, row.bias - file.base & _MASK, file.first_chunk, file.chunks
-        unknown = FRAME_POINTERS if row.anonymous else UNASKED_CODE if self._may_have_table(row) else UNKNOWN_CODE
+        unknown = FRAME_POINTERS if row.anonymous else UNREQUESTED_CODE if self._may_have_table(row) else UNKNOWN_CODE
         return row.start, row.end, 0, unknown, 0
 
     def _may_have_table(self, row: Row) -> bool:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collector.delivery.message_log import Message
+from collector.delivery.output import MemoryOutput
+from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.symbol_files import SymbolFiles
@@ -27,24 +29,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Records for that time, or until it is told to stop. Raises CommandError where this machine cannot be profiled."""
+    from collector.agent import load, make_profiler
     from collector.bpf.sampler import SamplerError
-    from collector.profiler import Profiler
 
     if not 0 < args.seconds <= 3600:
         raise CommandError(f"--seconds: expected more than 0 and at most 3600, got {args.seconds}")
     settings = CollectorSettings.from_args(args)
-    files = SymbolFiles()
-    messages: list[Message] = []
+    files, output = FileCache(), MemoryOutput()
+    symbol_files = SymbolFiles(files.open)
+    files.add_listener(symbol_files)
     stop = stop_event()
     try:
         with open(args.file, "ab"):  # rather fail now than after the recording
             pass
-        profiler = Profiler(settings, files, messages.extend)
+        profiler = make_profiler(settings, load(settings), files, output)
     except (SamplerError, OSError) as error:
         raise CommandError(str(error)) from error
     threading.Timer(args.seconds, stop.set).start()
     profiler.run(stop)
-    messages += _symbols(messages, SymbolBuilder(host_id(settings), "", files))
+    messages = [*output.messages, *_symbols(output.messages, SymbolBuilder(host_id(settings), "", symbol_files))]
     size = recording.write(args.file, messages)
     print(f"{args.file}: {len(messages)} messages, {size} bytes")
     return 0

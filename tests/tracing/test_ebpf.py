@@ -73,5 +73,5 @@ def _samples_of(samples: Samples, pid: int) -> list[tuple[int, int, str]]:
     """Time, thread and trace ID ("": none)."""
     traces = ["", *(row.tobytes().hex() for row in np.frombuffer(samples.trace_ids, "V16"))]
     mine = samples.pid == pid
-    columns = (samples.time_ns[mine].tolist(), samples.tid[mine].tolist(), samples.context[mine].tolist())
+    columns = (samples.time_monotonic_ns[mine].tolist(), samples.tid[mine].tolist(), samples.context[mine].tolist())
     return [(at, tid, traces[context]) for at, tid, context in zip(*columns, strict=True)]

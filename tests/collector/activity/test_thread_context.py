@@ -260,7 +260,7 @@ def test_samples_of_threads_that_switch_contexts_carry_exactly_the_context_of_th
     for tid, rows in stays.items():
         of_thread = np.flatnonzero(drain.tid == tid)
         number, begin, end = np.array(rows, np.int64).T
-        times = drain.time_ns[of_thread].astype(np.int64)
+        times = drain.time_monotonic_ns[of_thread].astype(np.int64)
         at = np.searchsorted(begin, times) - 1
         inside = (at >= 0) & (times < end[at])
         in_stay += int(inside.sum())
@@ -294,7 +294,7 @@ def test_no_context_is_read_after_a_process_executed_another_program(tmp_path: P
     finally:
         sampler.close()
     mine = drain.pid == process.pid
-    shown, after = drain.context[mine] > 0, drain.time_ns[mine] > executed_ns
+    shown, after = drain.context[mine] > 0, drain.time_monotonic_ns[mine] > executed_ns
     assert shown[~after].sum() > 100
     assert after.sum() > 100
     assert not shown[after].any()

@@ -82,7 +82,7 @@ def to_samples(known: list[Stack], observed: list[tuple[int, int, int, int, int]
         frames += [f if f <= NOWHERE else BASE + (pid << 32) + (f & 0xFFFFFFFF) for f in user]
     row = [o[0] for o in observed]
     return Samples(
-        time_ns=np.array([o[1] for o in observed], np.uint64),
+        time_monotonic_ns=np.array([o[1] for o in observed], np.uint64),
         pid=np.array([known[r][0] for r in row], np.uint32),
         tid=np.array([o[2] for o in observed], np.uint32),
         stack=np.array(row, np.uint32),
@@ -169,7 +169,7 @@ def window(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -
     samples = to_samples(known, observed)
     stacks = locate(samples, Processes(), NoKernel())
     return batch.Window(
-        time_unix_nano=samples.time_ns.astype(np.int64) // 1000 * 1000,
+        time_unix_nano=samples.time_monotonic_ns.astype(np.int64) // 1000 * 1000,
         series=np.array([o[3] for o in observed], np.int64),
         pid=samples.pid,
         tid=samples.tid,

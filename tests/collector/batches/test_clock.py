@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from collector import metrics
+from collector.agent import load, make_profiler
 from collector.batches import clock
 from collector.batches.clock import STEP_NS, Clock
-from collector.delivery.message_log import Message
-from collector.profiler import Profiler
+from collector.delivery.output import MemoryOutput
+from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
-from collector.symbols.symbol_files import SymbolFiles
 from icestream.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
@@ -43,9 +43,10 @@ def test_batches_are_whole_and_as_long_as_they_took_however_the_clock_is_set(
         spool=tmp_path / "spool", activity_socket=tmp_path / "activity.sock", interval=0.3, settle=0, frequency=199
     )
     before = metrics.CLOCK_STEPS._value.get()
-    messages: list[Message] = []
+    output = MemoryOutput()
+    messages = output.messages
     stop = threading.Event()
-    profiler = Profiler(settings, SymbolFiles(), messages.extend)
+    profiler = make_profiler(settings, load(settings), FileCache(), output)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     for step_ns in (0, 5 * HOUR_NS, -9 * HOUR_NS, 400_000 * HOUR_NS, 0):  # noqa: B007 (the lambda reads it)

@@ -15,17 +15,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.agent import load, make_profiler
 from collector.bpf import off_cpu, records
 from collector.bpf.join_stacks import join
 from collector.bpf.off_cpu import Waits
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import Samples
-from collector.delivery.message_log import Message
+from collector.delivery.output import MemoryOutput
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
-from collector.profiler import Profiler
 from collector.settings import CollectorSettings
-from collector.symbols.symbol_files import SymbolFiles
 from collector.unwind.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
@@ -279,9 +278,10 @@ def test_waits_are_batches_of_their_own_in_the_same_window(tmp_path: Path) -> No
         off_cpu=1,
         frequency=199,
     )
-    messages: list[Message] = []
+    output = MemoryOutput()
+    messages = output.messages
     stop = threading.Event()
-    profiler = Profiler(settings, SymbolFiles(), messages.extend)
+    profiler = make_profiler(settings, load(settings), FileCache(), output)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     until = time.monotonic() + 20

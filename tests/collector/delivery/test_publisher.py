@@ -62,7 +62,7 @@ def test_windows_arrive_in_order_and_leave_the_spool(broker: KafkaSettings, read
     spool = Spool(settings.spool, 1 << 20)
     publisher = started(Publisher(settings, spool))
     for number in range(20):
-        publisher.publish(window(number))
+        publisher.append(window(number))
     assert read(reader, 20) == list(range(20))
     assert publisher.close() == 0
     assert publisher.ready() is None
@@ -79,7 +79,7 @@ def test_what_a_dead_collector_left_is_sent_by_the_next_one(
     spool.close()
     spool = Spool(settings.spool, 1 << 20)
     publisher = started(Publisher(settings, spool))
-    publisher.publish(window(5))
+    publisher.append(window(5))
     assert read(reader, 6) == list(range(6))
     publisher.close()
     spool.close()
@@ -92,7 +92,7 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
     spool = Spool(settings.spool, 1 << 20)
     publisher = started(Publisher(settings, spool))
     for number in range(10):
-        publisher.publish(window(number))
+        publisher.append(window(number))
     deadline = time.monotonic() + 10
     while publisher.ready() is None and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -114,9 +114,9 @@ def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
     settings = collector_settings(broker, tmp_path)
     spool = Spool(settings.spool, 64 << 20)
     publisher = started(Publisher(settings, spool))
-    publisher.publish(window(0))
-    publisher.publish(window(1, size=2_000_000))
-    publisher.publish(window(2))
+    publisher.append(window(0))
+    publisher.append(window(1, size=2_000_000))
+    publisher.append(window(2))
     assert read(reader, 2) == [0, 2]
     assert publisher.close() == 0
     spool.close()
@@ -129,7 +129,7 @@ def test_with_the_in_process_broker_unread_windows_wait_in_the_spool(
     spool = Spool(settings.spool, 64 << 20)
     publisher = started(Publisher(settings, spool))
     for number in range(30):
-        publisher.publish([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(500_000))])
+        publisher.append([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(500_000))])
     time.sleep(2)
     assert 20 <= len(spool) < 30
     reading = consumer(in_process_broker, STREAMS_GROUP)
@@ -147,7 +147,7 @@ def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
     spool = Spool(settings.spool, 1 << 20)
     publisher = started(Publisher(settings, spool))
     for number in range(20):
-        publisher.publish(window(number))
+        publisher.append(window(number))
         if number == 10:
             publisher._fatal = True  # as the delivery report of a fatal error says
     found = read(reader, 20)
@@ -178,7 +178,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
             id=BatchId(sequence=number), host_id="h" * 10_000, profile_type=DEFAULT_PROFILE_TYPE,
             lost_samples=spool.take_dropped_samples(), sample_offset_us=range(100 + number),
         )  # fmt: skip
-        publisher.publish([Message(RAW, b"host", batch.SerializeToString())])
+        publisher.append([Message(RAW, b"host", batch.SerializeToString())])
 
     for number in range(10):
         publish(number)
@@ -253,7 +253,7 @@ def test_a_directory_that_goes_away_is_said_once_and_windows_arrive_from_memory(
     publisher = started(Publisher(settings, spool))
     shutil.rmtree(settings.spool)
     for number in range(5):
-        publisher.publish(window(number))
+        publisher.append(window(number))
     assert read(reader, 5) == list(range(5))
     wait_until(lambda: len(spool) == 0)
     assert publisher.close() == 0

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from collector.agent import load, make_profiler
 from collector.bpf.sampler import Sampler
-from collector.delivery.message_log import Message
+from collector.delivery.output import MemoryOutput
 from collector.guest import budget
 from collector.guest.own_cpu import ProgramTime, enable_stats
 from collector.guest.pace import Pace
-from collector.profiler import Profiler
+from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
-from collector.symbols.symbol_files import SymbolFiles
 from icestream.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
@@ -47,9 +47,11 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     monkeypatch.setattr(budget, "WINDOW_S", 0.3)
     monkeypatch.setattr(budget, "WARM_UP_S", 2.0)
     monkeypatch.setattr(budget, "MIN_FREQUENCY_HZ", 499)  # so that there are samples enough to compare
-    messages: list[Message] = []
+    output = MemoryOutput()
+    messages = output.messages
     stop = threading.Event()
-    profiler = Profiler(settings(tmp_path, frequency=FREQUENCY, cpu_budget=0.01), SymbolFiles(), messages.extend)
+    limited = settings(tmp_path, frequency=FREQUENCY, cpu_budget=0.01)
+    profiler = make_profiler(limited, load(limited), FileCache(), output)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     while not messages:  # it learns first what runs here

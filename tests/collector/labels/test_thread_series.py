@@ -26,7 +26,7 @@ def samples(*threads: int, value: bool = False) -> Samples:
     }
     rows = np.arange(n)
     return Samples(
-        time_ns=rows.astype(np.uint64),
+        time_monotonic_ns=rows.astype(np.uint64),
         pid=np.full(n, GONE, np.uint32),
         tid=np.array(threads, np.uint32),
         stack=rows.astype(np.uint32),
@@ -51,7 +51,7 @@ def test_samples_of_dropped_threads_are_counted_and_not_sent(value: bool) -> Non
     before = metrics.RELABEL_DROPPED._value.get()
     sent, series, labels = label(samples(2, 1, 2, 3, value=value), ThreadLabels("h", LabelConfig(rules=rules)))
     assert sent.tid.tolist() == [1, 3]
-    assert [column.tolist() for column in (sent.time_ns, sent.stack, sent.context)] == [[1, 3]] * 3
+    assert [column.tolist() for column in (sent.time_monotonic_ns, sent.stack, sent.context)] == [[1, 3]] * 3
     assert sent.value is None or sent.value.tolist() == [10, 30]
     assert (sent.value is not None) == value
     assert series.tolist() == [0, 0]

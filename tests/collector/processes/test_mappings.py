@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from collector import elf
-from collector.processes import known as known_process
-from collector.processes import mappings
+from collector.processes import known_process, mappings
 from collector.processes.mapped_files import JIT, FileCache, MappedFile, Place, open_place
 from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
@@ -248,7 +247,7 @@ def test_processes_that_die_while_they_are_read_do_no_harm() -> None:
         process = subprocess.Popen(["/bin/true"])
         for _ in range(20):
             known.notice(process.pid)
-            known.asked(process.pid, 5)
+            known.announce(process.pid, 5)
             known.locate(process.pid, np.array([5, 2**47], np.uint64))
         process.wait()
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from collector import elf
-from collector.processes import mappings
+from collector.processes import mappings, process_table
+from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings, Row
 from collector.processes.process import Process
@@ -31,9 +32,9 @@ class Program:
         self.path, self.build_id = str(path), self.elf.build_id
         self.segment = next(segment for segment in self.elf.segments if segment.executable)
 
-    def mapped(self, time_ns: int, pid: int, start: int = BASE, size: int = 0x1000) -> bytes:
-        told = bytes.fromhex(self.build_id.removeprefix("gnu:"))
-        return kernel.mapped(time_ns, pid, start, size, self.segment.offset & ~0xFFF, self.path, told)
+    def mapped(self, monotonic_ns: int, pid: int, start: int = BASE, size: int = 0x1000) -> bytes:
+        reported = bytes.fromhex(self.build_id.removeprefix("gnu:"))
+        return kernel.mapped(monotonic_ns, pid, start, size, self.segment.offset & ~0xFFF, self.path, reported)
 
 
 @pytest.fixture(scope="module")
@@ -46,13 +47,19 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Program:
     return Program(tmp_path_factory.mktemp("programs") / "two", "two")
 
 
-class Told:
+class Heard(ProcessListener):
+    """Mappings, and what it announced."""
+
     def __init__(self) -> None:
-        self.changed: list[tuple[Process, list[Row]]] = []
-        self.ended: list[int] = []
-        self.mappings = Mappings(
-            FileCache(), lambda process, rows: self.changed.append((process, rows)), self.ended.append
-        )
+        self.announced: list[tuple[Process, list[Row]]] = []
+        self.ends: list[int] = []
+        self.mappings = Mappings(FileCache(), [self])
+
+    def mapped(self, process: Process, rows: list[Row]) -> None:
+        self.announced.append((process, rows))
+
+    def ended(self, pid: int) -> None:
+        self.ends.append(pid)
 
     def apply(self, *records: bytes, eager: bool = True) -> None:
         self.mappings.apply(parse([b"".join(records)]), eager)
@@ -64,39 +71,39 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def heard() -> Heard:
+    return Heard()
 
 
-def test_a_program_is_located_by_the_addresses_of_its_file(told: Told, one: Program) -> None:
-    told.apply(kernel.fork(1, 1, PID), kernel.execute(2, PID), one.mapped(3, PID), kernel.exit(4, PID))
-    found = told.mappings.locate(PID, np.array([BASE + 0x25], np.uint64))
+def test_a_program_is_located_by_the_addresses_of_its_file(heard: Heard, one: Program) -> None:
+    heard.apply(kernel.fork(1, 1, PID), kernel.execute(2, PID), one.mapped(3, PID), kernel.exit(4, PID))
+    found = heard.mappings.locate(PID, np.array([BASE + 0x25], np.uint64))
     assert found.files[int(found.file[0])].build_id == one.build_id
     assert int(found.address[0]) == one.segment.vaddr + 0x25
-    assert told.ended == [PID]
+    assert heard.ends == [PID]
 
 
-def test_exec_at_the_same_addresses_is_told_apart_by_time(told: Told, one: Program, two: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(20, PID), two.mapped(21, PID))
+def test_exec_at_the_same_addresses_is_told_apart_by_time(heard: Heard, one: Program, two: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(20, PID), two.mapped(21, PID))
     address = BASE + 0x25
-    assert told.paths(PID, address) == [two.path]
-    assert told.paths(PID, address, address, times_ns=[15, 25]) == [one.path, two.path]
+    assert heard.paths(PID, address) == [two.path]
+    assert heard.paths(PID, address, address, times_ns=[15, 25]) == [one.path, two.path]
 
 
-def test_what_the_program_before_exec_had_elsewhere_is_still_located(told: Told, one: Program, two: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(20, PID), two.mapped(21, PID, BASE << 1))
-    assert told.paths(PID, BASE, BASE << 1) == [one.path, two.path]
-    [(process, rows)] = told.changed
+def test_what_the_program_before_exec_had_elsewhere_is_still_located(heard: Heard, one: Program, two: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(20, PID), two.mapped(21, PID, BASE << 1))
+    assert heard.paths(PID, BASE, BASE << 1) == [one.path, two.path]
+    [(process, rows)] = heard.announced
     assert [row.file.file for row in rows] == [two.path]
     assert process.program == (20, 0, 0)
 
 
 @pytest.mark.parametrize("eager", [True, False])
 def test_a_child_has_what_its_parent_had_when_it_was_forked(
-    told: Told, one: Program, two: Program, eager: bool
+    heard: Heard, one: Program, two: Program, eager: bool
 ) -> None:
     child, grandchild = PID + 1, PID + 2
-    told.apply(
+    heard.apply(
         kernel.execute(10, PID),
         one.mapped(11, PID),
         kernel.fork(15, PID, child),
@@ -106,45 +113,45 @@ def test_a_child_has_what_its_parent_had_when_it_was_forked(
         kernel.exit(22, child),
         eager=eager,
     )
-    assert bool(told.changed) == eager
-    assert told.paths(PID, BASE) == [two.path]
-    assert told.paths(grandchild, BASE) == [one.path]
-    assert told.paths(child, BASE) == [one.path]
+    assert bool(heard.announced) == eager
+    assert heard.paths(PID, BASE) == [two.path]
+    assert heard.paths(grandchild, BASE) == [one.path]
+    assert heard.paths(child, BASE) == [one.path]
 
 
-def test_what_waits_is_decoded_when_somebody_asks(told: Told, one: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID), eager=False)
-    assert len(told.mappings) == 0
-    assert [row.file.file for row in told.mappings.rows(PID)] == [one.path]
-    assert told.mappings.notice(PID) is None  # there is no such process
+def test_what_waits_is_decoded_when_somebody_asks(heard: Heard, one: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), eager=False)
+    assert len(heard.mappings) == 0
+    assert [row.file.file for row in heard.mappings.rows(PID)] == [one.path]
+    assert heard.mappings.notice(PID) is None  # there is no such process
 
 
-def test_who_was_told_of_a_process_is_told_what_happens_to_it(told: Told, one: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(10, PID + 1), eager=False)
-    told.mappings.asked(PID)
-    told.apply(one.mapped(12, PID, BASE << 1), one.mapped(12, PID + 1), eager=False)
-    told.apply(kernel.exit(13, PID), kernel.exit(13, PID + 1), eager=False)
-    assert [(process.pid, len(rows)) for process, rows in told.changed] == [(PID, 1), (PID, 2)]
-    assert told.ended == [PID]
+def test_who_was_told_of_a_process_is_told_what_happens_to_it(heard: Heard, one: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(10, PID + 1), eager=False)
+    heard.mappings.announce(PID)
+    heard.apply(one.mapped(12, PID, BASE << 1), one.mapped(12, PID + 1), eager=False)
+    heard.apply(kernel.exit(13, PID), kernel.exit(13, PID + 1), eager=False)
+    assert [(process.pid, len(rows)) for process, rows in heard.announced] == [(PID, 1), (PID, 2)]
+    assert heard.ends == [PID]
 
 
-def test_another_process_with_the_same_id_has_nothing_of_the_first(told: Told, one: Program, two: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.exit(12, PID))
-    told.apply(kernel.fork(20, PID + 5, PID), kernel.execute(21, PID), two.mapped(22, PID, BASE << 1))
-    assert told.paths(PID, BASE, BASE << 1) == ["", two.path]
+def test_another_process_with_the_same_id_has_nothing_of_the_first(heard: Heard, one: Program, two: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.exit(12, PID))
+    heard.apply(kernel.fork(20, PID + 5, PID), kernel.execute(21, PID), two.mapped(22, PID, BASE << 1))
+    assert heard.paths(PID, BASE, BASE << 1) == ["", two.path]
 
 
-def test_a_file_mapped_over_another_takes_its_place(told: Told, one: Program, two: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID, BASE, 0x3000), two.mapped(12, PID, BASE))
-    assert told.paths(PID, BASE) == [two.path]
+def test_a_file_mapped_over_another_takes_its_place(heard: Heard, one: Program, two: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID, BASE, 0x3000), two.mapped(12, PID, BASE))
+    assert heard.paths(PID, BASE) == [two.path]
 
 
-def test_where_a_whole_file_is_mapped_only_its_code_is_code(told: Told, one: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID, BASE, 0x20_0000))
-    assert told.paths(PID, BASE, BASE + 0x10_0000) == [one.path, ""]
+def test_where_a_whole_file_is_mapped_only_its_code_is_code(heard: Heard, one: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID, BASE, 0x20_0000))
+    assert heard.paths(PID, BASE, BASE + 0x10_0000) == [one.path, ""]
 
 
-def test_copies_that_share_a_build_id_keep_their_own_addresses(told: Told, one: Program, tmp_path: Path) -> None:
+def test_copies_that_share_a_build_id_keep_their_own_addresses(heard: Heard, one: Program, tmp_path: Path) -> None:
     moved = tmp_path / "moved"
     data = bytearray(Path(one.path).read_bytes())
     header = int.from_bytes(data[32:40], "little")
@@ -159,114 +166,114 @@ def test_copies_that_share_a_build_id_keep_their_own_addresses(told: Told, one: 
     offset = one.segment.offset & ~0xFFF
     for i, path in enumerate([one.path, str(moved), str(stripped)]):
         pid = PID + i
-        told.apply(kernel.execute(10, pid), kernel.mapped(11, pid, BASE, 0x1000, offset, path, build_id))
-    found = [int(told.mappings.locate(PID + i, np.array([BASE], np.uint64)).address[0]) for i in range(3)]
+        heard.apply(kernel.execute(10, pid), kernel.mapped(11, pid, BASE, 0x1000, offset, path, build_id))
+    found = [int(heard.mappings.locate(PID + i, np.array([BASE], np.uint64)).address[0]) for i in range(3)]
     assert found == [one.segment.vaddr, one.segment.vaddr + 0x100_0000, one.segment.vaddr]
-    told.apply(kernel.execute(10, PID + 3), kernel.mapped(11, PID + 3, BASE, 0x1000, offset, "/gone", build_id))
-    assert told.mappings.rows(PID + 3)[0].file.build_id == ""  # which copy it was, nobody can say
+    heard.apply(kernel.execute(10, PID + 3), kernel.mapped(11, PID + 3, BASE, 0x1000, offset, "/gone", build_id))
+    assert heard.mappings.rows(PID + 3)[0].file.build_id == ""  # which copy it was, nobody can say
 
 
 def test_a_file_at_the_path_that_is_another_one_by_now_is_not_taken_for_it(
-    told: Told, one: Program, two: Program
+    heard: Heard, one: Program, two: Program
 ) -> None:
     told_id = bytes.fromhex(one.build_id.removeprefix("gnu:"))
-    told.apply(kernel.execute(10, PID), kernel.mapped(11, PID, BASE, 0x1000, 0x1000, two.path, told_id))
-    [row] = told.mappings.rows(PID)
+    heard.apply(kernel.execute(10, PID), kernel.mapped(11, PID, BASE, 0x1000, 0x1000, two.path, told_id))
+    [row] = heard.mappings.rows(PID)
     assert (row.file.build_id, row.file.file) == ("", two.path)
 
 
-def test_memory_without_a_file_may_have_been_compiled_and_the_system_calls_page_not(told: Told) -> None:
-    told.apply(
+def test_memory_without_a_file_may_have_been_compiled_and_the_system_calls_page_not(heard: Heard) -> None:
+    heard.apply(
         kernel.execute(10, PID),
         kernel.mapped(11, PID, 0x1000, 0x1000, 0, "//anon"),
         kernel.mapped(12, PID, 0x4000, 0x1000, 0, "/memfd:jit (deleted)", inode=5),
         kernel.mapped(13, PID, 0x8000, 0x1000, 0, "[vsyscall]"),
         kernel.mapped(14, PID, 0xC000, 0x2000, 0, "[vdso]"),
     )
-    rows = told.mappings.rows(PID)
+    rows = heard.mappings.rows(PID)
     assert [row.file.file for row in rows] == ["[anon]", "/memfd:jit", "[vsyscall]", "[vdso]"]
     assert [row.anonymous for row in rows][0::2] == [True, False]
     assert rows[3].file.build_id.startswith("gnu:")
 
 
-def test_telling_what_is_known_already_changes_nothing(told: Told, one: Program) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID))
-    told.apply(one.mapped(12, PID))
-    assert len(told.changed) == 1
+def test_telling_what_is_known_already_changes_nothing(heard: Heard, one: Program) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID))
+    heard.apply(one.mapped(12, PID))
+    assert len(heard.announced) == 1
 
 
-def test_of_a_process_that_nobody_knows_a_mapping_says_too_little(told: Told, one: Program) -> None:
-    told.apply(one.mapped(12, PID))
-    assert len(told.mappings) == 0
-    assert told.paths(PID, BASE) == [""]
+def test_of_a_process_that_nobody_knows_a_mapping_says_too_little(heard: Heard, one: Program) -> None:
+    heard.apply(one.mapped(12, PID))
+    assert len(heard.mappings) == 0
+    assert heard.paths(PID, BASE) == [""]
 
 
-def test_a_chain_of_forks_however_long_is_followed_only_so_far(told: Told, one: Program) -> None:
+def test_a_chain_of_forks_however_long_is_followed_only_so_far(heard: Heard, one: Program) -> None:
     records = [kernel.execute(1, PID), one.mapped(2, PID)]
     records += [kernel.fork(10 + i, PID + i, PID + i + 1) for i in range(3000)]
-    told.apply(*records, eager=False)
-    assert told.paths(PID + 3000, BASE) == [""]
-    assert told.paths(PID + 20, BASE) == [one.path]
+    heard.apply(*records, eager=False)
+    assert heard.paths(PID + 3000, BASE) == [""]
+    assert heard.paths(PID + 20, BASE) == [one.path]
 
 
-def test_processes_are_bounded_and_those_that_ended_go_first(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mappings, "MAX_PROCESSES", 600)
-    told.apply(kernel.execute(1, PID))
+def test_processes_are_bounded_and_those_that_ended_go_first(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_table, "MAX_PROCESSES", 600)
+    heard.apply(kernel.execute(1, PID))
     for i in range(1, 2000):
-        told.apply(kernel.execute(10 + i, PID + i), kernel.exit(11 + i, PID + i))
-    assert len(told.mappings) <= 600
-    assert PID not in told.ended
-    assert len(told.ended) == 1999
+        heard.apply(kernel.execute(10 + i, PID + i), kernel.exit(11 + i, PID + i))
+    assert len(heard.mappings) <= 600
+    assert PID not in heard.ends
+    assert len(heard.ends) == 1999
 
 
-def test_forgetting_a_process_ends_it(told: Told, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    told.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(12, PID + 1), kernel.exit(13, PID + 1))
+def test_forgetting_a_process_ends_it(heard: Heard, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(12, PID + 1), kernel.exit(13, PID + 1))
     monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
-    assert sorted(told.mappings.expire()) == [PID, PID + 1]
-    assert sorted(told.ended) == [PID, PID + 1]
+    assert sorted(heard.mappings.expire()) == [PID, PID + 1]
+    assert sorted(heard.ends) == [PID, PID + 1]
 
 
-def test_after_lost_records_a_process_that_lives_is_read_again(told: Told) -> None:
+def test_after_lost_records_a_process_that_lives_is_read_again(heard: Heard) -> None:
     process = subprocess.Popen(["sleep", "100"])
     try:
         time.sleep(0.1)
-        assert told.mappings.notice(process.pid) is not None
-        assert told.mappings.notice(process.pid) is not None
-        assert len(told.changed) == 1
-        told.apply(kernel.lost(time.monotonic_ns(), 7))
-        assert told.mappings.notice(process.pid) is not None
-        assert len(told.changed) == 2
+        assert heard.mappings.notice(process.pid) is not None
+        assert heard.mappings.notice(process.pid) is not None
+        assert len(heard.announced) == 1
+        heard.apply(kernel.lost(time.monotonic_ns(), 7))
+        assert heard.mappings.notice(process.pid) is not None
+        assert len(heard.announced) == 2
     finally:
         process.kill()
         process.wait()
 
 
-def test_who_asks_is_told_again(told: Told) -> None:
+def test_mappings_are_announced_again_on_request(heard: Heard) -> None:
     process = subprocess.Popen(["sleep", "100"])
     try:
         time.sleep(0.1)
-        told.mappings.asked(process.pid)
-        assert len(told.changed) == 1
-        address = told.changed[0][1][0].start
-        told.mappings.asked(process.pid, address)
-        told.mappings.asked(process.pid)
-        assert len(told.changed) == 3
-        told.mappings.asked(process.pid, 5)
-        assert len(told.changed) == 3
+        heard.mappings.announce(process.pid)
+        assert len(heard.announced) == 1
+        address = heard.announced[0][1][0].start
+        heard.mappings.announce(process.pid, address)
+        heard.mappings.announce(process.pid)
+        assert len(heard.announced) == 3
+        heard.mappings.announce(process.pid, 5)
+        assert len(heard.announced) == 3
     finally:
         process.kill()
         process.wait()
-    told.mappings.asked(process.pid)
-    assert len(told.changed) == 3
+    heard.mappings.announce(process.pid)
+    assert len(heard.announced) == 3
 
 
-def test_events_and_questions_may_come_from_several_threads(told: Told, one: Program, two: Program) -> None:
+def test_events_and_questions_may_come_from_several_threads(heard: Heard, one: Program, two: Program) -> None:
     stop = threading.Event()
 
     def happen() -> None:
         for i in range(400):
             pid = PID + i % 7
-            told.apply(
+            heard.apply(
                 kernel.fork(10 * i, PID + (i + 1) % 7, pid),
                 kernel.execute(10 * i + 1, pid),
                 (one, two)[i % 2].mapped(10 * i + 2, pid),
@@ -279,7 +286,7 @@ def test_events_and_questions_may_come_from_several_threads(told: Told, one: Pro
     thread.start()
     while not stop.is_set():
         for pid in range(PID, PID + 7):
-            assert set(told.paths(pid, BASE)) <= {one.path, two.path, ""}
-        told.mappings.expire()
+            assert set(heard.paths(pid, BASE)) <= {one.path, two.path, ""}
+        heard.mappings.expire()
     thread.join()
-    assert all(told.paths(pid, BASE) != [""] for pid in range(PID, PID + 7))
+    assert all(heard.paths(pid, BASE) != [""] for pid in range(PID, PID + 7))

@@ -5,8 +5,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.processes import backlog, process_events
-from collector.processes.backlog import Backlog
+from collector.processes import pending_records, process_events
+from collector.processes.pending_records import PendingRecords
 from collector.processes.process_events import Executed, Exited, Forked, Mapped, decode, parse
 from tests.collector.processes import kernel_records as kernel
 
@@ -46,7 +46,7 @@ def test_records_of_any_content_do_no_harm(kind: int, misc: int, body: bytes) ->
 
 
 def test_events_of_a_process_are_taken_once_and_up_to_a_time() -> None:
-    waiting = Backlog()
+    waiting = PendingRecords()
     records = [kernel.fork(1, 10, 11), kernel.fork(2, 10, 12), kernel.execute(3, 11, "a"), kernel.exit(9, 11)]
     assert waiting.add(parse(records).records) == [11, 12]
     assert waiting.take(11, 9) == [Forked(1, 10), Executed(3, "a")]
@@ -57,7 +57,7 @@ def test_events_of_a_process_are_taken_once_and_up_to_a_time() -> None:
 
 
 def test_the_oldest_records_go_first_and_their_processes_are_named() -> None:
-    waiting = Backlog()
+    waiting = PendingRecords()
     waiting.add(parse([kernel.fork(1, 10, 11), kernel.fork(2, 10, 12)]).records)
     waiting.take(12)
     waiting.add(parse([kernel.exit(3, 11)]).records)
@@ -68,13 +68,13 @@ def test_the_oldest_records_go_first_and_their_processes_are_named() -> None:
 
 
 def test_what_waits_is_bounded() -> None:
-    waiting = Backlog()
+    waiting = PendingRecords()
     dropped = 0
-    for time_ns in range(backlog.MAX_RECORDS // 100 + 5):
-        waiting.add(parse([kernel.fork(time_ns, 1, 100 + time_ns)] * 100).records)
+    for monotonic_ns in range(pending_records.MAX_RECORDS // 100 + 5):
+        waiting.add(parse([kernel.fork(monotonic_ns, 1, 100 + monotonic_ns)] * 100).records)
         dropped += sum(1 for _ in waiting.drop())
     assert dropped == 500
-    assert len(waiting) == backlog.MAX_RECORDS
+    assert len(waiting) == pending_records.MAX_RECORDS
 
 
 def test_a_record_that_is_too_short_ends_its_part() -> None:

@@ -14,6 +14,7 @@ import pytest
 from collector import elf
 from collector.bpf import perf_event
 from collector.processes import mappings, watch
+from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings, Row
 from collector.processes.process import Process
@@ -22,18 +23,21 @@ from collector.processes.watch import Watcher
 pytestmark = pytest.mark.ebpf
 
 
-class Seen:
-    """What Mappings told."""
+class Seen(ProcessListener):
+    """What Mappings announced last of each process."""
 
     def __init__(self) -> None:
         self.files = FileCache()
         self.rows: dict[int, list[Row]] = {}
-        self.ended: set[int] = set()
-        self.mappings = Mappings(self.files, self.changed, self.ended.add)
+        self.ends: set[int] = set()
+        self.mappings = Mappings(self.files, [self])
 
-    def changed(self, process: Process, rows: list[Row]) -> None:
+    def mapped(self, process: Process, rows: list[Row]) -> None:
         self.rows[process.pid] = rows
-        self.ended.discard(process.pid)
+        self.ends.discard(process.pid)
+
+    def ended(self, pid: int) -> None:
+        self.ends.add(pid)
 
     def build_ids(self, pid: int) -> dict[str, str]:
         """By file, of what is known of a process."""
@@ -122,7 +126,7 @@ def test_a_process_is_told_of_while_it_runs_and_its_end_as_well(program: Path) -
         assert until(lambda: any(row.file.file.endswith("libc.so.6") for row in seen.rows.get(process.pid, [])))
         assert str(program) in {row.file.file for row in seen.rows[process.pid]}
         process.communicate(b"\n")
-        assert until(lambda: process.pid in seen.ended)
+        assert until(lambda: process.pid in seen.ends)
         assert str(program) in seen.build_ids(process.pid)
 
 
@@ -137,7 +141,7 @@ def test_a_child_that_executes_nothing_has_what_its_parent_has(tmp_path: Path) -
     forking = compiled(tmp_path / "forking", source)
     with watching(budget=1.0) as (seen, _):
         child = int(subprocess.run([forking], capture_output=True, check=True).stdout)
-        assert until(lambda: child in seen.ended)
+        assert until(lambda: child in seen.ends)
         found = seen.build_ids(child)
     assert found[str(forking)] == build_id(forking)
     assert any(path.endswith("libc.so.6") for path in found)
@@ -260,15 +264,15 @@ def test_a_process_whose_first_thread_has_ended_lives_on_in_the_others(
     leaderless = compiled(tmp_path / "leaderless", source)
     with watching(budget=1.0) as (seen, _):
         process = subprocess.Popen([leaderless], stdin=subprocess.PIPE)
-        assert until(lambda: process.pid in seen.ended)
-        seen.mappings.asked(process.pid)
-        assert process.pid not in seen.ended
+        assert until(lambda: process.pid in seen.ends)
+        seen.mappings.announce(process.pid)
+        assert process.pid not in seen.ends
         assert str(leaderless) in {row.file.file for row in seen.rows[process.pid]}
         process.communicate(b"\n")
-        seen.mappings.asked(process.pid)
+        seen.mappings.announce(process.pid)
         monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
         seen.mappings.expire()
-        assert process.pid in seen.ended
+        assert process.pid in seen.ends
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")

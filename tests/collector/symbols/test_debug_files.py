@@ -254,7 +254,8 @@ def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path:
     run("gcc", "-g", tmp_path / "b.c", "-o", tmp_path / "paused")
     process = subprocess.Popen([tmp_path / "paused"])
     files = SymbolFiles()
-    cache = FileCache(files.note)
+    cache = FileCache()
+    cache.add_listener(files)
     files.held = cache.open
     try:
         identity = cache.identify(mapped(process.pid, tmp_path / "paused"))

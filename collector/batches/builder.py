@@ -1,0 +1,80 @@
+"""Makes windows into messages on a thread of its own, the building thread: it reads /proc, and may wait for a disk."""
+
+import logging
+import queue
+import threading
+
+from collector import metrics
+from collector.activity.activity_socket import ActivityReceiver
+from collector.batches.windows import Drained, Windows
+from collector.delivery.output import Output
+from collector.processes.listener import ProcessListener
+
+log = logging.getLogger(__name__)
+
+_MAX_ITEMS = 256
+
+
+class BuildQueue(ProcessListener):
+    """What the building thread has to do: windows, and processes to look at while they live."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[Drained | int | None] = queue.Queue(_MAX_ITEMS)
+
+    def sampled(self, pid: int) -> None:
+        if len(self) < _MAX_ITEMS // 2:  # there is always room for windows
+            self._queue.put_nowait(pid)
+
+    def put(self, window: Drained) -> None:
+        """Waits until there is room."""
+        self._queue.put(window)
+
+    def room(self) -> int:
+        """How many windows can be put in without waiting."""
+        return _MAX_ITEMS - len(self)
+
+    def end(self) -> None:
+        """Nothing follows."""
+        self._queue.put(None)
+
+    def get(self) -> Drained | int | None:
+        """Waits for a window or a process ID; None at the end."""
+        return self._queue.get()
+
+    def __len__(self) -> int:
+        return self._queue.qsize()
+
+
+class BatchBuilder:
+    """Gives the messages of each window in the queue to `output`, from `start` until the queue's end."""
+
+    def __init__(self, work: BuildQueue, windows: Windows, activity: ActivityReceiver, output: Output) -> None:
+        self._work, self._windows, self._activity, self._output = work, windows, activity, output
+        self._missing = 0  # samples of the window in work and of given-up ones, until `output` has them
+        self._thread = threading.Thread(target=self._run, name="build", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def join(self) -> None:
+        """Returns when the last window was handed over."""
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._work.get()) is not None:
+            try:
+                if isinstance(item, Drained):
+                    self._build(item)
+                else:
+                    self._windows.notice([item])
+            except Exception:
+                metrics.FAILED.inc()
+                log.exception("a window could not be made into a batch")
+
+    def _build(self, window: Drained) -> None:
+        given_up = self._missing + self._output.take_dropped_samples()
+        self._missing = given_up + len(window.samples.pid) + window.samples.lost  # until it is handed over
+        messages = self._windows.messages(window, self._activity.take(), self._activity.services(), given_up)
+        if messages:
+            self._output.append(messages)
+        self._missing = 0

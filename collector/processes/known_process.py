@@ -1,0 +1,51 @@
+"""What is known of one process."""
+
+import os
+from dataclasses import dataclass, field
+
+from collector.processes.images import Image
+from collector.processes.process import Process
+from collector.processes.rows import Row
+
+REFRESH_FIRST_S, _REFRESH_LAST_S = 4.0, 64.0
+_START_TOLERANCE = 3  # ticks
+
+
+@dataclass
+class KnownProcess:
+    """`rows` is what the process has mapped now. `used` and `refreshed` are times of time.monotonic."""
+
+    process: Process
+    images: tuple[Image, ...]  # the newest first; () where nothing is known yet
+    used: float  # when somebody last asked about it
+    refreshed: float  # when /proc was last read
+    wait_s: float = field(default_factory=lambda: REFRESH_FIRST_S)  # from then until it may be read again
+    as_of_monotonic_ns: int = 0  # the images include every event up to this time
+    from_events: bool = False  # `process` comes from events; /proc has not confirmed it yet
+    ended: bool = False
+    parent: int = 0  # the process it was forked from, while the parent's images are not known
+    forked_monotonic_ns: int = 0
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return self.images[0].rows if self.images else ()
+
+    def read_soon(self) -> None:
+        """The last reading found something new."""
+        self.wait_s = REFRESH_FIRST_S
+
+    def read_later(self) -> None:
+        """The last reading found nothing new."""
+        self.wait_s = min(2 * self.wait_s, _REFRESH_LAST_S)
+
+    def is_same(self, process: Process) -> bool:
+        """Whether this is that process. The start time may differ a little where it comes from an event."""
+        tolerance = _START_TOLERANCE if self.from_events else 0
+        return abs(self.process.start_ticks - process.start_ticks) <= tolerance
+
+    def has_threads(self) -> bool:
+        """Whether other threads of the process live on after its first thread has ended."""
+        try:
+            return len(os.listdir(f"/proc/{self.process.pid}/task")) > 1
+        except OSError:
+            return False

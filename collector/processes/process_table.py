@@ -1,0 +1,190 @@
+"""All processes that are known, kept current by the kernel's events."""
+
+import time
+from collections.abc import Sequence
+
+from collector.processes.images import Image
+from collector.processes.known_process import KnownProcess
+from collector.processes.listener import ProcessListener
+from collector.processes.pending_records import PendingRecords
+from collector.processes.perfmap import PerfMaps
+from collector.processes.process import Process, start_ticks
+from collector.processes.process_events import Event, Executed, Exited, Forked, Mapped, Records
+from collector.processes.rows import Row, RowMaker, put
+
+MAX_PROCESSES = 8192
+MAX_IMAGES = 4  # of one process: what it executed one after the other
+_MAX_ANCESTORS = 50  # whose records are decoded for one process
+_NEVER = -1
+
+
+class ProcessTable:
+    """Processes by process ID. Has no lock: `Mappings` calls it under its own.
+
+    Until /proc was read, a `Process` that is known from events has (time of the exec, 0, 0) as its program.
+    """
+
+    def __init__(self, make: RowMaker, perf_maps: PerfMaps, listeners: Sequence[ProcessListener]) -> None:
+        self.announcements = 0
+        """How often listeners heard of mappings."""
+
+        self._make, self._perf_maps, self._listeners = make, perf_maps, listeners
+        self._known: dict[int, KnownProcess] = {}
+        self._pending = PendingRecords()
+        self._lost_monotonic_ns = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, pid: int) -> KnownProcess | None:
+        """What is known of a process. Call `settle` first for what its pending records say."""
+        return self._known.get(pid)
+
+    def add(self, pid: int, known: KnownProcess) -> KnownProcess:
+        """Takes a process in; returns it. Forgets others where there are too many: first those that ended."""
+        if len(self._known) >= MAX_PROCESSES and pid not in self._known:
+            for old in sorted(self._known, key=lambda pid: (not self._known[pid].ended, self._known[pid].used))[:512]:
+                self.forget(old)
+        self._known[pid] = known
+        return known
+
+    def forget(self, pid: int) -> None:
+        known = self._known.pop(pid)
+        self._perf_maps.forget(pid)
+        if not known.ended:
+            self._announce_end(pid)
+
+    def expire(self, keep_s: float) -> list[int]:
+        """Forgets processes that nobody asked about for so long, and older records; returns the processes' IDs."""
+        limit = time.monotonic() - keep_s
+        pids = [pid for pid, known in self._known.items() if known.used < limit]
+        for pid in pids:
+            self.forget(pid)
+        self._drop_records(time.monotonic_ns() - int(keep_s * 1e9))
+        return pids
+
+    def apply(self, records: Records, eager: bool) -> None:
+        """Takes the kernel's records. Decodes them at once if `eager`, and always those of processes that listeners
+        have heard of; else when `settle` is called."""
+        if records.lost:
+            self._lost_monotonic_ns = max(self._lost_monotonic_ns, records.lost_monotonic_ns)
+        if not records.records:
+            return
+        for pid in self._pending.add(records.records):
+            if eager or (pid in self._known and not self._known[pid].ended):
+                self.settle(pid)
+        self._drop_records()
+
+    def settle(self, pid: int, until_monotonic_ns: int | None = None, ancestors: int = 0) -> None:
+        """Decodes the pending records of a process, and announces what changed."""
+        if pid not in self._pending:
+            return
+        known = self._known.get(pid)
+        rows: list[Row] | None = None  # of its image, being changed
+        learned = False
+        for event in self._pending.take(pid, until_monotonic_ns):
+            if known is not None and event.time_monotonic_ns <= known.as_of_monotonic_ns:
+                continue
+            self._announce_event(pid, event)
+            if isinstance(event, Mapped):
+                if known is not None and known.images:
+                    rows = list(known.images[0].rows) if rows is None else rows
+                    learned |= put(rows, self._make.mapped(pid, event))
+                continue
+            _keep_rows(known, rows)
+            rows = None
+            if isinstance(event, Exited):
+                learned = False
+                if known is not None and not known.ended:
+                    known.ended = True
+                    self._announce_end(pid)
+                continue
+            if isinstance(event, Executed):
+                known = self._execute(pid, known, event)
+            else:
+                known = self._fork(pid, known, event, ancestors)
+            learned = bool(known.rows)
+        _keep_rows(known, rows)
+        if known is not None and learned and not known.ended:
+            self.announce(known)
+
+    def images_of(self, pid: int, monotonic_ns: int, ancestors: int = 0) -> tuple[Image, ...]:
+        """What a process had mapped at a time; () where that is not known."""
+        if ancestors < _MAX_ANCESTORS:
+            self.settle(pid, monotonic_ns, ancestors + 1)
+        known = self._known.get(pid)
+        if known is None:
+            return ()
+        image = next((image for image in known.images if image.since_monotonic_ns <= monotonic_ns), None)
+        return () if image is None else (Image(monotonic_ns, image.rows),)
+
+    def is_stale(self, known: KnownProcess) -> bool:
+        """Whether events of the process may have been lost."""
+        return known.as_of_monotonic_ns < self._lost_monotonic_ns
+
+    def announce(self, known: KnownProcess) -> None:
+        """Tells the listeners what the process maps."""
+        self.announcements += 1
+        for listener in self._listeners:
+            listener.mapped(known.process, list(known.rows))
+
+    def _execute(self, pid: int, known: KnownProcess | None, event: Executed) -> KnownProcess:
+        """The process executes a program."""
+        now, monotonic_ns = time.monotonic(), event.time_monotonic_ns
+        if known is None:
+            process = _from_event(pid, monotonic_ns)
+            images = (Image(monotonic_ns, ()),)
+            known = KnownProcess(process, images, now, now, as_of_monotonic_ns=monotonic_ns, from_events=True)
+            return self.add(pid, known)
+        known.process = known.process._replace(program=(monotonic_ns, 0, 0))
+        known.from_events, known.ended = True, False
+        self._perf_maps.forget(pid)
+        known.images = (Image(monotonic_ns, ()), *known.images)[:MAX_IMAGES]
+        known.as_of_monotonic_ns = monotonic_ns
+        known.read_soon()
+        return known
+
+    def _fork(self, pid: int, known: KnownProcess | None, event: Forked, ancestors: int) -> KnownProcess:
+        """The process is new, and has what its parent has mapped."""
+        now, monotonic_ns = time.monotonic(), event.time_monotonic_ns
+        process = _from_event(pid, monotonic_ns)
+        if known is not None:
+            self.forget(pid)
+        images = self.images_of(event.parent, monotonic_ns, ancestors)
+        parent = self._known.get(event.parent)
+        forked = KnownProcess(
+            process,
+            images,
+            now,
+            now,
+            as_of_monotonic_ns=_NEVER if parent is not None and self.is_stale(parent) else monotonic_ns,
+            from_events=True,
+            parent=event.parent,
+            forked_monotonic_ns=monotonic_ns,
+        )
+        return self.add(pid, forked)
+
+    def _drop_records(self, until_monotonic_ns: int = 0) -> None:
+        """Drops old pending records; /proc has to be read for their processes."""
+        for pid in self._pending.drop(until_monotonic_ns):
+            if pid in self._known:
+                self._known[pid].as_of_monotonic_ns = _NEVER
+
+    def _announce_event(self, pid: int, event: Event) -> None:
+        for listener in self._listeners:
+            listener.event(pid, event)
+
+    def _announce_end(self, pid: int) -> None:
+        for listener in self._listeners:
+            listener.ended(pid)
+
+
+def _from_event(pid: int, monotonic_ns: int) -> Process:
+    """A process that began, or executed its program, at that time."""
+    return Process(pid, start_ticks(monotonic_ns), (monotonic_ns, 0, 0), False)
+
+
+def _keep_rows(known: KnownProcess | None, rows: list[Row] | None) -> None:
+    """Puts changed rows into the newest image."""
+    if known is not None and rows is not None:
+        known.images = (Image(known.images[0].since_monotonic_ns, tuple(rows)), *known.images[1:])
