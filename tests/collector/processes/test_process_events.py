@@ -23,12 +23,12 @@ def test_records_of_several_cpus_come_in_the_order_of_their_times_and_what_threa
         Mapped(7, 0x8000, 0x9000, 0, b"", 0, 0, 0, "//anon"),
         Exited(8),
     ]
-    assert (read.lost, read.lost_ns) == (0, 0)
+    assert (read.lost, read.lost_monotonic_ns) == (0, 0)
 
 
 def test_lost_records_are_counted() -> None:
     read = parse([kernel.lost(5, 3), kernel.lost(4, 2)])
-    assert (read.records, read.lost, read.lost_ns) == ([], 5, 5)
+    assert (read.records, read.lost, read.lost_monotonic_ns) == ([], 5, 5)
 
 
 @given(st.lists(st.binary(max_size=300), max_size=4))
@@ -61,7 +61,7 @@ def test_the_oldest_records_go_first_and_their_processes_are_named() -> None:
     waiting.add(parse([kernel.fork(1, 10, 11), kernel.fork(2, 10, 12)]).records)
     waiting.take(12)
     waiting.add(parse([kernel.exit(3, 11)]).records)
-    assert list(waiting.drop(until_ns=3)) == [11]
+    assert list(waiting.drop(until_monotonic_ns=3)) == [11]
     assert waiting.take(11) == [Exited(3)]
     assert list(waiting.drop()) == []
     assert len(waiting) == 0

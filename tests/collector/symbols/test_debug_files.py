@@ -229,14 +229,13 @@ def test_debug_information_ends_symbols_that_have_no_size(program: Program, name
 
 def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
     descriptor = os.open(program.whole, os.O_RDONLY)
-    files = SymbolFiles()
     asked = []
 
     def held(build_id: str) -> int:
         asked.append(build_id)
         return os.dup(descriptor)
 
-    files.held = held
+    files = SymbolFiles(held)
     for path in (program.path, program.whole, program.debug):
         path.unlink()
     before = len(os.listdir("/proc/self/fd"))
@@ -253,10 +252,9 @@ def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path:
     (tmp_path / "b.c").write_text(source)
     run("gcc", "-g", tmp_path / "b.c", "-o", tmp_path / "paused")
     process = subprocess.Popen([tmp_path / "paused"])
-    files = SymbolFiles()
     cache = FileCache()
+    files = SymbolFiles(cache.open)
     cache.add_listener(files)
-    files.held = cache.open
     try:
         identity = cache.identify(mapped(process.pid, tmp_path / "paused"))
     finally:
