@@ -3,14 +3,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard schemas/icestream/*/*.proto)
-FAST := not pipeline and not kafka and not ebpf and not browser and not alone
-# Tests wait more than they work; those that measure the CPU run alone, one after the other.
-SIDE_BY_SIDE := -n 3 --dist loadfile
+FAST := not pipeline and not kafka and not ebpf and not browser and not alone and not slow
+# Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
+# says which tests share a process, and which go first.
+TOGETHER := -n 4 --dist loadgroup --no-loadscope-reorder
+# The steps of `make test`: first those that fail fast.
+STEPS := setup-test lint schemas-check bpf-check kafka test-together test-alone
 # The committed eBPF objects are what this clang builds; another major builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint schemas schemas-check bpf-check kafka docs bench recording clean setup-test
+.PHONY: help setup demo test test-together test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench recording clean setup-test
 
 help: ## list what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,12 +24,20 @@ setup: ## install what icestream needs to run, into .venv and by apt
 demo: setup ## profile this machine while a small web service works, and show the CPU of its requests
 	@$(BIN)/icestream demo
 
-test: setup-test kafka schemas-check bpf-check lint ## install what tests need, and run all of them
-	$(BIN)/pytest $(SIDE_BY_SIDE) -m "not ebpf and not alone" --durations 15
-	$(BIN)/pytest -m "ebpf or alone" --durations 15
+test: ## install what tests need, run all of them, and say how long each step took
+	@for step in $(STEPS); do \
+	   begin=$$(date +%s); $(MAKE) --no-print-directory $$step || { echo "make $$step failed"; exit 1; }; \
+	   took="$$took $$step $$(($$(date +%s) - begin)) s,"; \
+	 done; echo "all steps passed:$${took%,}"
+
+test-together:
+	$(BIN)/pytest $(TOGETHER) -m "not alone" --durations 15
+
+test-alone:
+	$(BIN)/pytest -m alone --durations 5
 
 test-fast: setup-test ## the tests that need no real broker, no kernel and no browser (a minute)
-	$(BIN)/pytest -q -n 2 --dist loadfile -m "$(FAST)"
+	$(BIN)/pytest -q -n 2 --dist loadgroup --no-loadscope-reorder -m "$(FAST)"
 
 lint: setup-test ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -31,7 +31,7 @@ class Backlog:
     ) -> None:
         self.topic = topic
         self.limit_bytes = limit_bytes
-        self._readers: list[Consumer] = [consumer(settings, group) for group in groups]
+        self._readers: list[Consumer] = [consumer(settings, group, log_level=0) for group in groups]
         self._unread: dict[int, deque[tuple[int, int]]] = defaultdict(deque)  # partition -> (offset, size), in order
         self._bytes: dict[int, int] = defaultdict(int)
         self._asked = float("-inf")

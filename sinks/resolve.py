@@ -101,6 +101,8 @@ class ResolveSink:
 
     def close(self) -> None:
         self._producer.flush(_FLUSH_S)
+        self._producer.purge()
+        self._producer.close()
 
     def _resolve(self, build_ids: list[str]) -> None:
         """Publishes names of what is stored of these files with no name, or an older one."""

@@ -38,7 +38,8 @@ class Outbox:
         self._backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
         self._closing = threading.Event()
         self.held_back = False
-        threading.Thread(target=self._poll, name="deliveries", daemon=True).start()
+        self._poller = threading.Thread(target=self._poll, name="deliveries", daemon=True)
+        self._poller.start()
 
     async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
         """Sends outputs to the input's partition; the future is done when all are acknowledged, or one was not."""
@@ -80,6 +81,7 @@ class Outbox:
     def close(self, timeout_s: float) -> None:
         """Waits that long for what is under way."""
         self._closing.set()
+        self._poller.join()
         self._producer.flush(timeout_s)
 
     def _produce(

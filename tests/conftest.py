@@ -3,14 +3,16 @@
 import contextlib
 import os
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from hypothesis import settings as hypothesis_settings
 
+from icestream import kafka
 from icestream.commands.topics import create
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
@@ -21,16 +23,73 @@ from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 TESTS = Path(__file__).parent
 
 
+# Their tests share nothing but fixtures of the session, so each of them may run in any process. Tests of other files
+# stay together: they share fixtures of their module.
+SEPARATE = {"jobs", "pipeline", "sinks", "standalone"}
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what takes a broker, what starts everything, and what must run alone: `make test-fast` has none of it."""
+    """Marks what takes a broker, what starts everything, and what must run alone: `make test-fast` has none of it.
+
+    Groups the tests that run in one process, one after the other, and puts those first that take longest.
+    """
     for item in items:
         taken = set(getattr(item, "fixturenames", ()))
         if taken & {"apache_kafka", "local_kafka"}:
             item.add_marker("kafka")
         elif taken & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] in {"jobs", "standalone"}:
             item.add_marker("pipeline")
-        if item.path.parent.name == "tracing":
-            item.add_marker("alone")
+        if (group := _group(item)) is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_order)
+
+
+def _group(item: pytest.Item) -> str | None:
+    """Two groups have Apache Kafka, so that no more than two processes start one."""
+    folder = item.path.relative_to(TESTS).parts[0]
+    if item.get_closest_marker("kafka"):
+        return "kafka: pipeline" if folder == "pipeline" else "kafka"
+    if folder == "browser":
+        return folder
+    return None if folder in SEPARATE else item.nodeid.partition("::")[0]
+
+
+def _order(item: pytest.Item) -> int:
+    """Longest first, so that no process works on at the end while the others have nothing to do."""
+    names = {mark.name for mark in item.iter_markers()}
+    return 0 if "kafka" in names else 1 if "browser" in names else 2 if names & {"pipeline", "ebpf"} else 3
+
+
+_clients: "weakref.WeakSet[Producer | Consumer]" = weakref.WeakSet()  # that were made by icestream.kafka
+
+
+class _TrackedProducer(Producer):
+    def __init__(self, *arguments: object, **more: object) -> None:
+        super().__init__(*arguments, **more)  # type: ignore[arg-type]
+        _clients.add(self)
+
+
+class _TrackedConsumer(Consumer):
+    def __init__(self, *arguments: object, **more: object) -> None:
+        super().__init__(*arguments, **more)  # type: ignore[arg-type]
+        _clients.add(self)
+
+
+kafka.Producer, kafka.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
+
+
+def close_clients() -> None:
+    """Closes clients before their broker: they would try to reach it, and log that, until the garbage collector came.
+
+    A client may be held by a fixture, or by a traceback, for longer than its broker lives.
+    """
+    for client in list(_clients):
+        with contextlib.suppress(RuntimeError):  # it was closed already
+            if isinstance(client, Producer):
+                client.purge()
+            client.close()
+    _clients.clear()
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +107,7 @@ def in_process_broker() -> Iterator[KafkaSettings]:
     """Settings of a fresh in-process broker with all topics."""
     broker = InProcessBroker()
     yield broker.settings()
+    close_clients()
     broker.close()
 
 
@@ -61,6 +121,7 @@ def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka
     running = LocalKafka(tmp_path_factory.mktemp("kafka"))
     running.start()
     yield running
+    close_clients()
     running.close()
 
 

@@ -91,6 +91,7 @@ class Publisher:
         self._thread.join()
         self._producer.flush(max(0.0, deadline - time.monotonic()))  # symbol files
         self._producer.purge()
+        self._producer.close()
         for backlog in self._backlogs.values():
             backlog.close()
         return len(self._spool)
@@ -225,6 +226,7 @@ class Publisher:
         """A new producer after an error that ends the old one's life; what it had goes out again."""
         self._producer.purge()
         self._producer.poll(1.0)
+        self._producer.close()
         for flight in self._flights.values():
             self._spool.release(flight.entry)
         self._flights.clear()

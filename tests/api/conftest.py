@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
-from httpx import Response
+from httpx2 import Response
 
 from api.http.app import create_app
 from api.settings import ApiSettings

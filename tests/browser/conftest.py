@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 import pytest
 
 from tests.browser import chromium
@@ -34,7 +34,7 @@ class Site:
     def ask(self, route: str, **parameters: Any) -> Any:
         """The API's own answer, over the whole range unless said otherwise."""
         query = {"start": self.start, "end": self.end} | parameters
-        answer = httpx.get(f"{self.address}api/v1/{route}", params=query, timeout=60)
+        answer = httpx2.get(f"{self.address}api/v1/{route}", params=query, timeout=60)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 
-import httpx
+import httpx2
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
@@ -25,7 +25,7 @@ return { root: total[0], flat: sum(self), level1, self0: self[0] };
 def collapsed(site: Site, **query: object) -> dict[tuple[str, ...], int]:
     """The API's own stacks and values, in another format than the page reads."""
     parameters = {"start": site.start, "end": site.end, "format": "collapsed"} | query
-    answer = httpx.get(f"{site.address}api/v1/merge", params=parameters, timeout=60)
+    answer = httpx2.get(f"{site.address}api/v1/merge", params=parameters, timeout=60)
     stacks: dict[tuple[str, ...], int] = defaultdict(int)
     for line in answer.text.splitlines():
         stack, _, value = line.rpartition(" ")

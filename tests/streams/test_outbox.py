@@ -18,7 +18,7 @@ def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_al
     async def run() -> None:
         outbox = Outbox(broker)
         outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4))
-        await asyncio.wait_for(await outbox.send(outputs, 2), 10)
+        await asyncio.wait_for(await outbox.send(outputs, 2), 60)
         outbox.close(1)
 
     asyncio.run(run())
@@ -35,7 +35,8 @@ def test_a_message_that_kafka_refuses_is_an_error(in_process_broker: KafkaSettin
     async def run() -> None:
         outbox = Outbox(in_process_broker)
         with pytest.raises(RuntimeError, match="did not take"):
-            await asyncio.wait_for(await outbox.send(Outputs(b"k", [], [b"x"]), 99), 20)
+            await asyncio.wait_for(await outbox.send(Outputs(b"k", [], [b"x"]), 99), 60)
+        outbox.close(1)
 
     asyncio.run(run())
 
@@ -54,7 +55,7 @@ def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(in_proc
         assert outbox.held_back
         group = kafka.consumer(in_process_broker, GROUP)
         group.commit(offsets=[TopicPartition(SAMPLES, 0, 5)], asynchronous=False)
-        await (await asyncio.wait_for(sending, 10))
+        await (await asyncio.wait_for(sending, 60))
         assert not outbox.held_back
         outbox.close(1)
 

@@ -171,19 +171,21 @@ def test_the_package_needs_only_the_standard_library_and_is_imported_fast() -> N
     printed = _run(
         """
 import subprocess
-done = subprocess.run([sys.executable, "-S", "-c", '''
+for _ in range(5):
+    done = subprocess.run([sys.executable, "-S", "-c", '''
 import sys, time
 start = time.process_time()
 import icestream.tracing
 print(time.process_time() - start, "asyncio" in sys.modules, [m for m in sys.modules if m.startswith("icestream")])
 '''], capture_output=True, text=True, cwd=os.getcwd())
-print(done.stdout, done.stderr)
+    print(done.stdout.strip(), done.stderr.strip())
 """
     )
-    seconds, with_asyncio, rest = printed.split(maxsplit=2)
-    assert float(seconds) < 0.15  # of CPU
-    assert with_asyncio == "False"
-    assert rest.count("icestream.") == rest.count("icestream.tracing")
+    runs = [line.split(maxsplit=2) for line in printed.splitlines()]
+    assert min(float(seconds) for seconds, _, _ in runs) < 0.15  # of CPU; other programs may slow down some of the runs
+    for _, with_asyncio, rest in runs:
+        assert with_asyncio == "False"
+        assert rest.count("icestream.") == rest.count("icestream.tracing")
 
 
 def test_an_event_loop_that_is_not_asyncios_own_gives_no_wrong_context(listener: Listener) -> None:

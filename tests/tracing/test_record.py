@@ -4,7 +4,6 @@ import os
 import platform
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +12,7 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 from tests.tracing import outside
 from tests.tracing.traced import OTHER, TRACE
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or os.geteuid() != 0, reason="stops threads with ptrace, knows x86-64 registers"
@@ -100,14 +100,16 @@ while True:
     try:
         tid = int(child.line())
         _, offset = outside.publisher(child.pid)
-        seen = []
-        for _ in range(1000):
-            seen.append(outside.thread_record(child.pid, tid, offset))
-            time.sleep(0.001)
+        records: list[bytes] = []
+
+        def look() -> bool:
+            record = outside.thread_record(child.pid, tid, offset)
+            records.extend([record] if record is not None else [])
+            return len(records) == 120
+
+        wait_until(look)  # between two spans there is none
     finally:
         child.close()
-    records = [record for record in seen if record is not None]
-    assert len(records) > 100
     for record in records:
         assert record[8:16] == record[16:24]
         assert record[24:] == b"\x01\x01\x00\x00"

@@ -11,6 +11,7 @@ import numpy as np
 
 from collector.activity.activity_socket import ActivityReceiver
 from icestream.v1.activity_pb2 import Span
+from tests.waiting import wait_until
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 OTHER = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -78,10 +79,7 @@ class Listener:
         before = self.receiver.counts.malformed
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.sendto(b"through?", self.path)
-        end = time.monotonic() + 5
-        while self.receiver.counts.malformed == before:
-            assert time.monotonic() < end, "the receiver does not receive"
-            time.sleep(0.001)
+        wait_until(lambda: self.receiver.counts.malformed > before, lambda: "the receiver does not receive")
 
     def close(self) -> None:
         self.receiver.close()

@@ -2,12 +2,12 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, TopicPartition
 
 from collector import metrics
 from collector.delivery.message_log import Message
@@ -22,6 +22,7 @@ from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 from standalone.supervisor.in_process_broker import InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def collector_settings(broker: KafkaSettings, folder: Path, **more: object) -> CollectorSettings:
@@ -41,12 +42,13 @@ def window(number: int, size: int = 1000) -> list[Message]:
 @pytest.fixture
 def reader(broker: KafkaSettings) -> Iterator[Consumer]:
     reading = consumer(broker, STREAMS_GROUP)
-    reading.subscribe([RAW])
+    partitions = reading.list_topics(RAW, timeout=60).topics[RAW].partitions
+    reading.assign([TopicPartition(RAW, partition, 0) for partition in partitions])  # a group takes 3 s to form
     yield reading
     reading.close()
 
 
-def read(reading: Consumer, count: int, timeout_s: float = 20.0) -> list[int]:
+def read(reading: Consumer, count: int, timeout_s: float = PATIENCE_S) -> list[int]:
     found: list[int] = []
     deadline = time.monotonic() + timeout_s
     while len(found) < count and time.monotonic() < deadline:
@@ -64,7 +66,7 @@ def test_windows_arrive_in_order_and_leave_the_spool(broker: KafkaSettings, read
     for number in range(20):
         publisher.append(window(number))
     assert read(reader, 20) == list(range(20))
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     assert publisher.ready() is None
     spool.close()
 
@@ -93,16 +95,13 @@ def test_a_broker_that_comes_later_gets_everything_in_order(tmp_path: Path) -> N
     publisher = started(Publisher(settings, spool))
     for number in range(10):
         publisher.append(window(number))
-    deadline = time.monotonic() + 10
-    while publisher.ready() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert publisher.ready() is not None
+    wait_until(lambda: publisher.ready() is not None)
     assert publisher.close(timeout_s=0.1) == 10
     publisher = started(Publisher(replace(settings, kafka=port), spool))
     reading = consumer(broker.settings(), STREAMS_GROUP)
     reading.subscribe([RAW])
     assert read(reading, 10) == list(range(10))
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     reading.close()
     spool.close()
     broker.close()
@@ -118,7 +117,7 @@ def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
     publisher.append(window(1, size=2_000_000))
     publisher.append(window(2))
     assert read(reader, 2) == [0, 2]
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     spool.close()
 
 
@@ -130,12 +129,13 @@ def test_with_the_in_process_broker_unread_windows_wait_in_the_spool(
     publisher = started(Publisher(settings, spool))
     for number in range(30):
         publisher.append([Message(RAW, b"host", number.to_bytes(4, "big") + bytes(500_000))])
-    time.sleep(2)
+    wait_until(lambda: len(spool) < 30)
+    time.sleep(1)  # one that did not wait would send all of them
     assert 20 <= len(spool) < 30
     reading = consumer(in_process_broker, STREAMS_GROUP)
     reading.subscribe([RAW])
-    assert read(reading, 30, timeout_s=40) == list(range(30))
-    assert publisher.close() == 0
+    assert read(reading, 30, timeout_s=PATIENCE_S) == list(range(30))
+    assert publisher.close(PATIENCE_S) == 0
     reading.close()
     spool.close()
 
@@ -153,7 +153,7 @@ def test_after_an_error_that_ends_the_producer_everything_is_sent_by_a_new_one(
     found = read(reader, 20)
     while set(found) != set(range(20)):
         found += read(reader, 1)
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     spool.close()
 
 
@@ -211,16 +211,9 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     assert list(found)[:10] == list(range(10))
     assert len(found) + spool.dropped == 731
     assert sum(len(batch.sample_offset_us) + batch.lost_samples for batch in found.values()) == sampled
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     spool.close()
     again.close()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def resident_bytes() -> int:
@@ -241,7 +234,7 @@ def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(
     publisher = started(Publisher(settings, spool))
     assert read(reader, 2) == [1, 3]  # of the third the activity alone is whole
     assert metrics.DROPPED._value.get() - before == 1
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     spool.close()
 
 
@@ -256,7 +249,7 @@ def test_a_directory_that_goes_away_is_said_once_and_windows_arrive_from_memory(
         publisher.append(window(number))
     assert read(reader, 5) == list(range(5))
     wait_until(lambda: len(spool) == 0)
-    assert publisher.close() == 0
+    assert publisher.close(PATIENCE_S) == 0
     said = [record.getMessage() for record in caplog.records if "spool" in record.getMessage()]
     assert len(said) == 1
     assert "was removed" in said[0]
