@@ -1,8 +1,6 @@
-"""Errors as callers see them: a 4xx or 503 with `{"error": {"code", "message", "hint"}}`."""
+"""Errors that end a request with a 4xx or 503."""
 
 from collections.abc import Mapping
-
-from starlette.responses import JSONResponse
 
 
 class ApiError(Exception):
@@ -20,20 +18,15 @@ class ApiError(Exception):
 
 
 def bad_request(code: str, message: str, hint: str = "") -> ApiError:
+    """The caller asked for something that cannot be understood."""
     return ApiError(400, code, message, hint)
 
 
-def too_large(message: str, hint: str = "") -> ApiError:
-    """The query is understood, but would take more than one query may."""
-    return ApiError(
-        422, "query_too_large", message, hint or "narrow the selector, or the time between start and end, and ask again"
-    )
+def too_large(message: str, hint: str = "narrow the selector or the time range, and ask again") -> ApiError:
+    """The query is understood, but exceeds the limits of one query."""
+    return ApiError(422, "query_too_large", message, hint)
 
 
 def unavailable(message: str, hint: str = "", retry_after_s: int = 5) -> ApiError:
+    """The answer is not available now; the caller may ask again."""
     return ApiError(503, "unavailable", message, hint, {"Retry-After": str(retry_after_s)})
-
-
-def response(error: ApiError) -> JSONResponse:
-    body = {"error": {"code": error.code, "message": error.message, "hint": error.hint}}
-    return JSONResponse(body, error.status, error.headers)

@@ -1,4 +1,4 @@
-"""What the API tells Prometheus about itself."""
+"""The API's metrics for Prometheus."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
@@ -7,12 +7,12 @@ REQUESTS = Counter(
 )
 SECONDS = Histogram(
     "icestream_api_request_seconds",
-    "Time from a request to the end of its answer, waiting for a turn included",
+    "Time from a request to the end of its answer, including the wait for other queries",
     ["route"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
-RUNNING = Gauge("icestream_api_queries_running", "Queries that have their turn")
-WAITING = Gauge("icestream_api_queries_waiting", "Queries that wait for their turn")
+RUNNING = Gauge("icestream_api_queries_running", "Queries that are being answered")
+WAITING = Gauge("icestream_api_queries_waiting", "Queries that wait for other queries to end")
 CLICKHOUSE_SECONDS = Histogram(
     "icestream_api_clickhouse_seconds",
     "Time of one query of ClickHouse",
@@ -20,5 +20,5 @@ CLICKHOUSE_SECONDS = Histogram(
 )
 CLICKHOUSE_ERRORS = Counter("icestream_api_clickhouse_errors_total", "Queries of ClickHouse that failed")
 NODES = Gauge("icestream_api_cached_nodes", "Nodes of the call tree in memory")
-STACKS = Counter("icestream_api_stacks_total", "Stacks looked up, by whether they were in memory", ["result"])
-"""Results: `hit`, `read` (from ClickHouse), `unresolved` (not there yet)."""
+STACKS = Counter("icestream_api_stacks_total", "Stacks looked up, by result", ["result"])
+"""Results: `hit` (in memory), `read` (from ClickHouse), `unresolved` (not stored yet)."""

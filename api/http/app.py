@@ -7,43 +7,41 @@ from fastapi import FastAPI
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
-from api.http.app_state import Context
-from api.http.error_handlers import add_handlers
+from api.http.app_state import AppState
+from api.http.error_handlers import add_error_handlers
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
-from api.http.middleware.measure_requests import Measure
-from api.http.routes import diff, health, labels, merge, timeline, top, traces
+from api.http.middleware.measure_requests import MeasureRequests
+from api.http.routes import diff, health, labels, merge, profile_types, timeline, top, traces
 from api.queries.database import Database
 from api.settings import ApiSettings
-from api.tree.stack_cache import Stacks
+from api.tree.stack_cache import StackCache
 from icestream import __version__
 from icestream.clickhouse import Clients
 
 _PAGE = Path(__file__).parents[1] / "page"
-_ROUTERS = tuple(part.router for part in (merge, diff, traces, top, timeline, labels, health))
+_ROUTES = (merge, diff, traces, top, timeline, labels, profile_types, health)
+_DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and by request.
+
+Errors are `{"error": {"code", "message", "hint"}}`: 4xx if the caller can do something about it, 503 (with
+`Retry-After`) if the caller should ask again."""
 
 
 def create_app(settings: ApiSettings, clients: Clients, also_ready: Callable[[], str | None] = lambda: None) -> FastAPI:
-    """Answers from the tables that `clients` reach; nothing is read before the first request.
+    """Answers from the tables that `clients` reach. Reads nothing before the first request.
 
-    `also_ready` tells /readyz why what else this process does cannot be done, or None.
+    `also_ready` tells /readyz why something else that this process does is not ready, or returns None if it is.
     """
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
-    app.state.context = Context(settings, database, Stacks(database, settings.api_cached_nodes), also_ready)
-    add_handlers(app)
-    for router in _ROUTERS:
-        app.include_router(router)
+    app.state.shared = AppState(settings, database, StackCache(database, settings.api_cached_nodes), also_ready)
+    add_error_handlers(app)
+    for routes in _ROUTES:
+        app.include_router(routes.router)
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
     app.add_middleware(AnswerHead)
-    app.add_middleware(Measure)
+    app.add_middleware(MeasureRequests)
     if (_PAGE / "index.html").exists():
         app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")
     return app
-
-
-_DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and per request.
-
-Errors are `{"error": {"code", "message", "hint"}}`: 4xx where the caller can do something about it, 503 (with
-`Retry-After`) where it is worth asking again."""

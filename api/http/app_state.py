@@ -1,4 +1,4 @@
-"""What routes work with; on the application as `app.state.context`."""
+"""What all routes share: the application's `app.state.shared`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,18 +7,19 @@ from fastapi import Request
 
 from api.queries.database import Database
 from api.settings import ApiSettings
-from api.tree.stack_cache import Stacks
+from api.tree.stack_cache import StackCache
 
 
 @dataclass(frozen=True)
-class Context:
+class AppState:
     settings: ApiSettings
     database: Database
-    stacks: Stacks
+    stacks: StackCache
     also_ready: Callable[[], str | None]
-    """What else the process does: None when that can be done, else why not."""
+    """Returns why something else that this process does is not ready, or None if it is."""
 
 
-def context(request: Request) -> Context:
-    found: Context = request.app.state.context
-    return found
+def app_state(request: Request) -> AppState:
+    """For routes, as a dependency."""
+    state: AppState = request.app.state.shared
+    return state

@@ -1,42 +1,44 @@
-"""Cursors of paged lists: what the next page needs to know, in a form that callers just hand back."""
+"""Cursors of paged lists: what the next page needs to know, in a form that callers only hand back."""
 
 import base64
 import binascii
 import json
 import re
 
-from api.errors import bad_request
-from api.queries.heaviest_traces import After
-from api.queries.time_range import TimeRange
+from api.errors import ApiError, bad_request
+from api.queries.heaviest_traces import LastTrace
+from api.queries.selection import TimeRange
 
 _LIMIT = 2**63
 
 
-def write_cursor(order: str, time: TimeRange, after: After) -> str:
-    body = json.dumps([order, time.start_unix_nano, time.end_unix_nano, after.value, after.trace_id])
+def encode_cursor(order: str, time_range: TimeRange, last: LastTrace) -> str:
+    """The cursor of the page after `last`."""
+    body = json.dumps([order, time_range.start_unix_nano, time_range.end_unix_nano, last.value, last.trace_id])
     return base64.urlsafe_b64encode(body.encode()).decode().rstrip("=")
 
 
-def read_cursor(text: str, order: str) -> tuple[TimeRange, After]:
-    """The range of the first page (so that `now` stays when it was) and where to go on. Raises ApiError."""
+def decode_cursor(text: str, order: str) -> tuple[TimeRange, LastTrace]:
+    """Returns the first page's time range (so that `now` stays what it was), and the last trace. Raises ApiError."""
     try:
         body = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-        of, start, end, value, trace_id = body
+        cursor_order, start, end, value, trace_id = body
     except (binascii.Error, ValueError, TypeError, RecursionError):
-        raise _bad() from None
+        raise _not_a_cursor() from None
     numbers = (start, end, value)
     if not all(type(n) is int and -_LIMIT <= n < _LIMIT for n in numbers) or not 0 <= start < end:
-        raise _bad()
-    if not isinstance(trace_id, str) or not re.fullmatch(r"[0-9a-f]{32}", trace_id) or not isinstance(of, str):
-        raise _bad()
-    if of != order:
-        raise bad_request(
-            "bad_cursor", f"this cursor is of a list with order={of[:20]}", f"give order={of[:20]} with it"
-        )
-    return TimeRange(start, end), After(value, trace_id)
+        raise _not_a_cursor()
+    if (
+        not isinstance(trace_id, str)
+        or not re.fullmatch(r"[0-9a-f]{32}", trace_id)
+        or not isinstance(cursor_order, str)
+    ):
+        raise _not_a_cursor()
+    if cursor_order != order:
+        given = cursor_order[:20]
+        raise bad_request("bad_cursor", f"the cursor is of a list with order={given}", f"give order={given} with it")
+    return TimeRange(start, end), LastTrace(value, trace_id)
 
 
-def _bad() -> Exception:
-    return bad_request(
-        "bad_cursor", "not a cursor", "give what `next` of the page before said, or none for the first page"
-    )
+def _not_a_cursor() -> ApiError:
+    return bad_request("bad_cursor", "not a cursor", "give `next` of the previous page, or none for the first page")

@@ -21,23 +21,25 @@ class DiffFormat(StrEnum):
 
 
 FORMAT_QUERY = Query(
-    description="tree: JSON in columns; collapsed: text, a line a stack; pprof: gzipped profile.proto;"
-    " speedscope: JSON for speedscope.app"
+    description="tree: JSON in columns; collapsed: text, one line for each stack; pprof: gzipped profile.proto;"
+    " speedscope: JSON for speedscope.app."
 )
 FormatParam = Annotated[Format, FORMAT_QUERY]
-DiffFormatParam = Annotated[DiffFormat, Query(description="tree: JSON in columns; collapsed: text, two values a line.")]
+DiffFormatParam = Annotated[
+    DiffFormat, Query(description="tree: JSON in columns; collapsed: text, two values on each line.")
+]
 MaxNodesParam = Annotated[
     int,
     Query(
         ge=1,
-        description="Of a tree: how many of the heaviest nodes to keep; what is cut below one becomes its child [cut].",
+        description="Nodes to keep in a tree, the heaviest ones; what is cut below a node becomes its child [cut].",
     ),
 ]
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 GRAPH_RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "The profile in the format asked for; the tree is described in docs/query-api.md.",
+        "description": "The profile in the requested format; docs/query-api.md describes the tree.",
         "content": {
             "application/json": {"schema": {"type": "object"}},
             "text/plain": {"schema": {"type": "string"}, "example": "main;serve;parse 1200000000\n"},

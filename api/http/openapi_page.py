@@ -1,4 +1,4 @@
-"""The description of the API as a page of plain HTML, which needs nothing from elsewhere."""
+"""The description of the API as a page of plain HTML, which loads nothing from other hosts."""
 
 import json
 from html import escape
@@ -14,7 +14,7 @@ code, pre { font: 13px ui-monospace, monospace } pre { background: #f3f6f9; padd
 """
 
 
-def reference(openapi: dict[str, Any]) -> str:
+def openapi_page(openapi: dict[str, Any]) -> str:
     """HTML of an OpenAPI document."""
     info = openapi["info"]
     parts = [

@@ -1,4 +1,4 @@
-"""Serves the application over HTTP, in a thread of a process that may do other things too."""
+"""Serves the application over HTTP, in a thread."""
 
 import logging
 import socket
@@ -13,11 +13,11 @@ _log = logging.getLogger(__name__)
 
 
 class ServerError(Exception):
-    """The address cannot be listened on; the message says which and why."""
+    """The server cannot listen. The message says on which address, and why."""
 
 
 class Server:
-    """Listens from the start; answers after `start`."""
+    """Listens from its construction on, and answers after `start`."""
 
     def __init__(self, app: FastAPI, listen: str) -> None:
         self._socket = _listen(listen)
@@ -29,7 +29,7 @@ class Server:
 
     @property
     def address(self) -> str:
-        """HOST:PORT as it was bound, so also where port 0 was asked for."""
+        """HOST:PORT as bound: the real port if port 0 was asked for."""
         host, port = self._socket.getsockname()[:2]
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -40,7 +40,7 @@ class Server:
         return self._thread.is_alive()
 
     def close(self) -> None:
-        """Takes no more requests, and ends when those under way are answered, or after 5 s."""
+        """Accepts no more requests, and returns once pending ones are answered, or after 5 s."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join(_GRACE_S + 2)
@@ -51,10 +51,10 @@ class Server:
 
 
 def serve(app: FastAPI, listen: str, stop: threading.Event) -> None:
-    """Serves until `stop` is set. Raises ServerError when it cannot listen."""
+    """Serves until `stop` is set. Raises ServerError if it cannot listen."""
     server = Server(app, listen)
     server.start()
-    _log.info("the API and the page are at http://%s", server.address)
+    _log.info("serving the API and the page at http://%s", server.address)
     try:
         while server.alive() and not stop.wait(1.0):
             pass

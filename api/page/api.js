@@ -33,11 +33,12 @@ export const diff = (values, baseline, signal) =>
     signal,
   );
 
-/** The sum over time: {start, end, step, points: [[time, value]]}, times in milliseconds. */
+/** The sum over time: {start, end, step, points: [[time, value]]}, times in Unix milliseconds. */
 export async function timeline(values, signal) {
-  const { start, end, step_ms, times, series } = await ask("series", { ...query(values), limit: 1 }, signal);
-  const points = times.map((time, row) => [time, series[0]?.values[row] ?? 0]);
-  return { start: Date.parse(start), end: Date.parse(end), step: step_ms, points };
+  const answer = await ask("timeline", { ...query(values), limit: 1 }, signal);
+  const sums = answer.groups[0]?.values ?? [];
+  const points = answer.times_unix_milli.map((time, step) => [time, sums[step] ?? 0]);
+  return { start: Date.parse(answer.start), end: Date.parse(answer.end), step: answer.step_ms, points };
 }
 
 export const profileTypes = async () => (await ask("profile-types", {})).profile_types.map(({ id }) => id);

@@ -1,4 +1,4 @@
-"""Conditions of SQL: what a caller wrote is only ever the value of a parameter, never text of a query."""
+"""Conditions of a WHERE clause. What a caller wrote is only ever the value of a parameter, never SQL text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -6,76 +6,78 @@ from typing import Any
 
 from api.queries.selector import Matcher
 
-_HOT = {"service": "service"}
-"""Labels that are columns of the sample tables, so that their primary key prunes."""
+_COLUMN_OF_LABEL = {"service": "service"}
+"""Labels that are columns of the sample tables as well, so that the tables' primary key prunes by them."""
 
 
 @dataclass
-class Where:
-    """Conditions that all must hold, and the parameters they name (`{p0:String}`)."""
+class Conditions:
+    """SQL expressions that all must hold, and the parameters that they name (`{p0:String}`)."""
 
-    conditions: list[str] = field(default_factory=list)
+    expressions: list[str] = field(default_factory=list)
     parameters: dict[str, Any] = field(default_factory=dict)
 
-    def bind(self, value: Any, kind: str) -> str:
-        """A placeholder of ClickHouse type `kind` for `value`."""
+    def bind(self, value: Any, type_name: str) -> str:
+        """Returns a placeholder for `value`, of the ClickHouse type `type_name`."""
         name = f"p{len(self.parameters)}"
         self.parameters[name] = value
-        return f"{{{name}:{kind}}}"
+        return f"{{{name}:{type_name}}}"
 
-    def add(self, condition: str) -> None:
-        self.conditions.append(condition)
+    def bind_trace_id(self, trace_id: str) -> str:
+        """Returns an expression to compare `trace_id` with, of 32 hex digits."""
+        return f"toFixedString(unhex({self.bind(trace_id, 'String')}), 16)"
+
+    def bind_trace_ids(self, trace_ids: list[str]) -> str:
+        """Returns an expression for `trace_id IN`."""
+        return f"arrayMap(x -> toFixedString(unhex(x), 16), {self.bind(trace_ids, 'Array(String)')})"
+
+    def add(self, expression: str) -> None:
+        self.expressions.append(expression)
 
     @property
-    def sql(self) -> str:
-        """`WHERE ...`, or nothing where there is no condition."""
-        return f"WHERE {' AND '.join(self.conditions)}" if self.conditions else ""
+    def where(self) -> str:
+        """`WHERE ...`, or an empty string if there are no conditions."""
+        return f"WHERE {' AND '.join(self.expressions)}" if self.expressions else ""
 
 
-def add_time(where: Where, start_unix_nano: int, end_unix_nano: int, column: str = "time") -> None:
-    """`column` in [start, end), in milliseconds."""
-    for operator, nanos in ((">=", start_unix_nano), ("<", end_unix_nano)):
-        where.add(f"{column} {operator} fromUnixTimestamp64Milli({where.bind(nanos // 10**6, 'Int64')}, 'UTC')")
+def add_time(conditions: Conditions, start_unix_nano: int, end_unix_nano: int, column: str = "time") -> None:
+    """Adds that `column` is in [start, end), to the millisecond."""
+    for operator, unix_nano in ((">=", start_unix_nano), ("<", end_unix_nano)):
+        unix_milli = conditions.bind(unix_nano // 10**6, "Int64")
+        conditions.add(f"{column} {operator} fromUnixTimestamp64Milli({unix_milli}, 'UTC')")
 
 
-def add_days(where: Where, first_day: int, days: int) -> None:
-    """`time` within whole days of UTC, counted from 1970; without reading `time`, as tables have a partition a day."""
+def add_days(conditions: Conditions, first_day: int, days: int) -> None:
+    """Adds that `time` is in whole days (UTC, counted from 1970). Reads partitions instead of `time`: each is a day."""
     day = "toUInt16(_partition_value.1)"
-    where.add(f"{day} >= {where.bind(first_day, 'UInt32')}")
-    where.add(f"{day} < {where.bind(first_day + days, 'UInt32')}")
+    conditions.add(f"{day} >= {conditions.bind(first_day, 'UInt32')}")
+    conditions.add(f"{day} < {conditions.bind(first_day + days, 'UInt32')}")
 
 
-def add_matchers(where: Where, matchers: Iterable[Matcher]) -> None:
-    """Conditions on a table that has `series_id` and the hot columns."""
-    cold = []
+def add_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:
+    """Adds the matchers, for a table that has `series_id` and the columns of _COLUMN_OF_LABEL."""
+    of_series = Conditions(parameters=conditions.parameters)
     for matcher in matchers:
-        if matcher.label in _HOT:
-            _add_matcher(where, where, _HOT[matcher.label], matcher)
+        if matcher.label in _COLUMN_OF_LABEL:
+            _add_matcher(conditions, _COLUMN_OF_LABEL[matcher.label], matcher)
         else:
-            cold.append(matcher)
-    if cold:
-        where.add(f"series_id IN (SELECT series_id FROM series {_series_where(where, cold)})")
+            add_series_matchers(of_series, [matcher])
+    if of_series.expressions:
+        conditions.add(f"series_id IN (SELECT series_id FROM series {of_series.where})")
 
 
-def add_series_matchers(where: Where, matchers: Iterable[Matcher]) -> None:
-    """Conditions on the table `series` itself."""
+def add_series_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:
+    """Adds the matchers, for the table `series`."""
     for matcher in matchers:
-        _add_matcher(where, where, f"labels[{where.bind(matcher.label, 'String')}]", matcher)
+        _add_matcher(conditions, f"labels[{conditions.bind(matcher.label, 'String')}]", matcher)
 
 
-def _series_where(outer: Where, matchers: list[Matcher]) -> str:
-    inner = Where()
-    for matcher in matchers:
-        _add_matcher(inner, outer, f"labels[{outer.bind(matcher.label, 'String')}]", matcher)
-    return inner.sql
-
-
-def _add_matcher(where: Where, binder: Where, value: str, matcher: Matcher) -> None:
+def _add_matcher(conditions: Conditions, label_value: str, matcher: Matcher) -> None:
     if matcher.operator in ("=", "!="):
-        where.add(f"{value} {matcher.operator} {binder.bind(matcher.value, 'String')}")
+        conditions.add(f"{label_value} {matcher.operator} {conditions.bind(matcher.value, 'String')}")
         return
-    # The expression alone has to be valid, too: `a)|(b` would slip out of the brackets that anchor it. (`match` does
-    # not compile one that it can decide by a substring; this does.)
-    where.add(f"replaceRegexpOne('', {binder.bind(matcher.value, 'String')}, '') = ''")
-    anchored = binder.bind(f"^(?s:{matcher.value})$", "String")
-    where.add(f"{'NOT ' if matcher.operator == '!~' else ''}match({value}, {anchored})")
+    # The regular expression must be valid on its own: `a)|(b` would escape the brackets that anchor it. `match` does
+    # not compile what it can decide by a substring search; replaceRegexpOne always compiles.
+    conditions.add(f"replaceRegexpOne('', {conditions.bind(matcher.value, 'String')}, '') = ''")
+    anchored = conditions.bind(f"^(?s:{matcher.value})$", "String")
+    conditions.add(f"{'NOT ' if matcher.operator == '!~' else ''}match({label_value}, {anchored})")

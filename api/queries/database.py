@@ -1,4 +1,4 @@
-"""Questions to ClickHouse, within the limits of one query, answered as Arrow tables."""
+"""Queries of ClickHouse within the limits of one query, answered as Arrow tables."""
 
 import logging
 import re
@@ -17,30 +17,30 @@ _log = logging.getLogger(__name__)
 
 # Codes of ClickHouse's src/Common/ErrorCodes.cpp.
 _TOO_LARGE = {
-    158: "it would read more rows than one query may",
+    158: "it reads more rows than one query may",
     159: "it takes longer than one query may",
-    160: "it would take longer than one query may",
-    241: "it needs more memory than one query may use",
-    307: "it would read more bytes than one query may",
-    396: "its answer has more rows than one query may give",
+    160: "it takes longer than one query may",
+    241: "it needs more memory than one query may",
+    307: "it reads more bytes than one query may",
+    396: "its answer has more rows than one query's may",
 }
 _BAD_REGEX = 427
-_BAD_ARGUMENTS = 36  # what replaceRegexpOne says of a bad expression (api/queries/conditions.py)
+_BAD_ARGUMENTS = 36  # replaceRegexpOne of a bad regular expression (api/queries/conditions.py)
 _BUSY = 202
 _NO_TABLE = {60: "a table is missing", 81: "the database is missing", 47: "a column is missing"}
 
 
 def texts(column: pa.ChunkedArray | pa.Array) -> list[str]:
-    """A column of strings. ClickHouse's may hold any bytes; what is not UTF-8 is replaced."""
+    """A column of strings as text. ClickHouse's strings are any bytes; those that are not UTF-8 are replaced."""
     return [value.decode(errors="replace") for value in column.to_pylist()]
 
 
 class Database:
-    """May be used by many threads; each has a client of its own."""
+    """May be used by many threads: each gets its own client."""
 
     def __init__(self, clients: Clients, settings: ApiSettings) -> None:
         self._clients = clients
-        # Numbers of ours only: this is text of the query.
+        # This becomes SQL text, so it may contain nothing but our own numbers.
         self._limits = (
             f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"
             f" max_rows_to_read = {int(settings.api_max_rows)}, read_overflow_mode = 'throw',"
@@ -49,7 +49,7 @@ class Database:
         )
 
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
-        """The answer of a SELECT. Raises ApiError."""
+        """Returns the answer to a SELECT. Raises ApiError."""
         try:
             with CLICKHOUSE_SECONDS.time():
                 client = self._clients.get()
@@ -61,7 +61,7 @@ class Database:
             raise _as_api_error(error) from error
 
     def ready(self) -> str | None:
-        """None when the tables can be read, else why not."""
+        """Returns why the tables cannot be read, or None if they can."""
         try:
             self.table("SELECT 1 FROM samples LIMIT 0")
         except ApiError as error:
@@ -72,13 +72,13 @@ class Database:
 def _as_api_error(error: Exception) -> ApiError:
     code = getattr(error, "code", None)
     if code in _TOO_LARGE:
-        return too_large(f"this query is too large: {_TOO_LARGE[code]}")
+        return too_large(f"the query is too large: {_TOO_LARGE[code]}")
     if code == _BAD_REGEX or (code == _BAD_ARGUMENTS and "replaceRegexp" in str(error)):
-        told = re.search(r"re2 pattern: (.{1,300}?): In scope", str(error), re.DOTALL)
+        reason = re.search(r"re2 pattern: (.{1,300}?): In scope", str(error), re.DOTALL)
         return bad_request(
             "bad_selector",
-            f"a regular expression of the selector cannot be compiled{f': {told[1]}' if told else ''}",
-            "RE2 syntax; a literal ( [ { . * + ? | \\ needs a backslash before it: github.com/google/re2/wiki/Syntax",
+            f"a regular expression of the selector cannot be compiled{f': {reason[1]}' if reason else ''}",
+            "use RE2 syntax, github.com/google/re2/wiki/Syntax; a literal ( [ { . * + ? | \\ needs a backslash before",
         )
     if code == _BUSY:
         return unavailable("ClickHouse is busy with other queries", retry_after_s=2)

@@ -1,119 +1,79 @@
-"""What a query is about: a profile type, a selector, a time range; and the parameters of routes that say so."""
+"""What a query selects: samples of a profile type, with matching labels, in a time range."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import Query
-
-from api.errors import bad_request
-from api.queries.conditions import Where, add_days, add_matchers, add_time
-from api.queries.selector import MAX_LENGTH, Matcher, SelectorError, format_selector, parse
-from api.queries.time_range import TimeRange, parse_range
-from icestream.topics import DEFAULT_PROFILE_TYPE
-
-ProfileTypeParam = Annotated[
-    str,
-    Query(
-        max_length=300,
-        description="name:sample type:sample unit:period type:period unit; /api/v1/profile-types lists what is there.",
-        examples=[DEFAULT_PROFILE_TYPE],
-    ),
-]
-SelectorParam = Annotated[
-    str,
-    Query(
-        max_length=MAX_LENGTH,
-        description="Labels as in PromQL, with =, !=, =~ and !~ (RE2, anchored); {} is everything.",
-        examples=['{service="checkout", version=~"1\\\\.4.*"}'],
-    ),
-]
-StartParam = Annotated[
-    str | None,
-    Query(max_length=64, description="RFC 3339, Unix seconds, now, or now-15m (the default).", examples=["now-1h"]),
-]
-EndParam = Annotated[
-    str | None, Query(max_length=64, description="As start; default now. The end itself is not in.", examples=["now"])
-]
-
+from api.queries.conditions import Conditions, add_days, add_matchers, add_time
+from api.queries.selector import Matcher, format_selector
+from icestream.times import format_unix_nano
 
 _DAY_NS = 86_400 * 10**9
 
 
 @dataclass(frozen=True)
-class Scope:
+class TimeRange:
+    """[start, end)."""
+
+    start_unix_nano: int
+    end_unix_nano: int
+
+    def as_json(self, prefix: str = "") -> dict[str, str]:
+        return {
+            f"{prefix}start": format_unix_nano(self.start_unix_nano),
+            f"{prefix}end": format_unix_nano(self.end_unix_nano),
+        }
+
+
+@dataclass(frozen=True)
+class Selection:
     profile_type: str
     matchers: tuple[Matcher, ...]
-    time: TimeRange
+    time_range: TimeRange
 
     @property
     def unit(self) -> str:
-        """What values are in: the sample unit."""
-        return self.profile_type.split(":")[2]
+        """The unit of values."""
+        return unit_of(self.profile_type)
 
-    def where(self) -> Where:
-        """Conditions on `samples` and its like."""
-        where = self._where({})
-        add_time(where, self.time.start_unix_nano, self.time.end_unix_nano)
-        return where
+    def conditions(self) -> Conditions:
+        """Conditions on `samples` and `trace_samples`."""
+        conditions = self._without_time({})
+        add_time(conditions, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
+        return conditions
 
-    def branches(self) -> list[Where]:
-        """The same as conditions with parameters in common, of which a row fulfils one.
+    def alternatives(self) -> list[Conditions]:
+        """The same as conditions of which each selected row fulfils exactly one; they share their parameters.
 
-        Whole days need no look at `time`, which is most of the work of a long merge.
+        Whole days get conditions that do not read `time`, because reading it is most of the work of a long merge.
         """
-        start, end = self.time.start_unix_nano, self.time.end_unix_nano
+        start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
         first_day, last_day = -(-start // _DAY_NS), end // _DAY_NS
         if first_day >= last_day:
-            return [self.where()]
-        days = self._where({})
-        add_days(days, first_day, last_day - first_day)
-        branches = [days]
-        for edge in ((start, first_day * _DAY_NS), (last_day * _DAY_NS, end)):
-            if edge[0] < edge[1]:
-                where = self._where(days.parameters)
-                add_time(where, *edge)
-                branches.append(where)
-        return branches
+            return [self.conditions()]
+        whole_days = self._without_time({})
+        add_days(whole_days, first_day, last_day - first_day)
+        alternatives = [whole_days]
+        for edge_start, edge_end in ((start, first_day * _DAY_NS), (last_day * _DAY_NS, end)):
+            if edge_start < edge_end:
+                edge = self._without_time(whole_days.parameters)
+                add_time(edge, edge_start, edge_end)
+                alternatives.append(edge)
+        return alternatives
 
-    def _where(self, parameters: dict[str, Any]) -> Where:
-        where = Where(parameters=parameters)
-        where.add(f"profile_type = {where.bind(self.profile_type, 'String')}")
-        add_matchers(where, self.matchers)
-        return where
+    def _without_time(self, parameters: dict[str, Any]) -> Conditions:
+        conditions = Conditions(parameters=parameters)
+        conditions.add(f"profile_type = {conditions.bind(self.profile_type, 'String')}")
+        add_matchers(conditions, self.matchers)
+        return conditions
 
     def as_json(self) -> dict[str, Any]:
         return {
             "profile_type": self.profile_type,
             "unit": self.unit,
             "selector": format_selector(self.matchers),
-        } | self.time.as_json()
+        } | self.time_range.as_json()
 
 
-def scope(
-    profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
-    selector: SelectorParam = "{}",
-    start: StartParam = None,
-    end: EndParam = None,
-) -> Scope:
-    """The common parameters. Raises ApiError."""
-    return Scope(parse_profile_type(profile_type), parse_selector(selector), parse_range(start, end))
-
-
-def parse_profile_type(text: str) -> str:
-    parts = text.split(":")
-    if len(parts) not in (5, 6) or not all(parts):
-        raise bad_request(
-            "bad_profile_type",
-            f"not a profile type: {text[:100]!r}",
-            f"name:sample type:sample unit:period type:period unit, as in {DEFAULT_PROFILE_TYPE}",
-        )
-    return text
-
-
-def parse_selector(text: str, name: str = "selector") -> tuple[Matcher, ...]:
-    try:
-        return parse(text)
-    except SelectorError as error:
-        raise bad_request(
-            "bad_selector", f"{name}: {error}", 'for example {service="checkout", version=~"1\\\\.4.*"}'
-        ) from None
+def unit_of(profile_type: str) -> str:
+    """The sample unit of a profile type."""
+    return profile_type.split(":")[2]

@@ -7,7 +7,7 @@ Grammar (whitespace anywhere between tokens):
     name:     letters, digits, "_", "." and "-", not starting with a digit, "." or "-"; or any string in quotes
     string:   in double or single quotes with the escapes of Go (\\n, \\", \\\\, \\xHH, \\uHHHH...), or in backticks
 
-Regular expressions (=~, !~) are RE2's and match the whole value. A label that is not there is the empty string.
+Regular expressions (=~, !~) are RE2's and match the whole value. A missing label has the empty string as its value.
 """
 
 import re
@@ -22,7 +22,7 @@ Operator = Literal["=", "!=", "=~", "!~"]
 
 
 class SelectorError(ValueError):
-    """A selector cannot be read; the message says where and what was expected."""
+    """A selector cannot be parsed. The message says where, and what was expected."""
 
 
 @dataclass(frozen=True)
@@ -33,16 +33,16 @@ class Matcher:
 
 
 def parse(text: str) -> tuple[Matcher, ...]:
-    """The matchers of a selector, all of which must hold; none for `{}` or an empty text. Raises SelectorError."""
+    """Returns the matchers of a selector, all of which must hold; none for `{}` or empty text. Raises SelectorError."""
     if len(text) > MAX_LENGTH:
-        raise SelectorError(f"the selector has {len(text)} characters, at most {MAX_LENGTH} are read")
+        raise SelectorError(f"the selector has {len(text)} characters, more than {MAX_LENGTH}")
     if not text.strip():
         return ()
-    return _Reader(text).selector()
+    return _Parser(text).selector()
 
 
 def format_selector(matchers: tuple[Matcher, ...]) -> str:
-    """A selector that reads back as the same matchers."""
+    """Returns a selector that `parse` reads as the same matchers."""
     return "{" + ", ".join(f"{_format_name(m.label)}{m.operator}{_quote(m.value)}" for m in matchers) + "}"
 
 
@@ -53,7 +53,9 @@ _ESCAPE = re.compile(r"\\(?:([abfnrtv\\'\"`])|x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4}
 _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
-class _Reader:
+class _Parser:
+    """Reads `text` from the index `at`."""
+
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
@@ -67,7 +69,7 @@ class _Reader:
                 if self.take("}"):
                     break
             if len(matchers) == MAX_MATCHERS:
-                raise self.error(f"at most {MAX_MATCHERS} matchers are read")
+                raise self.error(f"more than {MAX_MATCHERS} matchers")
             matchers.append(self.matcher())
         self.skip()
         if self.at < len(self.text):
@@ -77,17 +79,17 @@ class _Reader:
     def matcher(self) -> Matcher:
         label = self.name()
         self.skip()
-        found = _OPERATOR.match(self.text, self.at)
-        if found is None:
+        match = _OPERATOR.match(self.text, self.at)
+        if match is None:
             raise self.error("expected =, !=, =~ or !~ after a label name")
-        self.at = found.end()
-        operator: Operator = found[0]  # type: ignore[assignment]
+        self.at = match.end()
+        operator: Operator = match[0]  # type: ignore[assignment]
         self.skip()
         start = self.at
         value = self.string("a value in quotes")
         if operator in ("=~", "!~") and len(value) > MAX_REGEX_LENGTH:
             self.at = start
-            raise self.error(f"a regular expression has at most {MAX_REGEX_LENGTH} characters")
+            raise self.error(f"the regular expression has more than {MAX_REGEX_LENGTH} characters")
         return Matcher(label, operator, value)
 
     def name(self) -> str:
@@ -95,13 +97,13 @@ class _Reader:
         if self.text[self.at : self.at + 1] in ('"', "'", "`"):
             name = self.string("a label name")
             if not name:
-                raise self.error("a label name is not empty")
+                raise self.error("a label name must not be empty")
             return name
-        found = _NAME.match(self.text, self.at)
-        if found is None:
+        match = _NAME.match(self.text, self.at)
+        if match is None:
             raise self.error("expected a label name")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def string(self, what: str) -> str:
         quote = self.text[self.at : self.at + 1]
@@ -127,12 +129,12 @@ class _Reader:
         return char
 
     def escape(self) -> str:
-        found = _ESCAPE.match(self.text, self.at)
-        if found is None:
+        match = _ESCAPE.match(self.text, self.at)
+        if match is None:
             raise self.error(
                 r"unknown escape; write \\ for a backslash, \" for a quote, or put the string in backticks"
             )
-        letter, *numbers = found.groups()
+        letter, *numbers = match.groups()
         if letter is not None:
             char = _ESCAPED.get(letter, letter)
         else:
@@ -140,13 +142,13 @@ class _Reader:
             if number > 0x10FFFF or 0xD800 <= number <= 0xDFFF:
                 raise self.error("not a character of Unicode")
             char = chr(number)
-        self.at = found.end()
+        self.at = match.end()
         return char
 
     def skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found is not None
-        self.at = found.end()
+        match = _SPACE.match(self.text, self.at)
+        assert match is not None
+        self.at = match.end()
 
     def take(self, token: str) -> bool:
         self.skip()
@@ -161,8 +163,8 @@ class _Reader:
 
     def error(self, complaint: str) -> SelectorError:
         rest = self.text[self.at : self.at + 20]
-        found = f"found {rest!r}" if rest else "the selector ends"
-        return SelectorError(f"at character {self.at + 1}: {complaint}; {found}")
+        actual = f"found {rest!r}" if rest else "the selector ends"
+        return SelectorError(f"at character {self.at + 1}: {complaint}; {actual}")
 
 
 def _format_name(name: str) -> str:

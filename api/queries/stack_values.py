@@ -4,18 +4,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from api.array_types import Ids, Values
 from api.errors import too_large
-from api.queries.conditions import Where
+from api.queries.conditions import Conditions
 from api.queries.database import Database
-from api.tree.graph import Values
-from api.tree.hash_index import Keys
 
 
 @dataclass(frozen=True)
 class StackValues:
     """n stacks, each once."""
 
-    stack_ids: Keys
+    stack_ids: Ids
     values: Values
     counts: Values
 
@@ -28,18 +27,18 @@ class StackValues:
         return int(self.counts.sum())
 
 
-def read_stack_values(database: Database, table: str, branches: list[Where], max_stacks: int) -> StackValues:
-    """Sums of `value` and `count` per stack, of the rows of `table` for which one of the conditions holds.
+def read_stack_values(database: Database, table: str, alternatives: list[Conditions], max_stacks: int) -> StackValues:
+    """Sums of `value` and `count` by stack, over the rows of `table` that fulfil one of `alternatives`.
 
-    No row may fulfil two; they have their parameters in common. Raises ApiError.
+    No row may fulfil two of them, and they share their parameters. Raises ApiError.
     """
-    rows = " UNION ALL ".join(f"SELECT stack_id, value, count FROM {table} {where.sql}" for where in branches)
+    rows = " UNION ALL ".join(f"SELECT stack_id, value, count FROM {table} {each.where}" for each in alternatives)
     answer = database.table(
         f"SELECT stack_id, sum(value) AS value, sum(count) AS count FROM ({rows})"
         f" GROUP BY stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
-        branches[0].parameters,
+        alternatives[0].parameters,
     )
     if len(answer) > max_stacks:
-        raise too_large(f"more than {max_stacks} different stacks")
+        raise too_large(f"the query selects more than {max_stacks} different stacks")
     ids, values, counts = (column.to_numpy() for column in answer.columns)
     return StackValues(ids, values, counts.astype(np.int64))

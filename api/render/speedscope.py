@@ -5,25 +5,27 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from api.tree.functions import Functions
-from api.tree.graph import Graph, intervals
+from api.render.paths import path_from_root
+from api.tree.frame_functions import FrameFunctions
+from api.tree.graph import Graph
+from api.tree.levels import depth_first_intervals
 from icestream import __version__
 
 MEDIA_TYPE = "application/json"
 FILE_NAME = "icestream.speedscope.json"
 
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
-_STACKS_A_CHUNK = 500
+_STACKS_PER_CHUNK = 500
 
 
-def speedscope(graph: Graph, functions: Functions, name: str, unit: str) -> Iterator[str]:
-    """One "sampled" profile, in chunks of text: a sample a node with a value of its own, in depth-first order."""
+def speedscope(graph: Graph, functions: FrameFunctions, name: str, unit: str) -> Iterator[str]:
+    """Yields one "sampled" profile as text: one sample for each node with a self value, in depth-first order."""
     used, frame = np.unique(graph.function, return_inverse=True)
     frames = [_frame(functions, row) for row in used.tolist()]
-    first, _ = intervals(graph.parent)
-    rows = np.flatnonzero(graph.own[0])
-    rows = rows[np.argsort(first[rows])]
-    weights = graph.own[0, rows].tolist()
+    depth_first, _ = depth_first_intervals(graph.parent)
+    rows = np.flatnonzero(graph.self_values[0])
+    rows = rows[np.argsort(depth_first[rows])]
+    weights = graph.self_values[0, rows].tolist()
     head = {
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "exporter": f"icestream@{__version__}",
@@ -45,19 +47,12 @@ def speedscope(graph: Graph, functions: Functions, name: str, unit: str) -> Iter
 
 
 def _samples(parent: list[int], frame: list[int], rows: list[int]) -> Iterator[str]:
-    for start in range(0, len(rows), _STACKS_A_CHUNK):
-        paths = []
-        for row in rows[start : start + _STACKS_A_CHUNK]:
-            path = []
-            at = row
-            while at > 0:
-                path.append(frame[at])
-                at = parent[at]
-            paths.append(path[::-1])
+    for start in range(0, len(rows), _STACKS_PER_CHUNK):
+        paths = [path_from_root(row, parent, frame) for row in rows[start : start + _STACKS_PER_CHUNK]]
         yield ("," if start else "") + _json(paths)[1:-1]
 
 
-def _frame(functions: Functions, row: int) -> dict[str, str | int]:
+def _frame(functions: FrameFunctions, row: int) -> dict[str, str | int]:
     function = functions[row]
     frame: dict[str, str | int] = {"name": function.name}
     if function.file or function.module:

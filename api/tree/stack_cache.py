@@ -1,4 +1,4 @@
-"""What stacks are in words: the trees kept in memory, shared by all queries."""
+"""Stack IDs become functions or addresses here, by trees that stay in memory and serve all queries."""
 
 import threading
 from dataclasses import dataclass
@@ -6,86 +6,95 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from api.array_types import Ids, Rows
 from api.queries.database import Database
-from api.tree.call_tree import CallTree, paths
+from api.tree.call_tree import CallTree, paths_to_root
+from api.tree.frame_functions import FrameFunctions
 from api.tree.function_tree import NO_STACK_ROW, FunctionTree
-from api.tree.functions import Functions
 from api.tree.graph import Tree
-from api.tree.hash_index import Keys, Rows
-from api.tree.locations import Locations
+from api.tree.location_cache import LocationCache
+from api.tree.mappings import Mappings
 
 
 @dataclass(frozen=True)
-class Resolved:
-    """Stacks as rows of the tree of functions: `leaves` (one a stack) of `tree`."""
+class FunctionStacks:
+    """Stacks in a tree of functions: `leaves` has a row of `tree` for each stack."""
 
     leaves: Rows
     tree: Tree
-    functions: Functions
+    functions: FrameFunctions
 
 
 @dataclass(frozen=True)
-class Addresses:
-    """Stacks as paths of locations: stack i is path[start[i]] up to, without, path[start[i + 1]], leaf first.
+class AddressStacks:
+    """Stacks as paths of locations: stack i is path[start[i]:start[i + 1]], leaf first.
 
-    It is empty where the stack ID is 0, or the stack has not arrived. Location columns as of Locations.
+    A path is empty if the stack ID is 0, or if the stack has not arrived. Location columns are as in Locations.
     """
 
     start: npt.NDArray[np.int64]  # one longer than the stacks
-    path: npt.NDArray[np.intp]  # rows of the columns of locations
-    rows: Rows  # of Locations
+    path: npt.NDArray[np.intp]  # indexes into the location columns
+    location: Rows  # rows of Locations
     mapping: Rows
-    address: Keys
-    first: npt.NDArray[np.int64]
-    many: npt.NDArray[np.int32]
+    address: npt.NDArray[np.uint64]
+    first_frame: npt.NDArray[np.int64]
+    frame_count: Rows
     frame_function: Rows
     frame_line: npt.NDArray[np.uint32]
-    functions: Functions
+    functions: FrameFunctions
+    mappings: Mappings
 
 
-class Stacks:
-    """May be used by many threads; one at a time looks stacks up."""
+class StackCache:
+    """May be used by many threads; they look stacks up one after the other."""
 
     def __init__(self, database: Database, max_nodes: int) -> None:
         self._database = database
         self._max_nodes = max_nodes
         self._lock = threading.Lock()
-        self._start()
+        self._clear()
 
-    @property
-    def cached_nodes(self) -> int:
-        return len(self._calls)
-
-    def functions_of(self, stack_ids: Keys) -> Resolved:
+    def functions_of(self, stack_ids: Ids) -> FunctionStacks:
         """Raises ApiError."""
         with self._lock:
             self._renew()
-            there = stack_ids != 0
+            has_stack = stack_ids != 0
             leaves = np.full(len(stack_ids), NO_STACK_ROW, np.int32)
-            leaves[there] = self._functions.rows(self._calls.rows(stack_ids[there]))
-            return Resolved(leaves, self._functions.tree, self._locations.functions)
+            leaves[has_stack] = self._function_tree.rows(self._call_tree.rows(stack_ids[has_stack]))
+            return FunctionStacks(leaves, self._function_tree.tree, self._location_cache.frame_functions)
 
-    def addresses_of(self, stack_ids: Keys) -> Addresses:
+    def addresses_of(self, stack_ids: Ids) -> AddressStacks:
         """Raises ApiError."""
         with self._lock:
             self._renew()
-            leaves = self._calls.rows(stack_ids)  # 0, no stack, is the row above the roots: an empty path
-            start, nodes = paths(np.maximum(leaves, 0), self._calls.parent, self._calls.depth)
-            distinct, of = np.unique(nodes, return_inverse=True)
-            kept = self._locations
-            rows = kept.rows(self._calls.location[distinct])
-            return Addresses(
-                start, of, rows, kept.mapping[rows], kept.address[rows], kept.first[rows], kept.many[rows],
-                kept.frame_function, kept.frame_line, kept.functions,
-            )  # fmt: skip
+            leaves = self._call_tree.rows(stack_ids)  # stack ID 0 is the root's: an empty path
+            start, nodes = paths_to_root(np.maximum(leaves, 0), self._call_tree.parent, self._call_tree.depth)
+            distinct_nodes, path = np.unique(nodes, return_inverse=True)
+            cache = self._location_cache
+            rows = cache.rows(self._call_tree.location[distinct_nodes])
+            columns = cache.locations
+            return AddressStacks(
+                start=start,
+                path=path,
+                location=rows,
+                mapping=columns.mapping[rows],
+                address=columns.address[rows],
+                first_frame=columns.first_frame[rows],
+                frame_count=columns.frame_count[rows],
+                frame_function=columns.frame_function,
+                frame_line=columns.frame_line,
+                functions=cache.frame_functions,
+                mappings=cache.mappings,
+            )
 
     def _renew(self) -> None:
-        if self._calls.full:
-            self._start()
-        elif self._locations.refresh():
-            self._functions = FunctionTree(self._calls, self._locations)
+        """Starts anew if the call tree is full, and derives functions again if names got better."""
+        if self._call_tree.full:
+            self._clear()
+        elif self._location_cache.refresh():
+            self._function_tree = FunctionTree(self._call_tree, self._location_cache)
 
-    def _start(self) -> None:
-        self._calls = CallTree(self._database, self._max_nodes)
-        self._locations = Locations(self._database, self._max_nodes)
-        self._functions = FunctionTree(self._calls, self._locations)
+    def _clear(self) -> None:
+        self._call_tree = CallTree(self._database, self._max_nodes)
+        self._location_cache = LocationCache(self._database, self._max_nodes)
+        self._function_tree = FunctionTree(self._call_tree, self._location_cache)

@@ -5,44 +5,46 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from api.tree.graph import Graph, Values, intervals
+from api.array_types import Values
+from api.tree.graph import Graph
+from api.tree.levels import depth_first_intervals
 
 
 @dataclass(frozen=True)
-class Top:
-    """One row a group, in any order."""
+class TopTable:
+    """One row for each group of nodes, in any order."""
 
     groups: npt.NDArray[np.int64]
     flat: Values
     cumulative: Values
 
 
-def top(graph: Graph, group: npt.NDArray[np.int64]) -> Top:
-    """Sums of the first side over `group` (n,), a number of each node.
+def top_table(graph: Graph, group: npt.NDArray[np.int64]) -> TopTable:
+    """Sums of the first side over `group` (n,), a number for each node.
 
-    Recursion counts once: only the outermost node of a group on a stack gives to its cumulative sum.
+    Recursion counts once: of a group's nodes on one stack, only the outermost adds to the cumulative sum.
     """
-    groups, of = np.unique(group, return_inverse=True)
+    groups, row = np.unique(group, return_inverse=True)
     flat, cumulative = np.zeros((2, len(groups)), np.int64)
-    np.add.at(flat, of, graph.own[0])
-    outermost = ~_inside_own_group(graph, of)
-    np.add.at(cumulative, of[outermost], graph.total[0, outermost])
-    return Top(groups, flat, cumulative)
+    np.add.at(flat, row, graph.self_values[0])
+    outermost = ~_is_below_same_group(graph, row)
+    np.add.at(cumulative, row[outermost], graph.total_values[0, outermost])
+    return TopTable(groups, flat, cumulative)
 
 
-def _inside_own_group(graph: Graph, of: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Whether a node stands below another of its group.
+def _is_below_same_group(graph: Graph, group: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+    """Whether a node has a node of its group above it.
 
-    In depth-first order the nodes below one are an interval behind it, and intervals are nested or apart: so within a
-    group, in that order, a node is inside when an interval that began before it has not ended.
+    In depth-first order, the descendants of a node are the interval after it, and two intervals are nested or disjoint.
+    So within a group, in that order, a node is below another if an interval that began before it has not ended.
     """
-    first, end = intervals(graph.parent)
-    order = np.lexsort((first, of))
+    first, end = depth_first_intervals(graph.parent)
+    order = np.lexsort((first, group))
     span = len(first) + 1
-    # Each group gets a range of numbers of its own, so that one running maximum serves all.
-    ends = (of[order] * span + end[order]).astype(np.int64)
-    begins = (of[order] * span + first[order]).astype(np.int64)
-    latest = np.maximum.accumulate(np.concatenate([[-1], ends[:-1]]))
-    inside = np.zeros(len(first), bool)
-    inside[order] = begins < latest
-    return inside
+    # Each group gets its own range of numbers, so that one running maximum serves all groups.
+    ends = (group[order] * span + end[order]).astype(np.int64)
+    starts = (group[order] * span + first[order]).astype(np.int64)
+    latest_end = np.maximum.accumulate(np.concatenate([[-1], ends[:-1]]))
+    is_below = np.zeros(len(first), bool)
+    is_below[order] = starts < latest_end
+    return is_below

@@ -75,8 +75,8 @@ def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, k
     assert by_second_reader["main"] == pytest.approx(functions["main"], rel=0.01)
     assert_shares(by_second_reader, total)
 
-    series = pipeline.get("/api/v1/series", selector=SELECTOR, **between(begin, end))
-    assert sum(sum(line["values"]) for line in series["series"]) == total
+    timeline = pipeline.get("/api/v1/timeline", selector=SELECTOR, **between(begin, end))
+    assert sum(sum(group["values"]) for group in timeline["groups"]) == total
 
 
 def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: Known) -> None:

@@ -4,7 +4,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 
 class AnswerHead:
-    """Middleware: answers HEAD as GET, without the body."""
+    """Middleware that answers HEAD like GET, without the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -14,9 +14,9 @@ class AnswerHead:
             await self._app(scope, receive, send)
             return
 
-        async def sent(message: Message) -> None:
+        async def send_without_body(message: Message) -> None:
             if message["type"] == "http.response.body":
                 message = {**message, "body": b""}
             await send(message)
 
-        await self._app({**scope, "method": "GET"}, receive, sent)
+        await self._app({**scope, "method": "GET"}, receive, send_without_body)

@@ -1,19 +1,20 @@
-"""How many queries run at the same time."""
+"""Limits how many queries run at the same time."""
 
 import asyncio
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import metrics
-from api.errors import ApiError, response
+from api.errors import ApiError
+from api.http.error_handlers import error_response
 
 _MAX_WAIT_S = 10.0
 
 
 class LimitQueries:
-    """Middleware: at most `running` requests under /api/ at once; at most `waiting` wait, others get 503.
+    """Middleware that runs at most `running` requests under /api/ at once. At most `waiting` wait; others get 503.
 
-    A turn ends when the answer is sent.
+    A request stops counting as running when its answer is sent.
     """
 
     def __init__(self, app: ASGIApp, running: int, waiting: int) -> None:
@@ -25,7 +26,7 @@ class LimitQueries:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or not scope["path"].startswith("/api/"):
             await self._app(scope, receive, send)
-        elif await self._turn():
+        elif await self._wait_for_turn():
             metrics.RUNNING.inc()
             try:
                 await self._app(scope, receive, send)
@@ -36,11 +37,12 @@ class LimitQueries:
             error = ApiError(
                 503, "busy", "too many queries at the same time", "ask again in a few seconds", {"Retry-After": "5"}
             )
-            await response(error)(scope, receive, send)
+            await error_response(error)(scope, receive, send)
 
-    async def _turn(self) -> bool:
+    async def _wait_for_turn(self) -> bool:
+        """Whether the request may run."""
         if not self._turns.locked():
-            return await self._turns.acquire()  # at once, without letting others in between
+            return await self._turns.acquire()  # returns at once, before any other request runs
         if self._waiting >= self._max_waiting:
             return False
         self._waiting += 1

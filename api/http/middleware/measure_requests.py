@@ -7,8 +7,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import metrics
 
 
-class Measure:
-    """Middleware: fills the metrics of requests. Paths that are no route count as route ""."""
+class MeasureRequests:
+    """Middleware that fills the metrics of requests. Paths without a route count as route ""."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -20,14 +20,14 @@ class Measure:
         status = 500
         started = time.perf_counter()
 
-        async def sent(message: Message) -> None:
+        async def send_noting_status(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             await send(message)
 
         try:
-            await self._app(scope, receive, sent)
+            await self._app(scope, receive, send_noting_status)
         finally:
             route = getattr(scope.get("route"), "path", "")
             metrics.REQUESTS.labels(route, str(status)).inc()

@@ -1,4 +1,4 @@
-"""A profile against another."""
+"""A profile compared with a baseline."""
 
 from typing import Annotated
 
@@ -6,83 +6,84 @@ import numpy as np
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response, StreamingResponse
 
+from api.array_types import Ids, Values
 from api.errors import bad_request
 from api.http.answers import check_max_nodes, json_response
-from api.http.app_state import Context, context
+from api.http.app_state import AppState, app_state
 from api.http.formats import DEFAULT_MAX_NODES, GRAPH_RESPONSES, DiffFormat, DiffFormatParam, MaxNodesParam
-from api.queries.selection import EndParam, Scope, SelectorParam, StartParam, parse_selector, scope
+from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
+from api.queries.selection import Selection
 from api.queries.selector import format_selector
 from api.queries.stack_values import StackValues, read_stack_values
-from api.queries.time_range import parse_range
 from api.render.collapsed import MEDIA_TYPE, collapsed
 from api.render.tree import tree
-from api.tree.graph import Values, build
-from api.tree.hash_index import Keys
+from api.tree.graph import build_graph
 
 router = APIRouter(tags=["profiles"])
 
 
 def baseline(
-    scope: Annotated[Scope, Depends(scope)],
+    selection: Annotated[Selection, Depends(selection)],
     baseline_selector: SelectorParam | None = None,
     baseline_start: StartParam = None,
     baseline_end: EndParam = None,
-) -> Scope:
-    """What is compared with; what is not given is as in the profile. Raises ApiError."""
+) -> Selection:
+    """For the route, as a dependency: missing parameters are those of the profile. Raises ApiError."""
     if not (baseline_selector or baseline_start or baseline_end):
-        hint = "give baseline_selector, baseline_start or baseline_end; what is not given is as in the profile"
-        raise bad_request("no_baseline", "nothing to compare with", hint)
-    matchers = parse_selector(baseline_selector, "baseline_selector") if baseline_selector else scope.matchers
-    return Scope(scope.profile_type, matchers, parse_range(baseline_start, baseline_end, scope.time, "baseline_"))
+        hint = "give baseline_selector, baseline_start or baseline_end; those missing are as in the profile"
+        raise bad_request("no_baseline", "no baseline to compare with", hint)
+    matchers = parse_selector(baseline_selector, "baseline_selector") if baseline_selector else selection.matchers
+    time_range = parse_time_range(baseline_start, baseline_end, selection.time_range, "baseline_")
+    return Selection(selection.profile_type, matchers, time_range)
 
 
 @router.get("/api/v1/diff", summary="Compare a profile with a baseline", responses=GRAPH_RESPONSES)
 def diff(
-    scope: Annotated[Scope, Depends(scope)],
-    baseline: Annotated[Scope, Depends(baseline)],
-    context: Annotated[Context, Depends(context)],
+    selection: Annotated[Selection, Depends(selection)],
+    baseline: Annotated[Selection, Depends(baseline)],
+    state: Annotated[AppState, Depends(app_state)],
     absolute: Annotated[
-        bool, Query(description="Compare values as they are; else the smaller side is scaled up to the larger.")
+        bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
     ] = False,
     format: DiffFormatParam = DiffFormat.TREE,
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
-    """Both sides over one tree. `collapsed` is a line a stack with two values, the baseline's first."""
-    check_max_nodes(context.settings, max_nodes)
-    most = context.settings.api_max_stacks
-    sides = [read_stack_values(context.database, "samples", side.branches(), most) for side in (scope, baseline)]
+    """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
+    check_max_nodes(state.settings, max_nodes)
+    limit = state.settings.api_max_stacks
+    sides = [read_stack_values(state.database, "samples", side.alternatives(), limit) for side in (selection, baseline)]
     stack_ids, values = side_by_side(*sides)
-    resolved = context.stacks.functions_of(stack_ids)
-    graph = build(resolved.tree, resolved.leaves, values, max_nodes if format is DiffFormat.TREE else None)
+    stacks = state.stacks.functions_of(stack_ids)
+    graph = build_graph(stacks.tree, stacks.leaves, values, max_nodes if format is DiffFormat.TREE else None)
     if format is DiffFormat.COLLAPSED:
-        return StreamingResponse(collapsed(graph, resolved.functions), media_type=MEDIA_TYPE)
-    about = scope.as_json() | {
+        return StreamingResponse(collapsed(graph, stacks.functions), media_type=MEDIA_TYPE)
+    head = selection.as_json() | {
         "baseline_selector": format_selector(baseline.matchers),
-        **baseline.time.as_json("baseline_"),
+        **baseline.time_range.as_json("baseline_"),
     }
     for side, prefix in zip(sides, ("", "baseline_"), strict=True):
-        about |= {
+        head |= {
             f"{prefix}total": side.total,
             f"{prefix}samples": side.samples,
             f"{prefix}stacks": len(side.stack_ids),
         }
-    scales = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
-    about |= {"relative": not absolute, "scale": scales[0], "baseline_scale": scales[1]}
-    return json_response(about | tree(graph, resolved.functions))
+    scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
+    head |= {"relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
+    return json_response(head | tree(graph, stacks.functions))
 
 
 def relative_scales(total: int, baseline_total: int) -> tuple[float, float]:
-    """Factors that make both totals equal to the larger one; 1 where a side is empty."""
+    """Factors that make both totals equal to the larger one; 1 if a side is empty."""
     if total <= 0 or baseline_total <= 0:
         return 1.0, 1.0
     larger = max(total, baseline_total)
     return larger / total, larger / baseline_total
 
 
-def side_by_side(a: StackValues, b: StackValues) -> tuple[Keys, Values]:
-    """All stack IDs of both, and their values (2, n)."""
-    stack_ids, rows = np.unique(np.concatenate([a.stack_ids, b.stack_ids]), return_inverse=True)
+def side_by_side(profile: StackValues, baseline: StackValues) -> tuple[Ids, Values]:
+    """The stack IDs of both sides (n,), and their values (2, n)."""
+    stack_ids, rows = np.unique(np.concatenate([profile.stack_ids, baseline.stack_ids]), return_inverse=True)
     values = np.zeros((2, len(stack_ids)), np.int64)
-    values[0, rows[: len(a.stack_ids)]] = a.values
-    values[1, rows[len(a.stack_ids) :]] = b.values
+    values[0, rows[: len(profile.stack_ids)]] = profile.values
+    values[1, rows[len(profile.stack_ids) :]] = baseline.values
     return stack_ids, values

@@ -1,4 +1,4 @@
-"""What operators and orchestrators ask."""
+"""Health, metrics and the description of the API, for operators and orchestrators."""
 
 from typing import Annotated
 
@@ -6,30 +6,30 @@ from fastapi import APIRouter, Depends, Request
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from api.http.app_state import Context, context
-from api.http.openapi_page import reference
+from api.http.app_state import AppState, app_state
+from api.http.openapi_page import openapi_page
 
 router = APIRouter(tags=["operations"])
 
 
-@router.get("/healthz", summary="Whether the process lives")
+@router.get("/healthz", summary="Tell whether the process is alive")
 async def healthz() -> dict[str, str]:
     return {"status": "ok"}
 
 
-@router.get("/readyz", summary="Whether queries can be answered (503: not, and why)")
-def readyz(context: Annotated[Context, Depends(context)]) -> Response:
-    reason = context.also_ready() or context.database.ready()
+@router.get("/readyz", summary="Tell whether queries can be answered (503 and the reason if not)")
+def readyz(state: Annotated[AppState, Depends(app_state)]) -> Response:
+    reason = state.also_ready() or state.database.ready()
     if reason is None:
         return JSONResponse({"status": "ready"})
     return JSONResponse({"status": "not ready", "reason": reason}, 503)
 
 
-@router.get("/docs", summary="This description as a page", response_class=HTMLResponse)
+@router.get("/docs", summary="Show this description as a page", response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(reference(request.app.openapi()))
+    return HTMLResponse(openapi_page(request.app.openapi()))
 
 
-@router.get("/metrics", summary="Metrics for Prometheus")
+@router.get("/metrics", summary="Return metrics for Prometheus")
 def metrics() -> Response:
     return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)

@@ -1,16 +1,16 @@
-"""Profiles over time."""
+"""Samples over time."""
 
 import re
 from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from api.errors import bad_request, too_large
 from api.http.answers import json_response
-from api.http.app_state import Context, context
-from api.queries.selection import Scope, scope
+from api.http.app_state import AppState, app_state
+from api.http.parameters import selection
+from api.queries.selection import Selection, TimeRange
 from api.queries.timeline import read_timeline
 from icestream.times import TimeError, parse_unix_nano
 
@@ -19,62 +19,72 @@ router = APIRouter(tags=["profiles"])
 _MAX_STEPS = 11_000
 _DEFAULT_STEPS = 120
 _MAX_LABELS = 5
+_ROUND_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
 _EXAMPLE = {
     "unit": "nanoseconds",
     "step_ms": 60000,
-    "times": [1769860800000, 1769860860000],
-    "series": [{"labels": {"service": "checkout"}, "values": [1200000000, 800000000], "samples": [120, 80]}],
+    "times_unix_milli": [1769860800000, 1769860860000],
+    "groups": [{"labels": {"service": "checkout"}, "values": [1200000000, 800000000], "samples": [120, 80]}],
     "rest": None,
 }
 
 
 @router.get(
-    "/api/v1/series",
-    summary="Samples over time",
+    "/api/v1/timeline",
+    summary="Sum up samples over time",
     responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
 )
-def series(
-    scope: Annotated[Scope, Depends(scope)],
-    context: Annotated[Context, Depends(context)],
+def timeline(
+    selection: Annotated[Selection, Depends(selection)],
+    state: Annotated[AppState, Depends(app_state)],
     step: Annotated[
         str | None,
         Query(max_length=20, description="As 15s, 1m, 1h, or seconds; default: about 120 steps.", examples=["1m"]),
     ] = None,
     sum_by: Annotated[
         str,
-        Query(max_length=500, description="Labels, with commas between; empty: one sum of all.", examples=["service"]),
+        Query(
+            max_length=500,
+            description="Labels, separated by commas; their values make the groups. Empty: one group.",
+            examples=["service"],
+        ),
     ] = "",
-    limit: Annotated[int, Query(ge=1, le=1000, description="Series, heaviest first; the others are `rest`.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Groups, heaviest first; `rest` sums up the others.")] = 50,
 ) -> Response:
-    """Sums in each step, not rates: divide by the step for CPUs in use. `times` are Unix milliseconds.
+    """Sums for each step, not rates: divide by the step to get the CPUs in use.
 
-    The last step may end after `end`.
+    `times_unix_milli` says when each step starts. The last step may end after `end`.
     """
     names = tuple(dict.fromkeys(name.strip() for name in sum_by.split(",") if name.strip()))
     if len(names) > _MAX_LABELS:
-        raise bad_request("bad_parameter", f"sum_by: at most {_MAX_LABELS} labels", "name fewer")
-    range_ms = -(-(scope.time.end_unix_nano - scope.time.start_unix_nano) // 10**6)
-    step_ms = _step_ms(step) if step else _default_step_ms(range_ms)
-    if range_ms / step_ms > _MAX_STEPS:
-        raise too_large(f"more than {_MAX_STEPS} steps", "give a larger step, or a shorter time range")
-    found = read_timeline(context.database, scope, step_ms, names)
+        raise bad_request("bad_parameter", f"sum_by: more than {_MAX_LABELS} labels", "give fewer labels")
+    step_ms = _step_ms(step, selection.time_range)
+    sums = read_timeline(state.database, selection, step_ms, names)
     rest = None
-    if len(found.labels) > limit:
+    if len(sums.labels) > limit:
         rest = {
-            "series": len(found.labels) - limit,
-            "values": found.values[limit:].sum(axis=0).tolist(),
-            "samples": found.counts[limit:].sum(axis=0).tolist(),
+            "groups": len(sums.labels) - limit,
+            "values": sums.values[limit:].sum(axis=0).tolist(),
+            "samples": sums.counts[limit:].sum(axis=0).tolist(),
         }
-    shown = zip(found.labels[:limit], found.values, found.counts, strict=False)
-    listed = [
+    groups = [
         {"labels": dict(zip(names, labels, strict=True)), "values": values.tolist(), "samples": counts.tolist()}
-        for labels, values, counts in shown
+        for labels, values, counts in zip(sums.labels[:limit], sums.values, sums.counts, strict=False)
     ]
-    said = {"step_ms": step_ms, "times": np.asarray(found.times_unix_milli).tolist(), "series": listed, "rest": rest}
-    return json_response(scope.as_json() | said)
+    steps = {"step_ms": step_ms, "times_unix_milli": sums.times_unix_milli.tolist()}
+    return json_response(selection.as_json() | steps | {"groups": groups, "rest": rest})
 
 
-def _step_ms(text: str) -> int:
+def _step_ms(text: str | None, time_range: TimeRange) -> int:
+    """Raises ApiError."""
+    length_ms = -(-(time_range.end_unix_nano - time_range.start_unix_nano) // 10**6)
+    step_ms = _parse_step_ms(text) if text else _default_step_ms(length_ms)
+    if length_ms / step_ms > _MAX_STEPS:
+        raise too_large(f"more than {_MAX_STEPS} steps", "give a larger step, or a shorter time range")
+    return step_ms
+
+
+def _parse_step_ms(text: str) -> int:
     try:
         if re.fullmatch(r"\d{1,8}(?:ms|s|m|h|d|w)", text):
             step_ms = parse_unix_nano(f"now+{text}", 0) // 10**6
@@ -87,8 +97,11 @@ def _step_ms(text: str) -> int:
     return step_ms
 
 
-def _default_step_ms(range_ms: int) -> int:
-    """A round step that gives about 120."""
-    steps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800]
-    wanted = range_ms / _DEFAULT_STEPS
-    return next((s * 1000 for s in steps if s * 1000 >= wanted), -(-int(wanted) // 604_800_000) * 604_800_000)
+def _default_step_ms(length_ms: int) -> int:
+    """A round step that gives about _DEFAULT_STEPS."""
+    exact = length_ms / _DEFAULT_STEPS
+    for step_s in _ROUND_STEPS_S:
+        if step_s * 1000 >= exact:
+            return step_s * 1000
+    largest_ms = _ROUND_STEPS_S[-1] * 1000
+    return -(-int(exact) // largest_ms) * largest_ms

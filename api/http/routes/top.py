@@ -1,4 +1,4 @@
-"""A profile as a table."""
+"""A profile as a table of functions or modules."""
 
 from enum import StrEnum
 from typing import Annotated, Any
@@ -9,12 +9,13 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from api.http.answers import json_response
-from api.http.app_state import Context, context
-from api.queries.selection import Scope, scope
+from api.http.app_state import AppState, app_state
+from api.http.parameters import selection
+from api.queries.selection import Selection
 from api.queries.stack_values import read_stack_values
-from api.tree.functions import TOTAL, Functions
-from api.tree.graph import Graph, build
-from api.tree.top_table import top
+from api.tree.frame_functions import FrameFunctions
+from api.tree.graph import Graph, build_graph
+from api.tree.top_table import TopTable, top_table
 
 router = APIRouter(tags=["profiles"])
 
@@ -51,43 +52,50 @@ _EXAMPLE = {
 
 @router.get(
     "/api/v1/top",
-    summary="The functions that a profile spends most in",
+    summary="List the functions that use the most",
     responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
 )
-def top_functions(
-    scope: Annotated[Scope, Depends(scope)],
-    context: Annotated[Context, Depends(context)],
-    by: Annotated[By, Query(description="A row per function, or per module (file mapped).")] = By.FUNCTION,
+def top(
+    selection: Annotated[Selection, Depends(selection)],
+    state: Annotated[AppState, Depends(app_state)],
+    by: Annotated[By, Query(description="One row for each function, or for each module (mapped file).")] = By.FUNCTION,
     order: Annotated[Order, Query(description="Which column is largest first.")] = Order.FLAT,
-    limit: Annotated[int, Query(ge=1, le=10_000, description="Rows; what is behind them is summed up in `rest`.")] = 50,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Rows; `rest` sums up the others.")] = 50,
 ) -> Response:
     """flat: spent in the function itself; cumulative: with what it called (recursion counts once)."""
-    values = read_stack_values(context.database, "samples", scope.branches(), context.settings.api_max_stacks)
-    resolved = context.stacks.functions_of(values.stack_ids)
-    graph = build(resolved.tree, resolved.leaves, values.values[np.newaxis])
-    group = _by_module(graph, resolved.functions) if by is By.MODULE else graph.function.astype(np.int64)
-    table = top(graph, group)
-    keep = table.groups != group[0]  # the root
-    groups, flat, cumulative = table.groups[keep], table.flat[keep], table.cumulative[keep]
-    primary, other = (flat, cumulative) if order is Order.FLAT else (cumulative, flat)
-    rows = np.lexsort((groups, -other, -primary))
-    shown, rest = rows[:limit], rows[limit:]
-    first = {int(g): int(f) for g, f in zip(group[::-1], graph.function[::-1], strict=True)}
+    values = read_stack_values(state.database, "samples", selection.alternatives(), state.settings.api_max_stacks)
+    stacks = state.stacks.functions_of(values.stack_ids)
+    graph = build_graph(stacks.tree, stacks.leaves, values.values[np.newaxis])
+    group = _modules(graph, stacks.functions) if by is By.MODULE else graph.function.astype(np.int64)
+    table = top_table(graph, group)
+    rows = _ordered_rows(table, order, root_group=int(group[0]))
+    listed, rest = rows[:limit], rows[limit:]
+    function_of_group = dict(zip(group[::-1].tolist(), graph.function[::-1].tolist(), strict=True))
     return json_response(
-        scope.as_json()
+        selection.as_json()
         | {"total": values.total, "samples": values.samples}
         | {
             "top": [
-                _row(by, resolved.functions, first[int(groups[i])])
-                | {"flat": int(flat[i]), "cumulative": int(cumulative[i])}
-                for i in shown
+                _names(by, stacks.functions, function_of_group[int(table.groups[row])])
+                | {"flat": int(table.flat[row]), "cumulative": int(table.cumulative[row])}
+                for row in listed
             ],
-            "rest": {"rows": len(rest), "flat": int(flat[rest].sum())},
+            "rest": {"rows": len(rest), "flat": int(table.flat[rest].sum())},
         }
     )
 
 
-def _row(by: By, functions: Functions, row: int) -> dict[str, Any]:
+def _ordered_rows(table: TopTable, order: Order, root_group: int) -> npt.NDArray[np.intp]:
+    """Rows of the table, largest first, without the root."""
+    first, second = table.flat, table.cumulative
+    if order is Order.CUMULATIVE:
+        first, second = second, first
+    rows = np.lexsort((table.groups, -second, -first))
+    without_root: npt.NDArray[np.intp] = rows[table.groups[rows] != root_group]
+    return without_root
+
+
+def _names(by: By, functions: FrameFunctions, row: int) -> dict[str, Any]:
     function = functions[row]
     if by is By.MODULE:
         return {"module": function.module or function.name, "kind": function.kind}
@@ -101,11 +109,10 @@ def _row(by: By, functions: Functions, row: int) -> dict[str, Any]:
     }
 
 
-def _by_module(graph: Graph, functions: Functions) -> npt.NDArray[np.int64]:
-    """A number per module; functions without one stand for themselves."""
+def _modules(graph: Graph, functions: FrameFunctions) -> npt.NDArray[np.int64]:
+    """A number for each node's module. Functions without a module are modules of their own."""
     numbers: dict[tuple[str, str], int] = {}
-    rows, of = np.unique(graph.function, return_inverse=True)
-    listed = [functions[int(row)] for row in rows]
-    assert rows[0] == TOTAL
-    keys = [(f.module, "" if f.module else f.name) for f in listed]
-    return np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)[of]
+    rows, index = np.unique(graph.function, return_inverse=True)
+    used = [functions[row] for row in rows.tolist()]
+    modules = [(f.module, "" if f.module else f.name) for f in used]
+    return np.array([numbers.setdefault(module, len(numbers)) for module in modules], np.int64)[index]

@@ -1,4 +1,4 @@
-"""Requests: which used most CPU, and what one of them used it for."""
+"""Requests: which of them used the most CPU, and what one of them used it for."""
 
 from dataclasses import replace
 from enum import StrEnum
@@ -8,15 +8,15 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
 from api.errors import ApiError
-from api.http.answers import About, graph_answer, json_response
-from api.http.app_state import Context, context
-from api.http.cursor import read_cursor, write_cursor
+from api.http.answers import ProfileHead, graph_response, json_response
+from api.http.app_state import AppState, app_state
+from api.http.cursor import decode_cursor, encode_cursor
 from api.http.formats import DEFAULT_MAX_NODES, FORMAT_QUERY, GRAPH_RESPONSES, Format, MaxNodesParam
-from api.queries.heaviest_traces import After, Limits, read_heaviest
-from api.queries.selection import ProfileTypeParam, Scope, parse_profile_type, scope
+from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id, selection
+from api.queries.heaviest_traces import LastTrace, MinCpu, read_heaviest_traces
+from api.queries.selection import Selection, unit_of
 from api.queries.stack_values import read_stack_values
-from api.queries.trace_cpu import read_trace, trace_where
-from api.queries.trace_id import parse_trace_id
+from api.queries.trace_cpu import read_trace_cpu, trace_conditions
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 router = APIRouter(tags=["traces"])
@@ -65,67 +65,68 @@ _CPU_EXAMPLE = {
 
 @router.get(
     "/api/v1/traces",
-    summary="The requests that used most CPU",
+    summary="List the requests that used the most CPU",
     responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
 )
 def traces(
-    scope: Annotated[Scope, Depends(scope)],
-    context: Annotated[Context, Depends(context)],
+    selection: Annotated[Selection, Depends(selection)],
+    state: Annotated[AppState, Depends(app_state)],
     order: Annotated[Order, Query(description="Which CPU is largest first.")] = Order.SAMPLED_CPU,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Traces a page.")] = 50,
-    cursor: Annotated[str | None, Query(max_length=300, description="`next` of the page before.")] = None,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Traces on a page.")] = 50,
+    cursor: Annotated[str | None, Query(max_length=300, description="`next` of the previous page.")] = None,
     min_sampled_cpu_ns: Annotated[
-        int, Query(ge=0, lt=2**63, description="Sampled CPU a trace must have at least.")
+        int, Query(ge=0, lt=2**63, description="Least sampled CPU of a trace, in nanoseconds.")
     ] = 0,
     min_thread_cpu_ns: Annotated[
-        int, Query(ge=0, lt=2**63, description="CPU by clocks a trace must have at least.")
+        int, Query(ge=0, lt=2**63, description="Least thread CPU of a trace, in nanoseconds.")
     ] = 0,
 ) -> Response:
-    """Heaviest first. `sampled_cpu_ns` is CPU from samples, `thread_cpu_ns` by the CPU clocks of its threads.
+    """Heaviest first. `sampled_cpu_ns` is CPU by samples, `thread_cpu_ns` is CPU by the threads' CPU clocks.
 
     `next` is null on the last page.
     """
     column = f"{order.value}_ns"
-    after = None
+    last = None
     if cursor:
-        time, after = read_cursor(cursor, order)
-        scope = replace(scope, time=time)
-    found = read_heaviest(
-        context.database, scope, column, Limits(min_sampled_cpu_ns, min_thread_cpu_ns), after, limit + 1
-    )
-    page, more = found[:limit], found[limit:]
-    next_page = write_cursor(order, scope.time, After(page[-1][column], page[-1]["trace_id"])) if more else None
+        time_range, last = decode_cursor(cursor, order)
+        selection = replace(selection, time_range=time_range)
+    min_cpu = MinCpu(min_sampled_cpu_ns, min_thread_cpu_ns)
+    rows = read_heaviest_traces(state.database, selection, column, min_cpu, last, limit + 1)
+    page = rows[:limit]
+    next_page = None
+    if len(rows) > limit:
+        next_page = encode_cursor(order, selection.time_range, LastTrace(page[-1][column], page[-1]["trace_id"]))
     return json_response({"traces": page, "next": next_page})
 
 
 @router.get(
     "/api/v1/traces/{trace_id}/cpu",
-    summary="The CPU of one request",
+    summary="Break down the CPU of one request",
     responses={200: {"content": GRAPH_RESPONSES[200]["content"] | {"application/json": {"example": _CPU_EXAMPLE}}}},
 )
 def trace_cpu(
-    context: Annotated[Context, Depends(context)],
+    state: Annotated[AppState, Depends(app_state)],
     trace_id: Annotated[str, Path(max_length=64, description="32 hex digits.")],
     profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
     format: Annotated[Format | None, FORMAT_QUERY] = None,
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
-    """Without `format` the sums: in all, per span, service and host. With it the graph, as of merge."""
+    """Without `format`, sums: of the whole request, and by span, service and host. With it, a graph as of merge."""
     trace_id = parse_trace_id(trace_id)
     profile_type = parse_profile_type(profile_type)
-    about = read_trace(context.database, trace_id, profile_type)
-    if about is None:
+    cpu = read_trace_cpu(state.database, trace_id, profile_type)
+    if cpu is None:
         raise ApiError(
             404,
             "unknown_trace",
             f"nothing is known of the trace {trace_id}",
-            "a request shows up a few seconds after it ran, when its service uses icestream.tracing;"
-            " /api/v1/traces lists those that are there",
+            "a request shows up a few seconds after it ran if its service uses icestream.tracing;"
+            " /api/v1/traces lists the known ones",
         )
     if format is None:
-        return json_response(about)
-    where = trace_where(trace_id, profile_type)
-    values = read_stack_values(context.database, "trace_samples", [where], context.settings.api_max_stacks)
-    head = {"profile_type": profile_type, "unit": profile_type.split(":")[2], "trace_id": trace_id}
-    said = About(profile_type, None, head, labels={"trace_id": trace_id})
-    return graph_answer(context, values, said, format, max_nodes)
+        return json_response(cpu)
+    conditions = trace_conditions(trace_id, profile_type)
+    values = read_stack_values(state.database, "trace_samples", [conditions], state.settings.api_max_stacks)
+    about = {"profile_type": profile_type, "unit": unit_of(profile_type), "trace_id": trace_id}
+    head = ProfileHead(profile_type, None, about, labels={"trace_id": trace_id})
+    return graph_response(state, values, head, format, max_nodes)

@@ -35,10 +35,10 @@ TRACE = f"/api/v1/traces/{'ab' * 16}/cpu"
         ("/api/v1/merge", {"max_nodes": "1000000000"}, 422, "query_too_large"),
         ("/api/v1/diff", {"baseline_selector": "{"}, 400, "bad_selector"),
         ("/api/v1/diff", {"baseline_start": "x"}, 400, "bad_time"),
-        ("/api/v1/series", {"step": "0"}, 400, "bad_step"),
-        ("/api/v1/series", {"step": "-5s"}, 400, "bad_step"),
-        ("/api/v1/series", {"step": "1ms"}, 422, "query_too_large"),
-        ("/api/v1/series", {"sum_by": "a,b,c,d,e,f"}, 400, "bad_parameter"),
+        ("/api/v1/timeline", {"step": "0"}, 400, "bad_step"),
+        ("/api/v1/timeline", {"step": "-5s"}, 400, "bad_step"),
+        ("/api/v1/timeline", {"step": "1ms"}, 422, "query_too_large"),
+        ("/api/v1/timeline", {"sum_by": "a,b,c,d,e,f"}, 400, "bad_parameter"),
         ("/api/v1/traces", {"cursor": "x"}, 400, "bad_cursor"),
         ("/api/v1/traces", {"cursor": "W10"}, 400, "bad_cursor"),
         ("/api/v1/traces", {"cursor": "é" * 9}, 400, "bad_cursor"),
@@ -90,7 +90,7 @@ def test_values_are_never_text_of_a_query(api: Api, client: Client, value: str) 
         assert api.json("/api/v1/merge", selector=f"{{{label}!={quoted}}}")["total"] == 5
     assert api.json("/api/v1/merge", selector=f"{{{quoted}={quoted}}}")["total"] == 0
     assert value in api.json("/api/v1/labels/service/values", contains=value)["values"]
-    assert api.get("/api/v1/series", sum_by=value).status_code == 200
+    assert api.get("/api/v1/timeline", sum_by=value).status_code == 200
 
 
 def limited(engine: str, database: str, **limits: int) -> TestClient:

@@ -79,24 +79,24 @@ def test_every_format_says_the_same(api: Api, client: Client, seed: int) -> None
             assert tree["total"] == total
         top = api.json("/api/v1/top", selector=selector, limit=3)
         assert sum(row["flat"] for row in top["top"]) + top["rest"]["flat"] == total
-        steps = api.json("/api/v1/series", selector=selector, sum_by="version", step="7s")
-        assert sum(sum(s["values"]) for s in steps["series"]) == total
+        timeline = api.json("/api/v1/timeline", selector=selector, sum_by="version", step="7s")
+        assert sum(sum(group["values"]) for group in timeline["groups"]) == total
 
 
 def check_tree(tree: dict) -> None:
     """What docs/query-api.md promises."""
-    parent, own, total = (tree["nodes"][name] for name in ("parent", "self", "total"))
+    parent, self_values, total = (tree["nodes"][name] for name in ("parent", "self", "total"))
     assert parent[0] == -1
     assert parent == sorted(parent)
     assert all(parent[i] < i for i in range(len(parent)))
-    sums = list(own)
+    sums = list(self_values)
     for row in range(len(parent) - 1, 0, -1):
         sums[parent[row]] += sums[row]
     assert sums == total
     assert total[0] == tree["total"]
     names = [tree["strings"][tree["functions"]["name"][f]] for f in tree["nodes"]["function"]]
     assert names[0] == "total"
-    assert sum(value for name, value in zip(names, own, strict=True) if name == "[cut]") == tree["cut"]["value"]
+    assert sum(value for name, value in zip(names, self_values, strict=True) if name == "[cut]") == tree["cut"]["value"]
     siblings = Counter(zip(parent, tree["nodes"]["function"], strict=True))
     assert max(siblings.values()) == 1
 

@@ -9,8 +9,8 @@ from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 
 from api.http.app import create_app
+from api.queries import id_lists
 from api.settings import ApiSettings
-from api.tree import call_tree, locations
 from icestream.clickhouse import Clients
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.api.conftest import RANGE, Api
@@ -40,9 +40,8 @@ def merged(api: Api) -> Counter[str]:
 def test_stacks_are_read_level_by_level_or_all_at_once(
     api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, ids: int, queries: int
 ) -> None:
-    for module in (call_tree, locations):
-        monkeypatch.setattr(module, "IDS_A_QUERY", ids)
-        monkeypatch.setattr(module, "QUERIES_BEFORE_SYNC", queries)
+    monkeypatch.setattr(id_lists, "IDS_PER_QUERY", ids)
+    monkeypatch.setattr(id_lists, "MAX_QUERIES", queries)
     first, second = random_samples(20), random_samples(21)
     fill(client, first)
     assert merged(api) == collapsed(first)
