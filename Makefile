@@ -73,7 +73,7 @@ recording: setup ## make the recording that the demo replays where nothing can b
 	  && { (sleep 2; exec $(BIN)/python -m standalone.demo.workload --seconds 12 --socket $$aside/socket) >/dev/null 2>&1 & } \
 	  && $(BIN)/icestream record $$aside/all --seconds 16 --frequency 199 --host demo --host-id demo \
 	    --activity-socket $$aside/socket \
-	  && $(BIN)/python -m standalone.demo.condense $$aside/all standalone/demo/shop.recording
+	  && $(BIN)/python -m standalone.demo.condense_recording $$aside/all standalone/demo/shop.recording
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) deploy/kafka/lib build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

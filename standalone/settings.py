@@ -1,4 +1,4 @@
-"""Settings of the whole on one machine."""
+"""Settings of what runs on one machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ class StoreSettings(JobSettings, ApiSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class UpSettings(KafkaSettings, DataSettings):
-    """What `icestream up` takes; its parts also read their own settings from the environment."""
+    """What `icestream up` takes. Its parts also read their own settings from the environment."""
 
     listen: str = setting("127.0.0.1:4060", "HOST:PORT of the API and the page; port 0: any free one")
-    kafka: str = setting("", "HOST:PORT of a Kafka to use; by default a broker is started here")
+    kafka: str = setting("", "HOST:PORT of a Kafka to use; by default `icestream up` starts a broker")
     clickhouse: str = setting(
         "", "ClickHouse to use, http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine"
     )
@@ -27,18 +27,17 @@ class UpSettings(KafkaSettings, DataSettings):
     collector: bool = setting(True, "profile this machine")
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     metrics_listen: str = setting(
-        "127.0.0.1:4064", "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free ones, for all"
+        "127.0.0.1:4064",
+        "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free port, for the parts too",
     )
     activity_socket: str = setting(
-        "", "socket where applications report activity; by default activity.sock under --data"
+        "", "socket that applications report activity to; by default activity.sock under --data"
     )
-    local_kafka: bool = setting(
-        True, "start Apache Kafka where no Kafka is given and its jars are installed (make kafka)"
-    )
+    local_kafka: bool = setting(True, "start Apache Kafka if no Kafka is given and `make kafka` has fetched its jars")
 
     @property
     def socket(self) -> Path:
-        """Where applications look without being told, when this is the machine's own icestream."""
+        """The activity socket: for the system's data folder the one that applications use by default."""
         if self.activity_socket:
             return Path(self.activity_socket).absolute()
         return SYSTEM_SOCKET if self.folder == SYSTEM_DATA else self.folder / "activity.sock"

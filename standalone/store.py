@@ -1,4 +1,4 @@
-"""The store: the sinks and the API in one process, because the embedded ClickHouse belongs to one process."""
+"""The store: the sinks and the API in one process, because only one process can open the embedded ClickHouse."""
 
 import logging
 import threading
@@ -25,12 +25,12 @@ class StoreError(Exception):
 
 
 def run_store(settings: StoreSettings, stop: threading.Event) -> None:
-    """Until `stop` is set. Makes the tables first; a ClickHouse server that is not there is waited for.
+    """Creates the tables, then runs until `stop` is set. Waits for a ClickHouse server that cannot be reached.
 
     Raises StoreError, ServerError and MigrationError.
     """
     clients = Clients(settings.clickhouse)
-    problem: list[str | None] = ["the tables are not made yet"]
+    problem: list[str | None] = ["the tables are not created yet"]
     sinks: list[service.Running] = []
 
     def also_ready() -> str | None:
@@ -40,7 +40,7 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     server.start()
     log.info("the API and the page are at http://%s", server.address)
     try:
-        if _make_tables(clients, settings, stop, problem):
+        if _create_tables(clients, settings, stop, problem):
             sinks.append(service.start(settings, stop, clients))
             with closing(JobServer(settings, clients)):
                 _watch(server, sinks[0], stop)
@@ -51,13 +51,13 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
             sinks[0].join()
 
 
-def _make_tables(clients: Clients, settings: StoreSettings, stop: threading.Event, problem: list[str | None]) -> bool:
-    """False when `stop` came first. `problem[0]` says what it waits for."""
+def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Event, problem: list[str | None]) -> bool:
+    """Returns False if `stop` was set first. `problem[0]` says what it waits for."""
     while not stop.is_set():
         try:
             client = clients.get()
             for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in migrate(client)):
-                log.info("made the tables of %s", migration)
+                log.info("applied migration %s", migration)
             if settings.retention_days is not None:
                 retain(client, settings.retention_days)
             return True

@@ -6,7 +6,6 @@ line that begins with "$ " in bash, in the repository's folder, with .venv/bin o
 127.0.0.1:9092 it gets the running one's API or broker, and /tmp/icestream is a fresh folder.
 """
 
-import json
 import os
 import re
 import subprocess
@@ -15,11 +14,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from standalone.demo.replay import RECORDING, replay
+from standalone.demo.replay import RECORDING, replay_recording
+from standalone.supervisor.run_info import RunInfo
 from tests.standalone.supervisor.test_up import Up
 
 ROOT = Path(__file__).parents[1]
@@ -34,25 +33,24 @@ class Command:
 
 
 def commands() -> list[Command]:
-    found = []
+    commands = []
     for page in PAGES:
         for block in _BLOCK.findall(page.read_text(encoding="utf-8")):
             lines = [line.strip() for line in block.splitlines()]
-            found += [Command(page.name, line[2:]) for line in lines if line.startswith("$ ")]
-    return found
+            commands += [Command(page.name, line[2:]) for line in lines if line.startswith("$ ")]
+    return commands
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """A running icestream that has seen the shop; what it noted in run.json."""
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunInfo]:
+    """Runs an icestream, and replays the shop's recording into it."""
     data = tmp_path_factory.mktemp("docs") / "data"
     data.mkdir()
     up = Up(data, "--no-local-kafka")
     try:
         up.wait_ready()
-        found = json.loads((data / "run.json").read_text())
-        replay(found, RECORDING, threading.Event())
-        yield found
+        replay_recording(up.info, RECORDING, threading.Event())
+        yield up.info
     finally:
         up.process.terminate()
         up.process.wait(12)
@@ -60,11 +58,11 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.pipeline
 @pytest.mark.parametrize("command", commands(), ids=lambda command: f"{command.page}: {command.line[:60]}")
-def test_commands_in_the_docs_work(command: Command, shop: dict[str, Any], tmp_path: Path) -> None:
-    line = command.line.replace("127.0.0.1:4060", shop["addresses"]["api"]).replace("127.0.0.1:9092", shop["kafka"])
+def test_commands_in_the_docs_work(command: Command, shop: RunInfo, tmp_path: Path) -> None:
+    line = command.line.replace("127.0.0.1:4060", shop.addresses["api"]).replace("127.0.0.1:9092", shop.kafka)
     environ = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "ICESTREAM_KAFKA": shop["kafka"],
+        "ICESTREAM_KAFKA": shop.kafka,
         "ICESTREAM_URL": f"http://{shop['addresses']['api']}",
     }
     done = subprocess.run(

@@ -1,11 +1,11 @@
-"""Profile this machine while a small traced web service answers requests, and show what was seen.
+"""Profile this machine while a small traced web service answers requests, and show the CPU of these requests.
 
   sudo icestream demo
   sudo icestream demo --once --json
 
-Everything runs embedded, in a temporary folder. The demo prints the requests that used most CPU, each with its threads'
-CPU clocks beside the CPU from samples, and keeps the web page up until Ctrl-C. Where this machine cannot be profiled
-(no root, no BPF) it says so and replays a recording.
+Everything runs embedded, in a temporary folder. The demo prints the requests that used most CPU, with their thread CPU
+(by the CPU clocks of their threads) beside their sampled CPU, and keeps the web page up until Ctrl-C. Where this
+machine cannot be profiled (no root, no BPF) it says so and replays a recording.
 """
 
 import argparse
@@ -15,10 +15,17 @@ from pathlib import Path
 
 from icestream.cli import CommandError
 from icestream.stop import stop_event
-from standalone.demo.asking import AskError
-from standalone.demo.replay import RECORDING, replay
-from standalone.demo.result import as_text
-from standalone.demo.run import DemoError, profiled, running, say, settle, why_not_profiled, work
+from standalone.demo.replay import RECORDING, replay_recording
+from standalone.demo.report import as_text
+from standalone.demo.run import (
+    DemoError,
+    is_profiling,
+    profile_web_service,
+    report_when_settled,
+    say,
+    start_icestream,
+    why_not_profiling,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,27 +42,27 @@ def run(args: argparse.Namespace) -> int:
             f"expected --seconds 1 to 3600 and --frequency 1 to 1000, got {args.seconds:g} and {args.frequency}"
         )
     stop = stop_event()
-    say("starting broker, store, stream processors and collector")
+    say("starting the broker, the store, the stream processors and the collector")
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="icestream-demo-") as data,
-            running(Path(data), args.frequency, stop) as found,
+            tempfile.TemporaryDirectory(prefix="icestream-demo-") as folder,
+            start_icestream(Path(folder), args.frequency, stop) as info,
         ):
-            if args.recording is None and profiled(found):
-                say(f"profiling this machine at {args.frequency} Hz; a web service works for {args.seconds:g} s")
-                demo = work(found, args.seconds, stop)
+            if args.recording is None and is_profiling(info):
+                say(f"profiling this machine at {args.frequency} Hz while a web service works for {args.seconds:g} s")
+                profiler, profiled = "ebpf", profile_web_service(info, args.seconds, stop)
             else:
                 if args.recording is None:
-                    say(f"this machine cannot be profiled: {why_not_profiled(Path(data))}")
+                    say(f"this machine cannot be profiled: {why_not_profiling(Path(folder))}")
                     say("replaying a recording instead")
-                demo = replay(found, args.recording or RECORDING, stop)
+                profiler, profiled = "recording", replay_recording(info, args.recording or RECORDING, stop)
             if stop.is_set():
                 return 130
-            result = settle(demo, stop)
-            print(json.dumps(result.as_dict()) if args.json else as_text(result), flush=True)
+            report = report_when_settled(profiled, profiler, stop)
+            print(json.dumps(report.as_dict()) if args.json else as_text(report), flush=True)
             if not args.once:
-                say(f"\nthe page is at {demo.page} until Ctrl-C; profiling goes on")
+                say(f"\nthe page is at {profiled.page} until Ctrl-C; profiling goes on")
                 stop.wait()
-    except (DemoError, AskError) as error:
+    except DemoError as error:
         raise CommandError(str(error)) from error
     return 0

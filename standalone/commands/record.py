@@ -18,7 +18,7 @@ from icestream.cli import CommandError
 from icestream.stop import stop_event
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
-from standalone.demo import recording
+from standalone.demo.recording import write_recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Records for that time, or until it is told to stop. Raises CommandError where this machine cannot be profiled."""
+    """Records for that time, or until a signal comes. Raises CommandError where this machine cannot be profiled."""
     from collector.agent import load, make_profiler
     from collector.bpf.sampler import SamplerError
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     files.add_listener(symbol_files)
     stop = stop_event()
     try:
-        with open(args.file, "ab"):  # rather fail now than after the recording
+        with open(args.file, "ab"):  # fails now rather than after the recording
             pass
         profiler = make_profiler(settings, load(settings), files, output)
     except (SamplerError, OSError) as error:
@@ -48,13 +48,13 @@ def run(args: argparse.Namespace) -> int:
     threading.Timer(args.seconds, stop.set).start()
     profiler.run(stop)
     messages = [*output.messages, *_symbols(output.messages, SymbolBuilder(host_id(settings), "", symbol_files))]
-    size = recording.write(args.file, messages)
+    size = write_recording(args.file, messages)
     print(f"{args.file}: {len(messages)} messages, {size} bytes")
     return 0
 
 
 def _symbols(messages: list[Message], builder: SymbolBuilder) -> Iterator[Message]:
-    """The symbol files of every build ID in the raw batches, as far as this host has them."""
+    """Yields the symbol files of every build ID in the raw batches that this host has symbols of."""
     mappings: dict[str, str] = {}
     for message in messages:
         if message.topic == RAW:

@@ -3,7 +3,7 @@
   icestream store --kafka 127.0.0.1:9092 --data /var/lib/icestream
   icestream store --kafka 127.0.0.1:9092 --clickhouse http://default@127.0.0.1:8123/default
 
-Makes or updates the tables, stores what comes from Kafka, and answers queries on --listen. /metrics there has the
+Creates or updates the tables, stores what arrives from Kafka, and answers queries on --listen. /metrics there has the
 metrics of the sinks and of the API.
 """
 

@@ -4,9 +4,9 @@
   icestream up --data ./data --no-collector
   sudo icestream up --kafka broker:9092 --clickhouse http://default@clickhouse:8123/default
 
-Without --kafka it starts a broker: Apache Kafka where `make kafka` has fetched one, else the in-process broker, which
-loses what was not stored yet when it ends. Without --clickhouse the data lies in --data, and is there at the next
-start. Only the collector needs root. Ctrl-C and SIGTERM end everything within 10 seconds.
+Without --kafka it starts a broker: Apache Kafka if `make kafka` has fetched it, else the in-process broker, which loses
+messages that are not stored yet when it ends. Without --clickhouse it keeps everything in --data for the next start.
+Only the collector needs root. Ctrl-C and SIGTERM end it within 10 seconds.
 """
 
 import argparse

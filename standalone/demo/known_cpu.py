@@ -1,4 +1,4 @@
-"""Requests whose CPU is known: each reads the thread's CPU clock itself, to be compared with what a profiler says."""
+"""Requests of known CPU: each reads its thread's CPU clock itself, so that a test can compare it with the profile."""
 
 import asyncio
 import queue
@@ -17,33 +17,34 @@ _END = object()
 
 
 class Request(NamedTuple):
-    """A request that was worked through."""
+    """A finished request."""
 
     trace_id: str
     operation: str
     by: str  # "thread" or "asyncio"
     tid: int
-    thread_cpu_ns: int  # of the thread's CPU clock
+    thread_cpu_ns: int
 
 
 def run_known_cpu(requests: int, thread_cpu_ns: int) -> Iterator[Request]:
-    """Works through requests of at least `thread_cpu_ns` each: three quarters on THREADS threads, the rest at the same
-    time as TASKS asyncio tasks that take turns on one more thread.
+    """Runs requests of at least `thread_cpu_ns` each; yields each when it is finished.
+
+    Three quarters run on THREADS threads, and the rest at the same time as TASKS asyncio tasks on one more thread.
     """
-    done: queue.SimpleQueue[Request] = queue.SimpleQueue()
-    in_turns = requests // 4
-    shares = [range(number, requests - in_turns, THREADS) for number in range(THREADS)]
-    threads = [threading.Thread(target=_on_thread, args=(share, thread_cpu_ns, done)) for share in shares]
-    threads.append(threading.Thread(target=lambda: asyncio.run(_on_tasks(in_turns, thread_cpu_ns, done))))
+    finished: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    on_tasks = requests // 4
+    shares = [range(number, requests - on_tasks, THREADS) for number in range(THREADS)]
+    threads = [threading.Thread(target=_on_thread, args=(share, thread_cpu_ns, finished)) for share in shares]
+    threads.append(threading.Thread(target=lambda: asyncio.run(_on_tasks(on_tasks, thread_cpu_ns, finished))))
     for thread in threads:
         thread.start()
     for _ in range(requests):
-        yield done.get()
+        yield finished.get()
     for thread in threads:
         thread.join()
 
 
-def _on_thread(share: range, thread_cpu_ns: int, done: "queue.SimpleQueue[Request]") -> None:
+def _on_thread(share: range, thread_cpu_ns: int, finished: "queue.SimpleQueue[Request]") -> None:
     paths = list(THREADED)
     for number in share:
         path = paths[number % len(paths)]
@@ -52,10 +53,10 @@ def _on_thread(share: range, thread_cpu_ns: int, done: "queue.SimpleQueue[Reques
             for _ in _until(THREADED[path], start + thread_cpu_ns):
                 pass
             took = time.thread_time_ns() - start
-        done.put(Request(span.trace_id, span.name, "thread", threading.get_native_id(), took))
+        finished.put(Request(span.trace_id, span.name, "thread", threading.get_native_id(), took))
 
 
-async def _on_tasks(requests: int, thread_cpu_ns: int, done: "queue.SimpleQueue[Request]") -> None:
+async def _on_tasks(requests: int, thread_cpu_ns: int, finished: "queue.SimpleQueue[Request]") -> None:
     paths = list(ASYNCIO)
 
     async def take_turns(share: range) -> None:
@@ -63,13 +64,13 @@ async def _on_tasks(requests: int, thread_cpu_ns: int, done: "queue.SimpleQueue[
             path = paths[number % len(paths)]
             async with tracing.span(_new_trace(), name=f"GET {path}") as span:
                 took = await _in_turns(ASYNCIO[path], thread_cpu_ns)
-            done.put(Request(span.trace_id, span.name, "asyncio", threading.get_native_id(), took))
+            finished.put(Request(span.trace_id, span.name, "asyncio", threading.get_native_id(), took))
 
     await asyncio.gather(*(take_turns(range(task, requests, TASKS)) for task in range(TASKS)))
 
 
 async def _in_turns(work: Work, thread_cpu_ns: int) -> int:
-    """Lets others in after every step; returns the CPU time of the steps."""
+    """Lets other tasks run after every step; returns the thread CPU of the steps."""
     took = 0
     while True:
         steps = work()
@@ -85,7 +86,7 @@ async def _in_turns(work: Work, thread_cpu_ns: int) -> int:
 
 
 def _until(work: Work, clock: int) -> Iterator[None]:
-    """Steps of the work until the thread's CPU clock has got there."""
+    """Yields after each step of the work until the thread's CPU clock reaches `clock`."""
     while True:
         for step in work():
             yield step

@@ -1,4 +1,4 @@
-"""Recordings: Kafka messages of a while in one file, to be replayed where nothing can be profiled.
+"""Recordings: the Kafka messages of some seconds in one file, to replay where nothing can be profiled.
 
 The format is the spool's (collector/delivery/message_log.py).
 """
@@ -13,9 +13,8 @@ class RecordingError(ValueError):
     """The file cannot be read as a recording; the message says why."""
 
 
-def read(path: Path) -> Iterator[tuple[str, bytes, bytes]]:
-    """(topic, key, value) of each message, in the order of recording; a cut-off end is left out. Raises
-    RecordingError."""
+def read_recording(path: Path) -> Iterator[Message]:
+    """Yields the messages in the order of recording; leaves out a message that is cut off. Raises RecordingError."""
     try:
         with open(path, "rb") as file:
             yield from decode(file)
@@ -23,8 +22,8 @@ def read(path: Path) -> Iterator[tuple[str, bytes, bytes]]:
         raise RecordingError(f"{path} cannot be read as a recording: {error}") from error
 
 
-def write(path: Path, messages: Iterable[tuple[str, bytes, bytes]]) -> int:
-    """Writes a recording as the messages come; returns its size in bytes. Raises OSError."""
+def write_recording(path: Path, messages: Iterable[Message]) -> int:
+    """Writes a recording message by message; returns its size in bytes. Raises OSError."""
     with open(path, "wb") as file:
-        file.writelines(encode(Message(*message) for message in messages))
+        file.writelines(encode(messages))
         return file.tell()

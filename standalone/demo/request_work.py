@@ -1,4 +1,4 @@
-"""What the demo's requests spend their CPU on: work of library functions, so that what a profiler finds has names."""
+"""The work that the demo's requests spend CPU on: library functions, so that profiles show well-known names."""
 
 import bz2
 import hashlib
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Callable, Iterator
 
 Work = Callable[[], Iterator[None]]
-"""Does a request's work in steps of about a millisecond, so that a coroutine can let others in between."""
+"""Does a request's work in steps of about a millisecond, so that a coroutine can let others run in between."""
 
 _random = random.Random(7)
 _ORDER = {
@@ -36,14 +36,14 @@ def checkout() -> Iterator[None]:
 
 
 def search() -> Iterator[None]:
-    """Looks through descriptions with a regular expression."""
+    """Searches descriptions with a regular expression."""
     for _ in range(60):
         sum(1 for _ in _PATTERN.finditer(_TEXT))
         yield
 
 
 def thumbnail() -> Iterator[None]:
-    """Compresses a picture, and checks that it is whole."""
+    """Compresses a picture, and computes its checksum."""
     for _ in range(4):
         zlib.compress(_IMAGE, 1)
         bz2.compress(_IMAGE)
@@ -53,21 +53,21 @@ def thumbnail() -> Iterator[None]:
 
 
 def recommend() -> Iterator[None]:
-    """Ranks products."""
+    """Sorts products by score."""
     for _ in range(10):
         sorted(_SCORES)
         yield
 
 
 def cart() -> Iterator[None]:
-    """Writes an order down."""
+    """Serializes an order."""
     for _ in range(6):
         json.dumps(_ORDER)
         yield
 
 
 def feed() -> Iterator[None]:
-    """A page of offers: a little of everything."""
+    """Makes a page of offers: a little of everything."""
     for _ in range(12):
         sorted(_SCORES)
         yield
@@ -83,7 +83,7 @@ THREADED: dict[str, Work] = {
     "/recommend": recommend,
     "/cart": cart,
 }
-"""Paths that the threaded server has."""
+"""Path -> work, of the threaded server."""
 
 ASYNCIO: dict[str, Work] = {"/feed": feed, "/suggest": recommend}
-"""Paths that the asyncio server has."""
+"""Path -> work, of the asyncio server."""

@@ -3,9 +3,9 @@
     python -m standalone.demo.workload --port 0 --seconds 10 --json
     python -m standalone.demo.workload --requests 200 --cpu-ms 20 --json
 
-The first serves HTTP on the loopback, with threads (traced by hand) and with asyncio on the next port (traced with
-OpenTelemetry), and sends itself requests of different cost. The second does no HTTP: four threads and four interleaved
-asyncio tasks work through requests of known CPU, and each request is printed with its thread CPU clock.
+The first command serves HTTP on loopback, with threads (traced by hand) on --port and with asyncio (traced with
+OpenTelemetry) on a port of its own, and sends itself requests of different cost. The second one uses no HTTP: four
+threads and four asyncio tasks run requests of known CPU, and each request is printed with its thread CPU.
 """
 
 import argparse
@@ -54,9 +54,9 @@ def main(argv: list[str] | None = None) -> int:
         signal.signal(number, lambda *_: stop.set())
     with _threaded_server(args.port) as port, _asyncio_server() as asyncio_port:
         _say({"listening": f"http://127.0.0.1:{port}", "asyncio": f"http://127.0.0.1:{asyncio_port}"})
-        done = _drive(port, asyncio_port, args.rate, args.seconds, stop)
+        answered = _drive(port, asyncio_port, args.rate, args.seconds, stop)
     tracing.stop()
-    _say({"requests": sum(done.values()), "operations": dict(done), "cpu_s": round(time.process_time(), 3)})
+    _say({"requests": sum(answered.values()), "operations": dict(answered), "cpu_s": round(time.process_time(), 3)})
     return 0
 
 
@@ -66,16 +66,18 @@ def _arguments(argv: list[str] | None) -> argparse.Namespace:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--port", type=int, default=0, help="of the threaded server; 0: any (default)")
+    parser.add_argument("--port", type=int, default=0, help="port of the threaded server; 0: any (default)")
     parser.add_argument("--seconds", type=float, default=10, help="how long to serve (default: 10)")
     parser.add_argument("--rate", type=float, default=35, help="requests a second to send itself (default: 35)")
-    parser.add_argument("--requests", type=int, default=0, help="work through so many requests of known CPU instead")
-    parser.add_argument("--cpu-ms", type=int, default=20, help="CPU of each of them (default: 20)")
+    parser.add_argument("--requests", type=int, default=0, help="run this many requests of known CPU instead")
+    parser.add_argument(
+        "--cpu-ms", type=int, default=20, help="milliseconds of thread CPU of each of them (default: 20)"
+    )
     parser.add_argument("--socket", help="the collector's activity socket [ICESTREAM_ACTIVITY_SOCKET]")
     parser.add_argument(
-        "--wait", action="store_true", help="print the process ID, begin after a line on standard input"
+        "--wait", action="store_true", help="print the process ID, then wait for a line on standard input"
     )
-    parser.add_argument("--json", action="store_true", help="JSON lines; the only format there is")
+    parser.add_argument("--json", action="store_true", help="print JSON lines; the only format")
     return parser.parse_args(argv)
 
 
@@ -101,11 +103,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:
-        """Requests are not news."""
+        """Logs nothing: requests are not worth a line each."""
 
 
 def _trace_of(traceparent: str | None) -> tuple[str, str | None]:
-    """The trace ID and span ID a request carries (W3C Trace Context), else a new trace."""
+    """Returns the trace ID and the span ID of a request (W3C Trace Context), or a new trace ID."""
     fields = (traceparent or "").split("-")
     if len(fields) == 4 and len(fields[1]) == 32 and len(fields[2]) == 16:
         return fields[1], fields[2]
@@ -114,7 +116,7 @@ def _trace_of(traceparent: str | None) -> tuple[str, str | None]:
 
 @contextmanager
 def _threaded_server(port: int) -> Iterator[int]:
-    """The port of a server that gives every connection a thread."""
+    """Runs a server that gives every connection a thread; yields its port."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", port), _Handler)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
@@ -128,7 +130,7 @@ def _threaded_server(port: int) -> Iterator[int]:
 
 @contextmanager
 def _asyncio_server() -> Iterator[int]:
-    """The port of a server that answers all connections on one thread, in turns; traced with OpenTelemetry."""
+    """Runs a server that answers all connections on one thread, traced with OpenTelemetry; yields its port."""
     provider = TracerProvider(resource=Resource.create({"service.name": SERVICE}))
     trace.set_tracer_provider(provider)
     tracer = trace.get_tracer("shop")
@@ -176,8 +178,8 @@ async def _in_turns(work: Work, repeats: int) -> None:
 
 
 def _drive(port: int, asyncio_port: int, rate: float, seconds: float, stop: threading.Event) -> Counter[str]:
-    """Sends requests from a few threads until the time is over or `stop` is set; returns how many were answered."""
-    done: Counter[str] = Counter()
+    """Sends requests from a few threads until the time is over or `stop` is set; returns the answers by operation."""
+    answered: Counter[str] = Counter()
     end = time.monotonic() + seconds
     targets = [(port, path) for path in THREADED] + [(asyncio_port, path) for path in ASYNCIO]
 
@@ -195,7 +197,7 @@ def _drive(port: int, asyncio_port: int, rate: float, seconds: float, stop: thre
             except OSError:
                 connections[to].close()
                 continue
-            done[f"GET {path}"] += 1
+            answered[f"GET {path}"] += 1
         for connection in connections.values():
             connection.close()
 
@@ -204,11 +206,11 @@ def _drive(port: int, asyncio_port: int, rate: float, seconds: float, stop: thre
         client.start()
     for client in clients:
         client.join()
-    return done
+    return answered
 
 
 def _repeats(query: str) -> int:
-    """How often the work is to be done, from `n` in the query."""
+    """Returns how often to repeat the work: `n` in the query."""
     text = parse_qs(query).get("n", ["1"])[0]
     return min(MOST_REPEATS, int(text)) if text.isdecimal() else 1
 

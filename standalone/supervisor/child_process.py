@@ -1,4 +1,4 @@
-"""Child processes that do not outlive their parent."""
+"""Child processes that end with their parent."""
 
 import ctypes
 import os
@@ -15,17 +15,17 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def spawn(
     argv: Sequence[str], env: Mapping[str, str] | None = None, output: int | IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Starts a process that the kernel kills when this thread's process ends, however it ends.
+    """Starts a process that the kernel kills when this process ends in any way.
 
-    It has a process group of its own: Ctrl-C in a terminal reaches only the parent, which ends its children in order.
-    `output` takes its standard output and error, as `subprocess` has it. Call it on the main thread: the kernel acts
-    when the *thread* that started the child ends.
+    The child has its own process group: Ctrl-C in a terminal reaches only the parent, which stops its children in
+    order. `output` takes the child's standard output and error, as in `subprocess`. Call it on the main thread: the
+    kernel acts when the *thread* that started the child ends.
     """
     parent = os.getpid()
 
     def die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it ended before prctl
+        if os.getppid() != parent:  # the parent ended before prctl
             os._exit(1)
 
     return subprocess.Popen(
@@ -34,8 +34,8 @@ def spawn(
     )  # fmt: skip
 
 
-def end(process: subprocess.Popen[bytes], timeout_s: float) -> int:
-    """SIGTERM, then SIGKILL after `timeout_s`; returns the exit code (negative: the signal)."""
+def terminate(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+    """Sends SIGTERM, and SIGKILL after `timeout_s`; returns the exit code (negative: the signal)."""
     if process.poll() is None:
         process.terminate()
     try:

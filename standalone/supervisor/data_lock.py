@@ -1,4 +1,4 @@
-"""One icestream a data folder."""
+"""A lock on the data folder: only one icestream may use it."""
 
 import fcntl
 import os
@@ -6,15 +6,15 @@ from pathlib import Path
 
 
 class InUse(Exception):
-    """Another process has the folder; the message says which."""
+    """Another process uses the folder; the message says which."""
 
 
 class DataLock:
-    """Held from construction until `close`, or until the process ends however it ends. Raises InUse and OSError."""
+    """Locks the folder until `close`, or until the process ends in any way. Raises InUse and OSError."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file = open(folder / "lock", "a+", encoding="ascii")  # noqa: SIM115 - held open is what it is about
+        self._file = open(folder / "lock", "a+", encoding="ascii")  # noqa: SIM115 - the open file holds the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -1,8 +1,8 @@
-"""The in-process broker: the cluster that librdkafka carries for its own tests, kept alive inside a producer.
+"""The in-process broker: the mock cluster that librdkafka has for its own tests, kept alive by a producer.
 
-It speaks Kafka's protocol on a loopback port, so every client works as with a real one, but it lives in memory, keeps
-about 5 MB a partition, drops the oldest messages beyond that whether they were read or not, and dies with this process
-(docs/in-process-broker.md). `icestream.backlog` is how producers hold back before it drops something.
+It speaks Kafka's protocol on a loopback port, so every client works with it. But it keeps messages in memory, about
+5 MB for each partition; it drops the oldest ones beyond that, read or unread; and it ends with this process
+(docs/in-process-broker.md). `icestream.backlog` makes producers wait before it drops unread messages.
 """
 
 import logging
@@ -14,7 +14,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import TOPICS
 
 PARTITIONS = 4
-"""What it gives every topic; there is no way to ask for another number."""
+"""The number of partitions of every topic; librdkafka offers no other."""
 
 NAMES = tuple(topic.name for topic in TOPICS)
 
@@ -24,7 +24,7 @@ _TIMEOUT_S = 10.0
 class InProcessBroker:
     """A broker on a free loopback port, from construction until `close`.
 
-    `address` is HOST:PORT. `cluster_id` is another one each time, and offsets start at 0 again each time.
+    `address` is HOST:PORT. Each broker has a new `cluster_id` and offsets from 0.
     """
 
     def __init__(self, topics: Iterable[str] = NAMES) -> None:
@@ -35,20 +35,20 @@ class InProcessBroker:
         metadata = self._holder.list_topics(timeout=_TIMEOUT_S)
         self.address = ",".join(f"{broker.host}:{broker.port}" for broker in metadata.brokers.values())
         self.cluster_id = str(metadata.cluster_id)
-        for topic in topics:  # asked for, a topic exists
+        for topic in topics:  # a request for its metadata creates the topic
             self._holder.list_topics(topic, timeout=_TIMEOUT_S)
 
     def settings(self) -> KafkaSettings:
-        """Settings of its clients."""
+        """Returns the settings of its clients."""
         return KafkaSettings(kafka=self.address, kafka_in_process=True)
 
     def close(self) -> None:
-        """Ends it: every message is gone, its clients are disconnected."""
+        """Ends the broker: all messages are lost, and its clients are disconnected."""
         self._holder = None
 
 
 def _quiet() -> logging.Logger:
-    """librdkafka announces at every start that its test cluster is on: no news here."""
+    """Returns a logger without librdkafka's warning, at every start, that its mock cluster is enabled."""
     logger = logging.getLogger("icestream.broker")
     logger.setLevel(logging.ERROR)
     return logger

@@ -1,4 +1,4 @@
-"""A local Apache Kafka (KRaft, one node, loopback only) from the jars that `make kafka` fetched to deploy/kafka/lib."""
+"""A local Apache Kafka (KRaft, one node, loopback only) from the jars that `make kafka` puts in deploy/kafka/lib."""
 
 import base64
 import shutil
@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
-from standalone.supervisor.child_process import end, spawn
+from standalone.supervisor.child_process import spawn, terminate
 
 HOME = Path(__file__).resolve().parents[2] / "deploy" / "kafka"
 
@@ -22,11 +22,11 @@ _HEAP = "-Xmx512m"
 
 
 class KafkaUnavailable(Exception):
-    """Kafka cannot be run here, or did not start; the message says why, with what it logged last."""
+    """Kafka cannot run here, or did not start; the message says why, with the last lines of its log."""
 
 
 def why_unavailable(home: Path = HOME) -> str | None:
-    """Why a local Kafka cannot be run: a sentence, or None when it can."""
+    """Returns why a local Kafka cannot run here, as a sentence, or None if it can."""
     if not any((home / "lib").glob("kafka_2.13-*.jar")):
         return f"the jars of Apache Kafka are not in {home / 'lib'}: run `make kafka`"
     if shutil.which("java") is None:
@@ -35,10 +35,10 @@ def why_unavailable(home: Path = HOME) -> str | None:
 
 
 class LocalKafka:
-    """An Apache Kafka whose messages stay in the folder `data` for the next start.
+    """An Apache Kafka that keeps its messages in the folder `data` for the next start.
 
-    `argv` is the command that runs it, for whoever wants to look after the process; else `start` and `close`. Listens
-    on `port`, or on a free one where that is taken or 0. Raises KafkaUnavailable.
+    Run it with `start` and `close`, or run its command `argv` yourself. It listens on `port`, or on a free port if that
+    is taken or 0. Raises KafkaUnavailable.
     """
 
     def __init__(self, data: Path, port: int = 0, home: Path = HOME) -> None:
@@ -64,51 +64,51 @@ class LocalKafka:
         self.process: subprocess.Popen[bytes] | None = None
 
     def settings(self) -> KafkaSettings:
-        """Settings of its clients."""
+        """Returns the settings of its clients."""
         return KafkaSettings(kafka=self.address)
 
     def not_ready(self) -> str | None:
-        """Why it cannot be used yet, or None."""
+        """Returns why it cannot be used yet, or None if it can."""
         try:
             return None if self._admin.list_topics(timeout=1).brokers else "no broker is registered yet"
         except KafkaException:
             return "does not answer yet"
 
     def start(self) -> None:
-        """Returns when it can be used. Main thread only (see `spawn`)."""
+        """Starts it; returns when it can be used. Main thread only (see `spawn`). Raises KafkaUnavailable."""
         with self._output.open("wb") as output:
             self.process = spawn(self.argv, output=output)
         deadline = time.monotonic() + _START_TIMEOUT_S
         while (reason := self.not_ready()) is not None:
             if self.process.poll() is not None:
-                raise KafkaUnavailable(f"Kafka ended with exit code {self.process.returncode}:\n{self._said()}")
+                raise KafkaUnavailable(f"Kafka ended with exit code {self.process.returncode}:\n{self._log_end()}")
             if time.monotonic() > deadline:
-                end(self.process, 0)
-                raise KafkaUnavailable(f"after {_START_TIMEOUT_S:.0f} s Kafka {reason}:\n{self._said()}")
+                terminate(self.process, 0)
+                raise KafkaUnavailable(f"after {_START_TIMEOUT_S:.0f} s Kafka {reason}:\n{self._log_end()}")
             time.sleep(0.1)
 
     def close(self) -> None:
         if self.process is not None:
-            end(self.process, _STOP_TIMEOUT_S)
+            terminate(self.process, _STOP_TIMEOUT_S)
 
-    def _said(self) -> str:
+    def _log_end(self) -> str:
         return self._output.read_bytes()[-3000:].decode(errors="replace")
 
 
 def _new_cluster_id() -> str:
-    """Random; Kafka's shell tools cannot take one that begins with a dash."""
+    """Returns a random cluster ID without dashes: Kafka's shell tools reject one that begins with a dash."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
 
 def _format(argv: list[str]) -> None:
-    """Gives the folder its cluster ID, once."""
+    """Prepares the data folder: gives it its cluster ID."""
     done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
     if done.returncode:
         raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
 def _free_ports(wanted: int) -> tuple[int, int]:
-    """`wanted` or else a free port, and another free one."""
+    """Returns `wanted`, or a free port if it is taken, and another free port."""
     with socket.socket() as one, socket.socket() as two:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,7 +1,6 @@
-"""The whole on one machine: a broker, then store, streams and collector as processes of their own."""
+"""The pipeline of one machine: a broker, and the store, the stream processors and the collector as processes."""
 
 import contextlib
-import json
 import logging
 import os
 import socket
@@ -22,22 +21,23 @@ from standalone.settings import UpSettings
 from standalone.supervisor.data_lock import DataLock, InUse
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
+from standalone.supervisor.run_info import RunInfo
 from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
 
 _READY_TIMEOUT_S = 90.0
 _KAFKA_PORT = 9092
-_MEMORY = "memory only: what is stored stays, what was still on its way when this ends is lost"
+_MEMORY = "memory only: stored data stays, messages on their way are lost when this ends"
 _METRICS = {"streams": 4061, "collector": 4062}
 
 log = logging.getLogger(__name__)
 
 
 class StartError(Exception):
-    """It cannot run here; the message says what to do."""
+    """icestream cannot run here; the message says what to do."""
 
 
 class LocalPipeline:
-    """Everything `icestream up` runs, from entering its context to leaving it. Main thread only (see `spawn`)."""
+    """Everything that `icestream up` runs, while its context is open. Main thread only (see `spawn`)."""
 
     def __init__(self, settings: UpSettings) -> None:
         self._settings = settings
@@ -52,18 +52,18 @@ class LocalPipeline:
                 opened.callback(DataLock(self._folder).close)
             except (InUse, OSError) as error:
                 raise StartError(f"cannot use the data folder: {error}") from error
-            self._addresses["api"] = _wanted(self._settings.listen, "--listen")
+            self._addresses["api"] = _free_address(self._settings.listen, "--listen")
             for part, port in _METRICS.items():
-                self._addresses[part] = _preferred(0 if self._settings.metrics_listen.endswith(":0") else port)
+                self._addresses[part] = _preferred_address(0 if self._settings.metrics_listen.endswith(":0") else port)
             if self._settings.metrics_listen:
-                self._addresses["supervisor"] = _wanted(self._settings.metrics_listen, "--metrics-listen")
+                self._addresses["supervisor"] = _free_address(self._settings.metrics_listen, "--metrics-listen")
                 health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready)
                 opened.callback(health.close)
             self._open = opened.pop_all()
         return self
 
     def run(self, stop: threading.Event) -> None:
-        """Until `stop` is set. Raises StartError and PartFailed."""
+        """Runs until `stop` is set. Raises StartError and PartFailed."""
         broker = self._start_broker(stop)
         if stop.is_set():
             return
@@ -71,13 +71,13 @@ class LocalPipeline:
         environ = self._environ(broker)
         for part in self._parts(environ):
             self._supervisor.start(part)
-        self._note(broker)
+        self._write_run_info(broker)
         if self._supervisor.wait_ready(stop, _READY_TIMEOUT_S):
             log.info("ready: http://%s (data in %s)", self._addresses["api"], self._folder)
         elif not stop.is_set():
             log.warning("not ready after %.0f s: %s", _READY_TIMEOUT_S, self._supervisor.not_ready())
         self._supervisor.run(stop)
-        log.info("ending")
+        log.info("stopping")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -88,14 +88,14 @@ class LocalPipeline:
     def _start_broker(self, stop: threading.Event) -> KafkaSettings:
         settings = self._settings
         if settings.kafka:
-            log.info("broker: the given one, %s", settings.kafka)
+            log.info("broker: the Kafka at %s", settings.kafka)
             return settings
-        reason = why_unavailable() if settings.local_kafka else "leave out --no-local-kafka"
+        reason = why_unavailable() if settings.local_kafka else "start without --no-local-kafka"
         if reason is None:
             return self._start_local_kafka(stop)
         broker = InProcessBroker()
         self._open.callback(broker.close)
-        log.info("broker: in this process, at %s; %s. For a durable one: %s", broker.address, _MEMORY, reason)
+        log.info("broker: in-process, at %s; %s. For a durable broker: %s", broker.address, _MEMORY, reason)
         return broker.settings()
 
     def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
@@ -103,7 +103,7 @@ class LocalPipeline:
             local = LocalKafka(self._folder / "kafka", _KAFKA_PORT)
         except KafkaUnavailable as error:
             raise StartError(str(error)) from error
-        log.info("broker: Apache Kafka, at %s; durable, in %s", local.address, self._folder / "kafka")
+        log.info("broker: Apache Kafka at %s, durable, in %s", local.address, self._folder / "kafka")
         self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0))
         if not self._supervisor.wait_ready(stop, _READY_TIMEOUT_S) and not stop.is_set():
             raise StartError(f"Kafka is not ready after {_READY_TIMEOUT_S:.0f} s: {self._supervisor.not_ready()}")
@@ -111,25 +111,25 @@ class LocalPipeline:
 
     def _make_topics(self, broker: KafkaSettings) -> None:
         try:
-            if made := topics.create(broker, PARTITIONS, replication=1):
-                log.info("made the topics %s", ", ".join(made))
+            if created := topics.create(broker, PARTITIONS, replication=1):
+                log.info("created the topics %s", ", ".join(created))
             if problems := topics.check(broker):
                 raise StartError("; ".join(problems))
         except KafkaException as error:
             raise StartError(f"Kafka at {broker.kafka}: {error.args[0].str()}") from error
 
     def _environ(self, broker: KafkaSettings) -> dict[str, str]:
-        """What all parts are told; each takes from it the settings it has. A place the environment names wins."""
+        """Returns the environment of all parts. A folder that our own environment names wins over the default."""
         settings = self._settings
-        places: dict[str, object] = {
+        defaults: dict[str, object] = {
             "archive": self._folder / "archive",
             "spool": self._folder / "spool",
             "symbol_store": self._folder / "symbols",
             "symbol_cache": self._folder / "symbol-cache",
         }
         if broker.kafka_in_process:
-            places |= _keeping_up(parquet=bool(settings.parquet))
-        told = {
+            defaults |= _in_process_settings(parquet=bool(settings.parquet))
+        ours = {
             "data": self._folder,
             "clickhouse": settings.clickhouse or f"chdb://{self._folder / 'clickhouse'}",
             "parquet": settings.parquet,
@@ -137,14 +137,14 @@ class LocalPipeline:
             "frequency": settings.frequency,
         }
         kafka_settings = {name: value for name, value in broker.environ().items() if name.startswith(variable("kafka"))}
-        return _variables(places) | dict(os.environ) | kafka_settings | _variables(told)
+        return _variables(defaults) | dict(os.environ) | kafka_settings | _variables(ours)
 
     def _parts(self, environ: dict[str, str]) -> list[Part]:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
         if not self._settings.collector:
             log.info("this machine is not profiled: --no-collector")
         elif os.geteuid() != 0:
-            log.warning("this machine is not profiled: that needs root; the rest works without")
+            log.warning("this machine is not profiled: the collector needs root; everything else works without")
         else:
             parts.append(self._part("collect", "collector", environ, optional=True))
         return parts
@@ -155,21 +155,17 @@ class LocalPipeline:
         argv = [sys.executable, "-m", "icestream.cli", command]
         return Part(command, argv, environ | own, partial(ask_ready, address), optional=optional)
 
-    def _note(self, broker: KafkaSettings) -> None:
-        """Writes down what runs where, for people and programs: DATA/run.json."""
-        found = {
-            "pid": os.getpid(),
-            "kafka": broker.kafka,
-            "addresses": self._addresses,
-            "activity_socket": str(self._settings.socket),
-        }
-        (self._folder / "run.json").write_text(json.dumps(found, indent=2) + "\n")
-        log.info("to read along: icestream tail icestream.samples --kafka %s", broker.kafka)
-        log.info("traced applications need ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)
+    def _write_run_info(self, broker: KafkaSettings) -> None:
+        RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._settings.socket)).write(self._folder)
+        log.info("to read the samples: icestream tail icestream.samples --kafka %s", broker.kafka)
+        log.info("to trace an application: ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)
 
 
-def _keeping_up(parquet: bool) -> dict[str, object]:
-    """Who must have read before the in-process broker gets more; and those who write rarely write more often."""
+def _in_process_settings(parquet: bool) -> dict[str, object]:
+    """Returns the settings that keep the in-process broker from dropping unread messages.
+
+    Producers wait for these consumer groups. The Parquet sink writes more often, because it reads on only after that.
+    """
     tables = [CLICKHOUSE_GROUP, *([PARQUET_GROUP] if parquet else [])]
     return {
         "raw_readers": ",".join([STREAMS_GROUP, ARCHIVE_GROUP]),
@@ -183,24 +179,24 @@ def _variables(values: Mapping[str, object]) -> dict[str, str]:
     return {variable(name): str(value) for name, value in values.items()}
 
 
-def _wanted(listen: str, flag: str) -> str:
-    """HOST:PORT with a port that can be listened on. Raises StartError."""
+def _free_address(listen: str, flag: str) -> str:
+    """Returns HOST:PORT with a port that is free. Raises StartError, which names `flag`."""
     host, _, port = listen.rpartition(":")
     try:
-        with _listener(host.strip("[]") or "127.0.0.1", int(port)) as found:
-            return f"{host or '127.0.0.1'}:{found.getsockname()[1]}"
+        with _listener(host.strip("[]") or "127.0.0.1", int(port)) as listener:
+            return f"{host or '127.0.0.1'}:{listener.getsockname()[1]}"
     except (OSError, ValueError, OverflowError) as error:
         raise StartError(
             f"cannot listen on {flag} {listen}: {error}; choose another one with {flag} HOST:PORT"
         ) from error
 
 
-def _preferred(port: int) -> str:
-    """This loopback port, or a free one where it is taken."""
+def _preferred_address(port: int) -> str:
+    """Returns this loopback port, or a free one if it is taken."""
     try:
-        return _wanted(f"127.0.0.1:{port}", "")
+        return _free_address(f"127.0.0.1:{port}", "")
     except StartError:
-        return _wanted("127.0.0.1:0", "")
+        return _free_address("127.0.0.1:0", "")
 
 
 def _listener(host: str, port: int) -> socket.socket:

@@ -1,4 +1,4 @@
-"""Keeps the processes of one machine running: starts them, passes on what they log, starts them again when they die."""
+"""Keeps the processes of one machine running: starts them, forwards their logs, restarts them when they die."""
 
 import json
 import logging
@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from standalone.metrics import PART_READY, PART_STARTS
-from standalone.supervisor.child_process import end, spawn
+from standalone.supervisor.child_process import spawn, terminate
 
 FAILED_STARTS = 5
-"""After so many starts in a row in which a part ended before it was ready, it is given up."""
+"""The supervisor gives a part up after this many starts in a row that ended before the part was ready."""
 OPTIONAL_FAILED_STARTS = 2
+"""The same for an optional part."""
 QUICK_DEATHS = 20
-"""After so many deaths in a row within 30 s it is given up too."""
+"""It also gives a part up after this many deaths in a row within 30 s of their start."""
 
 _QUICK_S = 30.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -37,15 +38,15 @@ class Part:
     argv: Sequence[str]
     env: Mapping[str, str]
     ask: Callable[[], str | None]
-    """None when it is ready, else why not; may take a second."""
+    """Returns None if the part is ready, else why not; may take a second."""
     stop_s: float = 2.5
-    """How long it may take to end after SIGTERM, before SIGKILL."""
+    """Seconds from SIGTERM to SIGKILL."""
     optional: bool = False
-    """Given up with a warning where it never came up, instead of ending everything."""
+    """If it never came up, the supervisor goes on without it, with a warning, instead of ending everything."""
 
 
 class PartFailed(Exception):
-    """A part does not stay up; the message has what it said last."""
+    """A part does not stay up; the message has the last lines that it logged."""
 
 
 @dataclass
@@ -55,8 +56,9 @@ class _Child:
     started: float = 0.0
     ready: bool = False
     was_ready: bool = False
-    """In this run of the process."""
+    """Since this process started."""
     ever_ready: bool = False
+    """Since the supervisor started."""
     reason: str = "not started"
     restart_at: float = 0.0
     failed_starts: int = 0
@@ -67,7 +69,7 @@ class _Child:
 
 
 class Supervisor:
-    """Runs parts, and ends them in the reverse order of their start. Main thread only (see `spawn`)."""
+    """Runs parts, and stops them in the reverse order of their start. Main thread only (see `spawn`)."""
 
     def __init__(self) -> None:
         self._children: list[_Child] = []
@@ -75,36 +77,36 @@ class Supervisor:
         threading.Thread(target=self._ask_all, name="readiness", daemon=True).start()
 
     def start(self, part: Part) -> None:
-        """Starts a part, and from now on again whenever it dies."""
+        """Starts a part, and restarts it whenever it dies."""
         child = _Child(part)
         self._children.append(child)
         self._start(child)
 
     def run(self, stop: threading.Event) -> None:
-        """Tends the parts until `stop` is set. Raises PartFailed."""
+        """Restarts parts until `stop` is set. Raises PartFailed."""
         while not stop.wait(_TICK_S):
-            self._tend_all()
+            self._check_all()
 
     def wait_ready(self, stop: threading.Event, timeout_s: float) -> bool:
-        """Tends the parts until all are ready; False when `stop` or the time came first. Raises PartFailed."""
+        """Waits until all parts are ready; returns False after `timeout_s` or when `stop` is set. Raises PartFailed."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and not stop.wait(_TICK_S):
-            self._tend_all()
+            self._check_all()
             if self.not_ready() is None:
                 return True
         return False
 
     def not_ready(self) -> str | None:
-        """What is not ready and why, or None."""
+        """Returns which parts are not ready and why, or None."""
         waiting = [f"{c.part.name}: {c.reason}" for c in self._children if not c.ready and not c.given_up]
         return "; ".join(waiting) or None
 
     def close(self) -> None:
-        """Ends every part."""
+        """Stops every part."""
         self._ended.set()
         for child in reversed(self._children):
             if child.process is not None:
-                end(child.process, child.part.stop_s)
+                terminate(child.process, child.part.stop_s)
             if child.reader is not None:
                 child.reader.join(1)
 
@@ -113,16 +115,16 @@ class Supervisor:
         child.ready = child.was_ready = False
         child.reason = "starting"
         child.process = spawn(child.part.argv, env=child.part.env, output=subprocess.PIPE)
-        child.reader = threading.Thread(target=_pass_on, args=(child, child.process), daemon=True)
+        child.reader = threading.Thread(target=_forward_log, args=(child, child.process), daemon=True)
         child.reader.start()
         PART_STARTS.labels(child.part.name).inc()
 
-    def _tend_all(self) -> None:
+    def _check_all(self) -> None:
         for child in self._children:
             if not child.given_up:
-                self._tend(child)
+                self._check(child)
 
-    def _tend(self, child: _Child) -> None:
+    def _check(self, child: _Child) -> None:
         if child.process is None:
             if time.monotonic() >= child.restart_at:
                 self._start(child)
@@ -143,14 +145,15 @@ class Supervisor:
             return
         wait_s = _BACKOFF_S[min(child.quick_deaths, len(_BACKOFF_S) - 1)]
         child.restart_at = time.monotonic() + wait_s
-        log.warning("%s %s after %.1f s; starting it again in %.1f s", child.part.name, child.reason, alive_s, wait_s)
+        log.warning("%s %s after %.1f s; restarting it in %.1f s", child.part.name, child.reason, alive_s, wait_s)
 
     def _give_up(self, child: _Child) -> None:
-        said = "".join(f"\n  {line}" for line in child.last_lines)
-        message = f"{child.part.name} does not stay up ({child.reason}, {child.quick_deaths} times). It said:{said}"
+        log_lines = "".join(f"\n  {line}" for line in child.last_lines)
+        deaths = f"{child.reason}, {child.quick_deaths} times"
+        message = f"{child.part.name} does not stay up ({deaths}). Its last lines:{log_lines}"
         if child.part.optional and not child.ever_ready:
             child.given_up = True
-            log.warning("%s\nGoing on without it.", message)
+            log.warning("%s\nicestream runs without it.", message)
         else:
             raise PartFailed(message)
 
@@ -168,7 +171,7 @@ class Supervisor:
 
 
 def ask_ready(address: str, timeout_s: float = 2.0) -> str | None:
-    """Asks /readyz of a part: None when it is ready, else why not."""
+    """Asks a part's /readyz; returns None if it is ready, else why not."""
     try:
         with urllib.request.urlopen(f"http://{address}/readyz", timeout=timeout_s):
             return None
@@ -189,8 +192,8 @@ def _reason(body: bytes) -> str:
     return str(answer.get("reason") or (error.get("message") if isinstance(error, dict) else "") or "")
 
 
-def _pass_on(child: _Child, process: "subprocess.Popen[bytes]") -> None:
-    """Writes what a part says to standard error, a line at a time, behind its name."""
+def _forward_log(child: _Child, process: "subprocess.Popen[bytes]") -> None:
+    """Copies a part's output to standard error line by line, with its name in front."""
     assert process.stdout is not None
     for line in process.stdout:
         text = line.decode(errors="replace").rstrip()

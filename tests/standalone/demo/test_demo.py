@@ -16,16 +16,16 @@ from prometheus_client.samples import Sample
 from icestream import cli
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
-from standalone.demo import recording
-from standalone.demo.asking import quantile
+from standalone.demo.recording import read_recording
 from standalone.demo.replay import RECORDING
+from standalone.demo.report import quantile
 
 DEMO = [sys.executable, "-m", "icestream.cli", "demo", "--once", "--json"]
 
 
 @pytest.mark.ebpf
 @pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root")
-def test_it_profiles_this_machine_and_says_what_requests_cost() -> None:
+def test_it_profiles_this_machine_and_prints_the_cpu_of_requests() -> None:
     result = run_demo([*DEMO, "--seconds", "10"])
     assert result["profiler"] == "ebpf"
     check(result)
@@ -41,7 +41,7 @@ def test_without_root_it_replays_the_recording() -> None:
     result = run_demo(["unshare", "--user", *DEMO])
     assert result["profiler"] == "recording"
     check(result)
-    raw = [RawBatch.FromString(value) for topic, _, value in recording.read(RECORDING) if topic == RAW]
+    raw = [RawBatch.FromString(value) for topic, _, value in read_recording(RECORDING) if topic == RAW]
     assert result["samples"] == sum(len(batch.sample_stack) for batch in raw)
     assert result["sampled_cpu_s"] == pytest.approx(result["thread_cpu_s"], rel=0.1)
 
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_recording_is_one_line(tmp_path: Path, capfd: pytest.C
 
 def test_the_shipped_recording_is_small_and_holds_nothing_but_the_shop() -> None:
     assert RECORDING.stat().st_size < 1_000_000
-    messages = list(recording.read(RECORDING))
+    messages = list(read_recording(RECORDING))
     assert SYMBOLS not in {topic for topic, _, _ in messages}
     batches = [RawBatch.FromString(value) for topic, _, value in messages if topic == RAW]
     services = {label.value for b in batches for s in b.series for label in s.labels if label.name == "service"}
@@ -96,16 +96,16 @@ def run_demo(argv: list[str]) -> dict[str, Any]:
 
 def check(result: dict[str, Any]) -> None:
     assert set(result) == {
-        "profiler", "samples", "stacks", "frames", "frames_named", "freshness_p95_s", "sampled_cpu_s", "thread_cpu_s",
-        "requests",
+        "profiler", "samples", "stacks", "functions", "functions_named", "freshness_p95_s",
+        "sampled_cpu_s", "thread_cpu_s", "requests",
     }  # fmt: skip
     assert result["samples"] >= result["stacks"] > 0
-    assert result["frames"] >= result["frames_named"] > result["frames"] / 3
+    assert result["functions"] >= result["functions_named"] > result["functions"] / 3
     assert 0 < result["freshness_p95_s"] < 60
     requests = result["requests"]
     assert len(requests) == 10
-    clocks = [request["thread_cpu_s"] for request in requests]
-    assert clocks == sorted(clocks, reverse=True)
+    thread_cpu = [request["thread_cpu_s"] for request in requests]
+    assert thread_cpu == sorted(thread_cpu, reverse=True)
     assert all(len(request["trace_id"]) == 32 for request in requests)
     assert all(request["operation"].startswith("GET /") for request in requests)
     assert all(request["top_functions"] for request in requests if request["sampled_cpu_s"] > 0)

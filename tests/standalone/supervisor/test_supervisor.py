@@ -49,7 +49,7 @@ def test_a_part_that_dies_is_started_again(running: Supervisor, tmp_path: Path) 
     assert len(starts.read_text()) == 2
 
 
-def test_a_part_that_never_comes_up_ends_everything_with_what_it_said(
+def test_a_part_that_never_comes_up_ends_everything_with_its_last_lines(
     running: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_BACKOFF_S", (0.01,))
@@ -68,7 +68,7 @@ def test_an_optional_part_that_never_comes_up_is_given_up(
     threading.Timer(5, stop.set).start()
     running.wait_ready(stop, 5)
     assert "no BPF here" in caplog.text
-    assert "Going on without it" in caplog.text
+    assert "icestream runs without it" in caplog.text
 
 
 def test_a_part_that_dies_soon_after_it_was_ready_does_so_20_times_at_most(
@@ -120,7 +120,7 @@ def test_a_child_is_not_reached_by_ctrl_c() -> None:
     child.wait()
 
 
-def test_what_is_not_ready_is_said(running: Supervisor) -> None:
+def test_not_ready_names_the_part_and_the_reason(running: Supervisor) -> None:
     running.start(python("store", FOREVER, ready="waits for Kafka"))
     wait_for(lambda: running.not_ready() == "store: waits for Kafka")
     assert not running.wait_ready(threading.Event(), 0.1)

@@ -1,6 +1,5 @@
 """`icestream up` as a user runs it: one process to start, one to stop."""
 
-import json
 import os
 import re
 import signal
@@ -13,12 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from api.terminal.client import Client
 from icestream import cli
+from icestream.cli import CommandError
 from icestream.kafka import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from standalone.demo.asking import AskError, ask
 from standalone.supervisor.local_kafka import why_unavailable
+from standalone.supervisor.run_info import RunInfo, read_run_info
 from tests.pipeline.running import free_port
 from tests.pipeline.synthetic import WINDOW_NS, window
 
@@ -33,6 +34,7 @@ class Up:
     def __init__(self, data: Path, *more: str) -> None:
         self.data = data
         self.api = f"127.0.0.1:{free_port()}"
+        self.client = Client(f"http://{self.api}")
         (data / "run.json").unlink(missing_ok=True)
         self._log = data.parent / "up.log"
         with self._log.open("ab") as log:
@@ -43,14 +45,20 @@ class Up:
             )  # fmt: skip
 
     def wait_ready(self) -> None:
-        wait_for(lambda: ask(self.api, "/readyz")["status"] == "ready", 60, self.log)
+        wait_for(lambda: self.client.json("/readyz", {})["status"] == "ready", 60, self.log)
+
+    @property
+    def info(self) -> RunInfo:
+        info = read_run_info(self.data)
+        assert info is not None
+        return info
 
     @property
     def kafka(self) -> KafkaSettings:
-        return KafkaSettings(kafka=json.loads((self.data / "run.json").read_text())["kafka"])
+        return KafkaSettings(kafka=self.info.kafka)
 
     def total(self) -> int:
-        tree = ask(self.api, "/api/v1/merge", start="now-1h", end="now")
+        tree = self.client.json("/api/v1/merge", {"start": "now-1h", "end": "now"})
         return int(tree["total"])
 
     def log(self) -> str:
@@ -124,7 +132,7 @@ def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_superviso
     wait_for(lambda: not any(alive(child) for child in children), 5, up.log)
 
 
-def test_a_data_folder_belongs_to_one(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_data_folder_can_be_used_by_one_icestream_only(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     up = start("--no-local-kafka")
     wait_for(lambda: (up.data / "lock").exists() and (up.data / "lock").read_text() != "", 20, up.log)
     assert cli.main(["up", "--data", str(up.data), "--listen", "127.0.0.1:0"]) == 1
@@ -139,12 +147,12 @@ def test_an_address_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999", "no.such.host.invalid:1"])
-def test_an_address_that_is_none_is_one_line(listen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_address_is_one_line(listen: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["up", "--data", str(tmp_path), "--listen", listen]) == 1
     assert f"cannot listen on --listen {listen}: " in capsys.readouterr().err
 
 
-def test_a_kafka_that_is_not_there_is_said(
+def test_a_missing_kafka_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("icestream.commands.topics._TIMEOUT_S", 0.5)
@@ -170,15 +178,15 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, said: Callable[[], str]) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float, log: Callable[[], str]) -> None:
     deadline = time.monotonic() + seconds
     while True:
         try:
             if condition():
                 return
-        except (AskError, OSError) as error:
+        except (CommandError, OSError) as error:
             last: object = error
         else:
             last = "not yet"
-        assert time.monotonic() < deadline, f"{last}\n{said()}"
+        assert time.monotonic() < deadline, f"{last}\n{log()}"
         time.sleep(0.2)

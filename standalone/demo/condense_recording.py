@@ -1,8 +1,9 @@
-"""Makes a recording small enough to ship: one service only, and names in the batches instead of whole symbol files.
+"""Makes a recording small enough to ship: keeps one service, and puts names into the batches instead of symbol files.
 
-    python -m standalone.demo.condense machine.recording small.recording --service shop
+    python -m standalone.demo.condense_recording machine.recording small.recording --service shop
 
-The names become host-given ones (mapping kind NAMED), one a location: inlined functions lose their own frame.
+The names become names that the host gives (mapping kind NAMED), one for each location: inlined functions lose their
+own frame.
 """
 
 import argparse
@@ -13,50 +14,52 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
+from collector.delivery.message_log import Message
 from icestream.packed import column, serialize
 from icestream.symcache import SymCaches
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
-from standalone.demo import recording
+from standalone.demo.recording import read_recording, write_recording
 
 _PER_SAMPLE = ("offset_us", "series", "pid", "tid", "stack", "context", "count", "value")
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("recording", type=Path)
-    parser.add_argument("to", type=Path)
+    parser.add_argument("recording", type=Path, help="the recording to read")
+    parser.add_argument("to", type=Path, help="the recording to write")
     parser.add_argument("--service", default="shop", help="the service to keep (default: shop)")
     args = parser.parse_args(argv)
-    messages = list(recording.read(args.recording))
-    size = recording.write(args.to, condense(messages, args.service))
+    messages = list(read_recording(args.recording))
+    size = write_recording(args.to, condense(messages, args.service))
     print(f"{args.to}: {size} bytes")
     return 0
 
 
-def condense(messages: Iterable[tuple[str, bytes, bytes]], service: str) -> Iterator[tuple[str, bytes, bytes]]:
-    """The messages without symbol files, and the raw batches with samples of one service and names."""
+def condense(messages: Iterable[Message], service: str) -> Iterator[Message]:
+    """Yields the messages without symbol files; raw batches keep one service's samples, and get names."""
     messages = list(messages)
     with tempfile.TemporaryDirectory() as folder:
         symcaches = SymCaches(Path(folder))
-        for topic, _, value in messages:
-            if topic == SYMBOLS:
-                symcaches.add(SymbolFile.FromString(value))
-        for topic, key, value in messages:
-            if topic == RAW:
-                yield topic, key, _named(_of_service(RawBatch.FromString(value), service), symcaches)
-            elif topic != SYMBOLS:
-                yield topic, key, value
+        for message in messages:
+            if message.topic == SYMBOLS:
+                symcaches.add(SymbolFile.FromString(message.value))
+        for message in messages:
+            if message.topic == RAW:
+                batch = _of_service(RawBatch.FromString(message.value), service)
+                yield message._replace(value=_named(batch, symcaches))
+            elif message.topic != SYMBOLS:
+                yield message
 
 
 def _of_service(batch: RawBatch, service: str) -> RawBatch:
-    """A batch with the samples of one service only, and the stacks and locations that these have."""
+    """Returns a batch with the samples of one service only, and the stacks and locations of these samples."""
     wanted = [any(label.name == "service" and label.value == service for label in s.labels) for s in batch.series]
     samples = {name: column(batch, f"sample_{name}") for name in _PER_SAMPLE}
-    kept = np.array(wanted, bool)[samples["series"]]
-    samples = {name: values[kept] for name, values in samples.items() if len(values)}
+    of_service = np.array(wanted, bool)[samples["series"]]
+    samples = {name: values[of_service] for name, values in samples.items() if len(values)}
     series, samples["series"] = np.unique(samples["series"], return_inverse=True)
     wanted_series = [batch.series[row] for row in series]
     del batch.series[:]
@@ -64,12 +67,12 @@ def _of_service(batch: RawBatch, service: str) -> RawBatch:
 
     depth = column(batch, "stack_depth")
     stacks, samples["stack"] = np.unique(samples["stack"], return_inverse=True)
-    in_kept = np.repeat(np.isin(np.arange(len(depth)), stacks), depth)
-    locations, frames = np.unique(column(batch, "stack_frames")[in_kept], return_inverse=True)
+    of_stacks = np.repeat(np.isin(np.arange(len(depth)), stacks), depth)
+    locations, frames = np.unique(column(batch, "stack_frames")[of_stacks], return_inverse=True)
 
     names = ("mapping", "address", "function", "file", "line")
-    places = {f"location_{name}": column(batch, f"location_{name}") for name in names}
-    columns = {name: values[locations] for name, values in places.items() if len(values)}
+    location_columns = {f"location_{name}": column(batch, f"location_{name}") for name in names}
+    columns = {name: values[locations] for name, values in location_columns.items() if len(values)}
     columns |= {f"sample_{name}": values for name, values in samples.items()}
     columns |= {"stack_depth": depth[stacks], "stack_frames": frames}
     for name in columns:
@@ -78,7 +81,7 @@ def _of_service(batch: RawBatch, service: str) -> RawBatch:
 
 
 def _named(batch: RawBatch, symcaches: SymCaches) -> bytes:
-    """The batch with names at all locations that symbols name, without the strings and mappings that nobody needs."""
+    """Returns the encoded batch: locations that symbols name have names; strings and mappings without use are gone."""
     rows = len(batch.location_mapping)
     given = len(batch.location_function) > 0
     strings = {"": 0}
