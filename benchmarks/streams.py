@@ -79,9 +79,9 @@ def _window(
 ) -> tuple[bytes, bytes]:
     """Messages of a window: raw, activity."""
     start = START + sequence * WINDOW_NS
-    id = BatchId(collector="host", started_unix_nano=1, sequence=sequence, part=0, parts=1)
+    batch_id = BatchId(collector="host", started_unix_nano=1, sequence=sequence, part=0, parts=1)
     raw = RawBatch(
-        id=id, host_id="host", profile_type=DEFAULT_PROFILE_TYPE, start_unix_nano=start, period=52_631_579,
+        id=batch_id, host_id="host", profile_type=DEFAULT_PROFILE_TYPE, start_unix_nano=start, period=52_631_579,
         end_unix_nano=start + WINDOW_NS, published_unix_nano=start + WINDOW_NS, activity_sequence=sequence,
         activity_complete_unix_nano=start + WINDOW_NS, strings=[""],
         mappings=[Mapping()] + [Mapping(kind=Mapping.FILE, build_id=f"gnu:{i:040x}", file=f"/f{i}") for i in range(40)],
@@ -101,7 +101,7 @@ def _window(
     }
     intervals = 2000
     activity = ActivityBatch(
-        id=id, host_id="host", complete_unix_nano=start + WINDOW_NS, start_unix_nano=start,
+        id=batch_id, host_id="host", complete_unix_nano=start + WINDOW_NS, start_unix_nano=start,
         published_unix_nano=start + WINDOW_NS, strings=["", "checkout"],
         context_trace_ids=random.bytes(16 * intervals), context_span_ids=random.bytes(8 * intervals),
     )  # fmt: skip

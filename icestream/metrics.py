@@ -41,7 +41,7 @@ class HealthServer:
                 self.end_headers()
                 self.wfile.write(body)
 
-            def log_message(self, format: str, *args: object) -> None:
+            def log_message(self, *args: object) -> None:
                 """Requests are not news."""
 
         self._server = http.server.ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)

@@ -76,16 +76,16 @@ class ArchiveSink:
     def decode(self, message: Message, cluster: str) -> Archived:
         return archived(message, cluster)
 
-    def write(self, range: Range[Archived]) -> None:
+    def write(self, message_range: Range[Archived]) -> None:
         """Raises OSError."""
         hours: dict[int, list[Archived]] = defaultdict(list)
-        for message in range.messages:
+        for message in message_range.messages:
             hours[message.end_unix_nano // _HOUR_NS].append(message)
-        offsets = range.offsets
-        name = f"{_safe(range.cluster)}-{range.partition}-{offsets.first}-{offsets.last}.parquet"
+        offsets = message_range.offsets
+        name = f"{_safe(message_range.cluster)}-{message_range.partition}-{offsets.first}-{offsets.last}.parquet"
         for hour, messages in hours.items():
-            _write(_hour_folder(self._folder / range.topic, hour) / name, messages)
-        metrics.ROWS.labels(self.name, range.topic).inc(len(range.messages))
+            _write(_hour_folder(self._folder / message_range.topic, hour) / name, messages)
+        metrics.ROWS.labels(self.name, message_range.topic).inc(len(message_range.messages))
 
     def failed(self) -> None:
         """Nothing is open."""
@@ -108,15 +108,15 @@ def archived(message: Message, cluster: str) -> Archived:
     """A consumed message with what it says about itself."""
     timestamp_ms = max(message.timestamp()[1], 0)
     try:
-        id, start, end = about(message.topic() or "", message.value())
+        batch_id, start, end = about(message.topic() or "", message.value())
     except BadMessage:
-        id, start, end = BatchId(), timestamp_ms * 10**6, timestamp_ms * 10**6
+        batch_id, start, end = BatchId(), timestamp_ms * 10**6, timestamp_ms * 10**6
     key = message.key()
     return Archived(
         cluster=cluster, partition=message.partition() or 0, offset=message.offset() or 0, timestamp_ms=timestamp_ms,
         key=key.encode() if isinstance(key, str) else key or b"", value=message.value() or b"",
-        collector=id.collector, started_unix_nano=id.started_unix_nano, sequence=id.sequence, part=id.part,
-        parts=id.parts, start_unix_nano=start, end_unix_nano=end,
+        collector=batch_id.collector, started_unix_nano=batch_id.started_unix_nano, sequence=batch_id.sequence,
+        part=batch_id.part, parts=batch_id.parts, start_unix_nano=start, end_unix_nano=end,
     )  # fmt: skip
 
 
@@ -156,10 +156,10 @@ def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
     """Batch ID, first and last moment of a raw or activity message; raises BadMessage where they make no sense."""
     if topic == RAW:
         raw = parse(RawBatch, value)
-        id, start, end = raw.id, raw.start_unix_nano, raw.end_unix_nano
+        batch_id, start, end = raw.id, raw.start_unix_nano, raw.end_unix_nano
     else:
         activity = parse(ActivityBatch, value)
-        id, end = activity.id, activity.complete_unix_nano
+        batch_id, end = activity.id, activity.complete_unix_nano
         begins = packed.column(activity, "interval_start_offset_ns") + np.int64(
             min(activity.start_unix_nano, MAX_UNIX_NANO)
         )
@@ -171,7 +171,7 @@ def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
         end = max([end, int((begins + lengths).max(initial=0)), *(span.end_unix_nano for span in spans)])
     if not 0 <= start <= end < MAX_UNIX_NANO:
         raise BadMessage(f"a window from {start} to {end}")
-    return id, start, end
+    return batch_id, start, end
 
 
 def _write(path: Path, messages: list[Archived]) -> None:

@@ -66,22 +66,30 @@ class ClickHouseSink:
             return stacks.decode(data)
         return activity.decode(data, cluster, message.partition() or 0, message.offset() or 0)
 
-    def write(self, range: Range[Decoded]) -> None:
+    def write(self, message_range: Range[Decoded]) -> None:
         """Inserts what of the range is not there yet. Raises the client's errors; may then be called again with it."""
-        found_stacks = [m for m in range.messages if isinstance(m, stacks.Stacks)]
-        found_samples = [m for m in range.messages if isinstance(m, samples.Samples)]
-        found_activity = [m for m in range.messages if isinstance(m, activity.Activity)]
+        found_stacks = [m for m in message_range.messages if isinstance(m, stacks.Stacks)]
+        found_samples = [m for m in message_range.messages if isinstance(m, samples.Samples)]
+        found_activity = [m for m in message_range.messages if isinstance(m, activity.Activity)]
         if found_stacks:
             self._insert("nodes", [m.nodes for m in found_stacks])
             self._insert("locations", [m.locations for m in found_stacks])
-        if new_samples := self._absent(found_samples, range):
+        if new_samples := self._absent(found_samples, message_range):
             self._insert_series(new_samples)
-            self._insert("samples", [m.rows for m in new_samples], range.name)
-            self._insert("batches", [stored_batches.table([m.batch for m in new_samples], range.name)], range.name)
-        if new_activity := self._absent(found_activity, range):
+            self._insert("samples", [m.rows for m in new_samples], message_range.name)
+            self._insert(
+                "batches",
+                [stored_batches.table([m.batch for m in new_samples], message_range.name)],
+                message_range.name,
+            )
+        if new_activity := self._absent(found_activity, message_range):
             self._insert("spans", [m.spans for m in new_activity])
-            self._insert("activity", [m.intervals for m in new_activity], range.name)
-            self._insert("batches", [stored_batches.table([m.batch for m in new_activity], range.name)], range.name)
+            self._insert("activity", [m.intervals for m in new_activity], message_range.name)
+            self._insert(
+                "batches",
+                [stored_batches.table([m.batch for m in new_activity], message_range.name)],
+                message_range.name,
+            )
 
     def failed(self) -> None:
         """See Clients.discard."""
@@ -96,7 +104,7 @@ class ClickHouseSink:
     def close(self) -> None:
         """Nothing to do: everything written is stored."""
 
-    def _absent(self, messages: Sequence[Any], range: Range[Decoded]) -> list[Any]:
+    def _absent(self, messages: Sequence[Any], message_range: Range[Decoded]) -> list[Any]:
         """Messages to insert: all that are not stored by another range, once each; none where this range is complete.
 
         Of a range that is written again it must be the same ones as the first time, because the token stands for them.
@@ -104,13 +112,13 @@ class ClickHouseSink:
         if not messages:
             return []
         stored = stored_batches.find(self._clients.get(), (m.batch.key for m in messages))
-        others = {mark for mark, block in stored.items() if not range.again or block != range.name}
+        others = {mark for mark, block in stored.items() if not message_range.again or block != message_range.name}
         fresh: dict[stored_batches.BatchKey, Any] = {}
         for message in messages:
             if message.batch.key not in others:
                 fresh.setdefault(message.batch.key, message)
         if len(messages) > len(fresh):
-            metrics.DUPLICATES.labels(self.name, range.topic).inc(len(messages) - len(fresh))
+            metrics.DUPLICATES.labels(self.name, message_range.topic).inc(len(messages) - len(fresh))
         return [] if all(mark in stored for mark in fresh) else list(fresh.values())
 
     def _insert_series(self, messages: list[samples.Samples]) -> None:

@@ -62,15 +62,17 @@ class ParquetSink:
             return offset, stacks.decode(data)
         return offset, activity.decode(data, cluster, message.partition() or 0, offset)
 
-    def write(self, range: Range[Decoded]) -> None:
+    def write(self, message_range: Range[Decoded]) -> None:
         """Raises deltalake's errors and OSError; may then be called again with the same range."""
-        found = [(offset, m) for offset, m in range.messages if isinstance(m, stacks.Stacks)]
-        self._append("nodes", range, [(offset, m.nodes) for offset, m in found])
-        self._append("locations", range, [(offset, m.locations) for offset, m in found])
-        self._write_samples(range, [(offset, m) for offset, m in range.messages if isinstance(m, samples.Samples)])
-        intervals = [(offset, m) for offset, m in range.messages if isinstance(m, activity.Activity)]
-        self._append("spans", range, [(offset, m.spans) for offset, m in intervals])
-        self._append("activity", range, [(offset, m.intervals) for offset, m in intervals])
+        found = [(offset, m) for offset, m in message_range.messages if isinstance(m, stacks.Stacks)]
+        self._append("nodes", message_range, [(offset, m.nodes) for offset, m in found])
+        self._append("locations", message_range, [(offset, m.locations) for offset, m in found])
+        self._write_samples(
+            message_range, [(offset, m) for offset, m in message_range.messages if isinstance(m, samples.Samples)]
+        )
+        intervals = [(offset, m) for offset, m in message_range.messages if isinstance(m, activity.Activity)]
+        self._append("spans", message_range, [(offset, m.spans) for offset, m in intervals])
+        self._append("activity", message_range, [(offset, m.intervals) for offset, m in intervals])
 
     def failed(self) -> None:
         """Nothing is open."""
@@ -85,7 +87,7 @@ class ParquetSink:
     def close(self) -> None:
         """Everything written is committed."""
 
-    def _write_samples(self, range: Range[Decoded], messages: Sequence[tuple[int, samples.Samples]]) -> None:
+    def _write_samples(self, message_range: Range[Decoded], messages: Sequence[tuple[int, samples.Samples]]) -> None:
         new: dict[int, dict[str, str]] = {}
         for _, message in messages:
             day = message.last_unix_nano // (86_400 * 10**9)
@@ -93,20 +95,20 @@ class ParquetSink:
         last = max((message.last_unix_nano for _, message in messages), default=0)
         if new:
             # A series twice is the same row twice; the offset in its commit is only that of this range.
-            self._append("series", range, [(range.offsets.last, samples.series_table(new, last))])
+            self._append("series", message_range, [(message_range.offsets.last, samples.series_table(new, last))])
         high: dict[str, int] = {}
         table = self._table("samples")
         fresh = []
         for offset, message in messages:
             batch = message.batch
-            app = f"source/{batch.cluster}/{batch.topic}/{batch.partition}/{range.partition}"
+            app = f"source/{batch.cluster}/{batch.topic}/{batch.partition}/{message_range.partition}"
             mark = max(batch.offset, 0) << _OUTPUT_BITS | min(batch.output, (1 << _OUTPUT_BITS) - 1)
             if mark <= high.get(app, self._version(table, app)):
-                metrics.DUPLICATES.labels(self.name, range.topic).inc()
+                metrics.DUPLICATES.labels(self.name, message_range.topic).inc()
                 continue
             high[app] = mark
             fresh.append((offset, message.rows))
-        self._append("samples", range, fresh, high, table)
+        self._append("samples", message_range, fresh, high, table)
         if len(self._series) + len(new) > _SERIES_KEPT:
             self._series.clear()
         self._series |= dict.fromkeys(new, last // (86_400 * 10**9))
@@ -114,7 +116,7 @@ class ParquetSink:
     def _append(
         self,
         name: str,
-        range: Range[Decoded],
+        message_range: Range[Decoded],
         parts: Sequence[tuple[int, pa.Table]],
         marks: dict[str, int] | None = None,
         table: DeltaTable | None = None,
@@ -123,13 +125,13 @@ class ParquetSink:
         if not parts:
             return
         table = table or self._table(name)
-        app = f"topic/{range.cluster}/{range.topic}/{range.partition}"
+        app = f"topic/{message_range.cluster}/{message_range.topic}/{message_range.partition}"
         stored = self._version(table, app)
         rows = [part for offset, part in parts if offset > stored]
         data = to_delta(together(rows)) if rows else None
         if data is None or not data.num_rows:
             return
-        versions = (marks or {}) | {app: range.offsets.last}
+        versions = (marks or {}) | {app: message_range.offsets.last}
         write_deltalake(
             table if table is not None else f"{self._uri}/{name}",
             data,

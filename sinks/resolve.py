@@ -71,14 +71,14 @@ class ResolveSink:
         """Raises BadMessage."""
         return parse(SymbolFile, message.value())
 
-    def write(self, range: Range[SymbolFile]) -> None:
+    def write(self, message_range: Range[SymbolFile]) -> None:
         """Raises the client's errors, KafkaException and OSError."""
-        for file in range.messages:
+        for file in message_range.messages:
             try:
                 self._symcaches.add(file)
             except SymCacheError as error:
                 log.warning("symbols of %s cannot be used: %s", file.build_id[:100], error)
-        self._resolve(list({file.build_id for file in range.messages if file.version}))
+        self._resolve(list({file.build_id for file in message_range.messages if file.version}))
 
     def failed(self) -> None:
         """See Clients.discard."""

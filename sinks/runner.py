@@ -49,7 +49,7 @@ class Sink(Protocol):
     def decode(self, message: Message, cluster: str) -> Any:
         """Raises BadMessage."""
 
-    def write(self, range: Range[Any]) -> None:
+    def write(self, message_range: Range[Any]) -> None:
         """Stores what of the range is not stored yet; whatever it raises, it is called again with the same range."""
 
     def failed(self) -> None:

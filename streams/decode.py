@@ -243,13 +243,13 @@ def _check_index(name: str, values: np.ndarray, limit: int) -> None:
         raise BadMessage(f"{name}: {values.max()} is past the end, there are {limit}")
 
 
-def _check_batch_id(id: BatchId) -> None:
-    _check_text("id.collector", id.collector)
-    _check_time("id.started_unix_nano", id.started_unix_nano)
-    if not 1 <= id.sequence < 2**62:
-        raise BadMessage(f"id.sequence: expected 1 or more, got {id.sequence}")
-    if not id.part < id.parts <= MAX_PARTS:
-        raise BadMessage(f"id: part {id.part} of {id.parts}; at most {MAX_PARTS}, counted from 0")
+def _check_batch_id(batch_id: BatchId) -> None:
+    _check_text("id.collector", batch_id.collector)
+    _check_time("id.started_unix_nano", batch_id.started_unix_nano)
+    if not 1 <= batch_id.sequence < 2**62:
+        raise BadMessage(f"id.sequence: expected 1 or more, got {batch_id.sequence}")
+    if not batch_id.part < batch_id.parts <= MAX_PARTS:
+        raise BadMessage(f"id: part {batch_id.part} of {batch_id.parts}; at most {MAX_PARTS}, counted from 0")
 
 
 def _check_time(name: str, nanos: int) -> None:

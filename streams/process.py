@@ -185,10 +185,10 @@ class Processor:
         return known
 
 
-def _is_new(progress: Progress, id: BatchId, topic: str) -> bool:
+def _is_new(progress: Progress, batch_id: BatchId, topic: str) -> bool:
     """Notes a batch, and counts it as a repeat, or the batches that are missing before it."""
     gaps = progress.gaps
-    if not progress.add(id.sequence, id.part, id.parts):
+    if not progress.add(batch_id.sequence, batch_id.part, batch_id.parts):
         metrics.REPEATED.labels(topic).inc()
         return False
     metrics.GAPS.labels(topic).inc(progress.gaps - gaps)

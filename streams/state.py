@@ -102,14 +102,14 @@ class Partition:
                 self.hosts.popitem(last=False)
         return host
 
-    def collector(self, id: BatchId) -> Collector:
+    def collector(self, batch_id: BatchId) -> Collector:
         """What is known of this start of a collector."""
-        starts = self.collectors.setdefault(id.collector, OrderedDict())
-        self.collectors.move_to_end(id.collector)
+        starts = self.collectors.setdefault(batch_id.collector, OrderedDict())
+        self.collectors.move_to_end(batch_id.collector)
         if len(self.collectors) > self.limits.hosts:
             self.collectors.popitem(last=False)
-        collector = starts.setdefault(id.started_unix_nano, Collector())
-        starts.move_to_end(id.started_unix_nano)
+        collector = starts.setdefault(batch_id.started_unix_nano, Collector())
+        starts.move_to_end(batch_id.started_unix_nano)
         if len(starts) > STARTS:
             starts.popitem(last=False)
         return collector

@@ -41,7 +41,10 @@ class Symbolizer:
 
     def names(self, raw: RawColumns, rows: np.ndarray, location_id: np.ndarray) -> list[Named]:
         """Names of some locations of a batch, in the order of `rows`."""
-        return [self._name(raw, row, id) for row, id in zip(rows.tolist(), location_id[rows].tolist(), strict=True)]
+        return [
+            self._name(raw, row, location)
+            for row, location in zip(rows.tolist(), location_id[rows].tolist(), strict=True)
+        ]
 
     def _name(self, raw: RawColumns, row: int, location_id: int) -> Named:
         mapping = raw.mappings[raw.location_mapping[row]]

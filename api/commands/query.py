@@ -45,17 +45,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     client = Client(args.url)
-    format = getattr(args, "format", None)
-    if format not in (None, "tree"):
-        _write(client.read(_path(args), _parameters(args)), args.output, format)
+    output_format = getattr(args, "format", None)
+    if output_format not in (None, "tree"):
+        _write(client.read(_path(args), _parameters(args)), args.output, output_format)
         return 0
     answer = client.json(_path(args), _parameters(args))
-    if args.question == "trace" and not args.json and format is None:
+    if args.question == "trace" and not args.json and output_format is None:
         graph = client.json(_path(args), _parameters(args) | {"format": "tree"})
         print(draw_trace(answer), "", draw_tree(graph, args.min_percent), sep="\n")
     elif args.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
-    elif args.question in ("merge", "diff") or format == "tree":
+    elif args.question in ("merge", "diff") or output_format == "tree":
         draw = draw_diff if args.question == "diff" else draw_tree
         print(draw(answer, args.min_percent))
     else:
@@ -64,9 +64,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _question(
-    questions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help: str, selects: bool = True
+    questions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, question: str, selects: bool = True
 ) -> argparse.ArgumentParser:
-    parser = questions.add_parser(name, help=help, description=help)
+    parser = questions.add_parser(name, help=question, description=question)
     parser.add_argument("--url", help=f"of the API (default: {DEFAULT_URL}) [{URL_VARIABLE}]")
     parser.add_argument("--json", action="store_true", help="print the answer of the API as it is")
     parser.add_argument("--profile-type", help="default: CPU")
@@ -105,9 +105,9 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     return given
 
 
-def _write(body: bytes, output: str | None, format: str) -> None:
+def _write(body: bytes, output: str | None, output_format: str) -> None:
     if output is None:
-        if format == "pprof" and sys.stdout.isatty():
+        if output_format == "pprof" and sys.stdout.isatty():
             raise CommandError("pprof is binary; give --output FILE")
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.flush()

@@ -28,17 +28,19 @@ class ProfileHead:
     labels: dict[str, str] = field(default_factory=dict)  # of all samples in pprof
 
 
-def graph_response(state: AppState, values: StackValues, head: ProfileHead, format: Format, max_nodes: int) -> Response:
+def graph_response(
+    state: AppState, values: StackValues, head: ProfileHead, output_format: Format, max_nodes: int
+) -> Response:
     """Raises ApiError."""
     check_max_nodes(state.settings, max_nodes)
-    if format is Format.PPROF:
+    if output_format is Format.PPROF:
         return _pprof_response(state, values, head)
     stacks = state.stacks.functions_of(values.stack_ids)
-    limit = max_nodes if format is Format.TREE else None
+    limit = max_nodes if output_format is Format.TREE else None
     graph = build_graph(stacks.tree, stacks.leaves, values.values[np.newaxis], limit)
-    if format is Format.COLLAPSED:
+    if output_format is Format.COLLAPSED:
         return StreamingResponse(collapsed.collapsed(graph, stacks.functions), media_type=collapsed.MEDIA_TYPE)
-    if format is Format.SPEEDSCOPE:
+    if output_format is Format.SPEEDSCOPE:
         text = speedscope.speedscope(graph, stacks.functions, head.profile_type, unit_of(head.profile_type))
         return StreamingResponse(text, media_type=speedscope.MEDIA_TYPE, headers=_attachment(speedscope.FILE_NAME))
     sums = {"total": values.total, "samples": values.samples, "stacks": len(values.stack_ids)}

@@ -21,12 +21,13 @@ class DiffFormat(StrEnum):
 
 
 FORMAT_QUERY = Query(
+    alias="format",
     description="tree: JSON in columns; collapsed: text, one line for each stack; pprof: gzipped profile.proto;"
-    " speedscope: JSON for speedscope.app."
+    " speedscope: JSON for speedscope.app.",
 )
 FormatParam = Annotated[Format, FORMAT_QUERY]
 DiffFormatParam = Annotated[
-    DiffFormat, Query(description="tree: JSON in columns; collapsed: text, two values on each line.")
+    DiffFormat, Query(alias="format", description="tree: JSON in columns; collapsed: text, two values on each line.")
 ]
 MaxNodesParam = Annotated[
     int,

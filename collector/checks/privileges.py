@@ -52,8 +52,8 @@ def seccomp(status: Path = Path("/proc/self/status")) -> Row:
     )  # fmt: skip
 
 
-def user_namespace(map: Path = Path("/proc/self/uid_map")) -> Row:
-    if map.read_text().split()[:3] == ["0", "0", "4294967295"]:
+def user_namespace(uid_map: Path = Path("/proc/self/uid_map")) -> Row:
+    if uid_map.read_text().split()[:3] == ["0", "0", "4294967295"]:
         return ok("user namespace", "the host's: capabilities are what they say")
     return missing(
         "user namespace", "one of its own: capabilities count inside it only, and profiling is outside",

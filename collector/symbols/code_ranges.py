@@ -25,17 +25,17 @@ def disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
     """
     around: list[Range] = []
     at = 0
-    for range in ranges:
-        while around and around[-1].end <= range.start:
+    for code_range in ranges:
+        while around and around[-1].end <= code_range.start:
             last = around.pop()
             if at < last.end:
                 yield Range(at, last.end, last.name)
                 at = last.end
-        if around and at < range.start:
-            yield Range(at, range.start, around[-1].name)
-        at = max(at, range.start)
-        if range.end > range.start:
-            around.append(range)
+        if around and at < code_range.start:
+            yield Range(at, code_range.start, around[-1].name)
+        at = max(at, code_range.start)
+        if code_range.end > code_range.start:
+            around.append(code_range)
     while around:
         last = around.pop()
         if at < last.end:

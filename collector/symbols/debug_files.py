@@ -33,11 +33,11 @@ class DebugLink(NamedTuple):
 
 def by_build_id(build_id: str, roots: Iterable[str]) -> Iterator[int]:
     """Descriptors of regular files at the place of a build ID; the caller closes them, and compares build IDs."""
-    hex = build_id.removeprefix("gnu:")
-    if hex == build_id or len(hex) < 4 or set(hex) - set("0123456789abcdef"):
+    digits = build_id.removeprefix("gnu:")
+    if digits == build_id or len(digits) < 4 or set(digits) - set("0123456789abcdef"):
         return
     for root in roots:
-        yield from opened(f"{root}{DEBUG}/.build-id/{hex[:2]}/{hex[2:]}.debug")
+        yield from opened(f"{root}{DEBUG}/.build-id/{digits[:2]}/{digits[2:]}.debug")
 
 
 def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from collector.unwind import cfi_program
 from collector.unwind.cfi_program import Programs, State
@@ -78,9 +79,9 @@ def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
     return Steps(_joined(addresses, np.int64), _joined(rules, np.uint64))
 
 
-def _joined(parts: list[np.ndarray], type: type) -> np.ndarray:
+def _joined(parts: list[np.ndarray], dtype: npt.DTypeLike) -> np.ndarray:
     """The parts as one, taken out of the list."""
-    whole = np.concatenate([np.zeros(0, type), *parts])
+    whole = np.concatenate([np.zeros(0, dtype), *parts])
     parts.clear()
     return whole
 

@@ -40,7 +40,7 @@ _FIXED = {ADVANCE1: "<u1", ADVANCE2: "<u2", ADVANCE4: "<u4"}
 _NUMBERS = _REGISTERS.astype(np.uint8) + _UNSIGNEDS + _SIGNEDS
 _UNKNOWN = ~(_INSIDE | _table(NOP, REMEMBER_STATE, RESTORE_STATE, *_FIXED)) & (_NUMBERS == 0)
 _SIZES = np.ones(256, np.int64)  # of opcode and fixed operand
-_SIZES[list(_FIXED)] += [np.dtype(format).itemsize for format in _FIXED.values()]
+_SIZES[list(_FIXED)] += [np.dtype(number_format).itemsize for number_format in _FIXED.values()]
 _FAR = 1 << 40
 
 
@@ -120,9 +120,9 @@ def _operands(data: np.ndarray, at: np.ndarray, opcode: np.ndarray) -> tuple[np.
     inside, advance = _INSIDE[opcode], _PRIMARY[opcode] == ADVANCE
     register = np.where(inside & ~advance, opcode & 0x3F, 0).astype(np.int64)
     value = np.where(advance, opcode & 0x3F, 0).astype(np.int64)
-    for code, format in _FIXED.items():
+    for code, number_format in _FIXED.items():
         some = np.flatnonzero(opcode == code)
-        value[some] = cfi_leb.words(data, at[some] + 1, format)
+        value[some] = cfi_leb.words(data, at[some] + 1, number_format)
     position = at + 1
     some = np.flatnonzero(_REGISTERS[opcode])
     register[some], position[some] = cfi_leb.unsigned(data, position[some])

@@ -52,9 +52,9 @@ def _read(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
     return value, end, more, last
 
 
-def words(data: np.ndarray, at: np.ndarray, format: str) -> np.ndarray:
+def words(data: np.ndarray, at: np.ndarray, number_format: str) -> np.ndarray:
     """Numbers of a numpy format at any offsets; what lies beyond the end reads as the last ones do."""
-    size = np.dtype(format).itemsize
+    size = np.dtype(number_format).itemsize
     windows = np.lib.stride_tricks.sliding_window_view(data, size)
-    result: np.ndarray = windows[np.clip(at, 0, len(windows) - 1)].view(format).ravel()
+    result: np.ndarray = windows[np.clip(at, 0, len(windows) - 1)].view(number_format).ravel()
     return result

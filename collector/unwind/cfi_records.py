@@ -143,15 +143,15 @@ def _fdes(section: Section, at: np.ndarray, end: np.ndarray, cie: np.ndarray, ci
     start, length = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
     for code in set(encoding.tolist()):
         some = encoding == code
-        format, size = _FORMATS[code & 0x0F], np.dtype(_FORMATS[code & 0x0F]).itemsize
+        number_format, size = _FORMATS[code & 0x0F], np.dtype(_FORMATS[code & 0x0F]).itemsize
         position = at[some]
-        value = cfi_leb.words(data, position, format).astype(np.int64)
+        value = cfi_leb.words(data, position, number_format).astype(np.int64)
         if code & 0x70 == _PCREL:
             value += position + section.vaddr
         elif code & 0x70 == _DATAREL:
             value += section.data_base or 0
         start[some] = value
-        length[some] = cfi_leb.words(data, position + size, format.replace("i", "u")).astype(np.int64)
+        length[some] = cfi_leb.words(data, position + size, number_format.replace("i", "u")).astype(np.int64)
         at[some] += 2 * size
     fits = at <= end
     skip, after = cfi_leb.unsigned(data, np.minimum(at, section.size))

@@ -85,9 +85,9 @@ def from_bytes(data: bytes, key: str) -> UnwindTable:
     another key."""
     if len(data) < _HEADER.size:
         raise ValueError(f"the table ends after {len(data)} bytes")
-    checksum, magic, format, name_size, base, *counts = _HEADER.unpack_from(data)
+    checksum, magic, version, name_size, base, *counts = _HEADER.unpack_from(data)
     sizes = [name_size, *(count * size for count, size in zip(counts, (RULE.itemsize, 4, 4), strict=True))]
-    if magic != _MAGIC or format != FORMAT or _HEADER.size + sum(sizes) != len(data):
+    if magic != _MAGIC or version != FORMAT or _HEADER.size + sum(sizes) != len(data):
         raise ValueError(f"expected a table of format {FORMAT}")
     if checksum != xxh3_64_intdigest(memoryview(data)[8:]):
         raise ValueError("the table is damaged")

@@ -102,7 +102,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("X-Trace-Id", trace_id)
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *args: object) -> None:
         """Logs nothing: requests are not worth a line each."""
 
 

@@ -46,8 +46,8 @@ class Stored:
     def add(self, topic: str, value: bytes, host: int = 0) -> None:
         """To the archive."""
         try:
-            id, start, end = about(topic, value)
-            names = (id.collector, id.started_unix_nano, id.sequence, id.part, id.parts)
+            batch_id, start, end = about(topic, value)
+            names = (batch_id.collector, batch_id.started_unix_nano, batch_id.sequence, batch_id.part, batch_id.parts)
         except BadMessage:
             names, start, end = ("", 0, 0, 0, 0), T0, T0
         offset, self.inputs = self.inputs, self.inputs + 1

@@ -157,8 +157,8 @@ def assert_shares(functions: Counter[str], total: int) -> None:
     assert functions["one_quarter"] / total == pytest.approx(0.25, abs=0.03)
 
 
-def fetch(pipeline: Pipeline, format: str, begin: int, end: int) -> bytes:
-    address = pipeline.address("/api/v1/merge", selector=SELECTOR, format=format, **between(begin, end))
+def fetch(pipeline: Pipeline, output_format: str, begin: int, end: int) -> bytes:
+    address = pipeline.address("/api/v1/merge", selector=SELECTOR, format=output_format, **between(begin, end))
     with urllib.request.urlopen(address) as answer:
         return bytes(answer.read())
 

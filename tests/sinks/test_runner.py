@@ -122,8 +122,8 @@ class Recording:
     def decode(self, message: Message, cluster: str) -> bytes:
         return message.value() or b""
 
-    def write(self, range: Range[bytes]) -> None:
-        self.written.append(range)
+    def write(self, message_range: Range[bytes]) -> None:
+        self.written.append(message_range)
         if self.fail:
             raise OSError("no space left on device")
 

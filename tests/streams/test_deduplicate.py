@@ -17,7 +17,7 @@ def test_an_id_set_is_a_set(added: list[set[int]], asked: list[int]) -> None:
         ids.add(np.array(new, dtype=np.uint64))
         expected |= some
     assert len(ids) == len(expected)
-    assert ids.contains(np.array(asked, dtype=np.uint64)).tolist() == [id in expected for id in asked]
+    assert ids.contains(np.array(asked, dtype=np.uint64)).tolist() == [stack_id in expected for stack_id in asked]
 
 
 def test_an_id_set_stays_within_its_limit_and_finds_what_came_last() -> None:

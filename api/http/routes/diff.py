@@ -45,7 +45,7 @@ def diff(
     absolute: Annotated[
         bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
     ] = False,
-    format: DiffFormatParam = DiffFormat.TREE,
+    output_format: DiffFormatParam = DiffFormat.TREE,
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
     """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
@@ -54,8 +54,8 @@ def diff(
     sides = [read_stack_values(state.database, "samples", side.alternatives(), limit) for side in (selection, baseline)]
     stack_ids, values = side_by_side(*sides)
     stacks = state.stacks.functions_of(stack_ids)
-    graph = build_graph(stacks.tree, stacks.leaves, values, max_nodes if format is DiffFormat.TREE else None)
-    if format is DiffFormat.COLLAPSED:
+    graph = build_graph(stacks.tree, stacks.leaves, values, max_nodes if output_format is DiffFormat.TREE else None)
+    if output_format is DiffFormat.COLLAPSED:
         return StreamingResponse(collapsed(graph, stacks.functions), media_type=MEDIA_TYPE)
     head = selection.as_json() | {
         "baseline_selector": format_selector(baseline.matchers),

@@ -19,10 +19,10 @@ router = APIRouter(tags=["profiles"])
 def merge(
     selection: Annotated[Selection, Depends(selection)],
     state: Annotated[AppState, Depends(app_state)],
-    format: FormatParam = Format.TREE,
+    output_format: FormatParam = Format.TREE,
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
     """Sums up all samples of a selector in a time range."""
     values = read_stack_values(state.database, "samples", selection.alternatives(), state.settings.api_max_stacks)
     head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json())
-    return graph_response(state, values, head, format, max_nodes)
+    return graph_response(state, values, head, output_format, max_nodes)

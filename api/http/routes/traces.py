@@ -108,7 +108,7 @@ def trace_cpu(
     state: Annotated[AppState, Depends(app_state)],
     trace_id: Annotated[str, Path(max_length=64, description="32 hex digits.")],
     profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
-    format: Annotated[Format | None, FORMAT_QUERY] = None,
+    output_format: Annotated[Format | None, FORMAT_QUERY] = None,
     max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
     """Without `format`, sums: of the whole request, and by span, service and host. With it, a graph as of merge."""
@@ -123,10 +123,10 @@ def trace_cpu(
             "a request shows up a few seconds after it ran if its service uses icestream.tracing;"
             " /api/v1/traces lists the known ones",
         )
-    if format is None:
+    if output_format is None:
         return json_response(cpu)
     conditions = trace_conditions(trace_id, profile_type)
     values = read_stack_values(state.database, "trace_samples", [conditions], state.settings.api_max_stacks)
     about = {"profile_type": profile_type, "unit": unit_of(profile_type), "trace_id": trace_id}
     head = ProfileHead(profile_type, None, about, labels={"trace_id": trace_id})
-    return graph_response(state, values, head, format, max_nodes)
+    return graph_response(state, values, head, output_format, max_nodes)

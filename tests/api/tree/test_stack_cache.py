@@ -109,15 +109,17 @@ def test_queries_at_the_same_time_see_whole_answers_while_stacks_and_names_arriv
     done = threading.Event()
     with TestClient(app) as http:
 
-        def ask(format: str) -> None:
+        def ask(output_format: str) -> None:
             while not done.is_set():
-                answer = http.get("/api/v1/merge", params=RANGE | {"format": format})
+                answer = http.get("/api/v1/merge", params=RANGE | {"format": output_format})
                 if answer.status_code != 200 or (
-                    format == "collapsed" and sum(read_collapsed(answer.text).values()) != 200
+                    output_format == "collapsed" and sum(read_collapsed(answer.text).values()) != 200
                 ):
                     failed.append(answer.text)
 
-        threads = [threading.Thread(target=ask, args=(format,)) for format in ("collapsed", "pprof", "tree")]
+        threads = [
+            threading.Thread(target=ask, args=(output_format,)) for output_format in ("collapsed", "pprof", "tree")
+        ]
         for thread in threads:
             thread.start()
         for start in range(0, 200, 40):

@@ -77,13 +77,13 @@ LINES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("cgroup", "container", "runtime", "pod", "unit", "slice"), LINES)
+@pytest.mark.parametrize(("cgroup", "container", "runtime", "pod", "unit", "slice_unit"), LINES)
 def test_the_control_group_tells_container_pod_and_unit(
-    cgroup: str, container: str, runtime: str, pod: str, unit: str, slice: str
+    cgroup: str, container: str, runtime: str, pod: str, unit: str, slice_unit: str
 ) -> None:
     found = parse_cgroup(cgroup)
     assert (found.container_id, found.runtime, found.pod_uid, found.unit, found.slice) == (
-        container, runtime, pod, unit, slice,
+        container, runtime, pod, unit, slice_unit,
     )  # fmt: skip
 
 

@@ -106,7 +106,7 @@ def serve(certificate: Path | None) -> Iterator[Server]:
             self.end_headers()
             self.wfile.write(state.content)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *args: object) -> None:
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:

@@ -14,7 +14,7 @@ def fork(monotonic_ns: int, parent: int, pid: int, tid: int = 0) -> bytes:
     return _record(7, 0, struct.pack("<IIIIQ", pid, parent, tid or pid, parent, monotonic_ns), monotonic_ns)
 
 
-def exit(monotonic_ns: int, pid: int, tid: int = 0) -> bytes:
+def exit_record(monotonic_ns: int, pid: int, tid: int = 0) -> bytes:
     return _record(4, 0, struct.pack("<IIIIQ", pid, 1, tid or pid, 1, monotonic_ns), monotonic_ns)
 
 

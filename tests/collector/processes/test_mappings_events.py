@@ -76,7 +76,7 @@ def heard() -> Heard:
 
 
 def test_a_program_is_located_by_the_addresses_of_its_file(heard: Heard, one: Program) -> None:
-    heard.apply(kernel.fork(1, 1, PID), kernel.execute(2, PID), one.mapped(3, PID), kernel.exit(4, PID))
+    heard.apply(kernel.fork(1, 1, PID), kernel.execute(2, PID), one.mapped(3, PID), kernel.exit_record(4, PID))
     found = heard.mappings.locate(PID, np.array([BASE + 0x25], np.uint64))
     assert found.files[int(found.file[0])].build_id == one.build_id
     assert int(found.address[0]) == one.segment.vaddr + 0x25
@@ -110,7 +110,7 @@ def test_a_child_has_what_its_parent_had_when_it_was_forked(
         kernel.fork(16, child, grandchild),
         kernel.execute(20, PID),
         two.mapped(21, PID),
-        kernel.exit(22, child),
+        kernel.exit_record(22, child),
         eager=eager,
     )
     assert bool(heard.announced) == eager
@@ -130,13 +130,13 @@ def test_who_was_told_of_a_process_is_told_what_happens_to_it(heard: Heard, one:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(10, PID + 1), eager=False)
     heard.mappings.announce(PID)
     heard.apply(one.mapped(12, PID, BASE << 1), one.mapped(12, PID + 1), eager=False)
-    heard.apply(kernel.exit(13, PID), kernel.exit(13, PID + 1), eager=False)
+    heard.apply(kernel.exit_record(13, PID), kernel.exit_record(13, PID + 1), eager=False)
     assert [(process.pid, len(rows)) for process, rows in heard.announced] == [(PID, 1), (PID, 2)]
     assert heard.ends == [PID]
 
 
 def test_another_process_with_the_same_id_has_nothing_of_the_first(heard: Heard, one: Program, two: Program) -> None:
-    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.exit(12, PID))
+    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.exit_record(12, PID))
     heard.apply(kernel.fork(20, PID + 5, PID), kernel.execute(21, PID), two.mapped(22, PID, BASE << 1))
     assert heard.paths(PID, BASE, BASE << 1) == ["", two.path]
 
@@ -220,14 +220,16 @@ def test_processes_are_bounded_and_those_that_ended_go_first(heard: Heard, monke
     monkeypatch.setattr(process_table, "MAX_PROCESSES", 600)
     heard.apply(kernel.execute(1, PID))
     for i in range(1, 2000):
-        heard.apply(kernel.execute(10 + i, PID + i), kernel.exit(11 + i, PID + i))
+        heard.apply(kernel.execute(10 + i, PID + i), kernel.exit_record(11 + i, PID + i))
     assert len(heard.mappings) <= 600
     assert PID not in heard.ends
     assert len(heard.ends) == 1999
 
 
 def test_forgetting_a_process_ends_it(heard: Heard, one: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(12, PID + 1), kernel.exit(13, PID + 1))
+    heard.apply(
+        kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(12, PID + 1), kernel.exit_record(13, PID + 1)
+    )
     monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
     assert sorted(heard.mappings.expire()) == [PID, PID + 1]
     assert sorted(heard.ends) == [PID, PID + 1]
@@ -277,7 +279,7 @@ def test_events_and_questions_may_come_from_several_threads(heard: Heard, one: P
                 kernel.fork(10 * i, PID + (i + 1) % 7, pid),
                 kernel.execute(10 * i + 1, pid),
                 (one, two)[i % 2].mapped(10 * i + 2, pid),
-                kernel.exit(10 * i + 3, pid),
+                kernel.exit_record(10 * i + 3, pid),
                 eager=bool(i % 3),
             )
         stop.set()

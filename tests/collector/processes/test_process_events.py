@@ -13,8 +13,13 @@ from tests.collector.processes import kernel_records as kernel
 
 def test_records_of_several_cpus_come_in_the_order_of_their_times_and_what_threads_do_is_left_out() -> None:
     one = kernel.fork(1, 10, 11) + kernel.mapped(5, 11, 0x1000, 0x2000, 0x3000, "/bin/a", b"\xab\xcd")
-    two = kernel.execute(3, 11, "a") + kernel.fork(4, 11, 11, 12) + kernel.named(4, 11, "x") + kernel.exit(6, 11, 12)
-    three = kernel.mapped(7, 11, 0x8000, 0x1000, 0, "//anon") + kernel.exit(8, 11)
+    two = (
+        kernel.execute(3, 11, "a")
+        + kernel.fork(4, 11, 11, 12)
+        + kernel.named(4, 11, "x")
+        + kernel.exit_record(6, 11, 12)
+    )
+    three = kernel.mapped(7, 11, 0x8000, 0x1000, 0, "//anon") + kernel.exit_record(8, 11)
     read = parse([three, two, one])
     assert [decode(record) for record in read.records] == [
         Forked(1, 10),
@@ -41,13 +46,13 @@ def test_bytes_that_are_no_records_do_no_harm(parts: list[bytes]) -> None:
 def test_records_of_any_content_do_no_harm(kind: int, misc: int, body: bytes) -> None:
     for some in (kind, kind % 16):
         data = struct.pack("<IHH", some, misc, 8 + len(body)) + body
-        for record in parse([data, kernel.exit(1, 5)]).records:
+        for record in parse([data, kernel.exit_record(1, 5)]).records:
             decode(record)
 
 
 def test_events_of_a_process_are_taken_once_and_up_to_a_time() -> None:
     waiting = PendingRecords()
-    records = [kernel.fork(1, 10, 11), kernel.fork(2, 10, 12), kernel.execute(3, 11, "a"), kernel.exit(9, 11)]
+    records = [kernel.fork(1, 10, 11), kernel.fork(2, 10, 12), kernel.execute(3, 11, "a"), kernel.exit_record(9, 11)]
     assert waiting.add(parse(records).records) == [11, 12]
     assert waiting.take(11, 9) == [Forked(1, 10), Executed(3, "a")]
     assert waiting.take(11) == [Exited(9)]
@@ -60,7 +65,7 @@ def test_the_oldest_records_go_first_and_their_processes_are_named() -> None:
     waiting = PendingRecords()
     waiting.add(parse([kernel.fork(1, 10, 11), kernel.fork(2, 10, 12)]).records)
     waiting.take(12)
-    waiting.add(parse([kernel.exit(3, 11)]).records)
+    waiting.add(parse([kernel.exit_record(3, 11)]).records)
     assert list(waiting.drop(until_monotonic_ns=3)) == [11]
     assert waiting.take(11) == [Exited(3)]
     assert list(waiting.drop()) == []
@@ -78,5 +83,5 @@ def test_what_waits_is_bounded() -> None:
 
 
 def test_a_record_that_is_too_short_ends_its_part() -> None:
-    assert parse([kernel.fork(1, 2, 3) + struct.pack("<IHH", 7, 0, 0) + kernel.exit(2, 3)]).records[1:] == []
+    assert parse([kernel.fork(1, 2, 3) + struct.pack("<IHH", 7, 0, 0) + kernel.exit_record(2, 3)]).records[1:] == []
     assert process_events.parse([b""]).records == []

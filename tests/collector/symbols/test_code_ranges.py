@@ -21,7 +21,7 @@ def ranges(draw: st.DrawFn) -> list[Range]:
 def test_an_address_belongs_to_the_last_range_that_begins_before_it_and_covers_it(given: list[Range]) -> None:
     found = list(disjoint(given))
     assert all(before.end <= after.start for before, after in itertools.pairwise(found))
-    assert all(range.start < range.end for range in found)
+    assert all(code_range.start < code_range.end for code_range in found)
     for address in range(LENGTH + 1):
         covering = [name for start, end, name in given if start <= address < end]
         names = [name for start, end, name in found if start <= address < end]

@@ -94,8 +94,8 @@ def test_the_names_that_are_left_are_taken_where_there_is_no_debug_file(program:
 
 
 def test_a_debug_file_is_found_by_build_id(program: Program, names: Names, debug_folder: Path) -> None:
-    hex = program.build_id.removeprefix("gnu:")
-    program.move_debug(debug_folder / ".build-id" / hex[:2] / f"{hex[2:]}.debug")
+    digits = program.build_id.removeprefix("gnu:")
+    program.move_debug(debug_folder / ".build-id" / digits[:2] / f"{digits[2:]}.debug")
     assert names(program) == WHOLE
     program.path.unlink()
     assert names(program) == WHOLE
@@ -143,8 +143,8 @@ def test_a_link_leads_to_no_other_folder(program: Program, tmp_path: Path) -> No
 def test_debug_files_in_the_root_of_a_container_are_found(program: Program, names: Names, tmp_path: Path) -> None:
     root = tmp_path / "root"
     inside = root / debug_files.DEBUG.lstrip("/") / ".build-id"
-    hex = program.build_id.removeprefix("gnu:")
-    program.move_debug(inside / hex[:2] / f"{hex[2:]}.debug")
+    digits = program.build_id.removeprefix("gnu:")
+    program.move_debug(inside / digits[:2] / f"{digits[2:]}.debug")
     sleeper = "import os, sys, time; os.chroot(sys.argv[1]); print('there', flush=True); time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", sleeper, root], stdout=subprocess.PIPE)
     try:

@@ -92,14 +92,14 @@ def test_symbols_without_a_size_do_not_reach_into_the_next_section(library: Path
     headers = subprocess.check_output(["readelf", "-SW", library], text=True).splitlines()
     plt = next(int(line.partition("PROGBITS")[2].split()[0], 16) for line in headers if " .plt" in line)
     ranges = of(library)
-    assert "_init" in {range.name for range in ranges}
+    assert "_init" in {code_range.name for code_range in ranges}
     assert name(ranges, plt) == ""
 
 
 def test_hand_written_assembly_ends_at_the_next_symbol_or_function(tmp_path: Path) -> None:
     (tmp_path / "a.s").write_text(ASSEMBLY)
     subprocess.run(["gcc", "-shared", "-nostdlib", tmp_path / "a.s", "-o", tmp_path / "a.so"], check=True)
-    found = {range.name: range for range in of(tmp_path / "a.so")}
+    found = {code_range.name: code_range for code_range in of(tmp_path / "a.so")}
     sized, unsized, after = found["sized"], found["unsized"], found["after"]
     assert sized.end - sized.start == 4
     assert sized.end + 32 == unsized.start
@@ -115,8 +115,8 @@ def test_of_several_names_of_a_function_the_plain_one_is_taken(tmp_path: Path) -
         'static int tiny(void) __attribute__((alias("__internal_answer"), used));\n'
     )
     subprocess.run(["gcc", "-shared", "-fPIC", tmp_path / "a.c", "-o", tmp_path / "a.so"], check=True)
-    assert {"answer"} <= {range.name for range in of(tmp_path / "a.so")}
-    assert not {"__internal_answer", "tiny"} & {range.name for range in of(tmp_path / "a.so")}
+    assert {"answer"} <= {code_range.name for code_range in of(tmp_path / "a.so")}
+    assert not {"__internal_answer", "tiny"} & {code_range.name for code_range in of(tmp_path / "a.so")}
 
 
 def test_32_bit_files_have_names_too(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_functions_and_lines_of_a_stripped_program(whole: Path, stripped: Path) 
     descriptor = os.open(whole, os.O_RDONLY)
     ranges = [r for r in functions(reader(descriptor)) if r.name.startswith(("main.", "strings.", "runtime.ma", "os."))]
     os.close(descriptor)
-    assert {"main.work", "main.(*Cart).Total", "main.main"} <= {range.name for range in ranges}
+    assert {"main.work", "main.(*Cart).Total", "main.main"} <= {code_range.name for code_range in ranges}
     compared = 0
     for function in ranges:
         for address in range(function.start, function.end):

@@ -83,11 +83,11 @@ class Frames:
         return unpacked(int(at(self.steps(), np.array([address]))[0]))
 
     def _pointers(self, start: int, length: int, at: int) -> bytes:
-        format = {0: "Q", 2: "H", 3: "I", 4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}[self.encoding & 0x0F]
+        number_format = {0: "Q", 2: "H", 3: "I", 4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}[self.encoding & 0x0F]
         if "R" not in self.augmentation:
             return struct.pack("<QQ", start, length)
         base = {0x00: 0, 0x10: self.vaddr + at, 0x30: 0x8000}[self.encoding & 0x70]
-        return struct.pack(f"<{format}{format.upper()}", start - base, length)
+        return struct.pack(f"<{number_format}{number_format.upper()}", start - base, length)
 
 
 def unpacked(rule: int) -> tuple[int, int, int, int] | None:
