@@ -1,7 +1,7 @@
 """All benchmarks, one after the other, as one JSON object: python -m benchmarks [NAME...]
 
-Each is a module of its own that prints a JSON object; here each runs in a process of its own. Compare figures of one
-run only: machines differ, and so does one machine from hour to hour.
+Each is a module that prints a JSON object, and runs in a process of its own. Compare only figures of one run: machines
+differ, and so does one machine from hour to hour.
 """
 
 import argparse
@@ -16,10 +16,12 @@ NAMES = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"benchmarks to run (default: all of {', '.join(NAMES)})"
+    )
     names = parser.parse_args(argv).names or NAMES
     if unknown := set(names) - set(NAMES):
-        parser.error(f"no benchmark {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
+        parser.error(f"expected names out of {', '.join(NAMES)}, got {', '.join(sorted(unknown))}")
     results, failed = {}, False
     for number, name in enumerate(names, 1):
         print(f"[{number}/{len(names)}] {name}", file=sys.stderr, flush=True)

@@ -1,17 +1,20 @@
 """Ask the query API for profiles, diffs and requests, and draw them in the terminal.
 
-icestream query merge --selector '{service="checkout"}' --start now-1h
-icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
-icestream query traces --order thread_cpu
-icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
-icestream query top --order cumulative
-icestream query merge --format pprof --output profile.pb.gz
+  icestream query merge --selector '{service="checkout"}' --start now-1h
+  icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
+  icestream query traces --order thread_cpu
+  icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
+  icestream query top --order cumulative
+  icestream query merge --format pprof --output profile.pb.gz
+
+`icestream query QUESTION --help` lists the options of each question, with an example.
 """
 
 import argparse
 import json
 import sys
 import urllib.parse
+from collections.abc import Callable
 from typing import Any
 
 from api.terminal.client import DEFAULT_URL, URL_VARIABLE, Client
@@ -23,23 +26,25 @@ _DRAWN = {"top": draw_top, "traces": draw_traces, "trace": draw_trace}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    questions = parser.add_subparsers(dest="question", required=True, metavar="QUESTION")
-    merge = _question(questions, "merge", "one profile over a selector and a time range")
+    add_parser = parser.add_subparsers(dest="question", required=True, metavar="QUESTION").add_parser
+    merge = _question(add_parser, "merge", "draw one profile of a selector and a time range")
     _add_format(merge, "tree")
-    diff = _question(questions, "diff", "a profile against a baseline")
+    diff = _question(add_parser, "diff", "compare a profile with a baseline")
     for name in ("baseline-selector", "baseline-start", "baseline-end"):
-        diff.add_argument(f"--{name}", help=f"as --{name.removeprefix('baseline-')}, of the baseline")
-    diff.add_argument("--absolute", action="store_true", help="do not scale the smaller side up")
+        diff.add_argument(f"--{name}", help=f"as --{name.removeprefix('baseline-')}, for the baseline")
+    diff.add_argument(
+        "--absolute", action="store_true", help="compare values as they are, without scaling the smaller side up"
+    )
     _add_depth(diff)
-    top = _question(questions, "top", "the functions that most is spent in")
-    top.add_argument("--by", choices=("function", "module"), help="a row per function or module")
-    top.add_argument("--order", choices=("flat", "cumulative"), help="which column is largest first")
-    top.add_argument("--limit", type=int, default=30, help="rows (default: 30)")
-    traces = _question(questions, "traces", "the requests that used most CPU")
-    traces.add_argument("--order", choices=("sampled_cpu", "thread_cpu"), help="which CPU is largest first")
-    traces.add_argument("--limit", type=int, default=20, help="rows (default: 20)")
-    trace = _question(questions, "trace", "the CPU of one request", selects=False)
-    trace.add_argument("trace_id", help="32 hex digits")
+    top = _question(add_parser, "top", "list the functions with the largest values")
+    top.add_argument("--by", choices=("function", "module"), help="list functions (the default) or modules")
+    top.add_argument("--order", choices=("flat", "cumulative"), help="column to sort by, largest first")
+    top.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
+    traces = _question(add_parser, "traces", "list the requests that used most CPU")
+    traces.add_argument("--order", choices=("sampled_cpu", "thread_cpu"), help="CPU to sort by, largest first")
+    traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")
+    trace = _question(add_parser, "trace", "show the CPU of one request", selects=False)
+    trace.add_argument("trace_id", help="trace ID, 32 hex digits")
     _add_format(trace, None)
 
 
@@ -64,28 +69,36 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _question(
-    questions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, question: str, selects: bool = True
+    add_parser: Callable[..., argparse.ArgumentParser], name: str, help_text: str, selects: bool = True
 ) -> argparse.ArgumentParser:
-    parser = questions.add_parser(name, help=question, description=question)
-    parser.add_argument("--url", help=f"of the API (default: {DEFAULT_URL}) [{URL_VARIABLE}]")
-    parser.add_argument("--json", action="store_true", help="print the answer of the API as it is")
-    parser.add_argument("--profile-type", help="default: CPU")
+    example = next((line for line in (__doc__ or "").splitlines() if f"icestream query {name} " in line), "")
+    parser = add_parser(
+        name, help=help_text, description=f"{help_text[0].upper()}{help_text[1:]}.\n\n{example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("--url", help=f"URL of the API (default: {DEFAULT_URL}) [{URL_VARIABLE}]")
+    parser.add_argument("--json", action="store_true", help="print the API's answer as it is")
+    parser.add_argument("--profile-type", help="profile type (default: CPU)")
     if selects:
-        parser.add_argument("--selector", help="""as '{service="checkout", version=~"1\\\\.4.*"}' (default: {})""")
-        parser.add_argument("--start", help="RFC 3339, Unix seconds, or now-15m (the default)")
-        parser.add_argument("--end", help="as --start (default: now)")
+        parser.add_argument("--selector", help="""such as '{service="checkout", version=~"1\\\\.4.*"}' (default: {})""")
+        parser.add_argument("--start", help="begin of the time range: RFC 3339, Unix seconds, or now-15m (the default)")
+        parser.add_argument("--end", help="end of the time range, as --start (default: now)")
     return parser
 
 
 def _add_format(parser: argparse.ArgumentParser, default: str | None) -> None:
-    parser.add_argument("--format", choices=_FORMATS, default=default, help="default: drawn in the terminal")
-    parser.add_argument("--output", metavar="FILE", help="where to write other formats (default: standard output)")
+    parser.add_argument(
+        "--format", choices=_FORMATS, default=default, help="format of the answer (default: drawn in the terminal)"
+    )
+    parser.add_argument("--output", metavar="FILE", help="file to write other formats to (default: standard output)")
     _add_depth(parser)
 
 
 def _add_depth(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-nodes", type=int, default=2000, help="nodes to ask for (default: 2000)")
-    parser.add_argument("--min-percent", type=float, default=1.0, help="draw frames from this share on (default: 1)")
+    parser.add_argument(
+        "--max-nodes", type=int, default=2000, help="largest number of nodes to ask for (default: 2000)"
+    )
+    parser.add_argument("--min-percent", type=float, default=1.0, help="smallest share of a frame to draw (default: 1)")
 
 
 def _path(args: argparse.Namespace) -> str:
@@ -108,7 +121,7 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
 def _write(body: bytes, output: str | None, output_format: str) -> None:
     if output is None:
         if output_format == "pprof" and sys.stdout.isatty():
-            raise CommandError("pprof is binary; give --output FILE")
+            raise CommandError("pprof is binary, and standard output is a terminal: give --output FILE")
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.flush()
         return

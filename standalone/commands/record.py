@@ -1,6 +1,8 @@
 """Record what the collector would publish, with symbols, into a file that the demo can replay.
 
-sudo icestream record machine.recording --seconds 20
+  sudo icestream record machine.recording --seconds 20
+
+Takes the settings of the collector. Nothing is sent to Kafka.
 """
 
 import argparse

@@ -168,7 +168,7 @@ def _in_process_settings(parquet: bool) -> dict[str, object]:
     """
     tables = [CLICKHOUSE_GROUP, *([PARQUET_GROUP] if parquet else [])]
     return {
-        "raw_readers": ",".join([STREAMS_GROUP, ARCHIVE_GROUP]),
+        "raw_readers": f"{STREAMS_GROUP},{ARCHIVE_GROUP}",
         "activity_readers": ",".join([STREAMS_GROUP, ARCHIVE_GROUP, *tables]),
         "hold_back_for": ",".join(tables),
         "parquet_flush_s": 15,

@@ -108,8 +108,7 @@ def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(map_file: Path, tmp_pat
     text = b"%x 3c LazyCompile:*function_number_%d /srv/" + b"module/" * 90 + b"file.js:%d:5\n"
     block = b"".join(text % (0x7F00_0000_0000 + 64 * i, i, i) for i in range(5000))
     with open(map_file, "wb") as file:
-        for _ in range(100 * 1024 * 1024 // len(block)):
-            file.write(block)
+        file.writelines(block for _ in range(100 * 1024 * 1024 // len(block)))
         file.write(b"7e0000000000 10 the last one\n")
     of = PerfMap(PID, str(tmp_path))
     steps = 1
