@@ -6,7 +6,7 @@ PROTOS := $(wildcard schemas/icestream/*/*.proto)
 FAST := not pipeline and not kafka and not ebpf and not browser and not alone and not slow
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
-TOGETHER := -n 4 --dist loadgroup --no-loadscope-reorder
+TOGETHER := -n 4
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test lint schemas-check bpf-check kafka test-together test-alone
 # The committed eBPF objects are what this clang builds; another major builds other bytes.
@@ -37,7 +37,7 @@ test-alone:
 	$(BIN)/pytest -m alone --durations 5
 
 test-fast: setup-test ## the tests that need no real broker, no kernel and no browser (a minute)
-	$(BIN)/pytest -q -n 2 --dist loadgroup --no-loadscope-reorder -m "$(FAST)"
+	$(BIN)/pytest -q -n 2 -m "$(FAST)"
 
 lint: setup-test ## formatting, lint and types
 	$(BIN)/ruff format --check .

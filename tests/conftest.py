@@ -6,11 +6,13 @@ import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from hypothesis import settings as hypothesis_settings
+from xdist.scheduler import LoadScopeScheduling
 
 from icestream import kafka
 from icestream.commands.topics import create
@@ -21,44 +23,54 @@ from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 
 TESTS = Path(__file__).parent
-
-
-# Their tests share nothing but fixtures of the session, so each of them may run in any process. Tests of other files
-# stay together: they share fixtures of their module.
+KAFKA = "apache_kafka"
+# Tests of these folders share nothing but fixtures of the session, so each of them may run in any process. Tests of
+# other files stay together: they share fixtures of their module.
 SEPARATE = {"jobs", "pipeline", "sinks", "standalone"}
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what takes a broker, what starts everything, and what must run alone: `make test-fast` has none of it.
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Marks what takes a broker and what starts everything: `make test-fast` has none of it."""
+    taken = set(getattr(item, "fixturenames", ()))
+    if KAFKA in item.nodeid:
+        item.add_marker("kafka")
+    elif taken & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] in {"jobs", "standalone"}:
+        item.add_marker("pipeline")
 
-    Groups the tests that run in one process, one after the other, and puts those first that take longest.
-    """
-    for item in items:
-        taken = set(getattr(item, "fixturenames", ()))
-        if taken & {"apache_kafka", "local_kafka"}:
-            item.add_marker("kafka")
-        elif taken & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] in {"jobs", "standalone"}:
-            item.add_marker("pipeline")
-        if (group := _group(item)) is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test that needs Apache Kafka says so in its ID; of others pytest-xdist knows nothing."""
+    if "kafka_in_id" in metafunc.fixturenames:
+        metafunc.parametrize("kafka_in_id", [KAFKA], scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the longest first, so that no process works on at the end while the others have nothing to do."""
     items.sort(key=_order)
 
 
-def _group(item: pytest.Item) -> str | None:
-    """Two groups have Apache Kafka, so that no more than two processes start one."""
-    folder = item.path.relative_to(TESTS).parts[0]
-    if item.get_closest_marker("kafka"):
-        return "kafka: pipeline" if folder == "pipeline" else "kafka"
-    if folder == "browser":
-        return folder
-    return None if folder in SEPARATE else item.nodeid.partition("::")[0]
-
-
 def _order(item: pytest.Item) -> int:
-    """Longest first, so that no process works on at the end while the others have nothing to do."""
-    names = {mark.name for mark in item.iter_markers()}
-    return 0 if "kafka" in names else 1 if "browser" in names else 2 if names & {"pipeline", "ebpf"} else 3
+    marks = {mark.name for mark in item.iter_markers()}
+    return next((i for i, mark in enumerate(("kafka", "browser", "pipeline", "ebpf")) if mark in marks), 4)
+
+
+class Groups(LoadScopeScheduling):
+    """Which tests run in one process, one after the other."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = file.removeprefix("tests/").partition("/")[0]
+        if KAFKA in nodeid:  # two groups: no more than two processes start an Apache Kafka
+            return f"{KAFKA}: pipeline" if folder == "pipeline" else KAFKA
+        if folder == "browser":  # one Chromium and one API
+            return folder
+        return nodeid if folder in SEPARATE else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups:
+    config.option.loadscopereorder = False  # `_order` says which groups go first
+    return Groups(config, log)
 
 
 _clients: "weakref.WeakSet[Producer | Consumer]" = weakref.WeakSet()  # that were made by icestream.kafka
@@ -112,7 +124,12 @@ def in_process_broker() -> Iterator[KafkaSettings]:
 
 
 @pytest.fixture(scope="session")
-def local_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+def kafka_in_id() -> None:
+    """See `pytest_generate_tests`."""
+
+
+@pytest.fixture(scope="session")
+def local_kafka(kafka_in_id: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """An Apache Kafka for all tests; without topics."""
     if (reason := why_unavailable()) is not None:
         if os.environ.get("CI"):

@@ -19,8 +19,11 @@ from confluent_kafka import Producer
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.times import format_unix_nano
-from icestream.topics import ACTIVITY, RAW
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
+from icestream.v1.raw_pb2 import RawBatch
+from tests.pipeline.reading import lag, messages
 from tests.pipeline.synthetic import Made
+from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")
 ICESTREAM = [sys.executable, "-m", "icestream.cli"]
@@ -73,10 +76,10 @@ class Pipeline:
         process.wait()
 
     def stop(self, name: str) -> int:
-        """SIGTERM; its exit code. Fails when it takes more than 10 s."""
+        """SIGTERM; its exit code."""
         process = self._processes.pop(name)
         process.send_signal(signal.SIGTERM)
-        return process.wait(10)
+        return process.wait(PATIENCE_S)
 
     def close(self) -> None:
         """Kills what still runs."""
@@ -88,16 +91,16 @@ class Pipeline:
         key = f"host-{host}"
         self._producer.produce(ACTIVITY, made.activity, key=key)
         self._producer.produce(RAW, made.raw, key=key)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def produce(self, topic: str, value: bytes, key: str = "host-0") -> None:
         """Any bytes to any topic."""
         self._producer.produce(topic, value, key=key)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(PATIENCE_S) == 0
 
     def get(self, path: str, **query: Any) -> Any:
         """JSON, or text where the answer is text. Raises urllib's HTTPError."""
-        with urllib.request.urlopen(self.address(path, **query), timeout=30) as answer:
+        with urllib.request.urlopen(self.address(path, **query), timeout=PATIENCE_S) as answer:
             body = answer.read()
             return json.loads(body) if "json" in answer.headers["content-type"] else body.decode()
 
@@ -109,7 +112,7 @@ class Pipeline:
         text = self.get("/api/v1/merge", format="collapsed", selector=selector, **between(start, end))
         return sum(int(line.rpartition(" ")[2]) for line in text.splitlines())
 
-    def wait(self, what: Callable[[], T], until: Callable[[T], bool], seconds: float = 60) -> T:
+    def wait(self, what: Callable[[], T], until: Callable[[T], bool], seconds: float = PATIENCE_S) -> T:
         """Asks again and again; fails with the last answer, and with what the processes said."""
         deadline = time.monotonic() + seconds
         last: object = None
@@ -122,6 +125,21 @@ class Pipeline:
                 last = error
             time.sleep(0.2)
         raise AssertionError(f"after {seconds} s still {str(last)[:2000]}\n{self.logs()}")
+
+    def settle(self) -> None:
+        """Waits until everything that is in the topics was processed and stored, corrections too."""
+        for group, topics in ((STREAMS_GROUP, (RAW, ACTIVITY)), (CLICKHOUSE_GROUP, (STACKS, SAMPLES, ACTIVITY))):
+            self.wait(
+                lambda group=group, topics=topics: lag(self.settings, group, topics), lambda messages: messages == 0
+            )  # type: ignore[misc]
+
+    def settle_after(self, unix_nano: int) -> None:
+        """Waits until a running collector has published all windows until then, and until they were stored."""
+        self.wait(
+            lambda: [RawBatch.FromString(message.value() or b"") for message in messages(self.settings, RAW)],
+            lambda batches: any(batch.start_unix_nano > unix_nano for batch in batches),
+        )
+        self.settle()
 
     def logs(self) -> str:
         """The end of each process's log."""

@@ -3,7 +3,6 @@
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,15 +14,6 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
 
 SELECTOR = '{executable="waiting"}'
 SOURCE = Path(__file__).parents[1] / "collector" / "programs" / "waiting.c"
-
-
-def settled(merged: Callable[[], Counter[str]]) -> Counter[str]:
-    """Once nothing new comes."""
-    last = None
-    while (found := merged()) != last:
-        last = found
-        time.sleep(2)
-    return found
 
 
 @pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)
@@ -61,7 +51,8 @@ def test_waits_are_a_profile_type_of_their_own_in_nanoseconds(pipeline: Pipeline
             return merged()
 
         pipeline.wait(wait_more, lambda found: found["nanosleep_20ms"] > 0)
-        before, told = Counter(measured), settled(merged)
+        pipeline.settle_after(time.time_ns())
+        before, told = Counter(measured), merged()
         for _ in range(4):
             wait_more()
         pipeline.stop("collect")

@@ -40,7 +40,7 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
 
     known = {request["trace_id"] for request in requests}
     pipeline.wait(lambda: len(known & set(sampled())), lambda n: n == REQUESTS)
-    time.sleep(3)  # corrections
+    pipeline.settle()  # corrections
     rows = {row["trace_id"]: row for row in pages(pipeline, begin, end) if row["trace_id"] in known}
     assert sum(row["thread_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
     assert sum(row["sampled_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
@@ -72,7 +72,7 @@ def workload(socket: Path) -> Iterator[dict]:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(3)
+        time.sleep(3)  # until the collector's next look at processes: it has to know where this one shows its contexts
         process.stdin.write("go\n")
         process.stdin.flush()
         for line in process.stdout:
