@@ -13,7 +13,7 @@ STEPS := setup-test lint schemas-check bpf-check kafka test-together test-alone
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench recording clean setup-test
+.PHONY: help setup demo test test-together test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench picture recording clean setup-test
 
 help: ## list what can be done
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ docs: setup-test ## write docs/settings.md from the settings
 
 bench: setup-test ## measure, and print one JSON object
 	@$(BIN)/python -m benchmarks
+
+picture: setup-test ## take the README's picture of the page, profiling this machine for minutes (root)
+	@$(BIN)/python docs/take_picture.py docs/img/page.png
 
 recording: setup ## make the recording that the demo replays where nothing can be profiled (root)
 	@aside=$$(mktemp -d) && trap 'rm -r $$aside' EXIT \

@@ -5,6 +5,7 @@
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
   icestream query top --order cumulative
+  icestream query timeline --sum-by service
   icestream query merge --format pprof --output profile.pb.gz
 
 `icestream query QUESTION --help` lists the options of each question, with an example.
@@ -18,11 +19,11 @@ from collections.abc import Callable
 from typing import Any
 
 from api.terminal.client import DEFAULT_URL, URL_VARIABLE, Client
-from api.terminal.draw import draw_diff, draw_top, draw_trace, draw_traces, draw_tree
+from api.terminal.draw import draw_diff, draw_timeline, draw_top, draw_trace, draw_traces, draw_tree
 from icestream.cli import CommandError
 
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope")
-_DRAWN = {"top": draw_top, "traces": draw_traces, "trace": draw_trace}
+_DRAW = {"top": draw_top, "timeline": draw_timeline, "traces": draw_traces, "trace": draw_trace}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     top.add_argument("--by", choices=("function", "module"), help="list functions (the default) or modules")
     top.add_argument("--order", choices=("flat", "cumulative"), help="column to sort by, largest first")
     top.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
-    traces = _question(add_parser, "traces", "list the requests that used most CPU")
+    timeline = _question(add_parser, "timeline", "sum up values over time")
+    timeline.add_argument("--step", help="length of a step, such as 15s or 1h (default: about 120 steps)")
+    timeline.add_argument("--sum-by", metavar="LABELS", help="labels to list separately, separated by commas")
+    timeline.add_argument("--limit", type=int, default=5, help="columns to list (default: 5)")
+    traces = _question(add_parser, "traces", "list the requests that used the most CPU")
     traces.add_argument("--order", choices=("sampled_cpu", "thread_cpu"), help="CPU to sort by, largest first")
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")
     trace = _question(add_parser, "trace", "show the CPU of one request", selects=False)
@@ -64,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         draw = draw_diff if args.question == "diff" else draw_tree
         print(draw(answer, args.min_percent))
     else:
-        print(_DRAWN[args.question](answer))
+        print(_DRAW[args.question](answer))
     return 0
 
 
@@ -81,7 +86,7 @@ def _question(
     parser.add_argument("--profile-type", help="profile type (default: CPU)")
     if selects:
         parser.add_argument("--selector", help="""such as '{service="checkout", version=~"1\\\\.4.*"}' (default: {})""")
-        parser.add_argument("--start", help="begin of the time range: RFC 3339, Unix seconds, or now-15m (the default)")
+        parser.add_argument("--start", help="start of the time range: RFC 3339, Unix seconds, or now-15m (the default)")
         parser.add_argument("--end", help="end of the time range, as --start (default: now)")
     return parser
 
@@ -110,12 +115,12 @@ def _path(args: argparse.Namespace) -> str:
 def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     names = (
         "profile_type", "selector", "start", "end", "baseline_selector", "baseline_start", "baseline_end",
-        "by", "order", "limit", "format", "max_nodes",
+        "by", "order", "limit", "step", "sum_by", "format", "max_nodes",
     )  # fmt: skip
-    given = {name: getattr(args, name, None) for name in names}
+    parameters = {name: getattr(args, name, None) for name in names}
     if getattr(args, "absolute", False):
-        given["absolute"] = "true"
-    return given
+        parameters["absolute"] = "true"
+    return parameters
 
 
 def _write(body: bytes, output: str | None, output_format: str) -> None:

@@ -1,4 +1,4 @@
-"""Asks the API over HTTP, with the standard library."""
+"""Asks the API over HTTP, with the standard library only."""
 
 import json
 import os
@@ -17,39 +17,40 @@ _TIMEOUT_S = 60
 
 
 class Client:
-    """Of the API at `url`, else of the variable ICESTREAM_URL, else of this machine."""
+    """Asks the API at `url`, by default at the variable ICESTREAM_URL, else on this machine."""
 
     def __init__(self, url: str | None) -> None:
         self._url = (url or os.environ.get(URL_VARIABLE) or DEFAULT_URL).rstrip("/")
         if urllib.parse.urlsplit(self._url).scheme not in ("http", "https"):
-            raise CommandError(f"not an address: {self._url!r}; give --url http://HOST:PORT")
+            raise CommandError(f"not an HTTP address: {self._url!r}; give --url http://HOST:PORT")
 
     def read(self, path: str, parameters: Mapping[str, Any]) -> bytes:
-        """The body of an answer. Raises CommandError with what the API says is wrong."""
-        given = {name: str(value) for name, value in parameters.items() if value is not None}
-        url = f"{self._url}{path}?{urllib.parse.urlencode(given)}"
+        """Returns the body of an answer. Raises CommandError with the API's own message."""
+        present = {name: str(value) for name, value in parameters.items() if value is not None}
+        url = f"{self._url}{path}?{urllib.parse.urlencode(present)}"
         try:
             with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
                 body: bytes = answer.read()
                 return body
         except urllib.error.HTTPError as error:
-            raise CommandError(_said(error)) from None
+            raise CommandError(_message(error)) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             hint = "is `icestream up` or `icestream api` running there? Another address: --url http://HOST:PORT"
             raise CommandError(f"no answer from {self._url}: {reason}; {hint}") from None
 
     def json(self, path: str, parameters: Mapping[str, Any]) -> Any:
+        """Returns an answer in JSON. Raises CommandError."""
         body = self.read(path, parameters)
         try:
             return json.loads(body)
         except ValueError:
-            raise CommandError(f"{self._url} does not answer as the icestream API does") from None
+            raise CommandError(f"{self._url} does not answer like the icestream API") from None
 
 
-def _said(error: urllib.error.HTTPError) -> str:
+def _message(error: urllib.error.HTTPError) -> str:
     try:
-        said = json.loads(error.read())["error"]
-        return f"{said['message']} ({said['hint']})" if said["hint"] else str(said["message"])
+        details = json.loads(error.read())["error"]
+        return f"{details['message']} ({details['hint']})" if details["hint"] else str(details["message"])
     except (ValueError, KeyError, TypeError, OSError):
         return f"{error.url.partition('?')[0]}: HTTP {error.code} {error.reason}"

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from icestream.times import format_unix_nano
+
 _BAR = 10
 _NAME = 60
 _MAX_INDENT = 60
@@ -11,7 +13,7 @@ _UNITS = {"nanoseconds": ((3600e9, "h"), (60e9, "min"), (1e9, "s"), (1e6, "ms"),
 
 
 def draw_tree(tree: dict[str, Any], min_percent: float) -> str:
-    """A flame graph, indented: a line a frame with its share of the whole."""
+    """A flame graph as indented text: one line for each frame, with its share of the total."""
     head = (
         f"{_scope(tree)}: {amount(tree['total'], tree['unit'])} in {tree['samples']} samples, {tree['stacks']} stacks"
     )
@@ -19,7 +21,7 @@ def draw_tree(tree: dict[str, Any], min_percent: float) -> str:
 
 
 def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
-    """Both shares of a frame, and how many points it has more than in the baseline."""
+    """A diff as indented text: a frame's share now and in the baseline, and the difference in percentage points."""
     unit = diff["unit"]
     total, before = diff["total"], diff["baseline_total"]
     head = (
@@ -27,12 +29,12 @@ def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
         + ("; shares of each side's own total" if diff["relative"] else "; shares of the larger total")
         + "\n   now    was   more"
     )
-    whole = max(total * diff["scale"], before * diff["baseline_scale"], 1)
+    larger = max(total * diff["scale"], before * diff["baseline_scale"], 1)
 
     def shares(row: int) -> tuple[float, float]:
         nodes = diff["nodes"]
-        now = nodes["total"][row] * diff["scale"] / whole * 100
-        return now, nodes["baseline_total"][row] * diff["baseline_scale"] / whole * 100
+        now = nodes["total"][row] * diff["scale"] / larger * 100
+        return now, nodes["baseline_total"][row] * diff["baseline_scale"] / larger * 100
 
     def share(row: int) -> tuple[float, str]:
         now, was = shares(row)
@@ -42,6 +44,7 @@ def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
 
 
 def draw_top(top: dict[str, Any]) -> str:
+    """A table of functions or modules."""
     total = top["total"] or 1
     unit = top["unit"]
     rows = [
@@ -53,12 +56,28 @@ def draw_top(top: dict[str, Any]) -> str:
         for row in top["top"]
     ]  # fmt: skip
     rest = top["rest"]
-    more = [f"{rest['rows']} more rows: flat {amount(rest['flat'], unit)}"] if rest["rows"] else []
+    more = [f"{rest['rows']} more rows: {amount(rest['flat'], unit)} flat"] if rest["rows"] else []
     head = f"{_scope(top)}: {amount(top['total'], unit)} in {top['samples']} samples"
     return "\n".join([head, *_table(("flat", "", "cumulative", "", "name", "module"), rows, 4), *more])
 
 
+def draw_timeline(timeline: dict[str, Any]) -> str:
+    """A table with a row for each step and a column for each group of labels."""
+    unit, groups = timeline["unit"], timeline["groups"]
+    heads = [", ".join(f"{name}={value}" for name, value in group["labels"].items()) or "sum" for group in groups]
+    columns = [group["values"] for group in groups]
+    if timeline["rest"] is not None:
+        heads.append(f"{timeline['rest']['groups']} more")
+        columns.append(timeline["rest"]["values"])
+    rows = [
+        (format_unix_nano(unix_milli * 10**6), *(amount(values[step], unit) for values in columns))
+        for step, unix_milli in enumerate(timeline["times_unix_milli"])
+    ]
+    return "\n".join([_scope(timeline), *_table(("start", *map(printable, heads)), rows, len(heads) + 1)])
+
+
 def draw_traces(traces: dict[str, Any]) -> str:
+    """A table of requests."""
     rows = [
         (
             amount(t["thread_cpu_ns"]), amount(t["sampled_cpu_ns"]), str(t["samples"]),
@@ -67,11 +86,12 @@ def draw_traces(traces: dict[str, Any]) -> str:
         for t in traces["traces"]
     ]  # fmt: skip
     if not rows:
-        return "no requests with CPU in this time; a service shows up when it uses icestream.tracing"
+        return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
     return "\n".join(_table(("thread CPU", "sampled CPU", "samples", "trace", "service", "operation"), rows, 3))
 
 
 def draw_trace(trace: dict[str, Any]) -> str:
+    """The CPU of one request, and a table of its spans."""
     head = (
         f"trace {trace['trace_id']}: {amount(trace['thread_cpu_ns'])} thread CPU, "
         f"{amount(trace['sampled_cpu_ns'])} sampled CPU in {trace['samples']} samples"
@@ -90,7 +110,7 @@ def draw_trace(trace: dict[str, Any]) -> str:
 
 
 def amount(value: int, unit: str = "nanoseconds") -> str:
-    """A value in the largest unit that it has one of."""
+    """A value in the largest unit of which it is at least one."""
     for size, name in _UNITS.get(unit, ()):
         if abs(value) >= size:
             return f"{value / size:.3g} {name}" if size > 1 else f"{value} {name}"
@@ -98,12 +118,12 @@ def amount(value: int, unit: str = "nanoseconds") -> str:
 
 
 def printable(text: str) -> str:
-    """Without control characters: names come from the programs profiled, and a terminal obeys what it prints."""
+    """Replaces control characters: names come from profiled programs, and terminals obey control characters."""
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
 def _frames(tree: dict[str, Any], share: Any, min_percent: float) -> list[str]:
-    """Depth first, heaviest child first (the order of the answer)."""
+    """Lines of frames, depth first, the heaviest child first (as in the answer)."""
     nodes, strings, names = tree["nodes"], tree["strings"], tree["functions"]["name"]
     children: list[list[int]] = [[] for _ in nodes["parent"]]
     for row, parent in enumerate(nodes["parent"]):
@@ -125,10 +145,10 @@ def _frames(tree: dict[str, Any], share: Any, min_percent: float) -> list[str]:
 
 def _share(tree: dict[str, Any], row: int) -> tuple[float, str]:
     percent = 100 * tree["nodes"]["total"][row] / (tree["total"] or 1)
-    full = max(0, min(_BAR, round(percent * _BAR / 100)))
+    filled = max(0, min(_BAR, round(percent * _BAR / 100)))
     return (
         percent,
-        f"{percent:5.1f}% {'█' * full}{'·' * (_BAR - full)} {amount(tree['nodes']['total'][row], tree['unit']):>9}",
+        f"{percent:5.1f}% {'█' * filled}{'·' * (_BAR - filled)} {amount(tree['nodes']['total'][row], tree['unit']):>9}",
     )
 
 
@@ -142,12 +162,12 @@ def _scope(answer: dict[str, Any]) -> str:
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> list[str]:
-    """Columns; the first `right` are numbers."""
-    every = [head, *rows]
-    widths = [max(len(row[i]) for row in every) for i in range(len(head))]
+    """Lines of a table. The first `right` columns are aligned to the right."""
+    lines = [head, *rows]
+    widths = [max(len(row[i]) for row in lines) for i in range(len(head))]
     return [
         "  ".join(
             cell.rjust(w) if i < right else cell.ljust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in every
+        for row in lines
     ]

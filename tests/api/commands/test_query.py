@@ -56,6 +56,12 @@ def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.C
     assert "hot" in trace
 
 
+def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ask(capsys, "timeline", "--url", url, *TIMES, "--step", "30m", "--sum-by", "service").splitlines()
+    assert out[1].split() == ["start", "service=checkout"]
+    assert [line.split()[1:] for line in out[2:]] == [["40", "ms"], ["0"]]
+
+
 def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     empty = '{service="none"}'
     out = ask(capsys, "diff", "--url", url, *TIMES, "--baseline-selector", "{}", "--selector", empty)
