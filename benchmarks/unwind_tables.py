@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from collector.processes.mapped_files import VDSO, vdso_bytes
-from collector.unwind import cfi_file
+from collector.unwind import code_file
 from collector.unwind import table as unwind_table
 from collector.unwind.cache import TableCache
 from collector.unwind.table import UnwindTable
@@ -46,7 +46,7 @@ def measure(path: Path) -> dict[str, float]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         table, figures = _built(lambda: unwind_table.build(descriptor))
-        code = cfi_file.from_descriptor(descriptor).code
+        code = code_file.from_descriptor(descriptor).code
     finally:
         os.close(descriptor)
     with tempfile.TemporaryDirectory() as folder:

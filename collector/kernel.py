@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collector import elf
+from collector.elf import identity
 from collector.processes.mapped_files import MappedFile
 from icestream import address_ranges
 from icestream.v1.common_pb2 import Mapping
@@ -116,7 +116,7 @@ def _symbols_bytes(root: Path) -> int:
 
 def _note(path: Path) -> str:
     try:
-        return elf.build_id(path.read_bytes())
+        return identity.build_id(path.read_bytes())
     except OSError:
         return ""
 

@@ -1,9 +1,23 @@
-"""The error of whoever reads unwinding information."""
+"""The errors of a file that is not what it should be."""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
-class CfiError(ValueError):
-    """No unwinding table can be made of this file; the message says why."""
+class ElfError(ValueError):
+    """Not a valid ELF file, or its DWARF is not valid, or it is of a kind that is not supported; the message says
+    why."""
 
 
-class CfiTooLarge(CfiError):
-    """It takes more than was allowed."""
+class ElfTooLarge(ElfError):
+    """Reading the file takes more memory or time than the caller allows."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Raises ElfError in place of what reading a damaged file or something that is not a regular file raises."""
+    try:
+        yield
+    except (OSError, OverflowError, struct.error) as error:
+        raise ElfError(f"the ELF file cannot be read: {error}") from error

@@ -1,30 +1,29 @@
-"""The sections of an ELF file, by name: symbol tables, debug information, links to other files.
+"""The sections of an ELF file: symbol tables, debug information, links to other files (System V gABI, elf(5)).
 
-Formats: the System V gABI (elf(5)), little-endian. Every count, offset and name is checked, so that a hostile file has
-no sections rather than too many.
+A table of sections that is damaged reads as no sections: debuggers need it, programs do not.
 """
 
-import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from collector.elf import Read
+from collector.elf.error import ElfError
+from collector.elf.headers import Header, read_header
+from collector.elf.reader import Read
 
 MAX_SECTIONS = 65_536
 MAX_NAMES_BYTES = 16 << 20
-SYMTAB, NOBITS, DYNSYM = 2, 8, 11
+SYMTAB, NOTE, NOBITS, DYNSYM = 2, 7, 8, 11
+COMPRESSED = 0x800
 
-_HEADER_64 = struct.Struct("<40xQ10xHHH")  # where the table is, bytes and number of its rows, which one has the names
-_HEADER_32 = struct.Struct("<32xI10xHHH")
-_SECTION_64 = struct.Struct("<IIQQQQIIQQ")
-_SECTION_32 = struct.Struct("<10I")
+_SECTION_64, _SECTION_32 = struct.Struct("<IIQQQQIIQQ"), struct.Struct("<10I")
 _EXTENDED = 0xFFFF
-_EXECINSTR = 4
+_EXECUTABLE = 4
+_MAX_NAME = 256
 
 
-@dataclass(frozen=True)
-class Section:
-    """A row of the section header table; `empty` where its bytes are not in this file (a debug file, .bss)."""
+class Section(NamedTuple):
+    """A row of the section header table; `empty` if its bytes are not in this file (a debug file, .bss)."""
 
     name: str
     kind: int
@@ -40,57 +39,62 @@ class Section:
 
     @property
     def executable(self) -> bool:
-        return bool(self.flags & _EXECINSTR)
+        return bool(self.flags & _EXECUTABLE)
 
     @property
     def end(self) -> int:
         return self.address + self.size
 
 
-def reader(descriptor: int) -> Read:
-    """What reads an open file."""
-    return lambda offset, size: os.pread(descriptor, size, offset)
-
-
-def bytes_reader(data: bytes) -> Read:
-    """What reads a file that is in memory."""
-    return lambda offset, size: data[offset : offset + size]
-
-
-def read_sections(source: Read) -> list[Section]:
-    """All sections in the order of the table; none where the file has none, or lies about them. Raises OSError."""
-    start = source(0, 64)
-    if len(start) < 64 or start[:4] != b"\x7fELF" or start[5] != 1:
+def read_sections(read: Read) -> list[Section]:
+    """Returns all sections in the order of the table; [] if this is not an ELF file. Raises OSError."""
+    try:
+        return sections_of(read, read_header(read))
+    except (ElfError, struct.error):
         return []
-    header, section = (_HEADER_64, _SECTION_64) if start[4] == 2 else (_HEADER_32, _SECTION_32)
-    at, size, count, names = header.unpack_from(start)
-    first = source(at, section.size)
-    if not at or size < section.size or len(first) < section.size:
+
+
+def sections_of(read: Read, header: Header) -> list[Section]:
+    """Returns all sections in the order of the table; [] if the table does not fit the file. Raises OSError."""
+    layout = _SECTION_64 if header.is_64 else _SECTION_32
+    if not header.sections_offset or header.section_size != layout.size:
         return []
-    if count == 0:  # more than fit into the header: they stand in the first section
-        count = section.unpack(first)[5]
-    if names == _EXTENDED:
-        names = section.unpack(first)[6]
+    count, names = header.section_count, header.names_index
+    if count == 0 or names == _EXTENDED:  # too many for the header: the first section has the numbers
+        first = read(header.sections_offset, layout.size)
+        if len(first) < layout.size:
+            return []
+        row = layout.unpack(first)
+        count, names = count or row[5], row[6] if names == _EXTENDED else names
     if not names < count <= MAX_SECTIONS:
         return []
-    table = source(at, count * size)
-    rows = [section.unpack_from(table, i * size) for i in range(len(table) // size)]
-    if names >= len(rows):
+    table = read(header.sections_offset, count * layout.size)
+    if len(table) < count * layout.size:
         return []
-    text = source(rows[names][4], min(rows[names][5], MAX_NAMES_BYTES))
-    return [Section(_name(text, row[0]), row[1], row[2], *row[3:7]) for row in rows]
+    rows = list(layout.iter_unpack(table))
+    text = read(rows[names][4], min(rows[names][5], MAX_NAMES_BYTES))
+    return [Section(_name(text, row[0]), *row[1:7]) for row in rows]
 
 
-def find(sections: list[Section], name: str) -> Section | None:
-    """The first section of that name whose bytes are in the file."""
+def find(sections: Iterable[Section], name: str) -> Section | None:
+    """Returns the first section of that name whose bytes are in the file."""
     return next((section for section in sections if section.name == name and not section.empty), None)
 
 
-def content(source: Read, section: Section | None, limit: int) -> bytes:
-    """Its bytes; none where there is no section, or it is larger than `limit`. Raises OSError."""
-    return source(section.offset, section.size) if section is not None and section.size <= limit else b""
+def content(read: Read, section: Section | None, limit: int) -> bytes:
+    """Returns the bytes of a section; b"" without a section, or if it is larger than `limit`. Raises OSError."""
+    return read(section.offset, section.size) if section is not None and section.size <= limit else b""
 
 
-def _name(text: bytes, at: int) -> str:
-    end = text.find(b"\0", at, at + 256)
-    return text[at:end].decode("ascii", "replace") if end > at else ""
+def at(read: Read, sections: Iterable[Section], address: int, size: int) -> bytes:
+    """Returns at most `size` bytes from an ELF virtual address on, up to the end of the section there; b"" if the file
+    has none. Raises OSError."""
+    for section in sections:
+        if section.address and section.kind != NOBITS and section.address <= address < section.end:
+            return read(section.offset + address - section.address, min(size, section.end - address))
+    return b""
+
+
+def _name(text: bytes, start: int) -> str:
+    end = text.find(b"\0", start, start + _MAX_NAME)
+    return text[start:end].decode("ascii", "replace") if end > start else ""

@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from collector import elf
+from collector.elf import identity as elf_identity
+from collector.elf.error import ElfError
+from collector.elf.identity import ElfIdentity
 from collector.processes.held_files import HeldFiles
 from icestream.v1.common_pb2 import Mapping
 
@@ -56,7 +58,7 @@ class Place(NamedTuple):
 @dataclass(frozen=True)
 class Identity:
     build_id: str  # with prefix, "" where the file is too large to be hashed
-    elf: elf.Elf
+    elf: ElfIdentity
     device: int = 0  # 0, as the inode, where the identity comes from another copy of the file
     inode: int = 0
 
@@ -156,8 +158,8 @@ class FileCache:
         """The vDSO of this kernel, read from our own memory: all 64-bit processes have the same."""
         if self._vdso is None and (data := vdso_bytes()):
             try:
-                vdso = elf.read_bytes(data)
-            except elf.ElfError:
+                vdso = elf_identity.read_bytes(data)
+            except ElfError:
                 return None
             self._vdso = Identity(vdso.build_id, vdso)
         return self._vdso
@@ -244,9 +246,9 @@ def _open_identified(place: Place, build_id: str) -> int | None:
     except OSError:
         return None
     try:
-        if (elf.read_file(descriptor).build_id or elf.file_hash(descriptor)) == build_id:
+        if (elf_identity.read_file(descriptor).build_id or elf_identity.file_hash(descriptor)) == build_id:
             return descriptor
-    except (elf.ElfError, OSError):
+    except (ElfError, OSError):
         pass
     os.close(descriptor)
     return None
@@ -254,9 +256,9 @@ def _open_identified(place: Place, build_id: str) -> int | None:
 
 def _read(descriptor: int, status: os.stat_result) -> Identity | None:
     try:
-        file = elf.read_file(descriptor)
-        return Identity(file.build_id or elf.file_hash(descriptor), file, status.st_dev, status.st_ino)
-    except elf.ElfError:
+        file = elf_identity.read_file(descriptor)
+        return Identity(file.build_id or elf_identity.file_hash(descriptor), file, status.st_dev, status.st_ino)
+    except ElfError:
         return None
 
 
@@ -276,6 +278,6 @@ def _same(status: os.stat_result, place: Place) -> bool:
 def _has(descriptor: int, reported: bytes) -> bool:
     """Whether an open file has the build ID that the kernel reported."""
     try:
-        return bool(reported) and elf.read_file(descriptor).build_id == f"gnu:{reported.hex()}"
-    except elf.ElfError:
+        return bool(reported) and elf_identity.read_file(descriptor).build_id == f"gnu:{reported.hex()}"
+    except ElfError:
         return False

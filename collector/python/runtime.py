@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
 from collector import metrics
-from collector.elf_sections import reader
+from collector.elf.reader import file_reader
 from collector.processes.mapped_files import MappedFile
 from collector.python.layout import Layout, LayoutError
 from collector.python.symbols import Interpreter, find_interpreter
@@ -64,7 +64,7 @@ class PythonRuntimes:
 
     def _read(self, descriptor: int) -> Interpreter | None:
         try:
-            return find_interpreter(reader(descriptor))
+            return find_interpreter(file_reader(descriptor))
         except LayoutError as error:
             self._refuse(str(error))
         except OSError as error:

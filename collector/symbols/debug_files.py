@@ -13,8 +13,10 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from collector import elf
-from collector.elf_sections import content, find, read_sections, reader
+from collector.elf import identity
+from collector.elf.error import ElfError
+from collector.elf.reader import file_reader
+from collector.elf.sections import content, find, read_sections
 
 MAX_CHECKED_BYTES = 4 << 30
 """A larger file is not compared with a checksum."""
@@ -58,7 +60,7 @@ def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:
 
 def debug_link(descriptor: int) -> DebugLink | None:
     """None where the file has none, or one that leads to another folder."""
-    source = reader(descriptor)
+    source = file_reader(descriptor)
     try:
         data = content(source, find(read_sections(source), ".gnu_debuglink"), _MAX_LINK_BYTES)
     except OSError:
@@ -91,9 +93,9 @@ def _belongs(debug: int, file: int, crc: int) -> bool:
     try:
         if os.path.sameopenfile(debug, file):
             return False
-        found, wanted = elf.read_file(debug).build_id, elf.read_file(file).build_id
+        found, wanted = identity.read_file(debug).build_id, identity.read_file(file).build_id
         return found == wanted if found and wanted else _crc(debug) == crc
-    except (elf.ElfError, OSError):
+    except (ElfError, OSError):
         return False
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from collector import elf
+from collector.elf import identity
 from icestream.disk_cache import DiskCache
 
 TIMEOUT_S = 30.0
@@ -129,7 +129,7 @@ class Debuginfod:
 
 def _check(file: BinaryIO, build_id: str) -> None:
     """Raises ValueError if it is not a file with that build ID."""
-    received = elf.read_file(file.fileno()).build_id
+    received = identity.read_file(file.fileno()).build_id
     if received != build_id:
         raise ValueError(f"the file that came has the build ID {received or 'none'!r}")
 

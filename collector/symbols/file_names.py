@@ -4,11 +4,13 @@ from typing import Any, NamedTuple
 
 from symbolic.debuginfo import Archive
 
-from collector import elf
-from collector.elf_sections import DYNSYM, SYMTAB, bytes_reader, find, read_sections, reader
+from collector.elf import identity
+from collector.elf.reader import bytes_reader, file_reader
+from collector.elf.sections import DYNSYM, SYMTAB, find, read_sections
+from collector.elf.symbols import has_functions
 from collector.symbols.code_ranges import breakpad
-from collector.symbols.elf_symbols import functions, has_functions
-from collector.symbols.gopclntab import go_breakpad, has_go_table
+from collector.symbols.functions import functions
+from collector.symbols.go_lines import go_breakpad, has_go_table
 from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, SYMBOL_TABLE
 from collector.symbols.symcache_ends import with_ends
@@ -26,7 +28,7 @@ class Made(NamedTuple):
 
 def best(descriptor: int) -> int:
     """The best names an open file says it has. Raises OSError."""
-    source = reader(descriptor)
+    source = file_reader(descriptor)
     sections = read_sections(source)
     if find(sections, ".debug_info") or find(sections, ".zdebug_info"):
         return DEBUG_INFO
@@ -43,8 +45,8 @@ def best(descriptor: int) -> int:
 def make(descriptor: int, version: int) -> Made:
     """The SymCache of names of the kind `version`. Raises NamesError, ElfError, OSError, MemoryError and what symbolic
     raises, where the file is not what it says."""
-    load_address = elf.read_file(descriptor).load_address
-    sources = [reader(descriptor)]
+    load_address = identity.read_file(descriptor).load_address
+    sources = [file_reader(descriptor)]
     if version == LINE_TABLE:
         return from_text(go_breakpad(sources[0], load_address), version, load_address)
     if within := mini_debug(sources[0]):

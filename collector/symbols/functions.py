@@ -1,48 +1,29 @@
-"""Functions of an ELF file by its symbol tables: where each begins and ends, and its name.
+"""The functions of an ELF file by its symbol tables: where each begins and ends, and its name.
 
-Formats: the System V gABI (elf(5)); .eh_frame_hdr as in the Linux Standard Base. Sizes are those of the symbols. One
-without a size (hand-written assembly) reaches to the next symbol, but not past its section, nor past the begin of the
-next function that has unwinding information.
+Sizes are those of the symbols. A symbol without a size (hand-written assembly) ends at the next symbol, at the next
+function that has unwinding information, or at the end of its section.
 """
 
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
-from collector.elf import Read
-from collector.elf_sections import DYNSYM, SYMTAB, Section, content, find, read_sections
+from collector.elf import eh_frame_hdr, symbols
+from collector.elf.reader import Read
+from collector.elf.sections import DYNSYM, SYMTAB, Section, content, find, read_sections
+from collector.elf.symbols import GLOBAL, MAX_TABLE_BYTES, WEAK, Functions, read_functions
 from collector.symbols.code_ranges import Range, disjoint
 from icestream import address_ranges
 
-MAX_TABLE_BYTES = 256 << 20
-MAX_NAME_BYTES = 8192
-
-_SYMBOL_64 = np.dtype(
-    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
-)
-_SYMBOL_32 = np.dtype(
-    [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]
-)
-_FUNCTION, _IFUNC = 2, 10
-_GLOBAL, _WEAK = 1, 2
-_DATA_RELATIVE_4 = 0x3B
-_PC_RELATIVE_4 = 0x1B
-_UNSIGNED_4 = 3
-
-
-class Table(NamedTuple):
-    """Functions of one symbol table: uint64 starts and sizes, bindings, offsets of names in `names`."""
-
-    start: np.ndarray
-    size: np.ndarray
-    binding: np.ndarray
-    name: np.ndarray
-    names: bytes
+Ranked = tuple[int, int, int, str]
+"""A name, after what makes it better than others; the least is the best."""
 
 
 def functions(*sources: Read) -> list[Range]:
-    """What the symbol tables of all `sources` name, as ranges that do not overlap. The sources are files of the same
-    code: where one has no sections or unwinding information, those of the others count. Raises OSError."""
+    """Returns the functions in the symbol tables of all `sources` as ranges that do not overlap. Raises OSError.
+
+    The sources are files of the same code; what one lacks, sections or unwinding information, another may have.
+    """
     sections = [read_sections(source) for source in sources]
     code = _code(sections)
     if not len(code):
@@ -52,31 +33,9 @@ def functions(*sources: Read) -> list[Range]:
     return _ranges([table for table in tables if table is not None], code, np.unique(begins))
 
 
-def has_functions(source: Read, sections: list[Section], kind: int) -> bool:
-    """Whether the symbol table of that kind (SYMTAB, DYNSYM) names a function of this file. Raises OSError."""
-    table = _read_table(source, sections, kind)
-    return table is not None and bool(len(table.start))
-
-
-def _table(source: Read, sections: list[Section]) -> Table | None:
-    """.symtab holds what .dynsym holds, and more."""
-    return _read_table(source, sections, SYMTAB) or _read_table(source, sections, DYNSYM)
-
-
-def _read_table(source: Read, sections: list[Section], kind: int) -> Table | None:
-    section = next((section for section in sections if section.kind == kind and section.size), None)
-    if section is None or section.link >= len(sections):
-        return None
-    data = content(source, section, MAX_TABLE_BYTES)
-    layout = _SYMBOL_64 if source(4, 1) == b"\x02" else _SYMBOL_32
-    rows = np.frombuffer(data, layout, count=len(data) // layout.itemsize)
-    rows = rows[np.isin(rows["info"] & 15, (_FUNCTION, _IFUNC)) & (rows["section"] != 0) & (rows["name"] != 0)]
-    if not len(rows):
-        return None
-    names = content(source, sections[section.link], MAX_TABLE_BYTES)
-    return Table(
-        rows["value"].astype(np.uint64), rows["size"].astype(np.uint64), rows["info"] >> 4, rows["name"], names
-    )
+def _table(source: Read, sections: Sequence[Section]) -> Functions | None:
+    """The larger table: .symtab has all that .dynsym has."""
+    return read_functions(source, sections, SYMTAB) or read_functions(source, sections, DYNSYM)
 
 
 def _code(files: list[list[Section]]) -> np.ndarray:
@@ -85,7 +44,7 @@ def _code(files: list[list[Section]]) -> np.ndarray:
     return np.array(sorted(areas), np.uint64).reshape(-1, 2)
 
 
-def _ranges(tables: list[Table], code: np.ndarray, begins: np.ndarray) -> list[Range]:
+def _ranges(tables: list[Functions], code: np.ndarray, begins: np.ndarray) -> list[Range]:
     starts = np.concatenate([table.start for table in tables] or [np.empty(0, np.uint64)])
     sizes = np.concatenate([table.size for table in tables] or [np.empty(0, np.uint64)])
     area = address_ranges.find(code[:, 0], code[:, 1], starts)
@@ -95,23 +54,24 @@ def _ranges(tables: list[Table], code: np.ndarray, begins: np.ndarray) -> list[R
     # A size that does not fit would wrap around.
     ends = np.where(sizes > 0, starts + np.minimum(sizes, limits - starts), nearest)
     names = [(table, *row) for table in tables for row in zip(table.name.tolist(), table.binding.tolist(), strict=True)]
-    found: dict[tuple[int, bool], tuple[tuple[int, int, int, str], int]] = {}
+    best: dict[tuple[int, bool], tuple[Ranked, int]] = {}
     for i in np.flatnonzero(inside).tolist():
-        table, at, binding = names[i]
-        if not (name := _name(table.names, at)):
+        table, offset, binding = names[i]
+        if not (name := symbols.name(table.names, offset)):
             continue
         key = int(starts[i]), bool(sizes[i])
         rank = _rank(name, binding)
-        if key not in found or rank < found[key][0]:
-            found[key] = rank, int(ends[i])
-    return list(disjoint(_sized_first(found)))
+        if key not in best or rank < best[key][0]:
+            best[key] = rank, int(ends[i])
+    return list(disjoint(_sized_first(best)))
 
 
-def _sized_first(found: dict[tuple[int, bool], tuple[tuple[int, int, int, str], int]]) -> list[Range]:
-    """Sorted; symbols without a size are left out where one that has one covers them."""
+def _sized_first(best: dict[tuple[int, bool], tuple[Ranked, int]]) -> list[Range]:
+    """Ranges by start, without the symbols that have no size and lie in one that has. `best`: (start, whether it has a
+    size) -> (name, end)."""
     ranges: list[Range] = []
     covered = 0
-    for (start, sized), (rank, end) in sorted(found.items(), key=lambda item: (item[0][0], not item[0][1])):
+    for (start, sized), (rank, end) in sorted(best.items(), key=lambda item: (item[0][0], not item[0][1])):
         if sized or start >= covered:
             ranges.append(Range(start, end, rank[-1]))
         if sized:
@@ -123,31 +83,21 @@ def _next(starts: np.ndarray, among: np.ndarray, limits: np.ndarray) -> np.ndarr
     """The first of `among` (sorted) that is greater than each start, at most its limit."""
     if not len(among):
         return limits
-    at = np.searchsorted(among, starts, side="right")
-    following: np.ndarray = np.where(at < len(among), among[np.minimum(at, len(among) - 1)], limits)
+    row = np.searchsorted(among, starts, side="right")
+    following: np.ndarray = np.where(row < len(among), among[np.minimum(row, len(among) - 1)], limits)
     nearest: np.ndarray = np.minimum(following, limits)
     return nearest
 
 
-def _rank(name: str, binding: int) -> tuple[int, int, int, str]:
-    """Of several names of the same code the least is taken: global, then weak, then local; `malloc` before
-    `__libc_malloc`."""
-    order = {_GLOBAL: 0, _WEAK: 1}.get(binding, 2)
+def _rank(name: str, binding: int) -> Ranked:
+    """Global names come before weak and local ones, `malloc` before `__libc_malloc`."""
+    order = {GLOBAL: 0, WEAK: 1}.get(binding, 2)
     return order, len(name) - len(name.lstrip("_")), len(name), name
 
 
-def _name(names: bytes, at: int) -> str:
-    end = names.find(b"\0", at, at + MAX_NAME_BYTES)
-    name = names[at:end] if end > at else b""
-    return name.partition(b"@")[0].decode("utf-8", "replace")  # without the version, as in memcpy@@GLIBC_2.14
-
-
 def _unwind_starts(source: Read, sections: list[Section]) -> np.ndarray:
-    """uint64: where functions with unwinding information begin, by the search table of .eh_frame_hdr."""
+    """The addresses (uint64) of functions with unwinding information."""
     section = find(sections, ".eh_frame_hdr")
     data = content(source, section, MAX_TABLE_BYTES)
-    if section is None or len(data) < 12 or data[:4] != bytes((1, _PC_RELATIVE_4, _UNSIGNED_4, _DATA_RELATIVE_4)):
-        return np.empty(0, np.uint64)
-    count = min(int.from_bytes(data[8:12], "little"), (len(data) - 12) // 8)
-    offsets = np.frombuffer(data, "<i4", count=2 * count, offset=12)[::2].astype(np.int64)
-    return (offsets.view(np.uint64) + np.uint64(section.address)).astype(np.uint64)
+    table = eh_frame_hdr.read_table(data, section.address) if section is not None else None
+    return table.function.view(np.uint64) if table is not None else np.empty(0, np.uint64)

@@ -6,8 +6,8 @@ has not (gdb's manual, "MiniDebugInfo").
 
 import lzma
 
-from collector.elf import Read
-from collector.elf_sections import content, find, read_sections
+from collector.elf.reader import Read
+from collector.elf.sections import content, find, read_sections
 
 MAX_BYTES = 256 << 20
 _MEMORY_BYTES = 128 << 20  # xz -9 needs 65 MB

@@ -5,7 +5,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
-from collector import elf
+from collector.elf import identity
+from collector.elf.error import ElfError
 from collector.processes.mapped_files import Place, open_place
 from collector.symbols.debug_files import by_build_id, by_link, opened
 
@@ -66,9 +67,9 @@ def open_by_build_id(build_id: str, places: Sequence[Place], path: str, more: Se
 def has_build_id(descriptor: int, build_id: str) -> bool:
     """Whether an open file has that identity."""
     try:
-        found = elf.read_file(descriptor).build_id
-        return (found or elf.file_hash(descriptor)) == build_id
-    except (elf.ElfError, OSError):
+        found = identity.read_file(descriptor).build_id
+        return (found or identity.file_hash(descriptor)) == build_id
+    except (ElfError, OSError):
         return False
 
 

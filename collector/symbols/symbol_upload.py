@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from collector import elf
+from collector.elf import identity
+from collector.elf.error import ElfError
 from collector.symbols.debug_files import opened
 from collector.symbols.file_names import best
 from collector.symbols.name_kinds import DYNAMIC, NOTHING
@@ -39,9 +40,9 @@ def examine(path: Path) -> Candidate:
     if descriptor is None:
         raise UploadError("no such file, or no regular one that can be read")
     try:
-        found = elf.read_file(descriptor)
+        found = identity.read_file(descriptor)
         head = os.pread(descriptor, 18, 0)
-    except elf.ElfError:
+    except ElfError:
         raise NotElfError("not an ELF file") from None
     finally:
         os.close(descriptor)

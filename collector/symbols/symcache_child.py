@@ -16,13 +16,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from collector import elf
-from collector.elf_sections import bytes_reader
+from collector.elf import identity
+from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import VDSO, Place, vdso_bytes
 from collector.symbols import kallsyms
 from collector.symbols.code_ranges import breakpad
-from collector.symbols.elf_symbols import functions
 from collector.symbols.file_names import Made, NamesError, best, from_text, make
+from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import open_by_build_id
 from icestream import atomic_file
@@ -69,7 +69,7 @@ def _kernel(job: dict[str, Any]) -> Made | None:
     if text is not None:  # addresses count from 0
         return from_text(text, SYMBOL_TABLE)
     vdso = vdso_bytes() if job["path"] == VDSO else b""
-    if not vdso or (found := elf.read_bytes(vdso)).build_id != job["build_id"]:
+    if not vdso or (found := identity.read_bytes(vdso)).build_id != job["build_id"]:
         return None
     return from_text(breakpad(functions(bytes_reader(vdso)), found.load_address), SYMBOL_TABLE, found.load_address)
 

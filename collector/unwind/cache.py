@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
+from collector.elf.error import ElfError, ElfTooLarge
 from collector.unwind import table as unwind_table
 from collector.unwind.builder import BuildError, UnwindBuilder
-from collector.unwind.table import CfiError, CfiTooLarge, UnwindTable
+from collector.unwind.table import UnwindTable
 from icestream.disk_cache import DiskCache
 
 log = logging.getLogger(__name__)
@@ -46,12 +47,12 @@ class TableCache:
         with self._building:
             try:
                 return self.get_small(build_id, open_file)
-            except CfiTooLarge:
+            except ElfTooLarge:
                 return self._get(build_id, open_file, self._builder.build)
 
     def get_small(self, build_id: str, open_file: Callable[[], int | None]) -> UnwindTable | None:
         """Returns the same as `get` in milliseconds and without a child process, if the table is on disk or the file is
-        small. Raises CfiTooLarge if it is neither."""
+        small. Raises ElfTooLarge if it is neither."""
         return self._get(build_id, open_file, _build_small)
 
     def _get(
@@ -67,9 +68,9 @@ class TableCache:
             return None
         try:
             table, data = build(build_id, descriptor)
-        except CfiTooLarge:
+        except ElfTooLarge:
             raise
-        except (BuildError, CfiError) as error:
+        except (BuildError, ElfError) as error:
             log.debug("no unwinding table of %s: %s", build_id or "a file without build ID", error)
             self._remember_failure(build_id)
             return None
@@ -112,6 +113,6 @@ class TableCache:
 
 
 def _build_small(build_id: str, descriptor: int) -> tuple[UnwindTable, bytes]:
-    """Raises CfiTooLarge, CfiError."""
+    """Raises ElfTooLarge, ElfError."""
     table = unwind_table.build_small(descriptor)
     return table, unwind_table.to_bytes(table, build_id)

@@ -1,11 +1,10 @@
-"""Rules for code that has none because of how it was made: signal trampolines, procedure linkage tables, entry points.
+"""Rules for code that compilers give none: signal trampolines, procedure linkage tables, entry points.
 
 Instructions: Intel's manual, volume 2. Tables of linkers: binutils' elf_x86_64_lazy_plt_entry and relatives, lld's.
 """
 
 import numpy as np
 
-from collector.unwind.cfi_file import File
 from collector.unwind.cfi_steps import (
     CFA_END,
     CFA_PLT,
@@ -19,51 +18,52 @@ from collector.unwind.cfi_steps import (
     overlay,
     pack,
 )
+from collector.unwind.code_file import CodeFile
 
 MAX_SCAN_BYTES = 64 << 20
 _SIGRETURN = bytes.fromhex("48c7c00f0000000f05")  # mov $15, %rax; syscall
 _SCAN = 1 << 20
+_MAX_TRAMPOLINES = 1000
 _ENTRY_BYTES = 64
 _CALLS = ((b"\xe8", 5), (b"\xff\x15", 6))  # call, and the length of the instruction
 _ENDBR = 0xF3, 0x0F, 0x1E, 0xFA
 _PUSH = 0x68
 
 
-def signal_returns(file: File) -> Steps:
-    """Where signal handlers return to, by its instructions. The byte before belongs to it: return addresses are looked
-    up one byte before."""
-    found: set[int] = set()
+def signal_returns(file: CodeFile) -> Steps:
+    """The code that signal handlers return to, found by its instructions, and the byte before it: return addresses are
+    looked up one byte before."""
+    addresses: set[int] = set()
     for load in file.loads:
         if not load.executable:
             continue
         for start in range(0, min(load.size, MAX_SCAN_BYTES), _SCAN):
             data = file.read(load.offset + start, min(_SCAN + len(_SIGRETURN), load.size - start))
-            at = data.find(_SIGRETURN)
-            while at >= 0 and len(found) < 1000:
-                found.add(load.vaddr + start + at)
-                at = data.find(_SIGRETURN, at + len(_SIGRETURN))
-    place = np.array(sorted(found), np.int64)
-    return intervals(place - 1, place + len(_SIGRETURN), np.full(len(place), pack(CFA_SIGNAL), np.uint64))
+            offset = data.find(_SIGRETURN)
+            while offset >= 0 and len(addresses) < _MAX_TRAMPOLINES:
+                addresses.add(load.vaddr + start + offset)
+                offset = data.find(_SIGRETURN, offset + len(_SIGRETURN))
+    first = np.array(sorted(addresses), np.int64)
+    return intervals(first - 1, first + len(_SIGRETURN), np.full(len(first), pack(CFA_SIGNAL), np.uint64))
 
 
-def entry(file: File) -> Steps:
-    """The first instructions of a program, up to its first call: nobody called them."""
-    code = file.at(file.entry, _ENTRY_BYTES)
+def entry(file: CodeFile) -> Steps:
+    """The first instructions of a program, up to its first call: they have no caller."""
+    start = file.header.entry
+    code = file.at(start, _ENTRY_BYTES)
     ends = [at + size for call, size in _CALLS if 0 <= (at := code.find(call)) <= len(code) - size]
     if not ends:
         return NOTHING
-    return intervals(
-        np.array([file.entry]), np.array([file.entry + min(ends)]), np.array([pack(CFA_END)], np.uint64)
-    )  # fmt: skip
+    return intervals(np.array([start]), np.array([start + min(ends)]), np.array([pack(CFA_END)], np.uint64))
 
 
-def linkage_tables(file: File) -> Steps:
+def linkage_tables(file: CodeFile) -> Steps:
     """The .plt sections, entry by entry."""
-    found = NOTHING
-    for name, header in file.sections.items():
-        if name.startswith((".plt", ".iplt")) and header.vaddr and header.vaddr % 8 == 0:
-            found = overlay(found, _linkage_table(header.vaddr, file.section(name) or b""))
-    return found
+    rules = NOTHING
+    for name, section in file.by_name.items():
+        if name.startswith((".plt", ".iplt")) and section.address and section.address % 8 == 0:
+            rules = overlay(rules, _linkage_table(section.address, file.section_bytes(name) or b""))
+    return rules
 
 
 def _linkage_table(vaddr: int, data: bytes) -> Steps:
@@ -80,11 +80,11 @@ def _linkage_table(vaddr: int, data: bytes) -> Steps:
         jumps, pushes, late = jumps & ~late, pushes & False, late & False
     first = (start[:, 0] == 0xFF) & (start[:, 1] == 0x35)
     rule = np.full(len(entries), UNCOVERED, np.uint64)
-    for some, said in (
+    for rows, value in (
         (jumps, pack(CFA_RSP, 8)), (late, pack(CFA_PLT, 11)), (pushes & marked, pack(CFA_PLT, 9)),
         (pushes & ~marked, pack(CFA_PLT, 5)), (first, pack(CFA_RSP, 16)),
     ):  # fmt: skip
-        rule[some] = said
+        rule[rows] = value
     address = vaddr + 16 * np.arange(len(entries), dtype=np.int64)
     pushed = address[first] + 6 + 4 * marked[first]
     address = np.concatenate([address, pushed, [vaddr + len(data)]])

@@ -1,94 +1,96 @@
-"""Go programs: they keep frame pointers, and their call frame information does not say where a stack ends.
-
-Format: Go's runtime/symtab.go (pcHeader, functab, _func), since Go 1.20.
-"""
+"""Rules for Go programs: they keep frame pointers, and their call frame information does not say where a stack ends."""
 
 import struct
 
 import numpy as np
 
-from collector.unwind.cfi_error import CfiError
-from collector.unwind.cfi_file import File
+from collector.elf import gopclntab
+from collector.elf.error import ElfError, reading
+from collector.elf.gopclntab import GO_1_20, GoTable
+from collector.elf.reader import MAX_OFFSET
 from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, NOTHING, RBP_AT_CFA, Steps, intervals, pack
+from collector.unwind.code_file import CodeFile
 
-MAX_FUNCTIONS = 1 << 20
 _MARKS = (".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo")
-_HEADER = struct.Struct("<I2xBBQQQQQQQQ")  # magic, instruction size, pointer size, functions, files, text start, then
-# where names, compilation units, files, program counters and functions are
-_MAGIC = 0xFFFFFFF1
 _TOP_FRAME = 1
-_FLAG_AT = 41  # in _func
-_FUNCTION_BYTES = 44
-_OUTERMOST = (
-    b"runtime.goexit\0",
-    b"runtime.mstart\0",
-    b"runtime.rt0_go\0",
-)  # but not sigtramp: below it the stack goes on
+_NAME_OFFSET, _FLAG_OFFSET, _RECORD_BYTES = 4, 41, 44  # of a function's _func since Go 1.20
+_MAX_TOP_FRAMES = 100
+_GOEXIT = b"runtime.goexit\0"
+_OUTERMOST = _GOEXIT, b"runtime.mstart\0", b"runtime.rt0_go\0"  # but not sigtramp: below it the stack goes on
 _SWITCHES = b"\0runtime.mcall\0", b"\0runtime.systemstack\0"  # to the stack of the scheduler, which begins there
-_MODULE_TEXT_AT = 176  # runtime.moduledata.text
+_MODULE_TEXT = 176  # offset of runtime.moduledata.text
+
+Span = tuple[int, int]
+"""(start, end) of a function, from the text's start."""
 
 
-def is_go(file: File) -> bool:
-    """Whether the Go linker made it."""
-    return any(name in file.sections for name in _MARKS)
+def is_go(file: CodeFile) -> bool:
+    """Whether the Go linker made the file."""
+    return any(name in file.by_name for name in _MARKS)
 
 
-def frame_pointers(file: File) -> Steps:
-    """The rule for all its code that nothing else is said about."""
-    text = file.sections.get(".text")
-    start, end = (text.vaddr, text.vaddr + text.size) if text else (int(file.code[0, 0]), int(file.code[0, 1]))
+def frame_pointers(file: CodeFile) -> Steps:
+    """The rule for all code that has no other."""
+    text = file.by_name.get(".text")
+    start, end = (text.address, text.end) if text else (int(file.code[0, 0]), int(file.code[0, 1]))
     rule = pack(CFA_FRAME_POINTER, 16, RBP_AT_CFA, -16)
     return intervals(np.array([start]), np.array([end]), np.array([rule], np.uint64))
 
 
-def outermost(file: File) -> Steps:
-    """The functions that goroutines, threads and stacks begin with."""
+def outermost(file: CodeFile) -> Steps:
+    """The rules of the functions that goroutines, threads and stacks begin with."""
+    section = gopclntab.section(file.by_name.values())
+    if section is None:
+        return NOTHING
     try:
-        data = file.section(".gopclntab") or file.section(".data.rel.ro.gopclntab") or b""
-        return _outermost(file, data) if len(data) >= _HEADER.size else NOTHING
-    except (struct.error, ValueError, CfiError):
+        table = gopclntab.read_table(file.section_bytes(section.name) or b"")
+        with reading():
+            return _outermost(file, table) if table is not None and table.magic == GO_1_20 else NOTHING
+    except ElfError:
         return NOTHING
 
 
-def _outermost(file: File, data: bytes) -> Steps:
-    magic, _, _, count, _, text_start, names, _, _, _, functions = _HEADER.unpack_from(data)
-    if magic != _MAGIC or count > MAX_FUNCTIONS or functions + 8 * count + 4 > len(data):
-        return NOTHING
-    table = np.frombuffer(data, "<u4", 2 * count + 1, functions)
-    entry, at = table[::2].astype(np.int64), functions + table[1::2].astype(np.int64)
-    fits = at + _FUNCTION_BYTES <= len(data)
-    flags = np.frombuffer(data, np.uint8)[np.where(fits, at + _FLAG_AT, 0)]
-    found: dict[bytes, tuple[int, int]] = {}
-    for row in np.flatnonzero(fits & (flags & _TOP_FRAME != 0))[:100].tolist():
-        (name,) = struct.unpack_from("<i", data, int(at[row]) + 4)
-        mark = next((mark for mark in _OUTERMOST if name >= 0 and data.startswith(mark, names + name)), None)
-        if mark is not None:
-            found[mark] = int(entry[row]), int(entry[row + 1])
-    named = np.frombuffer(data, np.uint8)[np.where(fits, at, 0)[:, None] + np.arange(4, 8)].view("<i4")[:, 0]
-    for mark in _SWITCHES:
-        place = data.find(mark, names) + 1 - names
-        for row in np.flatnonzero(fits & (named == place))[:1].tolist():
-            found[mark] = int(entry[row]), int(entry[row + 1])
-    text = _text(file, text_start, found.get(_OUTERMOST[0]))
+def _outermost(file: CodeFile, table: GoTable) -> Steps:
+    spans = _spans(table)
+    text = _text_start(file, table.text_start, spans.get(_GOEXIT))
     if text is None:
         return NOTHING
-    spans = text + np.array(sorted(span for span in found.values() if span[0] < span[1]), np.int64).reshape(-1, 2)
-    return intervals(spans[:, 0], spans[:, 1], np.full(len(spans), pack(CFA_END), np.uint64))
+    bounds = text + np.array(sorted(span for span in spans.values() if span[0] < span[1]), np.int64).reshape(-1, 2)
+    return intervals(bounds[:, 0], bounds[:, 1], np.full(len(bounds), pack(CFA_END), np.uint64))
 
 
-def _text(file: File, start: int, goexit: tuple[int, int] | None) -> int | None:
-    """The address that functions count from: newer linkers write 0, so it is found by what runtime.goexit looks like:
-    nop, call, nop."""
+def _spans(table: GoTable) -> dict[bytes, Span]:
+    """The functions of _OUTERMOST and _SWITCHES. Raises struct.error."""
+    data, record = table.data, table.record
+    content = np.frombuffer(data, np.uint8)
+    fits = record + _RECORD_BYTES <= len(data)
+    spans: dict[bytes, Span] = {}
+    flags = content[np.where(fits, record + _FLAG_OFFSET, 0)]
+    for row in np.flatnonzero(fits & (flags & _TOP_FRAME != 0))[:_MAX_TOP_FRAMES].tolist():
+        (name,) = struct.unpack_from("<i", data, int(record[row]) + _NAME_OFFSET)
+        mark = next((mark for mark in _OUTERMOST if name >= 0 and data.startswith(mark, table.names + name)), None)
+        if mark is not None:
+            spans[mark] = int(table.start[row]), int(table.end[row])
+    names = content[np.where(fits, record, 0)[:, None] + np.arange(_NAME_OFFSET, _NAME_OFFSET + 4)].view("<i4")[:, 0]
+    for mark in _SWITCHES:
+        name = data.find(mark, table.names) + 1 - table.names
+        for row in np.flatnonzero(fits & (names == name))[:1].tolist():
+            spans[mark] = int(table.start[row]), int(table.end[row])
+    return spans
+
+
+def _text_start(file: CodeFile, start: int, goexit: Span | None) -> int | None:
+    """The address that functions count from. Newer linkers write 0, so each candidate is checked by the code of
+    runtime.goexit there: nop, call, nop. Raises OSError."""
     if goexit is None:
         return None
     candidates = [start]
-    if ".text" in file.sections:
-        candidates.append(file.sections[".text"].vaddr)
-    if ".go.module" in file.sections:
-        word = file.at(file.sections[".go.module"].vaddr + _MODULE_TEXT_AT, 8)
-        candidates.append(int.from_bytes(word, "little"))
-    for text in candidates:
-        code = file.at(text + goexit[0], 7) if text < 1 << 62 else b""
+    if text := file.by_name.get(".text"):
+        candidates.append(text.address)
+    if module := file.by_name.get(".go.module"):
+        candidates.append(int.from_bytes(file.at(module.address + _MODULE_TEXT, 8), "little"))
+    for candidate in candidates:
+        code = file.at(candidate + goexit[0], 7) if candidate < MAX_OFFSET else b""
         if len(code) == 7 and (code[0], code[1], code[6]) == (0x90, 0xE8, 0x90):
-            return text
+            return candidate
     return None

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from collector.elf.error import ElfError
 from collector.unwind import cfi_leb
-from collector.unwind.cfi_error import CfiError
 
 MAX_RECORDS = 4 << 20
 MAX_CIES = 1 << 16
@@ -70,7 +70,7 @@ def padded(data: bytes) -> np.ndarray:
 
 
 def read(section: Section) -> Fdes:
-    """All FDEs that can be read. Raises CfiError where there are more than anybody's linker makes."""
+    """All FDEs that can be read. Raises ElfError where there are more than anybody's linker makes."""
     content, end, wide = _walk(section)
     return _read(section, content, end, wide)
 
@@ -109,7 +109,7 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         content.append(begin)
         ends.append(end)
         if len(content) > MAX_RECORDS:
-            raise CfiError(f"more than {MAX_RECORDS} records of call frame information")
+            raise ElfError(f"more than {MAX_RECORDS} records of call frame information")
     found = np.frombuffer(content, np.int64)
     return found, np.frombuffer(ends, np.int64), np.isin(np.arange(len(found)), np.frombuffer(wide, np.int64))
 
@@ -127,7 +127,7 @@ def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarr
     at, ends = (content + id_size)[~is_cie], end[~is_cie]
     distinct, cie = np.unique(where, return_inverse=True)
     if len(distinct) > MAX_CIES:
-        raise CfiError(f"more than {MAX_CIES} common records of call frame information")
+        raise ElfError(f"more than {MAX_CIES} common records of call frame information")
     found = [_cie(section, int(offset)) for offset in distinct]
     known = np.array([c is not None for c in found], bool)
     rows = np.cumsum(known) - 1

@@ -11,8 +11,8 @@ import resource
 import socket
 import sys
 
+from collector.elf.error import ElfError
 from collector.unwind import table as unwind_table
-from collector.unwind.table import CfiError
 
 MEMORY_BYTES = 1 << 30
 JOB_CPU_SECONDS = 30
@@ -55,7 +55,7 @@ def build(key: str, source: int, target: int) -> str:
             return f"the table has {len(data)} bytes: at most {MAX_TABLE_BYTES} are kept"
         with open(target, "wb", closefd=False) as out:
             out.write(data)
-    except (CfiError, OSError) as error:
+    except (ElfError, OSError) as error:
         return str(error) or type(error).__name__
     except MemoryError:
         return f"the table takes more than {MEMORY_BYTES} bytes of memory"

@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 from xxhash import xxh3_64_intdigest
 
-from collector.unwind import cfi_file, cfi_sources
-from collector.unwind.cfi_error import CfiError as CfiError
-from collector.unwind.cfi_error import CfiTooLarge as CfiTooLarge
-from collector.unwind.cfi_file import File
+from collector.elf.error import ElfTooLarge
+from collector.unwind import cfi_sources, code_file
 from collector.unwind.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
+from collector.unwind.code_file import CodeFile
 
 RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
 """struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
@@ -54,21 +53,21 @@ class UnwindTable:
 
 
 def build(descriptor: int) -> UnwindTable:
-    """The table of an open ELF file. Raises CfiError where it is no x86-64 program or library, or not to be read."""
-    return _build(cfi_file.from_descriptor(descriptor))
+    """The table of an open ELF file. Raises ElfError where it is no x86-64 program or library, or not to be read."""
+    return _build(code_file.from_descriptor(descriptor))
 
 
 def build_small(descriptor: int) -> UnwindTable:
-    """The same of a file that takes milliseconds, whatever is in it, as most do. Raises CfiTooLarge of others."""
-    file = cfi_file.from_descriptor(descriptor, SMALL_SECTION_BYTES)
-    if ".eh_frame" not in file.sections or (file.code[:, 1] - file.code[:, 0]).sum() > SMALL_CODE_BYTES:
-        raise CfiTooLarge("more than a small file")
+    """The same of a file that takes milliseconds, whatever is in it, as most do. Raises ElfTooLarge of others."""
+    file = code_file.from_descriptor(descriptor, SMALL_SECTION_BYTES)
+    if ".eh_frame" not in file.by_name or (file.code[:, 1] - file.code[:, 0]).sum() > SMALL_CODE_BYTES:
+        raise ElfTooLarge("more than a small file")
     return _build(file)
 
 
 def build_bytes(data: bytes) -> UnwindTable:
-    """The table of a file that is in memory (the vDSO). Raises CfiError."""
-    return _build(cfi_file.from_bytes(data))
+    """The table of a file that is in memory (the vDSO). Raises ElfError."""
+    return _build(code_file.from_bytes(data))
 
 
 def to_bytes(table: UnwindTable, key: str) -> bytes:
@@ -100,7 +99,7 @@ def from_bytes(data: bytes, key: str) -> UnwindTable:
     return UnwindTable(base, chunk_start, rows, rules)
 
 
-def _build(file: File) -> UnwindTable:
+def _build(file: CodeFile) -> UnwindTable:
     return from_layers(cfi_sources.layers(file), int(file.code[0, 0]), int(file.code[-1, 1]))
 
 

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from collector import elf, metrics
+from collector import metrics
 from collector.bpf.program import ProfileProgram, image_of
+from collector.elf import identity
+from collector.elf.error import ElfError, ElfTooLarge
 from collector.processes.mapped_files import vdso_bytes
 from collector.processes.mappings import Row
 from collector.processes.process import Process
@@ -32,7 +34,7 @@ from collector.unwind.maps import (
     UNREQUESTED_CODE,
     UnwindMaps,
 )
-from collector.unwind.table import CfiError, CfiTooLarge, UnwindTable, build_bytes
+from collector.unwind.table import UnwindTable, build_bytes
 
 log = logging.getLogger(__name__)
 
@@ -187,7 +189,7 @@ class Unwinding:
                 table = self._vdso[build_id]
             else:
                 table = self._cache.get_small(build_id, lambda: self._open_file(build_id))
-        except CfiTooLarge:
+        except ElfTooLarge:
             self._large.put(build_id)
         else:
             self._add(build_id, table)
@@ -231,7 +233,7 @@ def _vdso() -> dict[str, UnwindTable | None]:
     """The table of the vDSO, which is no file, by its build ID."""
     data = vdso_bytes()
     try:
-        return {elf.read_bytes(data).build_id: build_bytes(data)} if data else {}
-    except (CfiError, elf.ElfError) as error:
+        return {identity.read_bytes(data).build_id: build_bytes(data)} if data else {}
+    except ElfError as error:
         log.debug("no unwinding table for the vDSO: %s", error)
         return {}

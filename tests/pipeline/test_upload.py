@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf
+from collector.elf import identity
 from icestream import packed
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
@@ -53,7 +53,7 @@ def test_an_upload_names_what_a_stripped_program_did_before(embedded_pipeline: P
 def batch(program: Path, stack: list[int], start: int) -> bytes:
     """A raw batch with one sample of a program, leaf first."""
     descriptor = os.open(program, os.O_RDONLY)
-    build_id = elf.read_file(descriptor).build_id
+    build_id = identity.read_file(descriptor).build_id
     os.close(descriptor)
     raw = RawBatch(
         id=BatchId(collector="host-0", started_unix_nano=1, sequence=1, part=0, parts=1), host_id="host-0",

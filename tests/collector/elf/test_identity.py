@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector import elf
+from collector.elf import identity
+from collector.elf.error import ElfError
 
 SOURCE = "int main(void) { return 0; }"
 
@@ -29,7 +30,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def test_the_build_id_is_that_of_the_linker(program: bytes) -> None:
-    assert elf.read_bytes(program).build_id == "gnu:0123456789abcdef"
+    assert identity.read_bytes(program).build_id == "gnu:0123456789abcdef"
 
 
 def test_a_build_id_is_found_by_section_where_no_segment_has_it(program: bytes) -> None:
@@ -38,19 +39,19 @@ def test_a_build_id_is_found_by_section_where_no_segment_has_it(program: bytes) 
     for i in range(count):
         if struct.unpack_from("<I", program, at + i * size)[0] == 4:
             struct.pack_into("<I", without, at + i * size, 0)
-    assert elf.read_bytes(bytes(without)).build_id == "gnu:0123456789abcdef"
+    assert identity.read_bytes(bytes(without)).build_id == "gnu:0123456789abcdef"
 
 
 def test_a_file_without_a_build_id_is_known_by_its_hash(tmp_path: Path) -> None:
     data = compiled(tmp_path, "-Wl,--build-id=none")
-    assert elf.read_bytes(data).build_id == ""
+    assert identity.read_bytes(data).build_id == ""
     descriptor = os.open(tmp_path / "program", os.O_RDONLY)
-    assert elf.file_hash(descriptor) == f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert identity.file_hash(descriptor) == f"sha256:{hashlib.sha256(data).hexdigest()}"
     os.close(descriptor)
 
 
 def test_file_offsets_become_the_addresses_that_the_linker_gave(tmp_path: Path) -> None:
-    found = elf.read_bytes(compiled(tmp_path, "-no-pie"))
+    found = identity.read_bytes(compiled(tmp_path, "-no-pie"))
     code = next(segment for segment in found.segments if segment.executable)
     assert found.load_address == 0x400000
     assert found.vaddr(code.offset) == code.vaddr > 0x400000
@@ -62,21 +63,21 @@ def test_a_go_build_id_counts_where_there_is_no_gnu_one() -> None:
         return struct.pack("<III", len(name), len(description), kind) + name + description
 
     go = note(b"Go\0\0", 4, b"abc/defg")
-    assert elf.build_id(go) == "go:abc/defg"
-    assert elf.build_id(go + note(b"GNU\0", 3, b"\x01\x02\x03\x04")) == "gnu:01020304"
+    assert identity.build_id(go) == "go:abc/defg"
+    assert identity.build_id(go + note(b"GNU\0", 3, b"\x01\x02\x03\x04")) == "gnu:01020304"
 
 
 @given(st.binary(max_size=300))
 def test_garbage_is_a_clear_error(data: bytes) -> None:
-    with pytest.raises(elf.ElfError, match="ELF"):
-        elf.read_bytes(data)
+    with pytest.raises(ElfError, match="ELF"):
+        identity.read_bytes(data)
 
 
 @given(st.binary(max_size=200))
 def test_a_header_of_garbage_never_does_worse_than_a_clear_error(data: bytes) -> None:
     for bits in (b"\x01", b"\x02"):
-        with contextlib.suppress(elf.ElfError):
-            elf.read_bytes(b"\x7fELF" + bits + b"\x01" + data)
+        with contextlib.suppress(ElfError):
+            identity.read_bytes(b"\x7fELF" + bits + b"\x01" + data)
 
 
 def test_damaged_files_never_do_worse_than_a_clear_error(program: bytes) -> None:
@@ -86,8 +87,8 @@ def test_damaged_files_never_do_worse_than_a_clear_error(program: bytes) -> None
         for _ in range(chance.randrange(1, 8)):
             at = chance.randrange(min(len(damaged), 1000)) if damaged else 0
             damaged[at : at + 8] = chance.choice([b"\xff" * 8, bytes(8), chance.randbytes(8)])
-        with contextlib.suppress(elf.ElfError):
-            elf.read_bytes(bytes(damaged)).vaddr(4096)
+        with contextlib.suppress(ElfError):
+            identity.read_bytes(bytes(damaged)).vaddr(4096)
 
 
 def test_reads_are_bounded_whatever_the_header_says() -> None:
@@ -102,13 +103,13 @@ def test_reads_are_bounded_whatever_the_header_says() -> None:
         note = struct.pack("<IIQQQQQQ", 4, 4, 0, 0, 0, 1 << 60, 1 << 60, 4)
         return (header + note * 4000)[offset : offset + size]
 
-    elf.read(read)
+    identity.read(read)
     assert largest <= 1 << 20
 
 
 def test_what_is_no_regular_file_is_a_clear_error() -> None:
     reader, writer = os.pipe()
-    with pytest.raises(elf.ElfError):
-        elf.read_file(reader)
+    with pytest.raises(ElfError):
+        identity.read_file(reader)
     os.close(reader)
     os.close(writer)

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf
+from collector.elf import identity
 from collector.processes import known_process, mappings
 from collector.processes.mapped_files import JIT, FileCache, MappedFile, Place, open_place
 from collector.processes.mappings import Mappings
@@ -81,7 +81,7 @@ def test_an_executable_at_a_fixed_address_keeps_its_addresses(
     mine.notice(running.pid)
     main = address_of(program, "main")
     with open(program, "rb") as file:
-        build_id = elf.read_file(file.fileno()).build_id
+        build_id = identity.read_file(file.fileno()).build_id
     assert located(mine, running.pid, main) == [(MappedFile(Mapping.FILE, build_id, str(program)), main)]
 
 

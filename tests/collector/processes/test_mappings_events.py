@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf
+from collector.elf import identity
 from collector.processes import mappings, process_table
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
@@ -28,7 +28,7 @@ class Program:
         source = f'const char *text = "{text}"; int main(void) {{ return 0; }}'
         subprocess.run(["gcc", "-x", "c", "-", "-o", path, *options], input=source.encode(), check=True)
         with open(path, "rb") as file:
-            self.elf = elf.read_file(file.fileno())
+            self.elf = identity.read_file(file.fileno())
         self.path, self.build_id = str(path), self.elf.build_id
         self.segment = next(segment for segment in self.elf.segments if segment.executable)
 

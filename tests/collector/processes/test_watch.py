@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collector import elf
 from collector.bpf import perf_event
+from collector.elf import identity
 from collector.processes import mappings, watch
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
@@ -72,7 +72,7 @@ def compiled(path: Path, source: str, *options: str) -> Path:
 
 def build_id(path: str | Path) -> str:
     with open(path, "rb") as file:
-        return elf.read_file(file.fileno()).build_id
+        return identity.read_file(file.fileno()).build_id
 
 
 WAIT = '#include <stdio.h>\nint main(void) { puts("ready"); fflush(stdout); getchar(); return 0; }'
@@ -174,7 +174,7 @@ def test_a_file_that_was_deleted_while_it_ran_is_known_and_can_be_opened(program
         assert seen.build_ids(process.pid)[str(program)] == expected
         descriptor = seen.files.open(expected)
         assert descriptor is not None
-        assert elf.read_file(descriptor).build_id == expected
+        assert identity.read_file(descriptor).build_id == expected
         os.close(descriptor)
 
 

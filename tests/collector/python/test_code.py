@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.elf_sections import reader
+from collector.elf.reader import file_reader
 from collector.python.code import MAX_NAME, Key, PythonCode
 from collector.python.layout import Layout, layout
 from collector.python.memory import read_places
@@ -30,7 +30,7 @@ EACH = pytest.mark.parametrize(
 def interpreter(path: str) -> Interpreter:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        found = find_interpreter(reader(descriptor))
+        found = find_interpreter(file_reader(descriptor))
     finally:
         os.close(descriptor)
     assert found is not None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.elf_sections import bytes_reader
+from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import MappedFile
 from collector.python.layout import LayoutError
 from collector.python.runtime import MAX_LAYOUTS, PythonRuntimes, Runtime

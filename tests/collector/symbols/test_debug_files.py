@@ -12,7 +12,7 @@ import pytest
 import zstandard
 from symbolic.symcache import SymCache
 
-from collector import elf
+from collector.elf import identity
 from collector.processes.mapped_files import FileCache, Place
 from collector.symbols import debug_files, symcache_child
 from collector.symbols.builder import SymbolBuilder
@@ -38,7 +38,7 @@ class Program:
         run("objcopy", "--only-keep-debug", self.whole, self.debug)
         run("objcopy", "--strip-all", f"--add-gnu-debuglink={self.debug}", self.whole, self.path)
         with open(self.path, "rb") as file:
-            self.build_id = elf.read_file(file.fileno()).build_id or elf.file_hash(file.fileno())
+            self.build_id = identity.read_file(file.fileno()).build_id or identity.file_hash(file.fileno())
         self.address = {line.split()[2]: int(line.split()[0], 16) for line in nm(self.whole) if len(line.split()) == 3}
 
     def move_debug(self, to: Path) -> Path:

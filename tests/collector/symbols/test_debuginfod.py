@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collector import elf
+from collector.elf import identity
 from collector.symbols import debuginfod
 from collector.symbols.debuginfod import Debuginfod, DebuginfodError, servers
 from tests.collector.symbols.http_server import Server, sending
@@ -32,7 +32,7 @@ def debug_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def build_id(debug_file: Path) -> str:
     with open(debug_file, "rb") as file:
-        return elf.read_file(file.fileno()).build_id
+        return identity.read_file(file.fileno()).build_id
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_the_folder_keeps_within_its_limit(server: Server, tmp_path: Path) -> No
         subprocess.run(["gcc", "-x", "c", "-", "-o", program], input=source, check=True)
         data = program.read_bytes()
         with open(program, "rb") as file:
-            ids.append(elf.read_file(file.fileno()).build_id)
+            ids.append(identity.read_file(file.fileno()).build_id)
         server.answer = sending(data)
         client.fetch(ids[-1])
         sizes.append(sum(path.stat().st_size for path in (tmp_path / "cache").iterdir()))

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.elf_sections import bytes_reader, reader
+from collector.elf.reader import bytes_reader, file_reader
 from collector.symbols.code_ranges import Range
-from collector.symbols.elf_symbols import functions
+from collector.symbols.functions import functions
 
 LIBRARY = """
 #define LOOP(n) volatile int s = 0; for (int i = 0; i < x; i++) s += i * n; return s;
@@ -57,7 +57,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of(path: Path) -> list[Range]:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return functions(reader(descriptor))
+        return functions(file_reader(descriptor))
     finally:
         os.close(descriptor)
 

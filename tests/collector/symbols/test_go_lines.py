@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from symbolic.symcache import SymCache
 
-from collector.elf_sections import bytes_reader, reader
-from collector.symbols.elf_symbols import functions
+from collector.elf.reader import bytes_reader, file_reader
 from collector.symbols.file_names import best, make
-from collector.symbols.gopclntab import go_breakpad
+from collector.symbols.functions import functions
+from collector.symbols.go_lines import go_breakpad
 from collector.symbols.name_kinds import DEBUG_INFO, LINE_TABLE, NOTHING
 
 PROGRAM = """package main
@@ -88,7 +88,9 @@ def test_functions_and_lines_of_a_stripped_program(whole: Path, stripped: Path) 
     true_version, true, true_base = opened(whole)
     assert (version, true_version) == (LINE_TABLE, DEBUG_INFO)
     descriptor = os.open(whole, os.O_RDONLY)
-    ranges = [r for r in functions(reader(descriptor)) if r.name.startswith(("main.", "strings.", "runtime.ma", "os."))]
+    ranges = [
+        r for r in functions(file_reader(descriptor)) if r.name.startswith(("main.", "strings.", "runtime.ma", "os."))
+    ]
     os.close(descriptor)
     assert {"main.work", "main.(*Cart).Total", "main.main"} <= {code_range.name for code_range in ranges}
     compared = 0

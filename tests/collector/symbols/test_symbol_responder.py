@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from collector import elf
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
+from collector.elf import identity
 from collector.processes.mapped_files import Place
 from collector.settings import CollectorSettings
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
@@ -95,7 +95,7 @@ def compiled(path: Path, *flags: str) -> str:
     """Its build ID."""
     subprocess.run(["gcc", *flags, "-x", "c", "-", "-o", path], input=b"int main(void) { return 0; }", check=True)
     with open(path, "rb") as file:
-        return elf.read_file(file.fileno()).build_id
+        return identity.read_file(file.fileno()).build_id
 
 
 def place(path: Path) -> Place:

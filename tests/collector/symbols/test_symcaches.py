@@ -9,12 +9,12 @@ import pytest
 import zstandard
 from symbolic.symcache import SymCache
 
-from collector import elf
-from collector.elf_sections import bytes_reader
+from collector.elf import identity
+from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import VDSO, Place, vdso_bytes
 from collector.symbols import builder as symbols
 from collector.symbols.builder import SymbolBuilder
-from collector.symbols.elf_symbols import functions
+from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.v1.symbols_pb2 import SymbolFile
@@ -37,7 +37,7 @@ def compiled(path: Path, *flags: str) -> tuple[str, int]:
     lines = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout.splitlines()
     address = next(int(line.split()[0], 16) for line in lines if line.endswith(" T answer"))
     with open(path, "rb") as file:
-        found = elf.read_file(file.fileno()).build_id or elf.file_hash(file.fileno())
+        found = identity.read_file(file.fileno()).build_id or identity.file_hash(file.fileno())
     return found, address
 
 
@@ -137,7 +137,7 @@ def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
 
 
 def test_the_vdso_has_names_that_end_where_its_functions_do(builder: SymbolBuilder) -> None:
-    build_id = elf.read_bytes(vdso_bytes()).build_id
+    build_id = identity.read_bytes(vdso_bytes()).build_id
     answers = list(builder.answer(build_id, VDSO))
     cache = unpacked(answers)
     ranges = functions(bytes_reader(vdso_bytes()))

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collector.elf.error import ElfError
 from collector.unwind import cfi, cfi_expression, cfi_leb, cfi_records
-from collector.unwind.cfi_error import CfiError
 from collector.unwind.cfi_steps import (
     CFA_END,
     CFA_NONE,
@@ -208,7 +208,7 @@ def test_more_records_than_any_linker_makes_are_an_error(monkeypatch: pytest.Mon
     frames = Frames()
     for i in range(11):
         frames.function(START + i, 1)
-    with pytest.raises(CfiError, match="records"):
+    with pytest.raises(ElfError, match="records"):
         frames.steps()
 
 
@@ -306,7 +306,7 @@ def test_programs_of_garbage_are_survived(programs: list[bytes], eh: bool) -> No
 @given(st.binary(max_size=300), st.booleans(), st.booleans())
 def test_sections_of_garbage_are_survived(data: bytes, eh: bool, records: bool) -> None:
     section = cfi_records.Section(cfi_records.padded(record(data) * 3 if records else data), 0x4000, eh)
-    with contextlib.suppress(CfiError):
+    with contextlib.suppress(ElfError):
         cfi.steps(section, cfi_records.read(section), np.array([CODE], np.int64))
         offsets = np.frombuffer(data[: len(data) // 4 * 4], "<i4").astype(np.int64)
         cfi.steps(section, cfi_records.read_at(section, offsets), np.array([CODE], np.int64))

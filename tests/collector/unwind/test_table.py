@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from collector.elf.error import ElfError
 from collector.processes.mapped_files import vdso_bytes
 from collector.unwind import table as unwind_table
 from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, CFA_PLT, CFA_RSP, CFA_SIGNAL, Steps, pack
-from collector.unwind.table import CHUNK_BYTES, CfiError, UnwindTable
+from collector.unwind.table import CHUNK_BYTES, UnwindTable
 from tests.collector.unwind import readelf_frames
 
 SOURCE = """
@@ -217,10 +218,10 @@ def test_what_is_no_x86_64_program_is_a_clear_error(program: Path) -> None:
     wrong = ((0, b"#!/bin/sh", "ELF"), (4, b"\1", "64-bit"), (18, b"\xb7", "machine 183"), (16, b"\1", "type 1"))
     for offset, value, message in wrong:
         changed = data[:offset] + value + data[offset + len(value) :]
-        with pytest.raises(CfiError, match=message):
+        with pytest.raises(ElfError, match=message):
             unwind_table.build_bytes(changed)
     reader, writer = os.pipe()
-    with pytest.raises(CfiError):
+    with pytest.raises(ElfError):
         unwind_table.build(reader)
     os.close(reader)
     os.close(writer)
@@ -241,7 +242,7 @@ def test_damaged_files_give_a_clear_error_or_a_table(program: Path, go_program: 
                 damaged[place : place + length] = chance.choice([b"\xff" * 8, bytes(8), chance.randbytes(8)])[:length]
             if turn % 10 == 9:
                 del damaged[chance.randrange(len(damaged)) :]
-            with contextlib.suppress(CfiError):
+            with contextlib.suppress(ElfError):
                 consistent(unwind_table.build_bytes(bytes(damaged)))
 
 
@@ -264,7 +265,7 @@ def test_code_over_more_addresses_than_any_program_has_is_an_error(program: Path
         if kind == 1 and not flags & 1:
             struct.pack_into("<I", data, at + 56 * i + 4, 5)
             struct.pack_into("<Q", data, at + 56 * i + 16, 1 << 40)
-    with pytest.raises(CfiError, match="spans"):
+    with pytest.raises(ElfError, match="spans"):
         unwind_table.build_bytes(bytes(data))
 
 

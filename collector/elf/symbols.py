@@ -1,0 +1,86 @@
+"""Symbol tables of an ELF file: .symtab, .dynsym (System V gABI, elf(5))."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from collector.elf.reader import Read
+from collector.elf.sections import DYNSYM, Section, content
+
+MAX_TABLE_BYTES = 256 << 20
+MAX_NAME_BYTES = 8192
+GLOBAL, WEAK = 1, 2
+
+_SYMBOL_64 = np.dtype(
+    [("name", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2"), ("value", "<u8"), ("size", "<u8")]
+)
+_SYMBOL_32 = np.dtype(
+    [("name", "<u4"), ("value", "<u4"), ("size", "<u4"), ("info", "u1"), ("other", "u1"), ("section", "<u2")]
+)
+_FUNCTION, _IFUNC = 2, 10
+
+
+class Functions(NamedTuple):
+    """Functions of one symbol table: uint64 starts and sizes, bindings, offsets of names in `names`."""
+
+    start: np.ndarray
+    size: np.ndarray
+    binding: np.ndarray
+    name: np.ndarray
+    names: bytes
+
+
+def read_functions(read: Read, sections: Sequence[Section], kind: int) -> Functions | None:
+    """Returns the functions that the symbol table of that kind (SYMTAB, DYNSYM) defines; None if it has none. Raises
+    OSError."""
+    section = _section(sections, kind)
+    if section is None:
+        return None
+    rows = _rows(read, section)
+    rows = rows[np.isin(rows["info"] & 15, (_FUNCTION, _IFUNC)) & (rows["section"] != 0) & (rows["name"] != 0)]
+    if not len(rows):
+        return None
+    names = content(read, sections[section.link], MAX_TABLE_BYTES)
+    return Functions(
+        rows["value"].astype(np.uint64), rows["size"].astype(np.uint64), rows["info"] >> 4, rows["name"], names
+    )
+
+
+def has_functions(read: Read, sections: Sequence[Section], kind: int) -> bool:
+    """Whether the symbol table of that kind defines a function. Raises OSError."""
+    return read_functions(read, sections, kind) is not None
+
+
+def exported(read: Read, sections: Sequence[Section], names: Iterable[bytes]) -> dict[bytes, int]:
+    """Returns the values of the dynamic symbols of these names that the file defines. Raises OSError."""
+    section = _section(sections, DYNSYM)
+    if section is None:
+        return {}
+    strings = content(read, sections[section.link], MAX_TABLE_BYTES)
+    offsets = {name: offset + 1 for name in names if (offset := strings.find(b"\0" + name + b"\0")) >= 0}
+    if not offsets:  # so in almost every file: its table need not be read
+        return {}
+    rows = _rows(read, section)
+    rows = rows[rows["section"] != 0]
+    values = {name: rows["value"][rows["name"] == offset] for name, offset in offsets.items()}
+    return {name: int(value[0]) for name, value in values.items() if len(value)}
+
+
+def name(names: bytes, offset: int) -> str:
+    """Returns a symbol's name without its version, as in memcpy@@GLIBC_2.14; "" if it has none."""
+    end = names.find(b"\0", offset, offset + MAX_NAME_BYTES)
+    text = names[offset:end] if end > offset else b""
+    return text.partition(b"@")[0].decode("utf-8", "replace")
+
+
+def _section(sections: Sequence[Section], kind: int) -> Section | None:
+    """The symbol table of that kind, if it says where its names are."""
+    section = next((section for section in sections if section.kind == kind and section.size), None)
+    return section if section is not None and section.link < len(sections) else None
+
+
+def _rows(read: Read, section: Section) -> np.ndarray:
+    data = content(read, section, MAX_TABLE_BYTES)
+    layout = _SYMBOL_64 if read(4, 1) == b"\x02" else _SYMBOL_32
+    return np.frombuffer(data, layout, count=len(data) // layout.itemsize)
