@@ -1,7 +1,7 @@
-"""How much of what a producer sent is still unread: holds back a producer whose broker forgets unread messages.
+"""Counts what a producer sent and no reader has read yet, to hold it back before the broker drops unread messages.
 
-The in-process broker keeps about 5 MB a partition and drops the oldest messages beyond that, silently. A producer that
-asks `room` before every message, and waits (or spools) where there is none, loses nothing by it.
+The in-process broker keeps about 5 MB for each partition and silently drops the oldest messages beyond that. A producer
+loses nothing if it asks `room` before every message, and waits or spools when there is none.
 """
 
 import threading
@@ -19,11 +19,10 @@ _ASK_TIMEOUT_S = 1.0
 
 
 class Backlog:
-    """Unread bytes of one topic, as far as this producer sent them.
+    """Unread bytes of one topic that this producer sent.
 
-    A message counts until every one of `groups` has committed past it; a group that never committed has read nothing,
-    and without groups nothing counts.
-    Only what was reported as delivered is known here, so messages in flight come on top: keep them few, or flush first.
+    A message counts until every one of `groups` has committed past it. A group that never committed has read nothing.
+    Without groups nothing counts. The backlog only counts delivered messages: keep few in flight, or flush first.
     """
 
     def __init__(
@@ -38,7 +37,7 @@ class Backlog:
         self._lock = threading.Lock()
 
     def sent(self, partition: int, offset: int, size: int) -> None:
-        """Notes a delivered message, of `size` bytes; call it from the delivery report."""
+        """Counts a delivered message of `size` bytes; call it from the delivery report."""
         if not self._readers:
             return
         with self._lock:
@@ -46,10 +45,10 @@ class Backlog:
             self._bytes[partition] += size
 
     def room(self, size: int) -> bool:
-        """Whether a message of `size` bytes may be sent, whichever partition it goes to.
+        """Whether a message of `size` bytes may be sent to any partition.
 
-        Asks the broker at most every 200 ms, and only when what it last said leaves no room; an answer that does not
-        come counts as nothing read. A message larger than the limit has room when nothing is unread.
+        Asks the broker for committed offsets at most every 200 ms, and only when the last answer leaves no room. If the
+        broker does not answer, nothing more counts as read. A message larger than the limit has room when all is read.
         """
         with self._lock:
             if self._fits(size):
@@ -61,7 +60,7 @@ class Backlog:
             return self._fits(size)
 
     def unread_bytes(self) -> int:
-        """Of all partitions, as the groups stood when they were last asked."""
+        """Unread bytes of all partitions, by the groups' last known committed offsets."""
         with self._lock:
             return sum(self._bytes.values())
 

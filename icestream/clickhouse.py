@@ -10,7 +10,7 @@ from clickhouse_connect.driver.client import Client
 
 
 class Clients:
-    """One client a thread: a client serialises its calls, and the embedded engine is one process's only."""
+    """A client for each thread: a client runs one query at a time. One process at most opens an embedded engine."""
 
     def __init__(self, dsn: str, **options: Any) -> None:
         self.dsn = dsn
@@ -25,8 +25,8 @@ class Clients:
         return client
 
     def discard(self) -> None:
-        """Closes this thread's client. After a query that failed, always: the embedded engine (chDB 26.9) puts what the
-        failed query had already written in front of the next result of the same connection."""
+        """Closes this thread's client. Call it after every query that failed: the embedded engine (chDB 26.9) puts what
+        the failed query had already written in front of the connection's next result."""
         client = getattr(self._local, "client", None)
         if client is not None:
             self._local.client = None
@@ -34,7 +34,7 @@ class Clients:
 
 
 def connect(dsn: str, **options: Any) -> Client:
-    """A new client. For `chdb:///path` the folder is made where it is missing; for a server the database must exist."""
+    """A new client. For `chdb:///path` it makes the folder if it is missing; on a server the database must exist."""
     if dsn.startswith("chdb:"):
         path = urlsplit(dsn).path
         if path:

@@ -1,8 +1,8 @@
 """Messages that could not be processed, kept as they came on icestream.dead-letters, with what was wrong in headers.
 
-Headers, UTF-8: `icestream.error` (in words), `icestream.stage` (which part failed), `icestream.topic`,
-`icestream.partition`, `icestream.offset` (where it came from). A message that is too large for the topic is cut; then
-`icestream.size` and `icestream.sha256` are of the whole, which is still where it came from.
+The headers are UTF-8: `icestream.error` (the reason in words), `icestream.stage` (the part that failed), and
+`icestream.topic`, `icestream.partition`, `icestream.offset` (where the message came from). A message that is too large
+for the topic is cut; `icestream.size` and `icestream.sha256` are then those of the complete message at its source.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from icestream.topics import DEAD_LETTERS, MAX_MESSAGE_BYTES
 
 MAX_ERROR = 2000
-"""Longer explanations are cut, characters."""
+"""Longer reasons are cut to this many characters."""
 
 Delivered = Callable[[KafkaError | None, Message], None]
 
@@ -21,7 +21,7 @@ Delivered = Callable[[KafkaError | None, Message], None]
 def send(
     producer: Producer, message: Message, stage: str, error: Exception | str, on_delivery: Delivered | None = None
 ) -> None:
-    """Hands a consumed message to the producer; flushing is the caller's. Raises BufferError when its queue is full."""
+    """Hands a consumed message to the producer; the caller flushes. Raises BufferError when the queue is full."""
     send_parts(
         producer, message.topic() or "", message.partition() or 0, message.offset() or 0, message.key(),
         message.value(), stage, error, on_delivery,
@@ -39,7 +39,7 @@ def send_parts(
     error: Exception | str,
     on_delivery: Delivered | None = None,
 ) -> None:
-    """As `send`, of a message that another client consumed."""
+    """Like `send`, for a message that another client consumed."""
     data = value.encode() if isinstance(value, str) else value or b""
     headers = {
         "icestream.error": (str(error) or type(error).__name__)[:MAX_ERROR],

@@ -8,11 +8,11 @@ from confluent_kafka.admin import AdminClient
 from icestream.settings import KafkaSettings
 
 PARTITIONER = "murmur2_random"
-"""The Java client's and aiokafka's; librdkafka's own default would send a host elsewhere."""
+"""What the Java client and aiokafka do; librdkafka's default would send a host's messages to another partition."""
 
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
-    """What every librdkafka client of ours needs."""
+    """The configuration that every librdkafka client of ours needs."""
     config = {
         "bootstrap.servers": settings.kafka,
         "security.protocol": settings.kafka_security_protocol,
@@ -43,7 +43,7 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
 
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
-    """A consumer that starts at the earliest message and commits only what it is told to."""
+    """A consumer that starts at the earliest message and commits only when told to."""
     return Consumer(
         client_config(settings)
         | {
@@ -60,6 +60,6 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
 
 
 def is_in_process(client: Consumer | Producer | AdminClient, timeout_s: float) -> bool:
-    """Whether the broker is icestream's in-process one, which has no configuration and no offsets by time. Raises
+    """Whether the broker is the in-process one, which has no configuration and no offsets by time. Raises
     KafkaException."""
     return str(client.list_topics(timeout=timeout_s).cluster_id).startswith("mockCluster")

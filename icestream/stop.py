@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM as an event, for commands that run until they are told to stop."""
+"""SIGINT and SIGTERM as an event, for commands that run until told to stop."""
 
 import signal
 import threading

@@ -12,7 +12,7 @@ _LIMIT_NS = 2**62
 
 
 class TimeError(ValueError):
-    """A time that cannot be read."""
+    """A time cannot be read, or is out of range; the message says which and what is expected."""
 
 
 def parse_unix_nano(text: str, now_unix_nano: int | None = None) -> int:
@@ -20,7 +20,7 @@ def parse_unix_nano(text: str, now_unix_nano: int | None = None) -> int:
     text = text.strip()
     nanos = _parse(text, time.time_ns() if now_unix_nano is None else now_unix_nano)
     if not 0 <= nanos < _LIMIT_NS:
-        raise TimeError(f"time out of range: {text!r}")
+        raise TimeError(f"expected a time from 1970 to 2116, got {text[:60]!r}")
     return nanos
 
 
@@ -40,7 +40,7 @@ def _parse(text: str, now: int) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise TimeError(
-            f"cannot read the time {text[:60]!r}: use RFC 3339 (2026-01-31T12:00:00Z), Unix seconds, now, or now-15m"
+            f"expected a time (RFC 3339 as 2026-01-31T12:00:00Z, Unix seconds, now, or now-15m), got {text[:60]!r}"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc)

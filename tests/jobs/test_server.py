@@ -70,7 +70,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     for wrong, said in (
         (["replay", "--from", "now-1h", "--to", "now"], "must have ended"),
         (["replay", "--from", "5", "--to", "5"], "is empty"),
-        (["backfill", "--from", "yesterday", "--to", "now-1h"], "cannot read the time"),
+        (["backfill", "--from", "yesterday", "--to", "now-1h"], "expected a time"),
         (["backfill", *times, "--operators", "os:path"], "expected a streams.process.Operators"),
         (["replay", *times, "--source", "kafka"], "Kafka at 127.0.0.1:1"),
     ):
