@@ -1,24 +1,27 @@
-"""Recompute a time range as a whole, and put it in the place of what is stored.
+"""Recompute a time range from Kafka or the archive, and replace all of its stored rows.
 
   icestream backfill --from 2026-01-01T00:00:00Z --to 2026-01-08T00:00:00Z
   icestream backfill --from now-1d --to now-1h --operators mymodule:OPERATORS
 
-For a range that was processed wrongly, or with operators of one's own (a `streams.process.Operators`). One that was
-killed goes on when it is started again. It refuses where the source lacks batches that are stored.
+Use it for a range that was processed wrongly, or to process a range with your own operators (an instance of
+`streams.process.Operators`). Start a backfill that was killed again: it continues after its last finished step. It ends
+with an error if stored batches of the range are missing in the source; --allow-missing loses their rows.
 """
 
 import argparse
 
-from jobs.commands.job import add_job_arguments, run_job
+from jobs.commands.job import add_job_arguments, submit_job
+from jobs.settings import JobSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_job_arguments(parser)
+    parser.add_argument("--allow-missing", action="store_true", help="lose stored rows whose batches the source lacks")
     parser.add_argument(
-        "--allow-missing", action="store_true", help="lose stored rows that the source cannot give again"
+        "--operators", default="", metavar="MODULE:NAME", help="operators to recompute with (default: the live ones)"
     )
-    parser.add_argument("--operators", default="", metavar="MODULE:NAME", help="operators to recompute with")
+    JobSettings.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    return run_job("backfill", args, allow_missing=args.allow_missing, operators=args.operators)
+    return submit_job("backfill", args, allow_missing=args.allow_missing, operators=args.operators)

@@ -10,9 +10,10 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.topics import RAW
 from jobs import backfill as module
-from jobs.backfill import Report, backfill
-from jobs.replay import JobError
-from jobs.source import ArchiveSource
+from jobs.backfill import BackfillReport, backfill
+from jobs.job import JobError
+from jobs.sources import ArchiveSource
+from jobs.time_range import TimeRange
 from streams.columns import RawColumns
 from streams.process import Operators
 from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
@@ -31,8 +32,12 @@ def stored(request: pytest.FixtureRequest, client: Client, tmp_path: Path, monke
     return make_stored(client, tmp_path)
 
 
-def run(stored: Stored, start: int = T0, end: int = END, operators: Operators | None = None, **more: Any) -> Report:
-    return backfill(stored.client, ArchiveSource(stored.archive), operators or Operators(), start, end, **more)
+def run(
+    stored: Stored, start: int = T0, end: int = END, operators: Operators | None = None, **more: Any
+) -> BackfillReport:
+    return backfill(
+        stored.client, ArchiveSource(stored.archive), operators or Operators(), TimeRange(start, end), **more
+    )
 
 
 def test_a_backfill_gives_the_same_tables_as_live_processing(stored: Stored) -> None:
@@ -93,10 +98,12 @@ class Cut(Exception):
 
 
 @pytest.mark.parametrize("step", range(2, 12, 2))
-def test_one_that_was_cut_off_anywhere_goes_on(stored: Stored, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_backfill_that_was_cut_off_anywhere_continues(
+    stored: Stored, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = tables(stored.client)
     left = [step]
-    record = module._Job.record
+    record = module._Backfill.record
 
     def cut(self: Any, name: str) -> None:
         left[0] -= 1
@@ -104,12 +111,12 @@ def test_one_that_was_cut_off_anywhere_goes_on(stored: Stored, step: int, monkey
             raise Cut  # the step was done, but is not recorded
         record(self, name)
 
-    monkeypatch.setattr(module._Job, "record", cut)
+    monkeypatch.setattr(module._Backfill, "record", cut)
     try:
         run(stored)
         cut_off = False
     except Cut:
         cut_off = True
-    monkeypatch.setattr(module._Job, "record", record)
+    monkeypatch.setattr(module._Backfill, "record", record)
     assert run(stored).resumed == cut_off
     assert tables(stored.client) == before

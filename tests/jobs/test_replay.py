@@ -6,8 +6,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
-from jobs.replay import Report, replay
-from jobs.source import ArchiveSource
+from jobs.replay import ReplayReport, replay
+from jobs.sources import ArchiveSource
+from jobs.time_range import TimeRange
 from streams.process import Operators
 from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
@@ -22,8 +23,8 @@ def stored(client: Client, tmp_path: Path) -> Stored:
     return make_stored(client, tmp_path)
 
 
-def run(stored: Stored, dry: bool = False, start: int = T0, end: int = END) -> Report:
-    return replay(stored.client, ArchiveSource(stored.archive), Operators(), start, end, dry)
+def run(stored: Stored, dry_run: bool = False, start: int = T0, end: int = END) -> ReplayReport:
+    return replay(stored.client, ArchiveSource(stored.archive), Operators(), TimeRange(start, end), dry_run)
 
 
 def test_a_replay_of_what_is_there_changes_nothing(stored: Stored) -> None:
@@ -53,7 +54,7 @@ def test_what_was_deleted_comes_back(stored: Stored, deleted: str) -> None:
     stored.client.command(deleted.format(at=T0 // 10**9 + 20), settings={"lightweight_deletes_sync": 2})
     after = tables(stored.client)
     assert after != before
-    run(stored, dry=True)
+    run(stored, dry_run=True)
     assert tables(stored.client) == after
     run(stored)
     assert tables(stored.client) == before

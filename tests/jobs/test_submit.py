@@ -1,4 +1,4 @@
-"""Replay and backfill as a user starts them: with the store running, without it, and wrongly."""
+"""Replay and backfill as a user starts them: with a running store, without a store, and with mistakes."""
 
 import os
 import subprocess
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from icestream.clickhouse import Clients
-from jobs.replay import JobError
-from jobs.server import Job, JobServer, socket_path, submit
-from jobs.source import ArchiveSource, KafkaSource, SourceError, choose
+from jobs.job import Job, JobError
+from jobs.server import JobServer, socket_path
+from jobs.submit import submit
 from sinks.settings import SinkSettings
 from tests.jobs.stored import T0, WINDOWS, make_stored, tables
 from tests.sinks.engine import client, clients, empty
@@ -30,13 +30,15 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
     server = JobServer(settings, clients)
     steps: list[float] = []
     try:
-        lines = submit(Job(kind="replay", start=T0, end=END), settings, lambda part, text: steps.append(part))
+        lines = submit(
+            Job(kind="replay", start_unix_nano=T0, end_unix_nano=END), settings, lambda part, text: steps.append(part)
+        )
         assert tables(clients.get()) == before
         assert lines[0] == "4800 samples in 48 batches recomputed"
         assert steps[-1] == 1.0
-        nobody = Job(kind="backfill", start=T0, end=END, operators="no_such_module:X")
+        unknown = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, operators="no_such_module:X")
         with pytest.raises(JobError, match="no_such_module"):
-            submit(nobody, settings, lambda part, text: None)
+            submit(unknown, settings, lambda part, text: None)
     finally:
         server.close()
     path = socket_path(engine)
@@ -67,7 +69,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     assert (done.returncode, "4800 samples in 48 batches recomputed" in done.stdout) == (0, True), done.stderr
     again = command("backfill", *times)
     assert again.returncode == 0, again.stderr
-    for wrong, said in (
+    for wrong, message in (
         (["replay", "--from", "now-1h", "--to", "now"], "must have ended"),
         (["replay", "--from", "5", "--to", "5"], "is empty"),
         (["backfill", "--from", "yesterday", "--to", "now-1h"], "expected a time"),
@@ -76,7 +78,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     ):
         failed = command(*wrong)
         assert failed.returncode == 1
-        assert said in failed.stderr
+        assert message in failed.stderr
         assert "Traceback" not in failed.stderr
 
 
@@ -88,29 +90,33 @@ def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -
     )  # fmt: skip
     assert holder.stdout is not None
     holder.stdout.readline()
-    asking = (
-        "from jobs.server import *\n"
-        f"submit(Job(kind='replay', start=1, end=2), SinkSettings(clickhouse='chdb://{tmp_path}/db'), print)"
+    script = (
+        "from jobs.submit import *\n"
+        "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2)\n"
+        f"submit(job, SinkSettings(clickhouse='chdb://{tmp_path}/db'), print)"
     )
-    asked = subprocess.run([sys.executable, "-c", asking], capture_output=True, text=True)
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     holder.communicate()
     assert "If another process has it open, end that one first" in asked.stderr
 
 
-def test_the_source_is_the_archive_where_it_reaches_back_far_enough(tmp_path: Path) -> None:
-    hour = tmp_path / "icestream.raw" / "date=2026-01-31" / "hour=10"
-    hour.mkdir(parents=True)
-    ten = 1_769_853_600 * 10**9
-    settings = SinkSettings()
-    assert isinstance(choose("auto", settings, tmp_path, ten), ArchiveSource)
-    assert isinstance(choose("auto", settings, tmp_path, ten - 1), KafkaSource)
-    assert isinstance(choose("archive", settings, tmp_path, ten - 1), ArchiveSource)
-    assert isinstance(choose("kafka", settings, tmp_path, ten), KafkaSource)
-    with pytest.raises(SourceError, match="no archive"):
-        choose("archive", settings, None, ten)
-
-
-def test_a_job_may_not_touch_what_is_being_written() -> None:
+def test_a_job_refuses_a_range_that_the_pipeline_still_writes() -> None:
     now = time.time_ns()
     with pytest.raises(JobError, match="must have ended"):
-        submit(Job(kind="replay", start=now - 10**10, end=now), SinkSettings(), lambda part, text: None)
+        submit(
+            Job(kind="replay", start_unix_nano=now - 10**10, end_unix_nano=now), SinkSettings(), lambda part, text: None
+        )
+
+
+def test_without_chdb_the_message_names_the_package_and_the_other_choice(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.modules['chdb'] = None\n"
+        "from jobs.submit import *\n"
+        "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2)\n"
+        f"submit(job, SinkSettings(clickhouse='chdb://{tmp_path}/db'), print)"
+    )
+    asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    line = asked.stderr.splitlines()[-1]
+    assert line.startswith("jobs.job.JobError")
+    assert "chdb package" in line
+    assert "--clickhouse" in line

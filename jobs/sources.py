@@ -1,0 +1,123 @@
+"""Sources of a job: where it reads the messages of icestream.raw and icestream.activity of a time range from."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from icestream.kafka import consumer
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from jobs.time_range import TimeRange
+from sinks import archive
+from sinks.archive import LATE_NS, Archived, archived
+
+_ANSWER_TIMEOUT_S = 10.0
+_SILENCE_TIMEOUT_S = 30.0
+_EARLY_MS = 60_000
+"""A message may have a time a little before the end of its window, if the clock of a host was set back."""
+
+
+class SourceError(Exception):
+    """The range cannot be read; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class ArchiveSource:
+    """The raw archive, see sinks/archive.py."""
+
+    folder: Path
+
+    def __str__(self) -> str:
+        return f"the archive {self.folder}"
+
+    def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
+        """Yields the messages with something in the range. Raises OSError."""
+        return archive.read(self.folder, topic, time_range.start_unix_nano, time_range.end_unix_nano)
+
+
+@dataclass(frozen=True)
+class _OffsetRange:
+    """The messages of a partition from offset `first` up to, not including, offset `end`."""
+
+    partition: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Kafka. It finds messages by their Kafka times, up to two hours after the range."""
+
+    settings: KafkaSettings
+
+    def __str__(self) -> str:
+        return f"Kafka at {self.settings.kafka}"
+
+    def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
+        """Yields the messages with something in the range, by partition and offset. Raises SourceError."""
+        reader = consumer(self.settings, "icestream.replay", log_level=2)
+        try:
+            cluster = str(reader.list_topics(timeout=_ANSWER_TIMEOUT_S).cluster_id)
+            for offsets in self._offset_ranges(reader, topic, time_range):
+                reader.assign([TopicPartition(topic, offsets.partition, offsets.first)])
+                yield from _read_partition(reader, cluster, offsets.end, time_range)
+        except KafkaException as error:
+            raise SourceError(f"{self}: {error.args[0].str()}") from error
+        finally:
+            reader.close()
+
+    def _offset_ranges(self, reader: Consumer, topic: str, time_range: TimeRange) -> list[_OffsetRange]:
+        """Returns what to read of each partition that may have messages of the range."""
+        partitions = reader.list_topics(topic, timeout=_ANSWER_TIMEOUT_S).topics[topic].partitions
+        first_unix_milli = max(time_range.start_unix_nano // 10**6 - _EARLY_MS, 0)
+        starts = [TopicPartition(topic, number, first_unix_milli) for number in sorted(partitions)]
+        if not self.settings.kafka_in_process:  # the in-process broker cannot look up offsets by time
+            starts = reader.offsets_for_times(starts, timeout=_ANSWER_TIMEOUT_S)
+        ranges = []
+        for start in starts:
+            low, high = reader.get_watermark_offsets(start, timeout=_ANSWER_TIMEOUT_S)
+            first = low if self.settings.kafka_in_process else start.offset
+            if 0 <= first < high:
+                ranges.append(_OffsetRange(start.partition, first, high))
+        return ranges
+
+
+Source = ArchiveSource | KafkaSource
+
+
+def choose(kind: str, settings: KafkaSettings, folder: Path | None, start_unix_nano: int) -> Source:
+    """Returns the source that `kind` names: kafka, archive, or auto. Raises SourceError.
+
+    auto is the archive if that goes back to `start_unix_nano`, else Kafka.
+    """
+    covered = archive.covers(folder, RAW) if folder is not None and folder.is_dir() else None
+    if kind == "archive" and covered is None:
+        raise SourceError(f"there is no archive in {folder or 'no folder'}: give --archive, or --source kafka")
+    goes_back = covered is not None and covered[0] <= start_unix_nano
+    if folder is not None and (kind == "archive" or (kind == "auto" and goes_back)):
+        return ArchiveSource(folder)
+    return KafkaSource(settings)
+
+
+def _read_partition(reader: Consumer, cluster: str, end: int, time_range: TimeRange) -> Iterator[Archived]:
+    """Yields the messages of the range from the one assigned partition, up to offset `end`."""
+    last_answer = time.monotonic()
+    while True:
+        message = reader.poll(1.0)
+        if message is None:
+            if time.monotonic() - last_answer > _SILENCE_TIMEOUT_S:
+                raise SourceError(f"Kafka did not answer for {_SILENCE_TIMEOUT_S:.0f} s, before offset {end}")
+            continue
+        if message.error() is not None:
+            raise KafkaException(message.error())
+        last_answer = time.monotonic()
+        row = archived(message, cluster)
+        if row.timestamp_ms * 10**6 > time_range.end_unix_nano + LATE_NS:
+            return
+        if row.end_unix_nano >= time_range.start_unix_nano and row.start_unix_nano < time_range.end_unix_nano:
+            yield row
+        if row.offset >= end - 1:
+            return

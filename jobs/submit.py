@@ -1,0 +1,38 @@
+"""Submits a job to the process that can run it: this one, or the store that has the embedded ClickHouse open."""
+
+import contextlib
+from urllib.parse import urlsplit
+
+from clickhouse_connect.driver.exceptions import Error
+
+from icestream.clickhouse import Clients
+from jobs.job import Job, JobError, Progress
+from jobs.run import run_job
+from jobs.server import ask_server, socket_path
+from sinks.migrate import shown
+from sinks.settings import SinkSettings
+
+
+def submit(job: Job, settings: SinkSettings, progress: Progress) -> list[str]:
+    """Runs a job in the process that can run it; returns what it did, for people. Raises JobError."""
+    job.check()
+    path = socket_path(settings.clickhouse)
+    if path is not None and path.exists():
+        with contextlib.suppress(ConnectionError, FileNotFoundError):  # a store that was killed left the socket behind
+            return ask_server(path, job, progress)
+    clients = Clients(settings.clickhouse)
+    try:
+        clients.get()
+    except ImportError as error:
+        raise JobError(f"{error}; or choose a ClickHouse server with --clickhouse") from error
+    except Error as error:
+        if path is None:
+            raise JobError(f"{shown(settings.clickhouse)}: {error}") from error
+        raise JobError(
+            f"the embedded ClickHouse in {urlsplit(settings.clickhouse).path} does not open ({str(error)[:200]}). "
+            "If another process has it open, end that one first"
+        ) from error
+    try:
+        return run_job(job, settings, clients, progress)
+    finally:
+        clients.discard()
