@@ -78,27 +78,27 @@ class Symbols:
         if not 0 <= relative < 2**64:
             return []
         try:
-            found = self._cache.lookup(relative)
+            frames = self._cache.lookup(relative)
         except Exception as error:  # a damaged file: symbolic raises errors of its own
             log.debug("lookup of %#x failed: %s", address, error)
             return []
-        last = len(found) - 1
+        last = len(frames) - 1
         return [
             Line(
-                demangle(place.symbol),
-                place.full_path or "",
-                place.line,
+                demangle(frame.symbol),
+                frame.full_path or "",
+                frame.line,
                 # Only the outermost function's start is an address of its own; an inlined one has none.
-                self._start_line(place.sym_addr) if i == last and place.line else 0,
+                self._start_line(frame.sym_addr) if i == last and frame.line else 0,
             )
-            for i, place in enumerate(found)
+            for i, frame in enumerate(frames)
         ]
 
     def _start_line(self, symbol_address: int) -> int:
         line = self._starts.get(symbol_address)
         if line is None:
-            found = self._cache.lookup(symbol_address)
-            line = self._starts[symbol_address] = found[-1].line if found else 0
+            frames = self._cache.lookup(symbol_address)
+            line = self._starts[symbol_address] = frames[-1].line if frames else 0
         return line
 
 

@@ -1,6 +1,6 @@
 """Symbol tables of an ELF file: .symtab, .dynsym (System V gABI, elf(5))."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -52,15 +52,18 @@ def has_functions(read: Read, sections: Sequence[Section], kind: int) -> bool:
     return read_functions(read, sections, kind) is not None
 
 
-def exported(read: Read, sections: Sequence[Section], names: Iterable[bytes]) -> dict[bytes, int]:
-    """Returns the values of the dynamic symbols of these names that the file defines. Raises OSError."""
+def exported(read: Read, sections: Sequence[Section], first: bytes, *others: bytes) -> dict[bytes, int]:
+    """Returns the values of the dynamic symbols of these names that the file defines. Raises OSError.
+
+    `first` is the name that few files have: without it the others are not looked for.
+    """
     section = _section(sections, DYNSYM)
     if section is None:
         return {}
     strings = content(read, sections[section.link], MAX_TABLE_BYTES)
-    offsets = {name: offset + 1 for name in names if (offset := strings.find(b"\0" + name + b"\0")) >= 0}
-    if not offsets:  # so in almost every file: its table need not be read
+    if b"\0" + first + b"\0" not in strings:
         return {}
+    offsets = {name: offset + 1 for name in (first, *others) if (offset := strings.find(b"\0" + name + b"\0")) >= 0}
     rows = _rows(read, section)
     rows = rows[rows["section"] != 0]
     values = {name: rows["value"][rows["name"] == offset] for name, offset in offsets.items()}

@@ -52,19 +52,19 @@ class PythonCode:
         """Reads the code objects that lie there now."""
         wanted = np.array(sorted(set(addresses)), np.uint64)
         for at in range(0, len(wanted), _READ_AT_ONCE):
-            found = _read(pid, layout.text, wanted[at : at + _READ_AT_ONCE])
+            codes = _read(pid, layout.text, wanted[at : at + _READ_AT_ONCE])
             with self._lock:
-                self._known.update(found)
+                self._known.update(codes)
                 while len(self._known) > MAX_CODES:
                     self._known.popitem(last=False)
 
     def find(self, keys: Iterable[Key]) -> dict[Key, Code]:
         """Those that were read."""
         with self._lock:
-            found = {key: code for key in keys if (code := self._known.get(key))}
-            for key in found:
+            codes = {key: code for key in keys if (code := self._known.get(key))}
+            for key in codes:
                 self._known.move_to_end(key)
-        return found
+        return codes
 
     def forget(self, pids: Iterable[int]) -> None:
         """Forgets processes that have ended, when their last samples were named."""
@@ -92,7 +92,7 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
     spans = [_text_span(text, head) for head in heads[: 2 * n]] + [_bytes_span(text, head) for head in heads[2 * n :]]
     starts, sizes = np.array([span[:2] for span in spans], np.uint64).T
     contents = read_places(pid, pointers + starts, sizes)
-    found = []
+    result = []
     for i in range(n):
         function = _decode(spans[i][2], contents[i])
         if function is None:
@@ -100,8 +100,8 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
         file, table = _decode(spans[n + i][2], contents[n + i]) or "", contents[2 * n + i] or b""
         check = (int(first_line[i]) ^ int(pointers[i]) >> 4) & _CHECK
         lines = parse_lines(table, int(first_line[i]))
-        found.append((Key(pid, int(addresses[there[i]]), check), Code(sys.intern(function), sys.intern(file), lines)))
-    return found
+        result.append((Key(pid, int(addresses[there[i]]), check), Code(sys.intern(function), sys.intern(file), lines)))
+    return result
 
 
 def _column(codes: np.ndarray, at: int, kind: type) -> np.ndarray:

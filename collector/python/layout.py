@@ -108,9 +108,9 @@ def layout(version: int, code_type: int, offsets: bytes) -> Layout:
         raise LayoutError(f"CPython {name}: expected 3.11 to 3.15")
     if version & 0xF0 < _FINAL:
         raise LayoutError(f"CPython {name} is an alpha or beta release")
-    found = _TABLE[minor](code_type) if minor in _TABLE else _published(minor, version, code_type, offsets)
-    _check(found, name)
-    return found
+    result = _TABLE[minor](code_type) if minor in _TABLE else _published(minor, version, code_type, offsets)
+    _check(result, name)
+    return result
 
 
 def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layout:
@@ -167,9 +167,9 @@ def _field(text: str) -> tuple[int, str]:
     return int(since[1:] or 13), name
 
 
-def _check(found: Layout, name: str) -> None:
+def _check(checked: Layout, name: str) -> None:
     """What the program relies on, so that it need not look."""
-    walk, text = found.walk, found.text
+    walk, text = checked.walk, checked.text
     in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner]
     in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable]
     in_code += [text.code_file, text.code_lines]

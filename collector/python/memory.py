@@ -14,21 +14,21 @@ _IOV_MAX = 1024
 
 def read_places(pid: int, addresses: np.ndarray, sizes: np.ndarray) -> list[bytes | None]:
     """`sizes[i]` bytes at `addresses[i]` (uint64), each; None where they cannot be read (completely)."""
-    found: list[bytes | None] = [None] * len(addresses)
+    contents: list[bytes | None] = [None] * len(addresses)
     places = np.stack([addresses.astype(np.uint64), sizes.astype(np.uint64)], axis=1)
-    kept = int(np.searchsorted(np.cumsum(sizes.astype(np.float64)), MAX_BYTES, side="right"))
+    count = int(np.searchsorted(np.cumsum(sizes.astype(np.float64)), MAX_BYTES, side="right"))
     at = 0
-    while at < kept:
-        part = np.ascontiguousarray(places[at : min(at + _IOV_MAX, kept)])
+    while at < count:
+        part = np.ascontiguousarray(places[at : min(at + _IOV_MAX, count)])
         data = _read(pid, part)
         if data is None:
-            return found
+            return contents
         ends = np.cumsum(part[:, 1]).astype(np.int64)
-        whole = int(np.searchsorted(ends, len(data), side="right"))
-        for i, (end, size) in enumerate(zip(ends[:whole].tolist(), part[:whole, 1].tolist(), strict=True)):
-            found[at + i] = data[end - size : end]
-        at += whole + (whole < len(part))  # the kernel stops at the first that it cannot read: go on after it
-    return found
+        complete = int(np.searchsorted(ends, len(data), side="right"))
+        for i, (end, size) in enumerate(zip(ends[:complete].tolist(), part[:complete, 1].tolist(), strict=True)):
+            contents[at + i] = data[end - size : end]
+        at += complete + (complete < len(part))  # the kernel stops at the first that it cannot read: go on after it
+    return contents
 
 
 def _read(pid: int, places: np.ndarray) -> bytes | None:

@@ -57,10 +57,10 @@ def merge(
     bytecode through a piece of code with the Python function's name, which would show the function twice.
     """
     key = stack.astype(np.uint64) * _PLACES + (position.astype(np.uint64) << np.uint64(8))
-    place = python.stack.astype(np.uint64) * _PLACES + (python.position.astype(np.uint64) << np.uint64(8))
-    executing = np.isin(key, place[python.placed])
-    trampoline = generated & np.isin(key, place[python.placed] + np.uint64(1 << 8))
-    kept = np.flatnonzero(~executing & ~trampoline)
-    rows = np.concatenate([kept, len(stack) + np.arange(len(place))])
-    order = np.argsort(np.concatenate([key[kept], place + python.order.astype(np.uint64)]), kind="stable")
-    return rows[order], np.concatenate([stack[kept], python.stack])[order]
+    python_key = python.stack.astype(np.uint64) * _PLACES + (python.position.astype(np.uint64) << np.uint64(8))
+    executing = np.isin(key, python_key[python.placed])
+    trampoline = generated & np.isin(key, python_key[python.placed] + np.uint64(1 << 8))
+    native = np.flatnonzero(~executing & ~trampoline)
+    rows = np.concatenate([native, len(stack) + np.arange(len(python_key))])
+    order = np.argsort(np.concatenate([key[native], python_key + python.order.astype(np.uint64)]), kind="stable")
+    return rows[order], np.concatenate([stack[native], python.stack])[order]

@@ -72,7 +72,9 @@ class PythonProcesses:
             self.read(process, [key.address for key in of_process])
             known |= self._code.find(of_process)
         names = [
-            Name(found.function, found.file, found.lines.at(at)) if (found := known.get(key)) else UNNAMED
+            Name(code_object.function, code_object.file, code_object.lines.at(at))
+            if (code_object := known.get(key))
+            else UNNAMED
             for key, at in zip(keys, offset.tolist(), strict=True)
         ]
         return names, row
@@ -88,10 +90,10 @@ class PythonProcesses:
     def _layout(self, pid: int) -> Layout | None:
         """Also of a process that was forked just now: the one of its parent."""
         with self._lock:
-            found = self._layouts.get(pid)
-            if found is None and self._layouts and (parent := _parent(pid)) in self._layouts:
-                found = self._layouts[pid] = self._layouts[parent]
-            return found
+            layout = self._layouts.get(pid)
+            if layout is None and self._layouts and (parent := _parent(pid)) in self._layouts:
+                layout = self._layouts[pid] = self._layouts[parent]
+            return layout
 
 
 def _parent(pid: int) -> int:

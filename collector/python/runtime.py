@@ -47,9 +47,9 @@ class PythonRuntimes:
     def of(self, rows: Iterable[Row]) -> Runtime | None:
         """The runtime of a process that maps these; None where it has none that can be read."""
         for build_id, bias in {row.file.build_id: row.bias for row in rows}.items():
-            found = self._interpreter(build_id) if build_id else None
-            if found is not None and (row := self._row(found.layout)) is not None:
-                return Runtime(found.runtime - bias & _MASK, row)
+            interpreter = self._interpreter(build_id) if build_id else None
+            if interpreter is not None and (row := self._row(interpreter.layout)) is not None:
+                return Runtime(interpreter.runtime - bias & _MASK, row)
         return None
 
     def _interpreter(self, build_id: str) -> Interpreter | None:

@@ -29,7 +29,7 @@ def find_interpreter(source: Read) -> Interpreter | None:
     """Returns the interpreter in a file; None if there is none. Raises LayoutError if its frames cannot be read, and
     OSError."""
     table = sections.read_sections(source)
-    exports = symbols.exported(source, table, (_RUNTIME, _VERSION, _CODE_TYPE, _DEBUG))
+    exports = symbols.exported(source, table, _RUNTIME, _VERSION, _CODE_TYPE, _DEBUG)
     own = next((section for section in table if section.name == ".PyRuntime"), None)
     runtime = exports.get(_RUNTIME, own.address if own else None)
     if runtime is None:

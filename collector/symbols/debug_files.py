@@ -51,11 +51,11 @@ def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:
     folder = PurePosixPath(path).parent
     for root in roots:
         for place in (folder / link.name, folder / ".debug" / link.name, DEBUG + str(folder / link.name)):
-            for found in opened(f"{root}{place}"):
-                if _belongs(found, descriptor, link.crc):
-                    yield found
+            for debug in opened(f"{root}{place}"):
+                if _belongs(debug, descriptor, link.crc):
+                    yield debug
                 else:
-                    os.close(found)
+                    os.close(debug)
 
 
 def debug_link(descriptor: int) -> DebugLink | None:
@@ -93,8 +93,8 @@ def _belongs(debug: int, file: int, crc: int) -> bool:
     try:
         if os.path.sameopenfile(debug, file):
             return False
-        found, wanted = identity.read_file(debug).build_id, identity.read_file(file).build_id
-        return found == wanted if found and wanted else _crc(debug) == crc
+        build_id, wanted = identity.read_file(debug).build_id, identity.read_file(file).build_id
+        return build_id == wanted if build_id and wanted else _crc(debug) == crc
     except (ElfError, OSError):
         return False
 

@@ -66,8 +66,8 @@ def from_text(text: bytes, version: int, load_address: int = 0) -> Made:
 
 
 def _symcache(archive: Archive) -> bytes:
-    found = next(archive.iter_objects(), None)
-    if found is None:
+    file = next(archive.iter_objects(), None)
+    if file is None:
         raise NamesError("the file holds no object with symbols")
-    symcache: Any = found.make_symcache()
+    symcache: Any = file.make_symcache()
     return bytes(symcache.open_stream().read())

@@ -28,8 +28,8 @@ def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
         if not start:
             raise KernelSymbolsError("the kernel hides its symbols: set kernel.kptr_restrict to 0 or 1")
         return text(list(_functions(root, b"", start, kernel.text_bytes(root))))
-    for name, start, size, found in kernel.modules(root):
-        if found == build_id:
+    for name, start, size, module_build_id in kernel.modules(root):
+        if module_build_id == build_id:
             return text(list(_functions(root, b"[%s]" % name.encode(), start, size)))
     return None
 

@@ -56,19 +56,19 @@ def open_by_build_id(build_id: str, places: Sequence[Place], path: str, more: Se
     paths = dict.fromkeys([place.path for place in places] + [path])
     for descriptor in _files(places, path, more, roots):
         for checked in _checked(descriptor, build_id):
-            for found in (found for path in paths for found in by_link(checked, path, roots)):
+            for debug in (debug for path in paths for debug in by_link(checked, path, roots)):
                 try:
-                    yield found
+                    yield debug
                 finally:
-                    os.close(found)
+                    os.close(debug)
             yield checked
 
 
 def has_build_id(descriptor: int, build_id: str) -> bool:
     """Whether an open file has that identity."""
     try:
-        found = identity.read_file(descriptor).build_id
-        return (found or identity.file_hash(descriptor)) == build_id
+        own = identity.read_file(descriptor).build_id
+        return (own or identity.file_hash(descriptor)) == build_id
     except (ElfError, OSError):
         return False
 

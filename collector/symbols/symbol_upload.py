@@ -40,7 +40,7 @@ def examine(path: Path) -> Candidate:
     if descriptor is None:
         raise UploadError("no such file, or no regular one that can be read")
     try:
-        found = identity.read_file(descriptor)
+        elf = identity.read_file(descriptor)
         head = os.pread(descriptor, 18, 0)
     except ElfError:
         raise NotElfError("not an ELF file") from None
@@ -48,12 +48,12 @@ def examine(path: Path) -> Candidate:
         os.close(descriptor)
     if struct.unpack_from("<H", head, 16)[0] not in (_EXECUTABLE, _SHARED):
         raise UploadError("not linked (an object file or a kernel module): upload what was linked of it")
-    if found.load_address >= _KERNEL:
+    if elf.load_address >= _KERNEL:
         raise UploadError("a kernel: its names come from the hosts that run it")
-    if not found.build_id:
+    if not elf.build_id:
         raise UploadError("no build ID, so nobody could find its names: link with -Wl,--build-id")
-    version = max(map(best, open_by_build_id(found.build_id, (), str(path.absolute()))), default=NOTHING)
-    return Candidate(path, found.build_id, version)
+    version = max(map(best, open_by_build_id(elf.build_id, (), str(path.absolute()))), default=NOTHING)
+    return Candidate(path, elf.build_id, version)
 
 
 def best_of(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:

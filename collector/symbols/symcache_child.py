@@ -49,13 +49,13 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
     """The fields of a SymbolFile. `job`: build_id; path, where it was seen; places; more paths; store, or else
     `compressed`, the path of the zstd file to write."""
     try:
-        made = _kernel(job) or _file(job)
-        size = len(made.symcache)
-        sha256 = hashlib.sha256(made.symcache).hexdigest()
-        fields = {"version": made.version, "load_address": made.load_address, "size": size, "sha256": sha256}
+        names = _kernel(job) or _file(job)
+        size = len(names.symcache)
+        sha256 = hashlib.sha256(names.symcache).hexdigest()
+        fields = {"version": names.version, "load_address": names.load_address, "size": size, "sha256": sha256}
         if job["store"]:
-            return fields | {"uri": _store(made.symcache, job["store"], sha256)}
-        _compress(made.symcache, job["compressed"])
+            return fields | {"uri": _store(names.symcache, job["store"], sha256)}
+        _compress(names.symcache, job["compressed"])
         return fields
     except (NamesError, kallsyms.KernelSymbolsError, OSError, MemoryError) as error:
         return {"error": str(error) or type(error).__name__}
@@ -69,9 +69,9 @@ def _kernel(job: dict[str, Any]) -> Made | None:
     if text is not None:  # addresses count from 0
         return from_text(text, SYMBOL_TABLE)
     vdso = vdso_bytes() if job["path"] == VDSO else b""
-    if not vdso or (found := identity.read_bytes(vdso)).build_id != job["build_id"]:
+    if not vdso or (elf := identity.read_bytes(vdso)).build_id != job["build_id"]:
         return None
-    return from_text(breakpad(functions(bytes_reader(vdso)), found.load_address), SYMBOL_TABLE, found.load_address)
+    return from_text(breakpad(functions(bytes_reader(vdso)), elf.load_address), SYMBOL_TABLE, elf.load_address)
 
 
 def _file(job: dict[str, Any]) -> Made:
@@ -88,17 +88,17 @@ def _file(job: dict[str, Any]) -> Made:
 
 def _by_quality(job: dict[str, Any], opened: ExitStack) -> Iterator[tuple[int, int]]:
     """(kind of names, descriptor) to be tried, the best first."""
-    kept: list[tuple[int, int]] = []
+    others: list[tuple[int, int]] = []
     places = [Place(*place) for place in job["places"]]
     for descriptor in open_by_build_id(job["build_id"], places, job["path"], job["more"]):
         version = best(descriptor)
         if version == DEBUG_INFO:
             yield version, descriptor
             version = SYMBOL_TABLE  # should it not be readable
-        if len(kept) < MAX_FILES:
-            kept.append((version, os.dup(descriptor)))
-            opened.callback(os.close, kept[-1][1])
-    yield from sorted(kept, key=itemgetter(0), reverse=True)
+        if len(others) < MAX_FILES:
+            others.append((version, os.dup(descriptor)))
+            opened.callback(os.close, others[-1][1])
+    yield from sorted(others, key=itemgetter(0), reverse=True)
 
 
 def _store(symcache: bytes, store: str, sha256: str) -> str:

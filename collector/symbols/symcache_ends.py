@@ -56,14 +56,14 @@ def _from_symbols(where: np.ndarray, languages: np.ndarray) -> np.ndarray:
     """Which ranges are named by a symbol: debug information always knows a language."""
     known = where["function"] < len(languages)
     language = languages[np.where(known, where["function"], 0)] if len(languages) else where["function"]
-    found: np.ndarray = known & (where["file"] == _NONE) & (language == _NONE)
-    return found
+    by_symbol: np.ndarray = known & (where["file"] == _NONE) & (language == _NONE)
+    return by_symbol
 
 
 def _missing_ends(starts: np.ndarray, symbol: np.ndarray, symbols: Sequence[Range], base: int) -> np.ndarray:
     """Per range the end to insert behind it (int64); 0: none, as it ends where the next begins."""
-    begin = np.array([found.start for found in symbols], np.uint64) - np.uint64(base)
-    end = np.array([found.end for found in symbols], np.uint64) - np.uint64(base)
+    begin = np.array([symbol_range.start for symbol_range in symbols], np.uint64) - np.uint64(base)
+    end = np.array([symbol_range.end for symbol_range in symbols], np.uint64) - np.uint64(base)
     row = address_ranges.find(begin, end, starts.astype(np.uint64))
     following = np.append(starts[1:].astype(np.uint64), np.uint64(_NONE))
     return np.where(symbol & (row >= 0) & (end[row] < following), end[row], 0).astype(np.int64)

@@ -23,11 +23,11 @@ def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
     the section; what is open then between functions goes to those that were cut."""
     fdes = _in_code(fdes, code)
     first, cut = _apart(fdes)
-    found = _rules(section, fdes, first)
+    rules = _rules(section, fdes, first)
     if not cut.any():
-        return found
+        return rules
     rest = _take(fdes, cut)
-    return overlay(found, _rules(section, rest, _apart(rest)[0]))
+    return overlay(rules, _rules(section, rest, _apart(rest)[0]))
 
 
 def _in_code(fdes: Fdes, code: np.ndarray) -> Fdes:
@@ -66,24 +66,24 @@ def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
     ends = np.append(end[:-1] != fdes.start[1:], True)[: len(end)]  # where no other one begins
     addresses: list[np.ndarray] = []
     rules: list[np.ndarray] = []
-    for some in _slices(fdes):
-        program, location, rule = cfi_program.rows(_programs(section, fdes, some, initial))
-        inside = location < fdes.length[some][program]
-        gaps = end[some][ends[some]]
-        address = np.concatenate([(fdes.start[some][program] + location)[inside], gaps])
+    for part in _slices(fdes):
+        program, location, rule = cfi_program.rows(_programs(section, fdes, part, initial))
+        inside = location < fdes.length[part][program]
+        gaps = end[part][ends[part]]
+        address = np.concatenate([(fdes.start[part][program] + location)[inside], gaps])
         rule = np.concatenate([rule[inside], np.full(len(gaps), UNCOVERED, np.uint64)])
         order = np.argsort(address, kind="stable")
-        found = merged(address[order], rule[order])
-        addresses.append(found.address)
-        rules.append(found.rule)
+        steps_of_part = merged(address[order], rule[order])
+        addresses.append(steps_of_part.address)
+        rules.append(steps_of_part.rule)
     return Steps(_joined(addresses, np.int64), _joined(rules, np.uint64))
 
 
 def _joined(parts: list[np.ndarray], dtype: npt.DTypeLike) -> np.ndarray:
     """The parts as one, taken out of the list."""
-    whole = np.concatenate([np.zeros(0, dtype), *parts])
+    joined = np.concatenate([np.zeros(0, dtype), *parts])
     parts.clear()
-    return whole
+    return joined
 
 
 def _slices(fdes: Fdes) -> Iterator[slice]:
@@ -93,13 +93,13 @@ def _slices(fdes: Fdes) -> Iterator[slice]:
     return (slice(a, b) for a, b in pairwise(bounds) if a < b)
 
 
-def _programs(section: Section, fdes: Fdes, some: slice, initial: State) -> Programs:
+def _programs(section: Section, fdes: Fdes, part: slice, initial: State) -> Programs:
     """Their programs, copied one behind the other."""
-    size = fdes.program_end[some] - fdes.program[some]
+    size = fdes.program_end[part] - fdes.program[part]
     begin = index_ranges.starts(size)
     end = begin + size
-    data = section.data[index_ranges.expand(fdes.program[some], size)]
-    cie, cies = fdes.cie[some], fdes.cies
+    data = section.data[index_ranges.expand(fdes.program[part], size)]
+    cie, cies = fdes.cie[part], fdes.cies
     code_align, data_align = np.array([(c.code_align, c.data_align) for c in cies], np.int64).T
     signal = np.array([c.signal for c in cies], bool)
     return Programs(data, begin, end, code_align[cie], data_align[cie], signal[cie], initial.take(cie))

@@ -15,7 +15,7 @@ _MAX_BYTES = 64
 _PLT_START, _PLT_END = bytes([0x77, 8, 0x80, 0, 0x3F, _AND]), bytes([_GE, 0x33, _SHL, _PLUS])
 
 
-class Place(NamedTuple):
+class Operand(NamedTuple):
     """register + offset; where `deref`, the word there, + added."""
 
     register: int
@@ -29,46 +29,46 @@ def cfa(expression: bytes) -> tuple[int, int]:
     if expression.startswith(_PLT_START) and expression.endswith(_PLT_END) and len(expression) == 11:
         literal = expression[6] - _LIT0
         return (CFA_PLT, literal) if 0 <= literal <= 15 else (CFA_NONE, 0)
-    found = place(expression)
-    if found is None or found.register >= RIP:
+    operand = parse(expression)
+    if operand is None or operand.register >= RIP:
         return CFA_NONE, 0
-    if not found.deref:
-        kind = {RSP: CFA_RSP, RBP: CFA_RBP}.get(found.register, CFA_REGISTER + found.register)
-        return (kind, found.offset) if _fits(found.offset, 31) else (CFA_NONE, 0)
-    kind = {RSP: CFA_RSP_DEREF, RBP: CFA_RBP_DEREF}.get(found.register, CFA_NONE)
-    if kind == CFA_NONE or not _fits(found.offset, 15) or not _fits(found.added, 15):
+    if not operand.deref:
+        kind = {RSP: CFA_RSP, RBP: CFA_RBP}.get(operand.register, CFA_REGISTER + operand.register)
+        return (kind, operand.offset) if _fits(operand.offset, 31) else (CFA_NONE, 0)
+    kind = {RSP: CFA_RSP_DEREF, RBP: CFA_RBP_DEREF}.get(operand.register, CFA_NONE)
+    if kind == CFA_NONE or not _fits(operand.offset, 15) or not _fits(operand.added, 15):
         return CFA_NONE, 0
-    return kind, found.added << 16 | found.offset & 0xFFFF
+    return kind, operand.added << 16 | operand.offset & 0xFFFF
 
 
-def place(expression: bytes) -> Place | None:
+def parse(expression: bytes) -> Operand | None:
     """What an expression of one register, at most one DW_OP_deref and sums of constants means; None for any other."""
     if not 2 <= len(expression) <= _MAX_BYTES or not _BREG0 <= expression[0] <= _BREG31:
         return None
     offset, at = _sleb(expression, 1)
-    found, literal = Place(expression[0] - _BREG0, offset), None
+    operand, literal = Operand(expression[0] - _BREG0, offset), None
     while at < len(expression):
         operator, at = expression[at], at + 1
         if literal is not None:
             if operator != _PLUS:
                 return None
-            found, literal = _plus(found, literal), None
-        elif operator == _DEREF and not found.deref:
-            found = found._replace(deref=True)
+            operand, literal = _plus(operand, literal), None
+        elif operator == _DEREF and not operand.deref:
+            operand = operand._replace(deref=True)
         elif operator == _PLUS_UCONST:
             value, at = _uleb(expression, at)
-            found = _plus(found, value)
+            operand = _plus(operand, value)
         elif _LIT0 <= operator <= _LIT31:
             literal = operator - _LIT0
         else:
             return None
-    return found if literal is None and at == len(expression) else None
+    return operand if literal is None and at == len(expression) else None
 
 
-def _plus(found: Place, value: int) -> Place:
-    if found.deref:
-        return found._replace(added=found.added + value)
-    return found._replace(offset=found.offset + value)
+def _plus(operand: Operand, value: int) -> Operand:
+    if operand.deref:
+        return operand._replace(added=operand.added + value)
+    return operand._replace(offset=operand.offset + value)
 
 
 def _fits(value: int, bits: int) -> bool:

@@ -21,8 +21,8 @@ _PRIMARY = np.array([code & 0xC0 if code >= ADVANCE else code for code in range(
 
 def _table(*codes: int) -> np.ndarray:
     """bool (256,): by opcode, whether it is one of `codes`."""
-    found: np.ndarray = np.isin(_PRIMARY, codes)
-    return found
+    among: np.ndarray = np.isin(_PRIMARY, codes)
+    return among
 
 
 _INSIDE = _table(ADVANCE, OFFSET, RESTORE)
@@ -121,15 +121,15 @@ def _operands(data: np.ndarray, at: np.ndarray, opcode: np.ndarray) -> tuple[np.
     register = np.where(inside & ~advance, opcode & 0x3F, 0).astype(np.int64)
     value = np.where(advance, opcode & 0x3F, 0).astype(np.int64)
     for code, number_format in _FIXED.items():
-        some = np.flatnonzero(opcode == code)
-        value[some] = cfi_leb.words(data, at[some] + 1, number_format)
+        rows = np.flatnonzero(opcode == code)
+        value[rows] = cfi_leb.words(data, at[rows] + 1, number_format)
     position = at + 1
-    some = np.flatnonzero(_REGISTERS[opcode])
-    register[some], position[some] = cfi_leb.unsigned(data, position[some])
-    some = np.flatnonzero(_UNSIGNEDS[opcode])
-    value[some], position[some] = cfi_leb.unsigned(data, position[some])
-    some = np.flatnonzero(_SIGNEDS[opcode])
-    value[some], _ = cfi_leb.signed(data, position[some])
-    some = np.flatnonzero(_BLOCKS[opcode])
-    value[some] = position[some]
+    rows = np.flatnonzero(_REGISTERS[opcode])
+    register[rows], position[rows] = cfi_leb.unsigned(data, position[rows])
+    rows = np.flatnonzero(_UNSIGNEDS[opcode])
+    value[rows], position[rows] = cfi_leb.unsigned(data, position[rows])
+    rows = np.flatnonzero(_SIGNEDS[opcode])
+    value[rows], _ = cfi_leb.signed(data, position[rows])
+    rows = np.flatnonzero(_BLOCKS[opcode])
+    value[rows] = position[rows]
     return register, value

@@ -112,31 +112,34 @@ class _Run:
 
 
 def _run(programs: Programs) -> _Run:
-    found = op.cut(programs.data, programs.begin, programs.end).led(_LEAD)
-    count, index = len(programs.begin), np.arange(len(found.program))
-    lead = np.flatnonzero(found.code == _LEAD)
-    moved = np.where(_among(found.code, _ADVANCES), found.value, 0) * programs.code_align[found.program]
+    instructions = op.cut(programs.data, programs.begin, programs.end).led(_LEAD)
+    count, index = len(programs.begin), np.arange(len(instructions.program))
+    lead = np.flatnonzero(instructions.code == _LEAD)
+    moved = (
+        np.where(_among(instructions.code, _ADVANCES), instructions.value, 0)
+        * programs.code_align[instructions.program]
+    )
     moved = np.cumsum(moved)
-    location = moved - moved[lead][found.program]
-    unmatched, state_from = _remembered(found)
-    bad = found.bad.copy()
+    location = moved - moved[lead][instructions.program]
+    unmatched, state_from = _remembered(instructions)
+    bad = instructions.bad.copy()
     bad[unmatched] = True
 
     def holder(sets: np.ndarray, register: int | None = None) -> np.ndarray:
         """Which instruction set what holds after each; `sets`: whether an instruction does."""
-        source = np.where(sets | (found.code == _LEAD), index, -1)
+        source = np.where(sets | (instructions.code == _LEAD), index, -1)
         if register is not None:
-            back = np.flatnonzero((found.register == register) & _among(found.code, _RESTORES))
-            source[back] = lead[found.program[back]]
+            back = np.flatnonzero((instructions.register == register) & _among(instructions.code, _RESTORES))
+            source[back] = lead[instructions.program[back]]
         return _last(source, state_from)
 
-    value = _settings(programs, found, lead)
+    value = _settings(programs, instructions, lead)
     return _Run(
-        found.program, np.append(lead[1:], len(index))[:count] - 1, location, bad, value,
-        holder(_among(found.code, _CFA_KINDS)),
-        holder(_among(found.code, _CFA_OFFSETS)),
-        holder((found.register == RBP) & _among(found.code, _REGISTERS), RBP),
-        holder((found.register == RIP) & _among(found.code, _REGISTERS), RIP),
+        instructions.program, np.append(lead[1:], len(index))[:count] - 1, location, bad, value,
+        holder(_among(instructions.code, _CFA_KINDS)),
+        holder(_among(instructions.code, _CFA_OFFSETS)),
+        holder((instructions.register == RBP) & _among(instructions.code, _REGISTERS), RBP),
+        holder((instructions.register == RIP) & _among(instructions.code, _REGISTERS), RIP),
     )  # fmt: skip
 
 
@@ -159,15 +162,15 @@ _REGISTERS = [*_OFFSETS, *_ELSEWHERE, op.UNDEFINED, op.SAME_VALUE]
 _RESTORES = [op.RESTORE, op.RESTORE_EXTENDED]
 
 
-def _settings(programs: Programs, found: op.Instructions, lead: np.ndarray) -> State:
+def _settings(programs: Programs, instructions: op.Instructions, lead: np.ndarray) -> State:
     """What instructions set, where they set something."""
-    code, value = found.code, found.value
+    code, value = instructions.code, instructions.value
     multiplied = np.flatnonzero(_among(code, _CFA_SIGNED + _OFFSETS))
-    value[multiplied] *= programs.data_align[found.program[multiplied]]
+    value[multiplied] *= programs.data_align[instructions.program[multiplied]]
     value[code == op.NEGATIVE_OFFSET_EXTENDED] *= -1
     by_offset = _among(code, _OFFSETS)
     state = State(
-        cfa_kind=_KIND_OF_REGISTER[np.clip(found.register, 0, RIP)],
+        cfa_kind=_KIND_OF_REGISTER[np.clip(instructions.register, 0, RIP)],
         cfa_offset=value,
         rbp_kind=np.where(by_offset, RBP_AT_CFA, np.where(code == op.SAME_VALUE, RBP_SAME, RBP_UNDEFINED)),
         rbp_offset=value.copy(),
@@ -178,35 +181,35 @@ def _settings(programs: Programs, found: op.Instructions, lead: np.ndarray) -> S
         ),
     )
     for row in np.flatnonzero(code == op.DEF_CFA_EXPRESSION).tolist():
-        state.cfa_kind[row], state.cfa_offset[row] = cfi_expression.cfa(_block(programs, found, row))
-    for row in np.flatnonzero((code == op.EXPRESSION) & (found.register == RBP)).tolist():
-        place = cfi_expression.place(_block(programs, found, row))
-        if place is not None and place.register == RBP and not place.deref:
-            state.rbp_kind[row], state.rbp_offset[row] = RBP_AT_RBP, place.offset
+        state.cfa_kind[row], state.cfa_offset[row] = cfi_expression.cfa(_block(programs, instructions, row))
+    for row in np.flatnonzero((code == op.EXPRESSION) & (instructions.register == RBP)).tolist():
+        operand = cfi_expression.parse(_block(programs, instructions, row))
+        if operand is not None and operand.register == RBP and not operand.deref:
+            state.rbp_kind[row], state.rbp_offset[row] = RBP_AT_RBP, operand.offset
     for field in fields(State):
         getattr(state, field.name)[lead] = getattr(programs.initial, field.name)
     return state
 
 
-def _block(programs: Programs, found: op.Instructions, row: int) -> bytes:
-    return programs.data[found.value[row] : found.end[row]].tobytes()
+def _block(programs: Programs, instructions: op.Instructions, row: int) -> bytes:
+    return programs.data[instructions.value[row] : instructions.end[row]].tobytes()
 
 
-def _remembered(found: op.Instructions) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _remembered(instructions: op.Instructions) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
     """(programs that restore a state which they never remembered, (instructions that restore a state, for each the one
     that remembered it))."""
-    some = np.flatnonzero(_among(found.code, [op.REMEMBER_STATE, op.RESTORE_STATE]))
-    pushes, program = found.code[some] == op.REMEMBER_STATE, found.program[some]
+    chosen = np.flatnonzero(_among(instructions.code, [op.REMEMBER_STATE, op.RESTORE_STATE]))
+    pushes, program = instructions.code[chosen] == op.REMEMBER_STATE, instructions.program[chosen]
     depth = np.cumsum(np.where(pushes, 1, -1))
-    first = np.append(True, program[1:] != program[:-1])[: len(some)]
+    first = np.append(True, program[1:] != program[:-1])[: len(chosen)]
     before = (depth - np.where(pushes, 1, -1))[first]
-    depth -= np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(some))))
+    depth -= np.repeat(before, np.diff(np.append(np.flatnonzero(first), len(chosen))))
     unmatched = np.unique(program[depth < 0])
     level = np.where(pushes, depth, depth + 1)
-    order = np.lexsort((some, level, program))  # at one level of one program they take turns
+    order = np.lexsort((chosen, level, program))  # at one level of one program they take turns
     pops = np.flatnonzero(~pushes[order])
     pops = pops[~np.isin(program[order][pops], unmatched)]
-    return unmatched, (some[order][pops], some[order][pops - 1])
+    return unmatched, (chosen[order][pops], chosen[order][pops - 1])
 
 
 def _last(source: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]) -> np.ndarray:

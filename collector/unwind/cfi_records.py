@@ -110,8 +110,8 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ends.append(end)
         if len(content) > MAX_RECORDS:
             raise ElfError(f"more than {MAX_RECORDS} records of call frame information")
-    found = np.frombuffer(content, np.int64)
-    return found, np.frombuffer(ends, np.int64), np.isin(np.arange(len(found)), np.frombuffer(wide, np.int64))
+    begins = np.frombuffer(content, np.int64)
+    return begins, np.frombuffer(ends, np.int64), np.isin(np.arange(len(begins)), np.frombuffer(wide, np.int64))
 
 
 def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarray) -> Fdes:
@@ -128,10 +128,10 @@ def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarr
     distinct, cie = np.unique(where, return_inverse=True)
     if len(distinct) > MAX_CIES:
         raise ElfError(f"more than {MAX_CIES} common records of call frame information")
-    found = [_cie(section, int(offset)) for offset in distinct]
-    known = np.array([c is not None for c in found], bool)
+    candidates = [_cie(section, int(offset)) for offset in distinct]
+    known = np.array([c is not None for c in candidates], bool)
     rows = np.cumsum(known) - 1
-    cies = [c for c in found if c is not None]
+    cies = [c for c in candidates if c is not None]
     keep = known[cie]
     return _fdes(section, at[keep], ends[keep], rows[cie[keep]], cies)
 
@@ -142,17 +142,17 @@ def _fdes(section: Section, at: np.ndarray, end: np.ndarray, cie: np.ndarray, ci
     augmented = np.array([c.augmented for c in cies], bool)[cie]
     start, length = np.zeros(len(at), np.int64), np.zeros(len(at), np.int64)
     for code in set(encoding.tolist()):
-        some = encoding == code
+        rows = encoding == code
         number_format, size = _FORMATS[code & 0x0F], np.dtype(_FORMATS[code & 0x0F]).itemsize
-        position = at[some]
+        position = at[rows]
         value = cfi_leb.words(data, position, number_format).astype(np.int64)
         if code & 0x70 == _PCREL:
             value += position + section.vaddr
         elif code & 0x70 == _DATAREL:
             value += section.data_base or 0
-        start[some] = value
-        length[some] = cfi_leb.words(data, position + size, number_format.replace("i", "u")).astype(np.int64)
-        at[some] += 2 * size
+        start[rows] = value
+        length[rows] = cfi_leb.words(data, position + size, number_format.replace("i", "u")).astype(np.int64)
+        at[rows] += 2 * size
     fits = at <= end
     skip, after = cfi_leb.unsigned(data, np.minimum(at, section.size))
     at = np.where(augmented, after + skip, at)

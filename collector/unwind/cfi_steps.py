@@ -37,9 +37,9 @@ def pack(cfa_kind: int, cfa_offset: int = 0, rbp_kind: int = RBP_SAME, rbp_offse
 def intervals(start: np.ndarray, end: np.ndarray, rule: np.ndarray) -> Steps:
     """Steps of intervals (int64) that are ascending and do not overlap, one rule (uint64) each; empty ones say
     nothing."""
-    some = start < end
-    address = np.stack([start[some], end[some]], axis=1).ravel()
-    rules = np.stack([rule[some], np.full(int(some.sum()), UNCOVERED, np.uint64)], axis=1).ravel()
+    nonempty = start < end
+    address = np.stack([start[nonempty], end[nonempty]], axis=1).ravel()
+    rules = np.stack([rule[nonempty], np.full(int(nonempty.sum()), UNCOVERED, np.uint64)], axis=1).ravel()
     last = np.append(address[1:] != address[:-1], True)[: len(address)]  # where one begins at another's end, it counts
     return merged(address[last], rules[last])
 
@@ -84,7 +84,7 @@ def union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 def at(steps: Steps, address: np.ndarray) -> np.ndarray:
     """The rules (uint64) at addresses (int64)."""
-    found = np.searchsorted(steps.address, address, side="right") - 1
+    row = np.searchsorted(steps.address, address, side="right") - 1
     if not len(steps.address):
         return np.full(len(address), UNCOVERED, np.uint64)
-    return np.where(found >= 0, steps.rule[found], np.uint64(UNCOVERED))
+    return np.where(row >= 0, steps.rule[row], np.uint64(UNCOVERED))

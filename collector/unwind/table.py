@@ -48,8 +48,8 @@ class UnwindTable:
         if not 0 <= chunk < len(self.chunk_start) - 1:
             return self.rules[0]
         rows = self.rows[self.chunk_start[chunk] : self.chunk_start[chunk + 1]]
-        found = int(np.searchsorted(rows >> 16, low, side="right")) - 1
-        return self.rules[int(rows[found]) & 0xFFFF] if found >= 0 else self.rules[0]
+        row = int(np.searchsorted(rows >> 16, low, side="right")) - 1
+        return self.rules[int(rows[row]) & 0xFFFF] if row >= 0 else self.rules[0]
 
 
 def build(descriptor: int) -> UnwindTable:
@@ -136,9 +136,9 @@ def _chunked(steps: Steps, start: int, end: int) -> tuple[np.ndarray, np.ndarray
 def _numbered(rule: np.ndarray, numbers: dict[int, int]) -> np.ndarray:
     """The numbers (uint32) of rules; `numbers` learns new ones."""
     distinct = np.sort(np.unique(rule))
-    for said in distinct.tolist():
+    for value in distinct.tolist():
         if len(numbers) < MAX_RULES:
-            numbers.setdefault(said, len(numbers))
-    number = np.array([numbers.get(said, 0) for said in distinct.tolist()], np.uint32)
+            numbers.setdefault(value, len(numbers))
+    number = np.array([numbers.get(value, 0) for value in distinct.tolist()], np.uint32)
     result: np.ndarray = number[np.searchsorted(distinct, rule)]
     return result

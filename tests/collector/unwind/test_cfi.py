@@ -317,7 +317,7 @@ def test_expressions_of_garbage_are_survived(data: bytes) -> None:
     kind, offset = cfi_expression.cfa(data)
     assert 0 <= kind < 32
     assert -(1 << 31) <= offset < 1 << 31
-    cfi_expression.place(b"\x76" + data)
+    cfi_expression.parse(b"\x76" + data)
 
 
 @given(st.lists(st.integers(-(1 << 54), 1 << 54), max_size=30))
