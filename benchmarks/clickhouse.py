@@ -2,8 +2,9 @@
 
     python -m benchmarks.clickhouse [--batches 400]
 
-Batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services, each with stacks of its own of which few are
-hot, 400 threads, a tenth of the samples in a trace. Prints one JSON object; bytes are those after merging.
+The batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services and 400 threads. Each service has stacks
+of its own, of which few are hot. A tenth of the samples are in a trace. Prints one JSON object; bytes are those after
+merging.
 """
 
 import argparse
@@ -32,7 +33,7 @@ A_RANGE = 20  # batches a second, inserted together
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--batches", type=int, default=400, help="of 6,080 samples (default: 400)")
+    parser.add_argument("--batches", type=int, default=400, help="batches of 6,080 samples to store (default: 400)")
     print(json.dumps(measure(parser.parse_args(argv).batches)))
     return 0
 

@@ -1,12 +1,13 @@
-"""What the collector costs, every CPU busy with 50 processes: CPU time, its own and the eBPF programs', and its memory.
+"""What the collector costs while 50 processes keep every CPU busy: its CPU, the eBPF programs' CPU, and its memory.
 
     python -m benchmarks.collector [--seconds 60]
 
-Profiles at 19, 99 and 999 Hz into an in-process broker that is emptied along. Half of the processes run Python, half
-checksum in C; a few more start and end every second. Prints one JSON object: per cent of one CPU by the process and its
-children (`process`) and by the programs in the kernel (`bpf`), from after the first batches to the end; megabytes
-resident; beside it `perf record -g` on the same load: per cent of one CPU by perf itself, kilobytes written a second.
-`hour`: megabytes resident after 60 and after 720 batches, an hour's worth, cut faster. Needs root and bpftool.
+Profiles at 19, 99 and 999 Hz into an in-process broker whose messages are read all the time. Half of the processes run
+Python, half compute checksums in C; a few more start and end every second. Prints one JSON object: per cent of one CPU
+that the process and its children take (`process`) and the programs in the kernel (`bpf`), measured after the first
+batches; megabytes resident; and for `perf record -g` on the same load, per cent of one CPU and kilobytes written a
+second. `hour`: megabytes resident after 60 and after 720 batches, which are an hour's worth at short intervals. Needs
+root and bpftool.
 """
 
 import argparse
@@ -41,7 +42,9 @@ HOUR_BATCHES, FIRST_BATCHES, HOUR_INTERVAL_S = 720, 60, 0.1
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=60.0, help="to measure, at each frequency")
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="seconds to measure at each frequency (default: 60)"
+    )
     seconds = parser.parse_args(argv).seconds
     before = BPF_STATS.read_text()
     BPF_STATS.write_text("1")

@@ -1,9 +1,9 @@
-"""How long after its publishing a batch can be found by a query, everything embedded, with a web service at work.
+"""How long after a batch was published a query finds it, with everything embedded and a web service at work.
 
     python -m benchmarks.freshness
 
-Runs `icestream demo --once` (199 Hz) and prints one JSON object: the 95th percentile in seconds, and CPU of the
-requests by samples over that by the threads' clocks.
+Runs `icestream demo --once` (199 Hz) and prints one JSON object: the 95th percentile in seconds, and the requests'
+sampled CPU divided by their thread CPU.
 """
 
 import argparse

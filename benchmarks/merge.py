@@ -1,11 +1,11 @@
-"""How long a merge takes: over all of 10 million samples, and over one service's.
+"""How long a merge takes, of 10 million samples and of one service's samples.
 
     python benchmarks/merge.py [--samples 10000000] [--runs 5]
 
-Fills an embedded ClickHouse with generated tables: 40 services on 100 hosts over an hour, 3,000 stacks of depth 35 a
-service (nodes and locations shared within a service), and asks the API in this process. Prints one JSON object; times
-are in milliseconds, from request to the whole answer: `ms` the median of the runs, `cold_ms` the first request of a new
-API, which knows no stacks yet.
+Fills an embedded ClickHouse with generated tables: 40 services on 100 hosts over an hour, 3,000 stacks of depth 35
+for each service (nodes and locations shared within a service), and asks the API in this process. Prints one JSON
+object. Times are milliseconds from the request to the complete answer: `ms` is the median of the runs, `cold_ms` is the
+first request to a new API, which has no stacks in memory yet.
 """
 
 import argparse

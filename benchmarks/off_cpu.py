@@ -1,11 +1,11 @@
-"""What following waits costs: time of the eBPF program at each switch of threads, and what is left of the switches.
+"""What following waits costs: time of the eBPF program at each switch of threads, and how many switches remain.
 
     python -m benchmarks.off_cpu [--seconds 3]
 
-Two processes wake each other through pipes on one CPU, which is nothing but waits: the worst case. Prints one JSON
-object, for each share that is followed: nanoseconds of the program per switch and per wait that is followed, by the
-kernel's own measuring (which takes some tens of them itself: `nothing_followed` is mostly that), and the switches a
-second compared with those without any program, median of 5. Needs root.
+Two processes wake each other through pipes on one CPU. They do nothing but wait, which is the worst case. Prints one
+JSON object, for each share of waits that is followed: nanoseconds of the program per switch and per followed wait, as
+the kernel measures them (measuring itself takes some tens of nanoseconds, which is most of `nothing_followed`), and the
+switches a second compared with those without any program, median of 5. Needs root.
 """
 
 import argparse
@@ -34,7 +34,7 @@ WARM_UP_S = 5.0
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=3.0, help="to measure, for each share")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds to measure for each share (default: 3)")
     seconds = parser.parse_args(argv).seconds / ROUNDS
     with _partner() as ends:
         figures: dict[str, object] = {name: measure(share, seconds, ends) for name, share in SHARES.items()}

@@ -2,10 +2,10 @@
 
     python -m benchmarks.page
 
-Loads the page over the API with generated data and prints one JSON object, in milliseconds unless said otherwise: from
-the answer to typed arrays (`read_tree`), drawing one picture at the root and zoomed in (`paint_*`), the longest and the
-median time between two pictures while a zoom slides (`zoom_frame_*`), finding and outlining what lies under the pointer
-(`hover`), a search over all names (`search`), the sums of the table (`functions`).
+Loads the page from an API with generated data and prints one JSON object, in milliseconds: making typed arrays of the
+answer (`read_tree`), drawing one picture at the root and zoomed in (`paint_*`), the longest and the median time between
+two pictures during a zoom (`zoom_frame_*`), finding and outlining the frame under the pointer (`hover`), searching all
+names (`search`), and the sums of the table (`functions`).
 """
 
 import argparse

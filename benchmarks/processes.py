@@ -3,10 +3,9 @@
     python -m benchmarks.processes [--seconds 8]
 
 A shell starts /bin/true again and again: at about 20 and 100 processes a second, and at 500 or as fast as this machine
-can; once with the budget for decoding events at once that the collector has, once without a bound. Prints one JSON
-object: microseconds of CPU of the watching thread for each process that was started on this machine meanwhile, per cent
-of one CPU, and the share of the processes whose files are all known after their end (a sample of them is asked about).
-Needs root.
+can. Each rate runs with the collector's budget for decoding events at once, and without a bound. Prints one JSON
+object: microseconds of the watching thread's CPU for each process that this machine started meanwhile, per cent of one
+CPU, and the share of processes (of a sample) whose files are all known after their end. Needs root.
 """
 
 import argparse
@@ -27,7 +26,7 @@ SCRIPT = "i=0; while [ $i -lt {count} ]; do /bin/true & echo $!; i=$((i+1)); don
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=8.0, help="to measure, at each rate")
+    parser.add_argument("--seconds", type=float, default=8.0, help="seconds to measure at each rate (default: 8)")
     seconds = parser.parse_args(argv).seconds
     figures = {}
     for rate in RATES:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.python_frames [--seconds 2] [--rounds 5]
 
-Samples one process, 13 Python functions deep, 1,000 times a second. Prints one JSON object: medians of all rounds, in
-which both take turns. Needs root.
+Samples one process, 13 Python functions deep, 1,000 times a second. Prints one JSON object: medians of all rounds;
+each round measures both. Needs root.
 """
 
 import argparse
@@ -39,7 +39,7 @@ spin({DEPTH - 1})
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each round")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds of each round (default: 2)")
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args(argv)
     before = BPF_STATS.read_text()

@@ -1,9 +1,9 @@
-"""How fast one core processes raw batches: bytes of raw messages to bytes of sample messages, everything known.
+"""How fast one core turns raw messages into sample messages when it has announced every node and location before.
 
     python -m benchmarks.streams [--seconds 5]
 
 The batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services and 3,000 stacks of depth 35, which share
-prefixes as real ones do; half of the samples belong to threads with activity. Prints one JSON object.
+prefixes as real ones do. Half of the samples belong to threads with activity. Prints one JSON object.
 """
 
 import argparse
@@ -30,7 +30,7 @@ WINDOW_NS = WINDOW_S * 10**9
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5.0, help="how long to measure (default: 5)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure (default: 5)")
     print(json.dumps(measure(parser.parse_args(argv).seconds)))
     return 0
 

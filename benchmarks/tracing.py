@@ -2,9 +2,9 @@
 
     python -m benchmarks.tracing [--runs 5]
 
-Prints one JSON object, microseconds, the best of the runs each: a span entered and left; a callback of asyncio (a step
-of a task) without context, in a context, and with tracing off; an OpenTelemetry span with tracing off and on; and how
-many nanoseconds a reading of the thread's CPU clock takes here, of which a span needs two.
+Prints one JSON object with microseconds, each the best of the runs: entering and leaving a span; a callback of asyncio
+(a step of a task) without context, in a context, and with tracing off; an OpenTelemetry span with tracing off and on.
+Also the nanoseconds that reading the thread's CPU clock takes on this machine; a span reads it twice.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ROUNDS = 20_000
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=5, help="how often to measure each (default: 5)")
+    parser.add_argument("--runs", type=int, default=5, help="times to measure each (default: 5)")
     print(json.dumps(measure(parser.parse_args(argv).runs)))
     return 0
 

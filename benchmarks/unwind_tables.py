@@ -2,9 +2,9 @@
 
     python -m benchmarks.unwind_tables [FILE...]
 
-By default of the C library, Python's, the largest shared library of the system, and of the vDSO. Prints
-one JSON object: per file CPU milliseconds to build (median of five), milliseconds to read a kept table, rows, distinct
-rules, kilobytes kept, megabytes of code; and the megabytes that the process had resident at most.
+The default files are the C library, Python's library, the system's largest shared library and the vDSO. Prints one JSON
+object: for each file CPU milliseconds to build its table (median of five), milliseconds to read a stored table, rows,
+distinct rules, kilobytes stored and megabytes of code; and the largest resident memory of the process in megabytes.
 """
 
 import argparse

@@ -63,7 +63,7 @@ def test_commands_in_the_docs_work(command: Command, shop: RunInfo, tmp_path: Pa
     environ = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ICESTREAM_KAFKA": shop.kafka,
-        "ICESTREAM_URL": f"http://{shop['addresses']['api']}",
+        "ICESTREAM_URL": f"http://{shop.addresses['api']}",
     }
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line.replace("/tmp/icestream", str(tmp_path))],

@@ -40,8 +40,8 @@ def run(args: argparse.Namespace) -> int:
     settings = KafkaSettings.from_args(args)
     try:
         if args.action == "create":
-            made = create(settings, args.partitions, args.replication)
-            print(f"made {', '.join(made)}" if made else "nothing to make: all topics exist")
+            names = create(settings, args.partitions, args.replication)
+            print(f"made {', '.join(names)}" if names else "nothing to make: all topics exist")
         if args.action == "list":
             _print_list(settings)
             return 0
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 def create(settings: KafkaSettings, partitions: int, replication: int) -> list[str]:
     """Makes the topics that are missing; returns their names. Raises KafkaException.
 
-    The in-process broker makes topics when they are asked for, and knows no other way.
+    The in-process broker makes a topic when a client asks for its metadata; there is no other way.
     """
     admin = AdminClient(client_config(settings))
     missing = [topic for topic in TOPICS if topic.name not in admin.list_topics(timeout=_TIMEOUT_S).topics]
@@ -68,23 +68,23 @@ def create(settings: KafkaSettings, partitions: int, replication: int) -> list[s
         return [topic.name for topic in missing]
     if not missing:
         return []
-    wanted = [
+    topics = [
         NewTopic(topic.name, num_partitions=partitions, replication_factor=replication, config=topic.config)
         for topic in missing
     ]
-    made = []
-    for name, creation in admin.create_topics(wanted, operation_timeout=_TIMEOUT_S).items():
+    created = []
+    for name, creation in admin.create_topics(topics, operation_timeout=_TIMEOUT_S).items():
         try:
             creation.result()
-            made.append(name)
+            created.append(name)
         except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another one was quicker
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was quicker
                 raise
-    return made
+    return created
 
 
 def check(settings: KafkaSettings) -> list[str]:
-    """What is wrong with the topics, a sentence each. Raises KafkaException."""
+    """Problems of the topics, one sentence each. Raises KafkaException."""
     found = _partitions(settings)
     problems = [f"{topic.name}: missing; run `icestream topics create`" for topic in TOPICS if topic.name not in found]
     per_host = {topic.name: found[topic.name] for topic in TOPICS if topic.per_host and topic.name in found}
@@ -110,7 +110,7 @@ def _print_list(settings: KafkaSettings) -> None:
 
 
 def _partitions(settings: KafkaSettings) -> dict[str, int]:
-    """How many partitions each of our topics has, of those that are there."""
+    """Number of partitions of each of our topics that exists."""
     there = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
     return {topic.name: len(there[topic.name].partitions) for topic in TOPICS if topic.name in there}
 
