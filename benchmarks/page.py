@@ -28,8 +28,8 @@ const timed = (times, act) => median(Array.from({ length: times }, () => {
   return performance.now() - started;
 }));
 (async () => {
-  const { readTree } = await import("./tree.js");
-  const { matcher, matchFunctions, matchedTotal, sumFunctions } = await import("./functions.js");
+  const { readTree } = await import("./graph/tree.js");
+  const { matcher, matchFunctions, matchedTotal, sumFunctions } = await import("./graph/function_sums.js");
   const { graph } = icestream;
   const { icicle, tree } = graph;
   const route = performance.getEntriesByType("resource").find(({ name }) => name.includes("/merge?")).name;

@@ -57,7 +57,7 @@ def main() -> None:
     args = parser.parse_args()
     stop = threading.Event()
     with (
-        tempfile.TemporaryDirectory(prefix="icestream-picture-") as folder,
+        tempfile.TemporaryDirectory(prefix="icestream-picture-", ignore_cleanup_errors=True) as folder,
         start_icestream(Path(folder), _FREQUENCY, stop) as info,
     ):
         if not is_profiling(info):

@@ -1,15 +1,15 @@
 // The page: what is chosen (state.js) is asked of the API and shown by the view that is on.
 
 import * as api from "./api.js";
-import { byId, element } from "./dom.js";
-import { showControls, startControls } from "./controls.js";
-import { formatCount, formatShare, formatValue, unitOf } from "./format.js";
-import { Graph } from "./graph.js";
+import { byId, element } from "./base/dom.js";
+import { showControls, startControls } from "./controls/controls.js";
+import { formatCount, formatShare, formatValue, unitOf } from "./base/format.js";
+import { Graph } from "./graph/graph.js";
 import { Requests } from "./requests.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
-import { Strip } from "./strip.js";
-import { describeRange, formatRange, toMillis, toRfc3339 } from "./times.js";
-import { readTree } from "./tree.js";
+import { Strip } from "./controls/timeline.js";
+import { describeRange, formatRange, toMillis, toRfc3339 } from "./base/times.js";
+import { readTree } from "./graph/tree.js";
 
 /** A change of one of these needs no new answer. */
 const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh"]);

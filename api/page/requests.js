@@ -1,8 +1,8 @@
-// Requests: the heaviest ones as a list, and one of them: its CPU per span, sampled beside the threads' clock.
+// The view of requests: a list of the heaviest ones, and the CPU of one of them by span (sampled CPU and thread CPU).
 
 import * as api from "./api.js";
-import { bar, byId, element } from "./dom.js";
-import { formatCount, formatShare, formatValue, profileTypeTitle } from "./format.js";
+import { bar, byId, element } from "./base/dom.js";
+import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 
 export class Requests {
   #state;
@@ -21,10 +21,10 @@ export class Requests {
     byId("trace-close").addEventListener("click", () => this.#open(""));
   }
 
-  /** The list of the heaviest requests of the range. */
+  /** Lists the heaviest requests of the time range. */
   async list(values, signal) {
     const { traces, next } = await api.traces(values, "", signal);
-    for (const head of document.querySelectorAll(".sampled")) head.textContent = profileTypeTitle(values.profile_type);
+    for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
     this.#heaviest = traces[0]?.sampled_cpu_ns ?? 0;
     byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
@@ -32,18 +32,18 @@ export class Requests {
     this.#offerMore(next);
   }
 
-  /** One request: its figures and spans. Returns the tree for the graph (the API's JSON). */
+  /** Shows the sums and spans of one request. Returns its tree for the graph (the API's JSON). */
   async one(trace, values, signal) {
     const [cpu, tree] = await Promise.all([api.traceCpu(trace, values, signal), api.traceTree(trace, values, signal)]);
-    const spans = inOrder(cpu.spans);
+    const spans = inTreeOrder(cpu.spans);
     byId("trace-title").textContent = spans[0]?.span.name || "Request";
-    showFigures(cpu, profileTypeTitle(values.profile_type));
+    showSums(cpu, sampledTitle(values.profile_type));
     showSpans(spans, cpu.sampled_cpu_ns);
     byId("trace-detail").hidden = false;
     return tree;
   }
 
-  /** Says which request is being opened, "" for none. */
+  /** Marks the request that is being opened; "" for none. */
   begin(trace) {
     byId("trace-id").value = trace;
     if (!trace) byId("trace-detail").hidden = true;
@@ -55,7 +55,7 @@ export class Requests {
   }
 
   #row(trace) {
-    const { trace_id: id, operation, service, sampled_cpu_ns: cpu, thread_cpu_ns: clock, samples } = trace;
+    const { trace_id: id, operation, service, sampled_cpu_ns: sampledCpu, thread_cpu_ns: threadCpu, samples } = trace;
     const name = element(
       "button",
       { type: "button", title: `Open request ${id}`, onclick: () => this.#open(id) },
@@ -66,8 +66,8 @@ export class Requests {
       { "data-trace": id, onclick: (event) => event.target.closest("button") || this.#open(id) },
       element("th", { scope: "row" }, name),
       element("td", { class: "text" }, service),
-      element("td", {}, formatValue(cpu), bar(cpu / this.#heaviest)),
-      element("td", {}, clock ? formatValue(clock) : "–"),
+      element("td", {}, formatValue(sampledCpu), bar(sampledCpu / this.#heaviest)),
+      element("td", {}, threadCpu ? formatValue(threadCpu) : "–"),
       element("td", {}, formatCount(samples)),
       element("td", { class: "text" }, element("code", { title: id }, id.slice(0, 8))),
     );
@@ -94,20 +94,24 @@ export class Requests {
   }
 }
 
+/** What sampled values of a profile type are called: "Sampled CPU", or the profile type. */
+const sampledTitle = (profileType) =>
+  profileTypeTitle(profileType) === "CPU" ? "Sampled CPU" : profileTypeTitle(profileType);
+
 function mark(row, trace) {
   if (row.dataset.trace === trace) row.setAttribute("aria-current", "true");
   else row.removeAttribute("aria-current");
 }
 
-function showFigures({ sampled_cpu_ns: cpu, thread_cpu_ns: clock, samples }, title) {
-  const figures = [
-    [`${title}, sampled CPU`, formatValue(cpu), cpu],
-    ["thread CPU", clock ? formatValue(clock) : "not known", clock ?? 0],
+function showSums({ sampled_cpu_ns: sampledCpu, thread_cpu_ns: threadCpu, samples }, sampledTitle) {
+  const sums = [
+    [sampledTitle, formatValue(sampledCpu), sampledCpu],
+    ["Thread CPU", threadCpu ? formatValue(threadCpu) : "not known", threadCpu ?? 0],
   ];
-  const most = Math.max(cpu, clock ?? 0, 1);
+  const largest = Math.max(sampledCpu, threadCpu ?? 0, 1);
   byId("trace-figures").replaceChildren(
-    ...figures.flatMap(([name, text, value]) => [element("dt", {}, name), element("dd", {}, text, bar(value / most))]),
-    element("dt", {}, "samples"),
+    ...sums.flatMap(([name, text, value]) => [element("dt", {}, name), element("dd", {}, text, bar(value / largest))]),
+    element("dt", {}, "Samples"),
     element("dd", {}, formatCount(samples)),
   );
 }
@@ -133,8 +137,8 @@ function showSpans(spans, whole) {
   );
 }
 
-/** Spans as {span, depth}, each below its parent, the heaviest first; a parent that is not there makes a root. */
-function inOrder(spans) {
+/** Returns {span, depth}: each span after its parent, heaviest first. A span with an unknown parent is a root. */
+function inTreeOrder(spans) {
   const known = new Set(spans.map((span) => span.span_id));
   const children = new Map();
   for (const span of spans) {
@@ -148,7 +152,7 @@ function inOrder(spans) {
     ordered.push({ span, depth });
     for (const child of (children.get(span.span_id) ?? []).reverse()) open.push({ span: child, depth: depth + 1 });
   }
-  const placed = new Set(ordered.map(({ span }) => span));
-  const inCircles = spans.filter((span) => !placed.has(span));
-  return [...ordered, ...inCircles.map((span) => ({ span, depth: 0 }))];
+  const reached = new Set(ordered.map(({ span }) => span));
+  const inCycles = spans.filter((span) => !reached.has(span));
+  return [...ordered, ...inCycles.map((span) => ({ span, depth: 0 }))];
 }

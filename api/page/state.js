@@ -1,7 +1,7 @@
 // What is shown, kept in the address, so that a link shares the view and back and forward work.
 // The parameters of a query are called as in the API.
 
-import { preceding } from "./times.js";
+import { preceding } from "./base/times.js";
 
 export const DEFAULTS = Object.freeze({
   view: "profile", // profile | compare | requests

@@ -12,7 +12,7 @@ from tests.browser.page import Page
 pytestmark = pytest.mark.browser
 
 _LAY_OUT = """
-import("./tree.js").then(({ readTree, depthOf, nodeAt }) => {
+import("./graph/tree.js").then(({ readTree, depthOf, nodeAt }) => {
   const [parent, self] = given;
   const total = [...self];
   for (let row = parent.length - 1; row > 0; row--) total[parent[row]] += total[row];

@@ -104,7 +104,7 @@ def test_pointing_at_a_frame_says_what_it_is(page: Page) -> None:
     page.until(lambda: page.find("#tooltip").is_displayed())
     text = page.find("#tooltip").text
     assert "py::price:/app/checkout/pricing.py" in text
-    assert re.search(r"cumulative\s+[\d.]+ s · [\d.]+ %", text)
+    assert re.search(r"total\s+[\d.]+ s · [\d.]+ %", text)
     assert re.search(r"source\s+/app/checkout/pricing\.py:\d+", text)
 
 
@@ -144,7 +144,7 @@ def test_the_graph_is_walked_with_the_keyboard(page: Page) -> None:
     graph.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
     said = page.js("return document.getElementById('announcer').textContent")
     assert said.startswith("runtime.goexit, ")
-    assert "cumulative" in said
+    assert "total" in said
     graph.send_keys(Keys.ENTER)
     page.until(lambda: page.texts("#crumbs button") == ["all", "runtime.goexit"])
     graph.send_keys(Keys.ESCAPE)

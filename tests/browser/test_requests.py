@@ -37,7 +37,7 @@ def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Pa
     assert set(page.texts("#span-rows th")) == spans
     assert page.texts("#span-rows th")[0] == trace["operation"]  # parents come before what they called
     figures = page.find("#trace-figures").text
-    assert "thread CPU" in figures
+    assert "Thread CPU" in figures
     assert f"{trace['thread_cpu_ns'] / 1e9:.2f} s" in figures
 
 

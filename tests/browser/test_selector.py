@@ -13,7 +13,7 @@ from tests.browser.page import Page
 pytestmark = pytest.mark.browser
 
 _COMPLETE = """
-import("./selector.js").then(({ completionAt, complete }) => {
+import("./controls/selector_completion.js").then(({ completionAt, complete }) => {
   const [cases] = given;
   done(cases.map(([text, cursor, choice]) => {
     const spot = completionAt(text, cursor);

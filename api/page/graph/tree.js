@@ -1,13 +1,13 @@
 // The API's tree (docs/query-api.md) as typed arrays that can be drawn.
 //
-// Nodes stay in the API's level order, so one level of the graph is one run of rows, sorted by x, and the children of a
-// run of rows are again one run. Finding what is under a pixel, or what a zoom shows, is a binary search.
+// Nodes stay in the API's level order: one level of the graph is one run of rows sorted by x, and the children of a run
+// of rows are a run again. So a binary search finds what is under a pixel, or what a zoom shows.
 
 /**
  * A tree to draw; n nodes in f functions. Widths and x are in the profile's unit.
  * @typedef {object} Tree
  * @property {number} count n
- * @property {Uint32Array} levelStart first row of each level, and n behind the last
+ * @property {Uint32Array} levelStart first row of each level, then n
  * @property {Int32Array} parent (n), -1 for the root, row 0
  * @property {Uint32Array} childStart (n + 1), children of row i are rows childStart[i] to childStart[i + 1]
  * @property {Uint32Array} frame (n), row of `functions`
@@ -16,15 +16,15 @@
  * @property {Float64Array} total (n)
  * @property {Float64Array} self (n)
  * @property {Uint32Array} hash (n), of the names from the root to the node: the same in every answer
- * @property {?Baseline} baseline in a comparison
+ * @property {?Baseline} baseline null unless this is a comparison
  * @property {Functions} functions
  * @property {string} unit
  */
 
-/** @typedef {{total: Float64Array, self: Float64Array, scale: number, ownScale: number}} Baseline */
+/** @typedef {{total: Float64Array, self: Float64Array, scale: number, profileScale: number}} Baseline */
 /** @typedef {{count: number, name: string[], module: string[], file: string[], line: number[], kind: string[], named: number[]}} Functions */
 
-/** A Tree of an answer of merge, of diff, or of a trace. */
+/** Returns the Tree of an answer to merge, diff, or a trace. */
 export function readTree(answer) {
   const { nodes } = answer;
   const count = nodes.parent.length;
@@ -37,7 +37,7 @@ export function readTree(answer) {
         total: Float64Array.from(nodes.baseline_total),
         self: Float64Array.from(nodes.baseline_self),
         scale: answer.baseline_scale,
-        ownScale: answer.scale,
+        profileScale: answer.scale,
       }
     : null;
   const functions = readFunctions(answer);
@@ -61,6 +61,7 @@ export function readTree(answer) {
   };
 }
 
+/** Returns the level of a node, 0 for the root. */
 export function depthOf(tree, node) {
   let low = 0;
   let high = tree.levelStart.length - 1;
@@ -72,14 +73,14 @@ export function depthOf(tree, node) {
   return low;
 }
 
-/** The nodes from the root to `node`. */
+/** Returns the nodes from the root to `node`. */
 export function pathTo(tree, node) {
   const path = [];
-  for (let at = node; at >= 0; at = tree.parent[at]) path.push(at);
+  for (let row = node; row >= 0; row = tree.parent[row]) path.push(row);
   return path.reverse();
 }
 
-/** The first row from `from` to `to` (one level) whose right edge lies beyond `position`; `to` where there is none. */
+/** Returns the first row in [from, to) of one level whose right edge is beyond `position`, or `to` if there is none. */
 export function firstBeyond(tree, from, to, position) {
   while (from < to) {
     const middle = (from + to) >> 1;
@@ -89,19 +90,29 @@ export function firstBeyond(tree, from, to, position) {
   return from;
 }
 
-/** The node of a level that covers `position`, or -1. */
+/** Returns the node of a level that covers `position`, or -1. */
 export function nodeAt(tree, level, position) {
   if (level < 0 || level >= tree.levelStart.length - 1) return -1;
   const end = tree.levelStart[level + 1];
-  const found = firstBeyond(tree, tree.levelStart[level], end, position);
-  return found < end && tree.x[found] <= position ? found : -1;
+  const row = firstBeyond(tree, tree.levelStart[level], end, position);
+  return row < end && tree.x[row] <= position ? row : -1;
 }
 
-/** The node with a path hash (as hexadecimal text), or 0, the root. */
+/** The node that a key moves to from `node` (the same node at an edge); undefined for other keys. */
+export function neighbour(tree, key, node) {
+  const { parent, childStart, levelStart } = tree;
+  const level = depthOf(tree, node);
+  if (key === "ArrowUp") return Math.max(0, parent[node]);
+  if (key === "ArrowDown") return childStart[node] < childStart[node + 1] ? childStart[node] : node;
+  if (key === "ArrowLeft") return node > levelStart[level] ? node - 1 : node;
+  if (key === "ArrowRight") return node + 1 < levelStart[level + 1] ? node + 1 : node;
+  if (key === "Home") return 0;
+  return undefined;
+}
+
+/** Returns the node with a path hash (hexadecimal text), or 0, the root, if there is none. */
 export function nodeOfHash(tree, text) {
-  const wanted = parseInt(text, 16);
-  const found = text ? tree.hash.indexOf(wanted) : 0;
-  return found < 0 ? 0 : found;
+  return text ? Math.max(0, tree.hash.indexOf(parseInt(text, 16))) : 0;
 }
 
 function readFunctions({ functions, strings, kinds }) {
@@ -118,7 +129,7 @@ function readFunctions({ functions, strings, kinds }) {
   };
 }
 
-/** Text with its control and direction characters written out: a name shall not rearrange what stands beside it. */
+/** Escapes control and direction characters, so that a name cannot rearrange the text beside it. */
 const visible = (text) =>
   text.replace(
     /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu,
@@ -129,37 +140,37 @@ function levels(parent) {
   const count = parent.length;
   const levelStart = [0];
   const childStart = new Uint32Array(count + 1).fill(count);
-  let filled = 0;
+  let rowsDone = 0;
   for (let row = 1; row < count; row++) {
-    // A parent in the level being read means that this row begins the next one.
+    // If the parent is in the current level, this row starts the next level.
     if (parent[row] >= levelStart[levelStart.length - 1]) levelStart.push(row);
-    while (filled <= parent[row]) childStart[filled++] = row;
+    while (rowsDone <= parent[row]) childStart[rowsDone++] = row;
   }
   levelStart.push(count);
   return { levelStart: Uint32Array.from(levelStart), childStart };
 }
 
-/** Left edges and widths; in a comparison a node is as wide as both sides together, each scaled. */
+/** Returns left edges and widths. In a comparison, a node is as wide as both scaled sides together. */
 function layOut(parent, total, baseline) {
   const count = parent.length;
   const x = new Float64Array(count);
   const width = new Float64Array(count);
-  const filled = new Float64Array(count); // how far the children of a node reach
+  const childrenEnd = new Float64Array(count); // right edge of a node's children so far
   for (let row = 0; row < count; row++) {
-    const own = Math.max(0, total[row]);
-    width[row] = baseline ? own * baseline.ownScale + Math.max(0, baseline.total[row]) * baseline.scale : own;
+    const value = Math.max(0, total[row]);
+    width[row] = baseline ? value * baseline.profileScale + Math.max(0, baseline.total[row]) * baseline.scale : value;
     const above = parent[row];
     if (above < 0) continue;
-    // Corrections in flight can make a value negative and its siblings too wide: nothing leaves its parent.
-    x[row] = Math.min(filled[above], x[above] + width[above]);
+    // A correction that has arrived before its sample makes a value negative and its siblings too wide: clip them.
+    x[row] = Math.min(childrenEnd[above], x[above] + width[above]);
     width[row] = Math.min(width[row], x[above] + width[above] - x[row]);
-    filled[above] = x[row] + width[row];
-    filled[row] = x[row];
+    childrenEnd[above] = x[row] + width[row];
+    childrenEnd[row] = x[row];
   }
   return { x, width };
 }
 
-/** FNV-1a over the names on the path: 32 bits, which a link carries and which find the frame in a later answer. */
+/** FNV-1a over the names on the path. A link carries these 32 bits, to find the frame in a later answer. */
 function pathHashes(parent, frame, functions) {
   const ofFunction = Uint32Array.from(functions.name, (name, row) => fnv(`${name}\0${functions.module[row]}`));
   const hash = new Uint32Array(parent.length);

@@ -1,8 +1,8 @@
 // The strip above the graph: the value over time as bars. Dragging over it selects a range.
 
-import { cssVariable, element, fittedContext, onSchemeChange } from "./dom.js";
-import { formatClock, formatDay, formatRange } from "./times.js";
-import { hideTooltip, showTooltip } from "./tooltip.js";
+import { cssVariable, element, fittedContext, onSchemeChange } from "../base/dom.js";
+import { formatClock, formatDay, formatRange } from "../base/times.js";
+import { hideTooltip, showTooltip } from "../base/tooltip.js";
 
 const AXIS = 15; // pixels below the bars for the times
 const DRAG_LEAST = 4; // pixels; less is a click

@@ -1,23 +1,15 @@
-// Draws the part of an icicle graph that can be seen: cost depends on the pixels, not on the number of frames.
+// Draws the visible part of an icicle graph. The cost depends on the number of pixels, not on that of frames.
 
 import { firstBeyond } from "./tree.js";
 
 export const ROW = 19;
-const TEXT_LEAST = 28; // pixels a frame needs before a name is worth drawing
-const LONGEST = 400; // letters of a name that are measured
-const SLIVER = 0.5; // frames narrower than this many pixels are drawn together
+const MIN_TEXT_WIDTH = 28; // pixels; narrower frames get no name
+const MAX_LETTERS = 400; // of a name; the rest is never drawn
+const SLIVER = 0.5; // pixels; narrower frames are drawn together
 
 /**
- * What a graph looks like.
- * @typedef {object} Look
- * @property {import("./colours.js").Palette} palette
- * @property {Uint8Array} colour (n), number in the palette by node
- * @property {?Uint8Array} matched by function; null: nothing is searched
- * @property {(node: number) => string} label
- */
-
-/**
- * Draws and returns how many rectangles that took.
+ * Draws, and returns how many rectangles that took.
+ * @param {import("./look.js").Look} look
  * @param {{left: number, right: number, top: number, zoomedLevel: number}} view left and right in the tree's unit, top in
  *   pixels
  */
@@ -70,7 +62,7 @@ function paintLevel(font, tree, look, view, scale, width, level) {
       row++;
       continue;
     }
-    // Straight to the first frame beyond this pixel.
+    // Skips to the first frame beyond this pixel.
     const next = Math.max(row + 1, firstBeyond(tree, row, end, view.left + (left + 1) / scale));
     const colour = fillOf(tree, look, look.matched ? firstMatch(tree, look, row, next) : row);
     if (left - sliverEnd > 1 || colour !== sliverColour) flush();
@@ -87,7 +79,7 @@ const fades = (tree, look, row) => look.matched !== null && !look.matched[tree.f
 
 const fillOf = (tree, look, row) => (fades(tree, look, row) ? look.palette.faded : look.palette.fill)[look.colour[row]];
 
-/** The first frame from `from` to `to` that is looked for, else `from`: what matches is seen however narrow it is. */
+/** Returns the first match in [from, to), else `from`: a match is visible, however narrow it is. */
 function firstMatch(tree, look, from, to) {
   for (let row = from; row < to; row++) if (look.matched[tree.frame[row]]) return row;
   return from;
@@ -100,7 +92,7 @@ function paintFrame(font, tree, look, row, left, pixels, y, width, above) {
   context.globalAlpha = above ? 0.6 : 1;
   context.fillStyle = fillOf(tree, look, row);
   context.fillRect(from, y, Math.max(SLIVER, to - from - (pixels > 3 ? 1 : 0)), ROW - 1);
-  if (to - from >= TEXT_LEAST) {
+  if (to - from >= MIN_TEXT_WIDTH) {
     context.fillStyle = fades(tree, look, row) ? look.palette.fadedText : look.palette.text;
     const text = fitted(font, look.label(row), to - from - 8);
     if (text) context.fillText(text, from + 4, y + ROW / 2);
@@ -110,9 +102,9 @@ function paintFrame(font, tree, look, row, left, pixels, y, width, above) {
 
 const widths = new Map();
 
-/** As much of a text as `room` pixels hold. */
+/** Returns as much of a text as fits into `room` pixels. */
 function fitted({ context, ellipsis }, label, room) {
-  const text = label.length > LONGEST ? label.slice(0, LONGEST) : label;
+  const text = label.length > MAX_LETTERS ? label.slice(0, MAX_LETTERS) : label;
   let full = widths.get(text);
   if (full === undefined) {
     if (widths.size > 100_000) widths.clear();

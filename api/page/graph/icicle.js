@@ -1,9 +1,10 @@
-// The icicle graph: root on top, a frame as wide as its value. Pointer, keyboard, zoom, scrolling; paint.js draws.
+// The icicle graph: the root is on top, and a frame is as wide as its value. This handles pointer, keyboard, zoom and
+// scrolling; paint.js draws.
 
-import { element, fittedContext } from "./dom.js";
+import { element, fittedContext } from "../base/dom.js";
 import { paint, ROW } from "./paint.js";
-import { hideTooltip, showTooltip } from "./tooltip.js";
-import { depthOf, nodeAt } from "./tree.js";
+import { hideTooltip, showTooltip } from "../base/tooltip.js";
+import { depthOf, neighbour, nodeAt } from "./tree.js";
 
 const ZOOM_MS = 170;
 const ANCESTORS_SHOWN = 3;
@@ -21,13 +22,14 @@ export class Icicle {
   #zoomed = 0;
   #view = { left: 0, right: 1 };
   #hovered = -1;
-  #selected = -1; // where the keyboard is
+  #selected = -1; // the node that the keyboard's cursor is on
   #frame = 0;
 
   /**
    * @param {HTMLElement} host
    * @param {{describe(node: number): {title: string, rows: [string, string][]}, zoom(node: number): void,
-   *          announce(node: number): void}} actions `zoom` is asked for, and then done by calling zoomTo
+   *          announce(node: number): void}} actions `zoom` is a request: the caller answers it by
+   *          calling zoomTo
    */
   constructor(host, actions) {
     this.#host = host;
@@ -37,12 +39,12 @@ export class Icicle {
       tabindex: "0",
       role: "application",
       "aria-label":
-        "Icicle graph. Arrow keys go from frame to frame, Enter zooms, Escape zooms out. The table has the same figures.",
+        "Icicle graph. Arrow keys move between frames, Enter zooms in, Escape zooms out. The table has the same numbers.",
       onpointermove: (event) => this.#point(event),
       onpointerleave: () => this.#leave(),
       onclick: (event) => this.#click(event),
       onkeydown: (event) => this.#key(event),
-      onscroll: () => this.#later(),
+      onscroll: () => this.#paintSoon(),
       onblur: () => this.#place(this.#cursor, -1),
     });
     this.#sizer.append(this.#hover, this.#cursor);
@@ -51,9 +53,9 @@ export class Icicle {
     new ResizeObserver(() => this.paintNow()).observe(host);
   }
 
-  /** Shows another tree, zoomed to one of its nodes. */
+  /** Shows a tree, zoomed to one of its nodes. */
   show(tree, look, zoomed = 0) {
-    const stays = this.#tree?.hash[this.#zoomed] === tree.hash[zoomed]; // as after a refresh
+    const sameZoom = this.#tree?.hash[this.#zoomed] === tree.hash[zoomed]; // after a refresh, for example
     this.#tree = tree;
     this.#look = look;
     this.#selected = -1;
@@ -61,17 +63,17 @@ export class Icicle {
     this.#sizer.style.height = `${(tree.levelStart.length - 1) * ROW + 2}px`;
     this.#zoomed = zoomed;
     this.#view = this.#viewOf(zoomed);
-    if (!stays) this.#scrollTo(zoomed);
-    this.#later();
+    if (!sameZoom) this.#scrollTo(zoomed);
+    this.#paintSoon();
   }
 
-  /** The same tree with other colours or labels, or other frames that match. */
+  /** Changes colours, labels or matches of the shown tree. */
   setLook(look) {
     this.#look = look;
-    this.#later();
+    this.#paintSoon();
   }
 
-  /** Makes a node as wide as the graph, sliding there unless the user wants no motion. */
+  /** Makes a node as wide as the graph. This is animated, unless the user prefers reduced motion. */
   zoomTo(node) {
     if (!this.#tree) return;
     const from = this.#view;
@@ -79,11 +81,11 @@ export class Icicle {
     this.#zoomed = node;
     this.#leave();
     this.#scrollTo(node);
-    const still = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
+    const noMotion = window.matchMedia("(prefers-reduced-motion: reduce)").matches;
     const started = performance.now();
     const step = (now) => {
       if (this.#zoomed !== node) return;
-      const done = still ? 1 : Math.min(1, Math.max(0, (now - started) / ZOOM_MS));
+      const done = noMotion ? 1 : Math.min(1, Math.max(0, (now - started) / ZOOM_MS));
       const eased = 1 - (1 - done) ** 3;
       this.#view = {
         left: from.left + (to.left - from.left) * eased,
@@ -95,17 +97,17 @@ export class Icicle {
     requestAnimationFrame(step);
   }
 
-  /** Scrolls a node into sight and puts the keyboard's cursor on it. */
+  /** Scrolls to a node and puts the keyboard's cursor on it. */
   reveal(node) {
     if (node < 0) return;
     this.#selected = node;
     const y = depthOf(this.#tree, node) * ROW;
     const { scrollTop, clientHeight } = this.#scroll;
     if (y < scrollTop || y + ROW > scrollTop + clientHeight) this.#scroll.scrollTop = y - clientHeight / 3;
-    this.#later();
+    this.#paintSoon();
   }
 
-  /** Draws at once; returns what it took: {milliseconds, rectangles}. */
+  /** Draws now. Returns {milliseconds, rectangles} that it took. */
   paintNow() {
     if (!this.#tree || !this.#canvas.clientWidth) return { milliseconds: 0, rectangles: 0 };
     const started = performance.now();
@@ -123,7 +125,7 @@ export class Icicle {
     return { milliseconds: performance.now() - started, rectangles };
   }
 
-  /** Where a node is on the screen, in the window's pixels. */
+  /** Returns a node's position and size in the window, in pixels. */
   screenBox(node) {
     const { left, top } = this.#host.getBoundingClientRect();
     const scale = this.#scroll.clientWidth / (this.#view.right - this.#view.left);
@@ -144,7 +146,7 @@ export class Icicle {
     this.#scroll.scrollTop = Math.max(0, depthOf(this.#tree, node) - ANCESTORS_SHOWN) * ROW;
   }
 
-  #later() {
+  #paintSoon() {
     cancelAnimationFrame(this.#frame);
     this.#frame = requestAnimationFrame(() => this.paintNow());
   }
@@ -182,7 +184,7 @@ export class Icicle {
   #key(event) {
     if (!this.#tree || event.ctrlKey || event.metaKey || event.altKey) return;
     const at = this.#selected < 0 ? this.#zoomed : this.#selected;
-    const next = this.#neighbour(event.key, at);
+    const next = neighbour(this.#tree, event.key, at);
     if (event.key === "Enter") this.#actions.zoom(at);
     else if (event.key === "Escape") this.#actions.zoom(Math.max(0, this.#tree.parent[this.#zoomed]));
     else if (next === undefined) return;
@@ -193,18 +195,6 @@ export class Icicle {
       this.#actions.announce(next);
     }
     event.preventDefault();
-  }
-
-  /** The frame an arrow key goes to, from `node`; itself where there is none. */
-  #neighbour(key, node) {
-    const { parent, childStart, levelStart } = this.#tree;
-    const level = depthOf(this.#tree, node);
-    if (key === "ArrowUp") return Math.max(0, parent[node]);
-    if (key === "ArrowDown") return childStart[node] < childStart[node + 1] ? childStart[node] : node;
-    if (key === "ArrowLeft") return node > levelStart[level] ? node - 1 : node;
-    if (key === "ArrowRight") return node + 1 < levelStart[level + 1] ? node + 1 : node;
-    if (key === "Home") return 0;
-    return undefined;
   }
 
   #isInside(node) {

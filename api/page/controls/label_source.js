@@ -1,6 +1,6 @@
 // What a selector can be completed with, asked once per question while one types.
 
-import * as api from "./api.js";
+import * as api from "../api.js";
 
 const FRESH_MS = 30_000;
 

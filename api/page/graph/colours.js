@@ -1,6 +1,6 @@
-// What the colours of the graph mean: in a profile the kind of code (its module is a shade); in a comparison the change.
+// Colours of the graph: by kind of code (shaded by module) in a profile, by change in a comparison.
 
-import { isDark } from "./dom.js";
+import { isDark } from "../base/dom.js";
 
 const KINDS = [
   { kind: "user", title: "native", hue: 212, saturation: 52 },
@@ -9,47 +9,48 @@ const KINDS = [
   { kind: "unknown", title: "without symbols", hue: 265, saturation: 16 },
   { kind: "icestream", title: "not a function", hue: 0, saturation: 0 },
 ];
+const UNKNOWN = KINDS.findIndex(({ kind }) => kind === "unknown");
 const SHADES = 6;
 
-/** Steps of change on each side of "the same". */
+/** Steps of change to each side of "the same". */
 const STEPS = 6;
 
 /**
- * Colours by number: `fill` as it is, `faded` for frames that are not looked for.
+ * Colours by index: `fill`, and `faded` for frames that a search does not match.
  * @typedef {{fill: string[], faded: string[], text: string, fadedText: string}} Palette
  */
 
-/** Palette and number of each function's colour. Modules of one kind differ by a shade. */
+/** Returns the palette, and the index of each function's colour. Modules of one kind differ by shade. */
 export function kindColours(functions) {
   const dark = isDark();
   const fill = [];
   for (const { hue, saturation } of KINDS) {
     for (let shade = 0; shade < SHADES; shade++) {
       const lightness = dark ? 30 + shade * 2.6 : 84 - shade * 3.2;
-      const turned = hue + (saturation ? (shade - SHADES / 2) * 4 : 0);
-      fill.push(`hsl(${turned} ${dark ? saturation * 0.72 : saturation}% ${lightness}%)`);
+      const shadedHue = hue + (saturation ? (shade - SHADES / 2) * 4 : 0);
+      fill.push(`hsl(${shadedHue} ${dark ? saturation * 0.72 : saturation}% ${lightness}%)`);
     }
   }
   const shadeOfModule = new Map();
   const ofFunction = Uint8Array.from(functions.name, (_, row) => {
     const module = functions.module[row];
     if (!shadeOfModule.has(module)) shadeOfModule.set(module, textShade(module));
-    return kindNumber(functions, row) * SHADES + shadeOfModule.get(module);
+    return kindIndex(functions, row) * SHADES + shadeOfModule.get(module);
   });
   return { palette: palette(fill, dark), ofFunction };
 }
 
-/** Rows of the legend: each kind that has a value of its own, with that value (same unit as `self`). */
+/** Rows of the legend: each kind that has self values, with their sum. */
 export function kindLegend(tree, functions) {
   const sums = new Float64Array(KINDS.length);
-  for (let node = 0; node < tree.count; node++) sums[kindNumber(functions, tree.frame[node])] += tree.self[node];
+  for (let node = 0; node < tree.count; node++) sums[kindIndex(functions, tree.frame[node])] += tree.self[node];
   const { palette: colours } = kindColours({ name: [], module: [], kind: [] });
   return KINDS.map(({ title }, row) => ({ title, value: sums[row], colour: colours.fill[row * SHADES + 2] })).filter(
     ({ value }) => value !== 0,
   );
 }
 
-/** Palette of a comparison: number STEPS is "the same", above it worse, below it better. */
+/** Palette of a comparison: index STEPS is "the same", higher ones are worse, lower ones better. */
 export function changePalette(blueOrange) {
   const dark = isDark();
   const [worse, better] = blueOrange ? [28, 214] : [4, 138];
@@ -63,11 +64,11 @@ export function changePalette(blueOrange) {
   return palette(fill, dark);
 }
 
-/** The number of a change's colour in the palette; `change` is -1 (gone) to 1 (new). */
+/** The index of a change's colour in the palette; `change` is -1 (gone) to 1 (new). */
 export const changeColour = (change) =>
   STEPS + Math.sign(change) * Math.min(STEPS, Math.ceil(Math.abs(change) * STEPS - 0.3));
 
-/** Whether a change is too small for a colour, and so for words in the graph. */
+/** Whether a change is too small for a colour, and so for a label in the graph. */
 export const isSame = (change) => changeColour(change) === STEPS;
 
 function palette(fill, dark) {
@@ -79,11 +80,11 @@ function palette(fill, dark) {
   };
 }
 
-function kindNumber(functions, row) {
+function kindIndex(functions, row) {
   const kind = functions.kind[row];
-  if (kind === "user" && functions.named && !functions.named[row]) return 3;
-  const found = KINDS.findIndex((entry) => entry.kind === kind);
-  return found < 0 ? 3 : found;
+  if (kind === "user" && functions.named && !functions.named[row]) return UNKNOWN;
+  const index = KINDS.findIndex((entry) => entry.kind === kind);
+  return index < 0 ? UNKNOWN : index;
 }
 
 function textShade(text) {

@@ -1,13 +1,13 @@
 // The controls at the top, each bound to a part of the state.
 
-import * as api from "./api.js";
-import { SelectorField } from "./completion.js";
-import { byId, element } from "./dom.js";
-import { profileTypeTitle } from "./format.js";
-import { LabelSource } from "./labels.js";
-import { RangeField } from "./rangefield.js";
-import { baselineOf, write } from "./state.js";
-import { earlier } from "./times.js";
+import * as api from "../api.js";
+import { SelectorField } from "./selector_field.js";
+import { byId, element } from "../base/dom.js";
+import { profileTypeTitle } from "../base/format.js";
+import { LabelSource } from "./label_source.js";
+import { RangeField } from "./range_field.js";
+import { baselineOf, write } from "../state.js";
+import { earlier } from "../base/times.js";
 
 const DAY_MS = 86_400_000;
 const SHIFTS = [

@@ -1,7 +1,7 @@
 // The control of a time range: a button that says which, and a popover with the usual ones and two fields to type in.
 
-import { element } from "./dom.js";
-import { canonicalTime, describeRange, isRelative, PRESETS, formatMoment, toMillis, toRfc3339 } from "./times.js";
+import { element } from "../base/dom.js";
+import { canonicalTime, describeRange, isRelative, PRESETS, formatMoment, toMillis, toRfc3339 } from "../base/times.js";
 
 export class RangeField {
   #button;

@@ -1,9 +1,9 @@
-// Functions out of a tree: what each used itself (flat) and with everything it called (cumulative), and which match.
+// Sums by function over a tree: flat (in the function itself) and cumulative (with what it called); and searches.
 
 /**
- * Sums per function over the part of the tree below `root`. A function that calls itself counts once in `cumulative`.
+ * Sums by function over the part of the tree below `root`. Recursion counts once in `cumulative`.
  * @returns {{rows: Uint32Array, flat: Float64Array, cumulative: Float64Array, baselineFlat: ?Float64Array,
- *            baselineCumulative: ?Float64Array}} `rows`: the functions that occur; the sums are by function
+ *            baselineCumulative: ?Float64Array}} `rows`: functions that occur; sums are by function
  */
 export function sumFunctions(tree, root = 0) {
   const { functions, frame, baseline, childStart } = tree;
@@ -15,7 +15,7 @@ export function sumFunctions(tree, root = 0) {
     baselineCumulative: baseline && sums(),
   };
   const occurs = new Uint8Array(functions.count);
-  const open = new Uint32Array(functions.count); // how often a function is on the path now
+  const open = new Uint32Array(functions.count); // how often a function is on the current path
   const path = [root];
   const nextChild = [childStart[root]];
   enter(root);
@@ -46,7 +46,7 @@ export function sumFunctions(tree, root = 0) {
   }
 }
 
-/** The widest node of a function, or -1. */
+/** Returns the widest node of a function, or -1. */
 export function largestNode(tree, row) {
   let best = -1;
   for (let node = 0; node < tree.count; node++) {
@@ -55,7 +55,7 @@ export function largestNode(tree, row) {
   return best;
 }
 
-/** A test of names for what was typed, or null for nothing. `"…"` means exactly this name. Throws SyntaxError. */
+/** Returns a test of names for a search, or null if it is empty. `"…"` means this exact name. Throws SyntaxError. */
 export function matcher(text, isRegex) {
   if (!text) return null;
   if (isRegex) {
@@ -67,16 +67,16 @@ export function matcher(text, isRegex) {
   return (name) => name.toLowerCase().includes(wanted);
 }
 
-/** Whether a search means one name, as a click in the table does. */
+/** Whether a search is for one exact name, as after a click in the table. */
 export const isExact = (text) => text.length > 2 && text.startsWith('"') && text.endsWith('"');
 
-/** Which functions match by name or module (Uint8Array by function; the root never), or null where nothing is searched. */
+/** Returns which functions match by name or module (never the root), or null if there is no search. */
 export function matchFunctions(functions, matches) {
   if (!matches) return null;
   return Uint8Array.from(functions.name, (name, row) => row > 0 && (matches(name) || matches(functions.module[row])));
 }
 
-/** How much of the tree lies in or below matching functions, each part counted once. */
+/** Returns how much of the tree is in or below matching functions, each part counted once. */
 export function matchedTotal(tree, matched) {
   const covered = new Uint8Array(tree.count);
   let sum = 0;

@@ -1,9 +1,9 @@
-// How a value changed against its baseline, without infinities: what is only on one side is "new" or "gone".
+// How a value changed against its baseline. A value on one side only is "new" or "gone", not infinite.
 
-/** The two sides of a node or function, each scaled so that they can be compared. */
-export const sides = (baseline, own, before) => [own * baseline.ownScale, before * baseline.scale];
+/** The values of both sides, scaled so that they can be compared. */
+export const sides = (baseline, now, before) => [now * baseline.profileScale, before * baseline.scale];
 
-/** -1 (gone) to 1 (new), 0: the same. Half of it before or after is ±0.5. */
+/** From -1 (gone) to 1 (new); 0 is the same, and twice or half as much is ±0.5. */
 export function changeOf(now, before) {
   const larger = Math.max(now, before);
   return larger > 0 ? Math.max(-1, Math.min(1, (now - before) / larger)) : 0;

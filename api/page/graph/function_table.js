@@ -1,32 +1,32 @@
-// The table of functions beside the graph, and its accessible twin: the same sums, sortable, in rows.
+// The table of functions beside the graph: the same sums in sortable rows, accessible without seeing the graph.
 
 import { changeOf, formatChange, sides } from "./change.js";
-import { bar, element } from "./dom.js";
-import { formatShare, formatValue } from "./format.js";
+import { bar, element } from "../base/dom.js";
+import { formatShare, formatValue } from "../base/format.js";
 
-const FIRST = 100;
-const MORE = 400;
+const FIRST_ROWS = 100;
+const MORE_ROWS = 400;
 
-/** Columns: `key` is what the address keeps; `value` sorts. */
+/** Columns. The page's address has the `key` of the column to sort by. */
 const PROFILE_COLUMNS = [
   { key: "name", title: "Function", hint: "" },
-  { key: "flat", title: "Flat", hint: "used by the function itself" },
-  { key: "cumulative", title: "Cumulative", hint: "with everything it called" },
+  { key: "flat", title: "Flat", hint: "in the function itself" },
+  { key: "cumulative", title: "Cumulative", hint: "with what it called" },
 ];
 const COMPARE_COLUMNS = [
   { key: "name", title: "Function", hint: "" },
-  { key: "flat", title: "Flat", hint: "used by the function itself, and its change" },
-  { key: "cumulative", title: "Cumulative", hint: "with everything it called, and its change" },
-  { key: "change", title: "Flat change", hint: "difference of both sides, each scaled to the same total" },
+  { key: "flat", title: "Flat", hint: "in the function itself, and its change" },
+  { key: "cumulative", title: "Cumulative", hint: "with what it called, and its change" },
+  { key: "change", title: "Flat change", hint: "difference of both sides, scaled to the same total" },
 ];
 
 export class FunctionTable {
   #host;
   #actions;
-  #shown = FIRST;
+  #shown = FIRST_ROWS;
   #content = null;
 
-  /** @param {{sort(key: string): void, highlight(row: number): void, zoom(row: number): void}} actions rows of functions */
+  /** @param {{sort(key: string): void, highlight(row: number): void, zoom(row: number): void}} actions `row`: of functions */
   constructor(host, actions) {
     this.#host = host;
     this.#actions = actions;
@@ -34,10 +34,10 @@ export class FunctionTable {
 
   /**
    * @param {{tree: object, sums: object, filter: ?Uint8Array, marked: ?Uint8Array, sort: string, whole: number}} content
-   *   `filter` and `marked` by function; `whole`: what is 100 %
+   *   `filter` and `marked` by function; `whole`: the value that is 100 %
    */
   show(content) {
-    if (this.#content?.tree !== content.tree) this.#shown = FIRST;
+    if (this.#content?.tree !== content.tree) this.#shown = FIRST_ROWS;
     this.#content = content;
     const { tree, sums, filter } = content;
     const sort = content.sort || (tree.baseline ? "change" : "flat");
@@ -52,7 +52,7 @@ export class FunctionTable {
     const table = element(
       "table",
       { class: "functions" },
-      element("caption", { class: "visually-hidden" }, "Functions with what they used"),
+      element("caption", { class: "visually-hidden" }, "Functions and their values"),
       element("thead", {}, element("tr", {}, ...columns.map((column) => this.#header(column, sort)))),
       body,
     );
@@ -64,7 +64,7 @@ export class FunctionTable {
     const focused = this.#host.contains(document.activeElement) ? document.activeElement.dataset.key : null;
     this.#host.replaceChildren(...parts);
     this.#host.scrollTop = top;
-    // The buttons are new ones: the keyboard stays where it was.
+    // The buttons are new: restores the focus.
     if (focused) this.#host.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
 
@@ -96,7 +96,7 @@ export class FunctionTable {
       {
         type: "button",
         "data-key": `function ${functions.name[row]}`,
-        title: `${functions.name[row]}\n${functions.module[row]}\nClick: highlight. Double click: zoom to the widest.`,
+        title: `${functions.name[row]}\n${functions.module[row]}\nClick to highlight, double-click to zoom to the widest frame.`,
         onclick: () => this.#actions.highlight(row),
         ondblclick: () => this.#actions.zoom(row),
       },
@@ -116,13 +116,13 @@ export class FunctionTable {
 
   #moreButton(left) {
     const more = () => {
-      this.#shown += MORE;
+      this.#shown += MORE_ROWS;
       this.show(this.#content);
     };
     return element(
       "button",
       { type: "button", class: "more", onclick: more },
-      `Show ${Math.min(MORE, left)} more of ${left}`,
+      `Show ${Math.min(MORE_ROWS, left)} more of ${left}`,
     );
   }
 }

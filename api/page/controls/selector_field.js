@@ -1,7 +1,7 @@
 // A text field for a selector, completed from the labels there are. Arrows choose, Tab or Enter takes, Escape closes.
 
-import { debounce, element } from "./dom.js";
-import { complete, completionAt, withBraces } from "./selector.js";
+import { debounce, element } from "../base/dom.js";
+import { complete, completionAt, withBraces } from "./selector_completion.js";
 
 const SHOWN = 50;
 let fields = 0;
@@ -21,7 +21,7 @@ export class SelectorField {
   /**
    * @param {HTMLElement} host gets the field
    * @param {{label: string, placeholder?: string, id: string}} names
-   * @param {import("./labels.js").LabelSource} source
+   * @param {import("./label_source.js").LabelSource} source
    * @param {(selector: string) => void} submit
    */
   constructor(host, names, source, submit) {

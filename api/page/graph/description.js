@@ -1,0 +1,28 @@
+// What the tooltip and screen readers say about a frame.
+
+import { formatShare, formatValue } from "../base/format.js";
+import { formatChange } from "./change.js";
+import { sidesOf } from "./look.js";
+
+/** @returns {{title: string, rows: [string, string][]}} rows of name and value */
+export function describeFrame(tree, node, zoomed) {
+  const { functions, frame, total, self, baseline, unit } = tree;
+  const row = frame[node];
+  const line = functions.line[row] ? `:${functions.line[row]}` : "";
+  const amount = (value, whole) => `${formatValue(value, unit)} · ${formatShare(value, whole)}`;
+  const rows = [
+    ["module", functions.module[row]],
+    ["source", functions.file[row] && functions.file[row] + line],
+    ["total", amount(total[node], total[0])],
+    ["self", amount(self[node], total[0])],
+  ];
+  if (zoomed !== 0 && !baseline) rows.push(["of the zoomed frame", formatShare(total[node], total[zoomed])]);
+  if (baseline) {
+    rows.push(["baseline", amount(baseline.total[node], baseline.total[0])]);
+    rows.push(["change", formatChange(...sidesOf(tree, node))]);
+  }
+  if (functions.kind[row] === "jit") rows.push(["kind", "JIT or interpreter"]);
+  else if (functions.kind[row] !== "icestream" && !functions.named[row])
+    rows.push(["kind", "no symbols for this address"]);
+  return { title: functions.name[row], rows: rows.filter(([, value]) => value) };
+}

@@ -1,0 +1,34 @@
+// The legend below the graph: kinds of code in a profile, changes in a comparison.
+
+import { byId, element } from "../base/dom.js";
+import { formatShare } from "../base/format.js";
+import { changePalette, kindLegend } from "./colours.js";
+
+/** @param {() => void} toggleColours changes between red and green, and blue and orange */
+export function showLegend(tree, blueOrange, toggleColours) {
+  const items = tree.baseline ? changeItems(blueOrange, toggleColours) : kindItems(tree);
+  byId("legend").replaceChildren(...items);
+}
+
+function kindItems(tree) {
+  const share = (value) => element("span", { class: "share" }, formatShare(value, tree.total[0]));
+  return kindLegend(tree, tree.functions).map(({ title, value, colour }) =>
+    element("li", {}, swatch(colour), `${title} `, share(value)),
+  );
+}
+
+function changeItems(blueOrange, toggleColours) {
+  const { fill } = changePalette(blueOrange);
+  const properties = { type: "button", id: "colours", "aria-pressed": String(blueOrange), onclick: toggleColours };
+  return [
+    element("li", {}, "less ", ...fill.map(swatch), " more"),
+    element("li", {}, "width: both sides together"),
+    element("li", {}, element("button", properties, "blue and orange")),
+  ];
+}
+
+function swatch(colour) {
+  const square = element("span", { class: "swatch", "aria-hidden": "true" });
+  square.style.background = colour;
+  return square;
+}
