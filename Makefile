@@ -1,4 +1,4 @@
-# `make` lists what can be done. What it installs lands in this folder (.venv, deploy/kafka/lib), except for apt packages.
+# `make` lists the targets. They install into this folder (.venv, deploy/kafka/lib), except for apt packages.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,22 +9,22 @@ FAST := not pipeline and not kafka and not ebpf and not browser and not alone an
 TOGETHER := -n 4
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test lint schemas-check bpf-check kafka test-together test-alone
-# The committed eBPF objects are what this clang builds; another major builds other bytes.
+# This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-together test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench picture recording clean setup-test
 
-help: ## list what can be done
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## install what icestream needs to run, into .venv and by apt
+setup: ## install what icestream needs to run, with apt and into .venv
 	@PYTHON=$(PYTHON) deploy/setup.sh run
 
 demo: setup ## profile this machine while a small web service works, and show the CPU of its requests
 	@$(BIN)/icestream demo
 
-test: ## install what tests need, run all of them, and say how long each step took
+test: ## install what tests need, run all tests, and print how long each step took
 	@for step in $(STEPS); do \
 	   begin=$$(date +%s); $(MAKE) --no-print-directory $$step || { echo "make $$step failed"; exit 1; }; \
 	   took="$$took $$step $$(($$(date +%s) - begin)) s,"; \
@@ -36,15 +36,15 @@ test-together:
 test-alone:
 	$(BIN)/pytest -m alone --durations 5
 
-test-fast: setup-test ## the tests that need no real broker, no kernel and no browser (a minute)
+test-fast: setup-test ## run the tests that need no broker, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"
 
-lint: setup-test ## formatting, lint and types
+lint: setup-test ## check formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-kafka: ## fetch Apache Kafka (Maven, Java): then `icestream up` uses it as its broker
+kafka: ## fetch Apache Kafka (Maven, Java), which `icestream up` then uses as its broker
 	@deploy/setup.sh kafka
 
 schemas: setup-test ## generate icestream/v1 and icestream/pprof from schemas/
@@ -55,8 +55,8 @@ schemas-check: setup-test
 	  && $(BIN)/python -m grpc_tools.protoc -I schemas --python_out $$aside --pyi_out $$aside $(PROTOS) \
 	  && for package in $$(ls $$aside/icestream); do \
 	       diff -r -x __init__.py -x __pycache__ $$aside/icestream/$$package icestream/$$package \
-	         || { echo "icestream/$$package is not what schemas/ generates: run make schemas"; exit 1; }; \
-	     done && echo "the generated messages are what schemas/ says"
+	         || { echo "icestream/$$package differs from what schemas/ generates: run make schemas"; exit 1; }; \
+	     done && echo "the generated messages match schemas/"
 
 bpf-check: setup-test
 	@if clang --version | grep -q '$(BPF_CLANG)'; then $(MAKE) -s -C bpf check; \
@@ -68,17 +68,17 @@ docs: setup-test ## write docs/settings.md from the settings
 bench: setup-test ## measure, and print one JSON object
 	@$(BIN)/python -m benchmarks
 
-picture: setup-test ## take the README's picture of the page, profiling this machine for minutes (root)
+picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png
 
-recording: setup ## make the recording that the demo replays where nothing can be profiled (root)
+recording: setup ## make the recording that the demo replays on machines that cannot be profiled (root)
 	@aside=$$(mktemp -d) && trap 'rm -r $$aside' EXIT \
 	  && { (sleep 2; exec $(BIN)/python -m standalone.demo.workload --seconds 12 --socket $$aside/socket) >/dev/null 2>&1 & } \
 	  && $(BIN)/icestream record $$aside/all --seconds 16 --frequency 199 --host demo --host-id demo \
 	    --activity-socket $$aside/socket \
 	  && $(BIN)/python -m standalone.demo.condense_recording $$aside/all standalone/demo/shop.recording
 
-clean: ## remove what the other targets made
+clean: ## remove what the other targets have made
 	rm -rf $(VENV) deploy/kafka/lib build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Installs what is missing, and nothing else: packages of Debian or Ubuntu, .venv, the jars of Apache Kafka.
+# Installs only what is missing: packages of Debian or Ubuntu, .venv, the jars of Apache Kafka.
 #
-#   deploy/setup.sh run      to run icestream
-#   deploy/setup.sh test     to run its tests as well
+#   deploy/setup.sh run      what icestream needs to run
+#   deploy/setup.sh test     what its tests need as well
 #   deploy/setup.sh kafka    Apache Kafka
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,7 +10,7 @@ purpose=${1:?run, test or kafka}
 python=${PYTHON:-python3}
 missing=()
 
-need() { # PACKAGE COMMAND...: the package, where the command fails
+need() { # PACKAGE COMMAND...: adds the package to the missing ones if the command fails
     local package=$1
     shift
     "$@" >/dev/null 2>&1 || missing+=("$package")
@@ -24,27 +24,27 @@ apt_install() {
     [ ${#missing[@]} -eq 0 ] && return
     local sudo=()
     if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || { echo "as root: apt-get install ${missing[*]}" >&2; exit 1; }
+        command -v sudo >/dev/null || { echo "run as root: apt-get install ${missing[*]}" >&2; exit 1; }
         sudo=(sudo)
     fi
-    command -v apt-get >/dev/null || { echo "not Debian or Ubuntu: install by hand: ${missing[*]}" >&2; exit 1; }
+    command -v apt-get >/dev/null || { echo "this is not Debian or Ubuntu: install these packages by hand: ${missing[*]}" >&2; exit 1; }
     echo "installing ${missing[*]}"
     "${sudo[@]}" apt-get update -qq
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-install_packages() { # EXTRA: icestream itself and what the extra names, once until the versions change
+install_packages() { # EXTRA: installs icestream with this extra, unless it is installed in these versions
     local stamp=.venv/.installed-$1
     [ -x .venv/bin/python ] || "$python" -m venv .venv
     if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]; then
         echo "installing Python packages into .venv"
         .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$1]"
-        touch "$stamp" .venv/.installed-standalone # every extra holds that one
+        touch "$stamp" .venv/.installed-standalone # `test` includes `standalone`
     fi
 }
 
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
-    echo "$python is too old: icestream needs Python 3.11; choose another with make PYTHON=..." >&2
+    echo "$python is too old: icestream needs Python 3.11 or newer; choose one with make PYTHON=..." >&2
     exit 1
 }
 need python3-venv "$python" -c 'import ensurepip, venv'
@@ -58,18 +58,18 @@ run)
 test)
     need libbpf1 has_library libbpf.so.1
     need libbpf-dev test -e /usr/include/bpf/bpf_helpers.h
-    need python3-bpfcc test -e /usr/lib/python3/dist-packages/bcc # the other loader
+    need python3-bpfcc test -e /usr/lib/python3/dist-packages/bcc # the loader for kernels without BTF
     need clang command -v clang
     need llvm command -v llvm-strip
     need gcc command -v gcc
     need libc6-dev test -e /usr/include/stdio.h
     need g++ command -v g++
-    need libc6-dbg ls /usr/lib/debug/.build-id # names of what libc does not export
+    need libc6-dbg ls /usr/lib/debug/.build-id # debug symbols of functions that libc does not export
     need chromium command -v chromium
     need chromium-driver command -v chromedriver
-    need openssl command -v openssl # makes the certificate of a kubelet
+    need openssl command -v openssl # makes the certificate of a test kubelet
     need debuginfod command -v debuginfod # a server of debug files
-    need golang-go command -v go # its pprof reads our profiles
+    need golang-go command -v go # tests read our profiles with its pprof
     apt_install
     install_packages test
     ;;
@@ -89,7 +89,7 @@ kafka)
     fi
     ;;
 *)
-    echo "setup.sh: run, test or kafka" >&2
+    echo "usage: deploy/setup.sh run|test|kafka" >&2
     exit 2
     ;;
 esac

@@ -1,4 +1,4 @@
-"""A program without OpenTelemetry says which request it works for: threads, and asyncio tasks that take turns."""
+"""Names the requests of a program without OpenTelemetry, on threads and in interleaved asyncio tasks."""
 
 import asyncio
 import hashlib
@@ -24,8 +24,8 @@ async def handle_as_a_task() -> None:
     with tracing.span(trace_id, name="GET /feed"):
         for _ in range(20):
             sorted(random.random() for _ in range(5000))
-            await asyncio.sleep(0)  # others run; their CPU is theirs
-        await asyncio.to_thread(hashlib.pbkdf2_hmac, "sha256", b"feed", b"salt", 100_000)  # still ours
+            await asyncio.sleep(0)  # other tasks run, and their CPU is not ours
+        await asyncio.to_thread(hashlib.pbkdf2_hmac, "sha256", b"feed", b"salt", 100_000)  # counts for this request too
     print("GET /feed", trace_id)
 
 

@@ -1,4 +1,4 @@
-"""A program that uses OpenTelemetry says which request it works for: one line more."""
+"""Names the requests of a program that uses OpenTelemetry: with one more line, `tracing.start`."""
 
 import zlib
 

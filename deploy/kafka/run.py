@@ -1,6 +1,6 @@
-"""Runs the local Apache Kafka alone, until Ctrl-C.
+"""Runs only the local Apache Kafka, until Ctrl-C.
 
-`make kafka` fetches it; then `.venv/bin/python deploy/kafka/run.py [FOLDER] [PORT]`. Its messages stay in FOLDER
+After `make kafka`, run `.venv/bin/python deploy/kafka/run.py [FOLDER] [PORT]`. It keeps its messages in FOLDER
 (default: data/kafka). Make the topics with `icestream topics create`.
 """
 
@@ -22,7 +22,7 @@ def main(data: str = "data/kafka", port: str = "9092") -> int:
     print(f"Apache Kafka at {kafka.address}, data in {data}; Ctrl-C ends it", flush=True)
     while not stop.wait(0.5):
         if kafka.process is None or kafka.process.poll() is not None:
-            print("Kafka ended by itself", file=sys.stderr)
+            print("Kafka ended unexpectedly", file=sys.stderr)
             return 1
     kafka.close()
     return 0
