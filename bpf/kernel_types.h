@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The few types and constants of the kernel that the programs use, instead of a vmlinux.h generated on some machine.
+/* The few types and constants of the kernel that the programs use, in place of a generated vmlinux.h.
  *
- * Names before `___` are the kernel's; libbpf finds the fields in the BTF of the kernel that runs (CO-RE), so offsets
- * here mean nothing and only the named fields have to exist. BCC gets structures with offsets (bcc/kernel_layout.h).
+ * Names before `___` are the kernel's. libbpf finds the fields in the BTF of the running kernel (CO-RE): offsets here mean
+ * nothing, and only the named fields have to exist. BCC gets structures with offsets (bcc/kernel_layout.h).
  */
 #ifndef ICESTREAM_KERNEL_TYPES_H
 #define ICESTREAM_KERNEL_TYPES_H

@@ -6,29 +6,29 @@
 #include "walk.h"
 #include <bpf/bpf_helpers.h>
 
-/* Observations by what became of them, and why stacks were cut; names in collector/bpf/program.py. */
+/* Counts observations by what became of them, and stacks by where they end; collector/bpf/program.py has their names. */
 enum counter {
-	OBSERVED, /* ticks on a thread: each ends as a sample or in one of the two lost_ counters */
+	OBSERVED, /* ticks on a thread: each becomes a sample, or counts in one of the next two */
 	LOST_SAMPLE_BUFFER_FULL,
 	LOST_STACK_BUFFER_FULL,
 	LOST_REQUESTS, /* their buffer was full: they are sent again */
 	NO_USER_STACK,
-	PYTHON_NO_THREAD, /* of a process that has a Python interpreter, but no (known) thread state for this thread */
+	PYTHON_NO_THREAD, /* the process runs Python, but no thread state of this thread is known */
 	PYTHON_CUT,		  /* Python frames are missing: too many, or not readable */
-	OFF_CPU_FOLLOWED, /* waits (off_cpu.h): each ends as a sample, as too short or in a lost_ counter, or goes on */
+	OFF_CPU_FOLLOWED, /* waits (off_cpu.h): each becomes a sample, is too short, counts as lost, or goes on */
 	OFF_CPU_SHORT,
 	LOST_OFF_CPU_BUFFER_FULL,
 	LOST_OFF_CPU_TABLE_FULL,
-	ENDED, /* + enum end: how the user stacks ended */
+	ENDED, /* + enum end: where the user stacks end */
 	COUNTERS = ENDED + ENDS,
 };
 
 struct control {
-	u64 marker; /* set once by user space before the program runs; seeds the hashes too, so that nobody can make two stacks collide */
-	u32 epoch;	/* number of the interval: user space adds one at each drain */
-	u32 unwind; /* 1: by tables (x86-64), 0: user stacks are what bpf_get_stack finds by frame pointers */
-	u64 off_cpu_distance; /* from one switch that is followed to the next, twice the average; 2: all are, 0: none */
-	u64 off_cpu_least_ns; /* shorter waits are not told */
+	u64 marker; /* user space sets it before the program runs; it seeds the hashes, too, so that nobody can make two stacks collide */
+	u32 epoch;	/* number of the interval; user space adds one at each drain */
+	u32 unwind; /* 1: by tables (x86-64); 0: by frame pointers (bpf_get_stack) */
+	u64 off_cpu_distance; /* twice the average number of switches from one that is followed to the next; 2: all are followed, 0: none */
+	u64 off_cpu_least_ns; /* shorter waits are not sent */
 };
 
 struct thread_name {
@@ -37,8 +37,8 @@ struct thread_name {
 	u32 unused;
 };
 
-/* Where, from a thread's pointer, the threads of a process keep the pointer to their OpenTelemetry thread context (OTEP
- * 4947). */
+/* At this offset from the thread pointer, the threads of a process keep the pointer to their OpenTelemetry thread context
+ * (OTEP 4947). */
 struct context_slot {
 	s64 tls_offset;
 	struct image image;
@@ -52,30 +52,30 @@ enum request_kind { REQUEST_PROCESS = 1, REQUEST_MAPPING, REQUEST_CHUNK, REQUEST
 struct request {
 	u32 kind;
 	u32 pid;
-	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread seen for the first
-			   * time, the start of a mapping without a table */
+	u64 value; /* the address without a mapping, the chunk without rows, the code object, the thread that is new, or the
+			   * start of the mapping without a table */
 	u64 time_monotonic_ns;
 };
 
+#define MAPPINGS_BITS 14 /* a process has at most 2^14 mappings */
+
 /* Code of a process, [start, end). */
-#define MAPPINGS_BITS 14 /* of one process at most */
 
 struct mapping {
 	u64 start;
 	u64 end;
-	u64 bias;		 /* address + bias = where it lies in its file's table */
-	u32 first_chunk; /* where there are no chunks: enum unknown_code */
+	u64 bias;		 /* address + bias = position in the file's table */
+	u32 first_chunk; /* enum unknown_code where there are no chunks */
 	u32 chunks;
 };
 
 enum unknown_code {
 	UNKNOWN_CODE,	/* there is no table */
-	FRAME_POINTERS, /* generated code: its compilers keep frame pointers */
+	FRAME_POINTERS, /* generated code: its compilers use frame pointers */
 	UNREQUESTED_CODE,	/* there may be a table: user space loads it on request */
 };
 
-/* 64 KiB of a file's code. */
-#define CHUNK_BITS 16
+#define CHUNK_BITS 16 /* a chunk is 64 KiB of a file's code */
 #define NOT_LOADED 0xffffffff
 
 struct chunk {
@@ -83,7 +83,7 @@ struct chunk {
 	u32 count;
 };
 
-/* Rows: (address & 0xffff) << 16 | rule, ascending within a chunk. In pages, as no value of a map may be that large. */
+/* Rows: (address & 0xffff) << 16 | rule, ascending within a chunk. In pages, because a map's values cannot be that large. */
 #define PAGE_BITS 10
 
 struct row_page {
@@ -108,7 +108,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 18); /* user space chooses by frequency and CPUs */
+	__uint(max_entries, 1 << 18); /* user space sets it by frequency and number of CPUs */
 } samples SEC(".maps");
 
 struct {
@@ -129,7 +129,7 @@ struct {
 	__type(value, u64);
 } requested SEC(".maps");
 
-/* stack -> the interval it was last shipped in. When it forgets one, that stack is shipped twice, which is harmless. */
+/* stack -> the interval it was last shipped in. A stack that is forgotten here is shipped twice, which is harmless. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 15);
@@ -177,7 +177,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1 << 13); /* 32 MiB; user space chooses */
+	__uint(max_entries, 1 << 13); /* 32 MiB; user space sets it */
 	__type(key, u32);
 	__type(value, struct row_page);
 } rows SEC(".maps");
@@ -197,8 +197,8 @@ struct {
 	__type(value, u64);
 } counters SEC(".maps");
 
-/* Too large for the stack of a program. Programs that use it never interrupt each other on a CPU: they run with
- * interrupts off. */
+/* Too large for a program's stack. Programs that use it never interrupt each other on a CPU: they run with interrupts
+ * off. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -1,38 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Time that threads wait: from the switch at which a thread leaves its CPU to the one at which it has a CPU again.
+/* How long threads wait: from the switch at which a thread leaves its CPU to the switch at which it gets one again.
  *
- * A share of all waits, chosen by chance when they begin, is followed: the stack is taken at once, while the thread is
- * still the current one, and what it is known by is kept with the time. When the thread is back, a wait that was long
- * enough is told. User space divides by the share, so that sums are right on average.
+ * Follows a random share of all waits. The stack is taken when a wait begins, while the thread is still the current one,
+ * and its key is kept with the time. When the thread is back, the wait is sent if it was long enough. User space divides
+ * by the share, so that sums are right on average.
  *
- * A thread that leaves its CPU though it could go on (preemption, sched_yield) waits for nothing but a CPU, and is not
- * followed.
+ * A thread that leaves its CPU although it could continue (preemption, sched_yield) waits only for a CPU. Such waits are
+ * not followed.
  */
 #ifndef ICESTREAM_OFF_CPU_H
 #define ICESTREAM_OFF_CPU_H
 
 #include "unwind.h"
 
-/* include/linux/sched.h. Not: stopped, traced, dead. */
+/* include/linux/sched.h. Stopped, traced and dead threads are left out. */
 #define TASK_INTERRUPTIBLE 0x1
 #define TASK_UNINTERRUPTIBLE 0x2
-#define TASK_WAKING 0x200 /* is being woken already */
+#define TASK_WAKING 0x200 /* is being woken */
 #define TASK_RTLOCK_WAIT 0x1000
 #define WAITS (TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE | TASK_WAKING | TASK_RTLOCK_WAIT)
 
 /* collector/bpf/records.py reads it. */
 struct wait {
-	u64 time_monotonic_ns; /* of its end, CLOCK_MONOTONIC; in `waiting`: of its beginning */
+	u64 time_monotonic_ns; /* of the end; in `waiting`, of the beginning */
 	u64 stack;
 	u32 pid;
 	u32 tid;
-	u8 context[24]; /* trace ID and span ID, when it began; zeros: in no context */
-	u64 distance; /* control.off_cpu_distance, when it began */
+	u8 context[24]; /* trace ID and span ID when the wait began; zeros: no trace context */
+	u64 distance; /* control.off_cpu_distance when the wait began */
 	u64 duration_ns;
 };
 
-/* Where the kernel describes a thread that waits -> its wait. A thread that is killed gets a CPU once more to end, so
- * nothing is left behind. */
+/* Address of a waiting thread's task_struct -> its wait. A killed thread gets a CPU once more, to end, so no entry stays
+ * behind. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 13);
@@ -40,7 +40,7 @@ struct {
 	__type(value, struct wait);
 } waiting SEC(".maps");
 
-/* How many of `waiting` have one hash. Most are 0, so that most switches need no look into `waiting`. */
+/* How many entries of `waiting` have the same hash. Most are 0, so most switches need no look into `waiting`. */
 #define SLOT_BITS 12
 
 struct {
@@ -50,7 +50,7 @@ struct {
 	__type(value, u32);
 } waiting_slots SEC(".maps");
 
-/* How many switches on this CPU are passed over before one is followed. */
+/* How many switches on this CPU are passed over before the next one is followed. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -68,8 +68,8 @@ static __always_inline u32 slot_of(u64 task)
 	return (task * 0x9e3779b97f4a7c15ULL) >> (64 - SLOT_BITS);
 }
 
-/* Whether to follow this switch. The next one is 1 to `distance` - 1 switches later at random, each number as often as
- * any other: on average that is half of `distance`. Costs less than to draw lots at every switch. */
+/* Whether to follow this switch. The next one is 1 to `distance` - 1 switches later, each number equally likely; on
+ * average that is half of `distance`. This costs less than a random number at every switch. */
 static __always_inline bool is_chosen(struct control *settings)
 {
 	u64 distance = settings->off_cpu_distance, *left;
@@ -78,7 +78,7 @@ static __always_inline bool is_chosen(struct control *settings)
 	left = bpf_map_lookup_elem(MAP(passed_over), &zero);
 	if (!distance || !left)
 		return false;
-	if (*left && *left < distance) { /* else the distance was changed */
+	if (*left && *left < distance) { /* otherwise the distance was changed */
 		*left -= 1;
 		return false;
 	}
@@ -96,7 +96,7 @@ static __always_inline bool is_waiting(struct task_struct *task)
 	return BPF_CORE_READ(before, state) & WAITS;
 }
 
-/* The current thread, observed, leaves its CPU. */
+/* The current thread, which was observed, leaves its CPU. */
 static __always_inline void fall_asleep(struct walk *w)
 {
 	struct wait wait = {.time_monotonic_ns = w->time_monotonic_ns, .stack = w->stack, .pid = w->pid, .tid = w->tid};
@@ -136,7 +136,7 @@ static __always_inline void wake_up(u64 task, struct control *settings)
 		if (bpf_ringbuf_output(MAP(waits), wait, sizeof(*wait), BPF_RB_NO_WAKEUP))
 			count(LOST_OFF_CPU_BUFFER_FULL);
 	}
-	bpf_map_delete_elem(MAP(waiting), &task); /* after it was told: user space keeps the stacks of what is here */
+	bpf_map_delete_elem(MAP(waiting), &task); /* only now: user space keeps the stacks of the waits in this map */
 	__sync_fetch_and_add(waiting_here, -1);
 }
 

@@ -1,36 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The profiler: runs on every tick of a perf_event (software cpu-clock) on every CPU and gives user space one small
- * record per tick, and each distinct stack once per interval.
+/* The profiler. It runs on every tick of a perf_event (software cpu-clock) on every CPU. It gives user space one small
+ * record for each tick, and each distinct stack once per interval.
  *
- * `profile` takes the kernel's part of the stack, `unwind` the user's, `python` and its like the interpreter's, `ship`
- * sends all; each goes on to the next by a tail call, with its state in a per-CPU map: so that every program stays small
- * enough for the verifiers of old kernels.
- * `off_cpu` runs on every switch of threads where it is attached, and goes the same way for those that it follows.
+ * `profile` takes the kernel's part of the stack, `unwind` the user's part, `python` and its like the Python frames, and
+ * `ship` sends all of it. Each continues with the next by a tail call, and keeps its state in a per-CPU map. So every
+ * program stays small enough for the verifiers of old kernels.
+ * Where `off_cpu` is attached, it runs on every switch of threads. The switches that it follows take the same way.
  *
- * Kernel floor: 5.8. What sets it: BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable
- * arrays (5.5), bounded loops (5.3); docs/loaders.md has what that means. One object serves every
- * little-endian architecture: user stacks are unwound by tables on x86-64 and by frame pointers elsewhere, and the
- * thread pointer is found on x86-64 and aarch64.
+ * Oldest kernel: 5.8. It needs BPF ring buffers and CAP_BPF (5.8), bpf_probe_read_user/kernel and mmapable arrays (5.5),
+ * and bounded loops (5.3); docs/loaders.md says what that means. One object serves every little-endian architecture: on
+ * x86-64 it unwinds user stacks by tables, elsewhere by frame pointers. It finds the thread pointer on x86-64 and aarch64.
  *
- * Why ring buffers: all CPUs share one, so that its size bounds the memory however many CPUs there are; a record is a
- * multiple of 8 bytes and the pages are mapped twice in a row, so user space sees everything unread as one array and
- * takes it apart with a few array operations, with no system call and no call per record. A record's header tells
- * whether it is complete, so reading needs no pause of the writers as switching two arrays would.
+ * Why ring buffers: all CPUs share one, so its size bounds the memory whatever the number of CPUs. A record is a multiple
+ * of 8 bytes, and the pages are mapped twice in a row. So user space sees all unread records as one array, and takes it
+ * apart with a few array operations, with no system call and no call per record. A record's header says whether the
+ * record is complete, so writers need not pause while user space reads.
  *
  * collector/bpf/records.py reads the structures.
  */
 #include "off_cpu.h"
 #include "python_frames.h"
 
-/* No code lies below (vm.mmap_min_addr): a return address there means that the frame pointer was not one. */
+/* No code lies below this (vm.mmap_min_addr): a lower return address means that the frame pointer was wrong. */
 #define LOWEST_CODE 65536
 
 struct sample {
-	u64 time_monotonic_ns; /* CLOCK_MONOTONIC */
+	u64 time_monotonic_ns;
 	u64 stack;
 	u32 pid;
 	u32 tid;
-	u8 context[24]; /* trace ID and span ID; zeros: in no context */
+	u8 context[24]; /* trace ID and span ID; zeros: no trace context */
 };
 
 enum program { UNWIND, PYTHON, PYTHON_FRAMES, PYTHON_SKIP, SHIP, PROGRAMS };
@@ -42,7 +41,7 @@ struct {
 	__type(value, u32);
 } programs SEC(".maps");
 
-/* Such an array takes programs of one type only, so what ticks and switches of threads go on to is there twice. */
+/* Such an array takes programs of one type only. So there is one for ticks, and one for switches of threads. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, PROGRAMS);
@@ -87,7 +86,7 @@ static __always_inline void take_kernel_stack(void *ctx, struct walk *w)
 	}
 }
 
-/* By frame pointers: where there are no tables for this architecture. */
+/* Walks by frame pointers, where this architecture has no unwinding tables. */
 static __always_inline void take_user_stack(void *ctx, struct walk *w)
 {
 	u32 kernel_depth = w->d.kernel_depth & 127, depth, i;
@@ -133,11 +132,11 @@ static __always_inline bool ship_stack(struct walk *w)
 		return true;
 	if (!ship_description(&w->d))
 		return false;
-	bpf_map_update_elem(MAP(shipped), &key, &epoch, BPF_ANY); /* after the stack is there: others may rely on it at once */
+	bpf_map_update_elem(MAP(shipped), &key, &epoch, BPF_ANY); /* last: from now on others rely on the stack being there */
 	return true;
 }
 
-/* Ships the name of the current thread, once in an interval and when it changes. */
+/* Ships the name of the current thread once per interval, and when it changes. */
 static __always_inline void ship_thread(struct walk *w)
 {
 	struct thread_name now = {.epoch = w->epoch};
@@ -161,7 +160,7 @@ static __always_inline void ship_thread(struct walk *w)
 		bpf_map_update_elem(MAP(threads), &tid, &now, BPF_ANY);
 }
 
-/* Ships the stack and the name of its thread, where that was not done in this interval. False: the buffer is full. */
+/* Ships the stack and the name of its thread, unless that was done in this interval. False: the buffer is full. */
 static __always_inline bool ship_observed(struct walk *w)
 {
 	struct description *d = &w->d;
@@ -329,7 +328,7 @@ static __always_inline int do_python_skip(void *ctx, enum way way)
 }
 PROGRAM(python_skip)
 
-/* What the current thread does: its stack, and all that is told of it. */
+/* Takes and ships the stack of the current thread, and what belongs to it. */
 static __always_inline void observe(void *ctx, struct walk *w, struct control *settings, enum way way)
 {
 	u64 pid_tgid = bpf_get_current_pid_tgid();
@@ -346,7 +345,7 @@ static __always_inline void observe(void *ctx, struct walk *w, struct control *s
 	w->d.end = COMPLETE;
 	w->image.start_code = w->image.start_stack = 0;
 	has_memory = find_image(task, &w->image);
-	if (way == OFF_CPU && !has_memory) /* the kernel's own threads only wait for work */
+	if (way == OFF_CPU && !has_memory) /* kernel threads only wait for work */
 		return;
 	count(way == OFF_CPU ? OFF_CPU_FOLLOWED : OBSERVED);
 	take_kernel_stack(ctx, w);
@@ -381,7 +380,7 @@ int profile(struct bpf_perf_event_data *ctx)
 	return 0;
 }
 
-/* On every switch of threads, while the one that leaves the CPU is still the current one. */
+/* Runs on every switch of threads, while the thread that leaves the CPU is still the current one. */
 SEC("raw_tracepoint")
 int off_cpu(struct bpf_raw_tracepoint_args *ctx)
 {

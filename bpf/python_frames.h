@@ -1,16 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Python frames of the current thread, CPython 3.11 and newer.
+/* Walks the Python frames of the current thread, of CPython 3.11 and newer.
  *
- * From the runtime to its interpreters, to their threads, to the one with the ID of the current thread, to its innermost
- * frame, and from frame to frame. Each call of the function that executes bytecode executes a run of frames: calls from
- * Python to Python stay in it. It leaves an object among its local variables: a _PyCFrame (3.11, 3.12), or a frame that
- * ends the run (since 3.13, of which owner tells). Where that lies tells which native frame the run belongs to.
+ * The walk goes from the runtime to its interpreters, to their threads, to the one with the ID of the current thread, to
+ * its innermost frame, and then from frame to frame. One call of the C function that executes bytecode executes a run of
+ * frames, because calls from Python to Python stay in it. That function has an object among its local variables: a
+ * _PyCFrame (3.11, 3.12), or a frame that ends the run (since 3.13; its `owner` says so). The object's address tells
+ * which native frame the run belongs to.
  *
- * Nothing of this is sure: the thread may be anywhere in the interpreter, which may be starting or ending. Every address
- * is read with a helper that can fail, code objects are recognised by their type, and every loop has an end.
+ * None of this is certain: the thread may be anywhere in the interpreter, which may be starting or ending. So every
+ * address is read with a helper that can fail, code objects are recognised by their type, and every loop has an end.
  *
  * A Python frame is two words: the address of its code object, and
- *   bits 0..31   where it executes: bytes from the beginning of the bytecode
+ *   bits 0..31   where it executes, in bytes from the start of the bytecode
  *   bits 32..55  a check of the code object (its memory may be used for another one later): (first line ^ address of the
  *                qualified name / 16)
  *   bits 56..63  which user frame it belongs to, in the outermost frame of a run; WITH_NEXT in the others; UNPLACED
@@ -22,10 +23,10 @@
 #include "unwind.h"
 
 #define PYTHON_FRAMES_PER_RUN 12
-#define PYTHON_RUNS 16 /* MAX_FRAMES, and those of the interpreter's own; in all, 33 tail calls are allowed */
+#define PYTHON_RUNS 16 /* enough for MAX_FRAMES and the interpreter's own frames; at most 33 tail calls are allowed in all */
 #define PYTHON_SKIPPED_PER_RUN 200
 #define PYTHON_SKIP_RUNS 6
-#define PYTHON_SEARCHED 128 /* thread states looked at in one observation */
+#define PYTHON_SEARCHED 128 /* thread states to look at in one observation */
 #define PYTHON_WAIT_FIRST_MS 10
 #define PYTHON_WAIT_LAST_MS 640
 
@@ -48,7 +49,7 @@ struct {
 	__type(value, struct python_thread);
 } python_threads SEC(".maps");
 
-/* Code objects that user space was asked to read, each at its hash; one that is displaced is asked for again. */
+/* Code objects that were requested, each at its hash. One that another displaces is requested again. */
 #define SEEN_BITS 14
 
 struct {
@@ -67,7 +68,7 @@ static __always_inline u64 word_at(u64 *bytes, u32 offset, u32 mask)
 #define FRAME_WORD(p, offset) word_at((p)->frame_bytes, (offset), 127)
 #define CODE_WORD(p, offset) word_at((p)->code_bytes, (offset), 255)
 
-/* The ID that the current thread itself sees, which differs in a container. */
+/* The thread ID that the current thread sees itself, which differs in a container. */
 static __always_inline u32 inner_thread_id(u32 tid)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
@@ -78,7 +79,7 @@ static __always_inline u32 inner_thread_id(u32 tid)
 	return inner ? inner : tid;
 }
 
-/* Looks on for the thread, among a part of all threads at a time. False: there is none (more). */
+/* Continues the search for the thread, over a limited number of threads at a time. False: there are no (more) threads. */
 static __always_inline bool search_thread(struct python_layout *l, struct python_thread *t)
 {
 	u64 id;
@@ -119,7 +120,7 @@ static __always_inline bool is_state_of(struct python_layout *l, struct python_t
 	return t->state && read_word(t->state + l->thread_id, &id) && (u32)id == t->id;
 }
 
-/* Whether the state is one of the only interpreter: a thread has one in each interpreter that it executes. */
+/* Whether the state belongs to the only interpreter. A thread has one state in each interpreter that it executes. */
 static __always_inline bool is_alone(struct python_layout *l, struct python_thread *t)
 {
 	u64 first, next;
@@ -128,7 +129,7 @@ static __always_inline bool is_alone(struct python_layout *l, struct python_thre
 	       (t->alone || (read_word(first + l->interpreter_next, &next) && !next));
 }
 
-/* The thread state of the current thread, or 0: it has none, or was not found yet. */
+/* The thread state of the current thread; 0 if it has none, or if it was not found yet. */
 static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 {
 	struct python_thread *known, *t = &w->python.thread;
@@ -143,7 +144,7 @@ static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 				return t->state;
 			before = t->state;
 			t->interpreter = 0;
-		} else if (t->state) { /* it was given back */
+		} else if (t->state) { /* it was freed */
 			t->interpreter = 0;
 		} else if (w->time_monotonic_ns < t->again_monotonic_ns) {
 			return 0;
@@ -170,7 +171,7 @@ static __always_inline u64 find_thread(struct walk *w, struct python_layout *l)
 	return t->state;
 }
 
-/* The user frame that `place` lies in: each reaches up to its CFA, and the outermost one may have none. */
+/* The user frame in which the address `place` lies. Each frame reaches up to its CFA; the outermost may have none. */
 static __always_inline u64 user_frame_of(struct walk *w, u64 place)
 {
 	u64 frames = w->d.user_depth, low = 0, step, at, above;
@@ -180,7 +181,7 @@ static __always_inline u64 user_frame_of(struct walk *w, u64 place)
 	if (!w->cfa[at & 127])
 		frames--;
 #pragma clang loop unroll(disable)
-	for (step = 64; step; step >>= 1) { /* without branches, or the verifier follows each way through the search */
+	for (step = 64; step; step >>= 1) { /* without branches: else the verifier follows every path */
 		at = low + step - 1;
 		asm volatile("" : "+r"(at));
 		above = (w->cfa[at & 127] - place - 1) & (at - frames);
@@ -190,7 +191,7 @@ static __always_inline u64 user_frame_of(struct walk *w, u64 place)
 	return place && low < frames ? low : UNPLACED;
 }
 
-/* The run of frames up to here was executed by the C function in whose frame `place` lies. */
+/* Ends a run of frames: the C function in whose native frame `place` lies executed it. */
 static __always_inline void end_run(struct walk *w, u64 place)
 {
 	u32 word = w->d.kernel_depth + w->d.user_depth + 2 * w->d.python_depth - 1;
@@ -217,11 +218,11 @@ static __always_inline void request_code(struct walk *w, u64 code, u64 check)
 	}
 }
 
-/* Adds the frame that was read. False: it is none. */
+/* Adds the frame that was read. False: it is no frame. */
 static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u8 owner)
 {
 	struct python_walk *p = &w->python;
-	u64 code = FRAME_WORD(p, l->frame_code) & ~7ULL, check, info; /* the lowest bits say how it is counted */
+	u64 code = FRAME_WORD(p, l->frame_code) & ~7ULL, check, info; /* the lowest bits say how references are counted */
 	u32 word = w->d.kernel_depth + w->d.user_depth + 2 * w->d.python_depth, second = word + 1;
 	s64 offset;
 
@@ -231,7 +232,7 @@ static __always_inline bool add_frame(struct walk *w, struct python_layout *l, u
 		return false;
 	offset = FRAME_WORD(p, l->frame_instruction) - code - l->code_bytecode;
 	if (owner != OWNED_BY_GENERATOR && offset < 2 * (s64)(u32)CODE_WORD(p, l->code_traceable))
-		return true; /* not complete: as CPython does, it is left out */
+		return true; /* not complete: left out, as CPython does */
 	check = (CODE_WORD(p, l->code_line) ^ CODE_WORD(p, l->code_name) >> 4) & 0xffffff;
 	info = WITH_NEXT << 56 | check << 32 | (u32)(offset > 0 ? offset : 0);
 	asm volatile("" : "+r"(word));
@@ -249,7 +250,7 @@ static __always_inline bool read_frame(struct python_walk *p)
 	return p->frame && !bpf_probe_read_user(p->frame_bytes, PYTHON_FRAME_BYTES, (void *)p->frame);
 }
 
-/* Takes the frame to come. False: there is none, or too many were taken. */
+/* Takes the next frame. False: there is none, or there were too many. */
 static __always_inline bool step_python(struct walk *w, struct python_layout *l)
 {
 	struct python_walk *p = &w->python;
@@ -273,7 +274,7 @@ static __always_inline bool step_python(struct walk *w, struct python_layout *l)
 	return true;
 }
 
-/* Looks for the end of a run whose outer frames are too many. False: it was found, or cannot be. */
+/* Looks for the end of a run that has too many outer frames. False: it was found, or cannot be found. */
 static __always_inline bool skip_python(struct walk *w, struct python_layout *l)
 {
 	struct python_walk *p = &w->python;
@@ -288,7 +289,7 @@ static __always_inline bool skip_python(struct walk *w, struct python_layout *l)
 	return true;
 }
 
-/* The innermost frame of a thread state. False: it executes no Python. */
+/* Finds the innermost frame of a thread state. False: it executes no Python. */
 static __always_inline bool start_frames(struct python_walk *p, struct python_layout *l, u64 state)
 {
 	p->frame = p->cframe = 0;
@@ -301,7 +302,7 @@ static __always_inline bool start_frames(struct python_walk *p, struct python_la
 	return true;
 }
 
-/* The innermost frame of the current thread. False: it executes no Python. */
+/* Finds the innermost frame of the current thread. False: it executes no Python. */
 static __always_inline bool start_python(struct walk *w, struct python_layout *l)
 {
 	w->python.runtime = w->process.python_runtime;
@@ -309,7 +310,7 @@ static __always_inline bool start_python(struct walk *w, struct python_layout *l
 	return start_frames(&w->python, l, find_thread(w, l));
 }
 
-/* That of the interpreter from which the one was called whose frames were taken. */
+/* Finds the innermost frame in the interpreter that called the previous one. False: there is none. */
 static __always_inline bool continue_python(struct python_walk *p, struct python_layout *l)
 {
 	if (!p->thread.interpreter)

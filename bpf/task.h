@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* What the kernel knows of the current thread. */
+/* What the kernel knows about the current thread. */
 #ifndef ICESTREAM_TASK_H
 #define ICESTREAM_TASK_H
 
 #include "maps.h"
 #include <bpf/bpf_core_read.h>
 
-/* From the begin of a thread's kernel stack: the registers with which it entered the kernel. THREAD_SIZE in
- * arch/x86/include/asm/page_64_types.h; kernels with KASAN have bpf_task_pt_regs. */
+/* Offset in a thread's kernel stack of the registers with which it entered the kernel. 16384 is THREAD_SIZE in
+ * arch/x86/include/asm/page_64_types.h; kernels with KASAN have larger stacks, but also bpf_task_pt_regs. */
 #ifndef OFFSET_REGISTERS
 #define OFFSET_REGISTERS (16384 - sizeof(struct user_registers))
 #endif
@@ -24,7 +24,7 @@ static __always_inline u64 thread_pointer(struct task_struct *task)
 	return 0;
 }
 
-/* Where the registers lie that the thread had when it entered the kernel. */
+/* The registers that the thread had when it entered the kernel. */
 static __always_inline struct user_registers *user_registers_of(struct task_struct *task)
 {
 	void *stack;
@@ -35,7 +35,7 @@ static __always_inline struct user_registers *user_registers_of(struct task_stru
 	return stack ? stack + OFFSET_REGISTERS : 0;
 }
 
-/* False: a thread of the kernel's own, or one that has given its memory back. */
+/* False: a kernel thread, or one that has already given its memory back. */
 static __always_inline bool find_image(struct task_struct *task, struct image *image)
 {
 	struct mm_struct *mm = BPF_CORE_READ(task, mm);
@@ -52,7 +52,7 @@ static __always_inline bool same_image(struct image *one, struct image *other)
 	return one->start_code == other->start_code && one->start_stack == other->start_stack;
 }
 
-/* What user space knows of the current process, or, right after a fork, of its parent. */
+/* Finds what user space knows of the current process or, right after a fork, of its parent. */
 static __always_inline bool find_process(struct walk *w, struct task_struct *task)
 {
 	u32 pid = w->pid;
@@ -88,8 +88,8 @@ struct otel_thread_context {
 	u16 attrs_size;
 };
 
-/* The trace context the current thread shows: nothing can change it while the thread is interrupted here. `into`: 24
- * bytes. */
+/* Reads the trace context that the current thread publishes into 24 bytes. Nothing can change it meanwhile, because the
+ * thread is interrupted. */
 static __always_inline void read_context(struct walk *w, u8 *into)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Shows user space the kernel's description of the thread that runs, a piece at a time: where there is no BTF,
+/* Shows user space the kernel's description of the current thread, piece by piece. On a kernel without BTF,
  * collector/bpf/loaders/task_layout.py finds out from known values which field lies where.
  *
- * Runs on ticks of a perf_event of the asking thread. Reads no field by name, so it loads without BTF.
+ * Runs on ticks of a perf_event of the thread that sends the request. Reads no field by name, so it loads without BTF.
  */
 #include "kernel_types.h"
 #include <bpf/bpf_helpers.h>
@@ -10,10 +10,10 @@
 #define PIECE 1024
 
 struct look {
-	u64 asked;	 /* number of the question, by user space */
-	u64 address; /* what it wants to see */
+	u64 requested; /* number of the request, set by user space */
+	u64 address;   /* what user space wants to see */
 	u64 answered;
-	u64 failed; /* it cannot be read */
+	u64 failed; /* 1: the address cannot be read */
 	u64 task;	/* address of the current thread's description */
 	u64 pid_tgid;
 	u64 ip, cs, flags, sp, ss; /* of the interrupted thread */
@@ -34,12 +34,12 @@ int answer(struct bpf_perf_event_data *ctx)
 {
 	u32 zero = 0;
 	struct look *l = bpf_map_lookup_elem(&look, &zero);
-	u64 asked;
+	u64 requested;
 
 	if (!l)
 		return 0;
-	asked = *(volatile u64 *)&l->asked;
-	if (asked == l->answered)
+	requested = *(volatile u64 *)&l->requested;
+	if (requested == l->answered)
 		return 0;
 	l->task = bpf_get_current_task();
 	l->pid_tgid = bpf_get_current_pid_tgid();
@@ -49,7 +49,7 @@ int answer(struct bpf_perf_event_data *ctx)
 	l->flags = *(volatile u64 *)&ctx->regs.flags;
 	l->sp = *(volatile u64 *)&ctx->regs.sp;
 	l->ss = *(volatile u64 *)&ctx->regs.ss;
-	*(volatile u64 *)&l->answered = asked;
+	*(volatile u64 *)&l->answered = requested;
 	return 0;
 }
 

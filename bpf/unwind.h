@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* User stacks by unwinding tables (collector/unwind/cfi.py makes them of .eh_frame), x86-64.
+/* Walks user stacks by unwinding tables on x86-64 (collector/unwind/cfi.py makes the tables from .eh_frame).
  *
- * A frame is its pc, sp and bp. Its caller's are found by the rule for pc: where the canonical frame address (CFA: the
- * caller's sp) is, and where bp was saved; the return address lies below the CFA (System V ABI, DWARF 5 section 6.4).
+ * A frame is its pc, sp and bp. The rule for pc says where the canonical frame address is (CFA: the caller's sp), and
+ * where the caller's bp was saved. The return address lies just below the CFA (System V ABI; DWARF 5, section 6.4).
  */
 #ifndef ICESTREAM_UNWIND_H
 #define ICESTREAM_UNWIND_H
@@ -10,7 +10,7 @@
 #include "task.h"
 
 #define FRAMES_PER_RUN 16
-#define RUNS 8 /* MAX_FRAMES and the outermost */
+#define RUNS 8 /* enough for MAX_FRAMES and the outermost frame */
 #define USER_CS 0x33
 
 enum cfa_kind {
@@ -28,7 +28,7 @@ enum cfa_kind {
 
 enum rbp_kind { RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED };
 
-/* `going on` is 0; anything else ends the walk with that enum end + 1. */
+/* What a step returns: GO_ON, or STOP(enum end), which ends the walk. */
 #define GO_ON 0
 #define STOP(end) ((end) + 1)
 
@@ -37,7 +37,7 @@ static __always_inline bool read_word(u64 at, u64 *word)
 	return bpf_probe_read_user(word, sizeof(*word), (void *)at) == 0;
 }
 
-/* The mapping of an address, into the walk. */
+/* Puts the mapping of an address into the walk. False: none covers it. */
 static __always_inline bool find_mapping(struct walk *w, u64 at)
 {
 	u64 low = w->process.first, left = w->process.count, half, after;
@@ -46,7 +46,7 @@ static __always_inline bool find_mapping(struct walk *w, u64 at)
 
 	if (at >= w->mapping_start && at < w->mapping_end)
 		return true;
-	/* Without branches, or the verifier follows each way through the search. */
+	/* Without branches: else the verifier follows every path through the search. */
 #pragma clang loop unroll(disable)
 	for (i = 0; i < MAPPINGS_BITS; i++) {
 		half = left >> 1;
@@ -54,7 +54,7 @@ static __always_inline bool find_mapping(struct walk *w, u64 at)
 		found = bpf_map_lookup_elem(MAP(mappings), &index);
 		if (!found)
 			return false;
-		after = (found->start > at) - 1UL; /* all ones: it starts at or before the address */
+		after = (found->start > at) - 1UL; /* all ones if it starts at or before the address */
 		asm volatile("" : "+r"(after));
 		low += half & after;
 		left -= half;
@@ -71,7 +71,7 @@ static __always_inline bool find_mapping(struct walk *w, u64 at)
 	return true;
 }
 
-/* The last of `left` rows from `low` on that begins at or before the key. */
+/* Finds the last of `left` rows from `low` on that begins at or before the key. */
 static __always_inline bool find_row(u64 low, u64 left, u64 key, u32 *row)
 {
 	struct row_page *page;
@@ -86,7 +86,7 @@ static __always_inline bool find_row(u64 low, u64 left, u64 key, u32 *row)
 		if (!page)
 			return false;
 		*row = page->rows[(low + half) & ((1 << PAGE_BITS) - 1)];
-		after = ((key - *row) >> 63) - 1; /* all ones: the row is not after the key */
+		after = ((key - *row) >> 63) - 1; /* all ones if the row is not after the key */
 		asm volatile("" : "+r"(after));
 		low += half & after;
 		left -= half;
@@ -94,7 +94,7 @@ static __always_inline bool find_row(u64 low, u64 left, u64 key, u32 *row)
 	return true;
 }
 
-/* The rule for an address in the mapping that was found. */
+/* Finds the rule for an address in the walk's mapping. */
 static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 {
 	u64 place = at + w->mapping_bias, chunk_number = place >> CHUNK_BITS;
@@ -132,10 +132,10 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	return rule->cfa_kind == CFA_NONE ? STOP(NO_RULE) : GO_ON;
 }
 
-/* From what a signal interrupted: struct rt_sigframe lies at sp, its ucontext has the registers. */
+/* Continues in what a signal interrupted: struct rt_sigframe lies at sp, and its ucontext has the registers. */
 static __always_inline int step_over_signal(struct walk *w, u32 frame)
 {
-	u64 saved[7]; /* from uc_mcontext's rbp on: rbp rbx rdx rax rcx rsp rip */
+	u64 saved[7]; /* uc_mcontext from rbp on: rbp rbx rdx rax rcx rsp rip */
 
 	if (bpf_probe_read_user(saved, sizeof(saved), (void *)(w->sp + 120)))
 		return STOP(READ_FAULT);
@@ -147,8 +147,8 @@ static __always_inline int step_over_signal(struct walk *w, u32 frame)
 	return GO_ON;
 }
 
-/* What `python -X perf` calls each Python function through keeps no frame pointer in 3.12 and 3.13 (asm_trampoline.S): after
- * the call, `add $8, %rsp; ret`. */
+/* `python -X perf` calls each Python function through a trampoline, which keeps no frame pointer in 3.12 and 3.13
+ * (asm_trampoline.S): after the call come `add $8, %rsp; ret`. */
 static __always_inline bool in_python_trampoline(struct walk *w)
 {
 	u64 code;
@@ -191,7 +191,7 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 		return GO_ON;
 	}
 	number = rule->cfa_kind - CFA_REGISTER;
-	if (number > 15 || w->d.user_depth != 1) /* other registers are known only where the thread was interrupted */
+	if (number > 15 || w->d.user_depth != 1) /* other registers are known only in the interrupted frame */
 		return STOP(NO_RULE);
 	asm volatile("" : "+r"(number));
 	*cfa = w->registers[number & 15] + offset;
@@ -220,7 +220,7 @@ static __always_inline int read_caller(struct walk *w, struct rule *rule, u64 cf
 	return GO_ON;
 }
 
-/* Stores the frame to come and finds its caller. */
+/* Stores the next frame and finds its caller. */
 static __always_inline int step(struct walk *w)
 {
 	u32 frame = w->d.user_depth, word = w->d.kernel_depth + frame;
@@ -230,7 +230,7 @@ static __always_inline int step(struct walk *w)
 
 	if (frame >= MAX_FRAMES)
 		return STOP(TOO_DEEP);
-	asm volatile("" : "+r"(word)); /* or clang leaves out the masks, which the verifier wants to see */
+	asm volatile("" : "+r"(word)); /* else clang removes the masks, which the verifier needs */
 	asm volatile("" : "+r"(frame));
 	w->d.words[word & (WORDS - 1)] = at;
 	w->hash = mix(w->hash, at);
@@ -250,7 +250,7 @@ static __always_inline int step(struct walk *w)
 	stop = find_cfa(w, &rule, &cfa);
 	if (stop)
 		return stop;
-	if (cfa <= w->sp) /* stacks grow downwards: this is no caller */
+	if (cfa <= w->sp) /* stacks grow downwards, so this is no caller */
 		return STOP(NO_RULE);
 	stop = read_caller(w, &rule, cfa);
 	if (stop)
@@ -261,7 +261,7 @@ static __always_inline int step(struct walk *w)
 	return w->pc ? GO_ON : STOP(COMPLETE);
 }
 
-/* Sets the walk to where the thread left user space; false: not from there, or from 32 bits. */
+/* Starts the walk where the thread left user space. False: it did not come from there, or from 32-bit code. */
 static __always_inline bool start_walk_at(struct walk *w, struct user_registers *saved)
 {
 	u64 *r = w->registers;
@@ -279,19 +279,19 @@ static __always_inline bool start_walk_at(struct walk *w, struct user_registers 
 	return true;
 }
 
-/* Of a thread that is in the kernel. */
+/* Starts the walk of a thread that is in the kernel. */
 static __always_inline bool start_walk_in_kernel(struct walk *w, struct task_struct *task)
 {
 	struct user_registers saved, *at = user_registers_of(task);
 
 	if (!at || bpf_probe_read_kernel(&saved, sizeof(saved), at) || !start_walk_at(w, &saved))
 		return false;
-	/* After a system call pc is behind its instruction, which may be the last of a function (that of rt_sigreturn is). */
+	/* After a system call, pc is behind its instruction, which may be the function's last one (as in rt_sigreturn's). */
 	w->interrupted = (s64)saved.orig_ax < 0;
 	return true;
 }
 
-/* Of a thread that was interrupted, wherever it was. */
+/* Starts the walk of a thread that was interrupted, in user space or in the kernel. */
 static __always_inline bool start_walk(struct walk *w, struct bpf_perf_event_data *ctx, struct task_struct *task)
 {
 	struct user_registers saved;

@@ -1,10 +1,11 @@
-"""Small operations on columns that refer to rows of tables."""
+"""Operations on arrays of row numbers."""
 
 import numpy as np
 
 
-def used(rows: np.ndarray, count: int, always: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """The distinct rows among `rows` of a table of `count`, in order, and `always`; and `rows` counted in these."""
+def renumber(rows: np.ndarray, count: int, always: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct numbers among `rows` (and `always`), in order; and `rows` as positions in these. `rows` refer to a
+    table of `count` rows."""
     flags = np.zeros(max(count, 1), bool)
     flags[rows] = True
     if always is not None:
@@ -12,7 +13,7 @@ def used(rows: np.ndarray, count: int, always: int | None = None) -> tuple[np.nd
     return np.flatnonzero(flags), (np.cumsum(flags) - 1)[rows]
 
 
-def take(data: bytes, width: int, rows: np.ndarray) -> bytes:
-    """Some rows of a table whose rows are `width` bytes each."""
+def take_rows(data: bytes, width: int, rows: np.ndarray) -> bytes:
+    """The bytes of some rows of a table whose rows are `width` bytes each."""
     chosen: np.ndarray = np.frombuffer(data, np.uint8).reshape(-1, width)[rows]
     return chosen.tobytes()

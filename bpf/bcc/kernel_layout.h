@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Structures of the kernel that compiles this, as far as they are used. The loader defines OFFSET_ of the fields that it
- * found (collector/bpf/loaders/task_layout.py).
+/* The structures of the running kernel, as far as they are used. The loader defines OFFSET_ for the fields that it found
+ * (collector/bpf/loaders/task_layout.py).
  */
 #define UNKNOWN_OFFSET 65536 /* larger than these structures */
 
@@ -39,7 +39,7 @@
 #define OFFSET_NUMBERS UNKNOWN_OFFSET
 #endif
 
-/* A member of a union of fields, each at its own offset. */
+/* One member of a union whose members lie at different offsets. */
 #define AT(offset, declaration)     \
 	struct {                        \
 		char before_##offset[offset]; \
@@ -75,7 +75,7 @@ struct task_struct {
 	};
 };
 
-/* Of either name the first 32 bits are read. */
+/* With either name, the first 32 bits are read. */
 struct task_struct___before_5_14 {
 	AT(OFFSET_STATE, unsigned int state);
 };

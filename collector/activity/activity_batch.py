@@ -6,7 +6,7 @@ import numpy as np
 
 from collector.activity.intervals import Intervals
 from collector.batches.batch import HEADER_BYTES
-from collector.row_indices import take, used
+from collector.row_indices import renumber, take_rows
 from icestream import packed
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
@@ -18,7 +18,7 @@ _MAX_NS = 2**62
 
 def split(intervals: Intervals, offset_ns: int, common: ActivityBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
     """Serialized parts without BatchId; `common` has the fields that all share, and `dropped` is in the first only."""
-    rows = np.arange(len(intervals.start_ns))
+    rows = np.arange(len(intervals.start_monotonic_ns))
     parts = list(_halve(intervals, rows, intervals.spans, offset_ns, common, limit - HEADER_BYTES))
     return [part + ActivityBatch(dropped=intervals.dropped).SerializeToString() for part in parts[:1]] + parts[1:]
 
@@ -50,12 +50,12 @@ def _halve(
 def _part(intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: int, common: ActivityBatch) -> bytes:
     message = ActivityBatch()
     message.CopyFrom(common)
-    starts = _bounded(intervals.start_ns[rows])
+    starts = _bounded(intervals.start_monotonic_ns[rows])
     message.start_unix_nano = max(0, (int(starts.min()) if len(rows) else 0) + offset_ns)
-    contexts, context_row = used(intervals.context[rows], len(intervals.trace_ids) // 16)
-    message.context_trace_ids = take(intervals.trace_ids, 16, contexts)
-    message.context_span_ids = take(intervals.span_ids, 8, contexts)
-    services, service_row = used(intervals.service[rows], len(intervals.strings))
+    contexts, context_row = renumber(intervals.context[rows], len(intervals.trace_ids) // 16)
+    message.context_trace_ids = take_rows(intervals.trace_ids, 16, contexts)
+    message.context_span_ids = take_rows(intervals.span_ids, 8, contexts)
+    services, service_row = renumber(intervals.service[rows], len(intervals.strings))
     strings = {"": 0}
     string_rows = [strings.setdefault(intervals.strings[s][:_MAX_NAME], len(strings)) for s in services.tolist()]
     message.strings.extend(strings)

@@ -31,22 +31,22 @@ class ActivityDatagram:
 
     pid: int  # what the sender takes for its process ID
     service: str
-    start_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
+    start_monotonic_ns: np.ndarray  # uint64 (n,)
     duration_ns: np.ndarray  # uint64 (n,)
     thread_cpu_ns: np.ndarray  # uint64 (n,)
     tid: np.ndarray  # uint32 (n,), as the sender sees it
     context: np.ndarray  # uint32 (n,), row of the contexts
     contexts: np.ndarray  # uint8 (c, 24): trace ID and span ID
-    span_start_ns: np.ndarray  # uint64 (s,)
-    span_end_ns: np.ndarray  # uint64 (s,)
+    span_start_monotonic_ns: np.ndarray  # uint64 (s,)
+    span_end_monotonic_ns: np.ndarray  # uint64 (s,)
     span_ids: np.ndarray  # uint8 (s, 32): trace ID, span ID, parent's span ID
     span_names: list[str]  # s
     dropped: int  # intervals that the sender lost before
     refused: int  # intervals and spans that cannot be true
 
 
-def decode(content: bytes, now_ns: int) -> ActivityDatagram:
-    """Reads a datagram that came at `now_ns` (CLOCK_MONOTONIC). Raises MalformedDatagram."""
+def decode(content: bytes, now_monotonic_ns: int) -> ActivityDatagram:
+    """Reads a datagram that came at `now_monotonic_ns` (CLOCK_MONOTONIC). Raises MalformedDatagram."""
     if len(content) < _HEADER.size:
         raise MalformedDatagram(f"{len(content)} bytes are no header")
     magic, version, flags, pid, c, n, s, k, service_bytes, name_bytes, _, dropped = _HEADER.unpack_from(content)
@@ -64,21 +64,21 @@ def decode(content: bytes, now_ns: int) -> ActivityDatagram:
     names = _names(reader.bytes(name_bytes), name_length)
     if (n and int(context.max()) >= c) or (s and int(span_name.max()) >= k):
         raise MalformedDatagram("a row number is out of range")
-    true = _possible(start, duration, now_ns) & _not_zeros(traces)[context]
+    true = _possible(start, duration, now_monotonic_ns) & _not_zeros(traces)[context]
     true &= cpu <= duration + duration // 100 + _CPU_SLACK_NS
     true_spans = _not_zeros(span_ids[:, :16]) & _not_zeros(span_ids[:, 16:24])
-    true_spans &= (span_end >= span_start) & _possible(span_start, span_end - span_start, now_ns)
+    true_spans &= (span_end >= span_start) & _possible(span_start, span_end - span_start, now_monotonic_ns)
     return ActivityDatagram(
         pid=pid,
         service=service,
-        start_ns=start[true],
+        start_monotonic_ns=start[true],
         duration_ns=duration[true],
         thread_cpu_ns=cpu[true],
         tid=tid[true],
         context=context[true],
         contexts=np.hstack([traces, spans]),
-        span_start_ns=span_start[true_spans],
-        span_end_ns=span_end[true_spans],
+        span_start_monotonic_ns=span_start[true_spans],
+        span_end_monotonic_ns=span_end[true_spans],
         span_ids=span_ids[true_spans],
         span_names=[names[row] for row in span_name[true_spans].tolist()],
         dropped=min(dropped, MOST_DROPPED),
@@ -111,9 +111,9 @@ def _not_zeros(identifiers: np.ndarray) -> np.ndarray:
     return np.asarray(identifiers.any(axis=1))
 
 
-def _possible(start: np.ndarray, duration: np.ndarray, now_ns: int) -> np.ndarray:
+def _possible(start: np.ndarray, duration: np.ndarray, now_monotonic_ns: int) -> np.ndarray:
     """Where an interval of CLOCK_MONOTONIC lies in the time up to now; unsigned, so nothing may wrap unseen."""
-    latest = np.uint64(now_ns + _AHEAD_NS)
+    latest = np.uint64(now_monotonic_ns + _AHEAD_NS)
     return (start <= latest) & (latest - start <= OLDEST_NS) & (duration <= latest - start)
 
 

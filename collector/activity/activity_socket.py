@@ -176,7 +176,7 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
 def _joined(heard: list[_Heard], dropped: int) -> Intervals:
     """All datagrams as one, every context once."""
     datagrams = [h.datagram for h in heard]
-    rows = [len(d.start_ns) for d in datagrams]
+    rows = [len(d.start_monotonic_ns) for d in datagrams]
     first_context = np.cumsum([0, *(len(d.contexts) for d in datagrams)], dtype=np.uint32)[:-1]
     all_contexts = np.concatenate([np.zeros((0, 24), np.uint8), *(d.contexts for d in datagrams)])
     context = _column(np.uint32, [d.context + first for d, first in zip(datagrams, first_context, strict=True)])
@@ -186,7 +186,7 @@ def _joined(heard: list[_Heard], dropped: int) -> Intervals:
     strings = {name: row for row, name in enumerate(dict.fromkeys(["", *(d.service for d in datagrams)]))}
     services = np.array([strings[d.service] for d in datagrams], np.uint32)
     return Intervals(
-        start_ns=_column(np.uint64, [d.start_ns for d in datagrams]),
+        start_monotonic_ns=_column(np.uint64, [d.start_monotonic_ns for d in datagrams]),
         duration_ns=_column(np.uint64, [d.duration_ns for d in datagrams]),
         thread_cpu_ns=_column(np.uint64, [d.thread_cpu_ns for d in datagrams]),
         pid=np.repeat(np.array([h.pid for h in heard], np.uint32), rows),
@@ -220,8 +220,8 @@ def _spans(datagram: ActivityDatagram) -> list[Span]:
         for at, name, start, end in zip(
             range(0, len(identifiers), 32),
             datagram.span_names,
-            datagram.span_start_ns.tolist(),
-            datagram.span_end_ns.tolist(),
+            datagram.span_start_monotonic_ns.tolist(),
+            datagram.span_end_monotonic_ns.tolist(),
             strict=True,
         )
     ]

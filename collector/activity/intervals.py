@@ -11,7 +11,7 @@ from icestream.v1.activity_pb2 import Span
 class Intervals:
     """n intervals of one thread in one context each, and the spans that ended."""
 
-    start_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
+    start_monotonic_ns: np.ndarray  # uint64 (n,)
     duration_ns: np.ndarray  # uint64 (n,)
     thread_cpu_ns: np.ndarray  # uint64 (n,), of the thread's CPU clock
     pid: np.ndarray  # uint32 (n,), in the host's PID namespace

@@ -10,7 +10,7 @@ import numpy as np
 
 from collector.batches.locations import Stacks
 from collector.labels.thread_labels import Labels
-from collector.row_indices import take, used
+from collector.row_indices import renumber, take_rows
 from icestream import index_ranges, packed
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
@@ -102,14 +102,14 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
         message.start_unix_nano = int(times.min())
     message.end_unix_nano = max(int(times.max()) + 1 if len(times) else 0, window.end_unix_nano)
 
-    series, series_row = used(window.series[chosen], len(window.labels))
+    series, series_row = renumber(window.series[chosen], len(window.labels))
     for row in series.tolist():
         message.series.append(Series(labels=[Label(name=name, value=value) for name, value in window.labels[row]]))
-    contexts, context_row = used(window.context[chosen], len(window.trace_ids) // 16 + 1, always=0)
-    message.context_trace_ids = take(window.trace_ids, 16, contexts[1:] - 1)
-    message.context_span_ids = take(window.span_ids, 8, contexts[1:] - 1)
+    contexts, context_row = renumber(window.context[chosen], len(window.trace_ids) // 16 + 1, always=0)
+    message.context_trace_ids = take_rows(window.trace_ids, 16, contexts[1:] - 1)
+    message.context_span_ids = take_rows(window.span_ids, 8, contexts[1:] - 1)
     if with_stacks:
-        stacks, stack_row = used(window.stack[chosen], len(window.stacks.depth))
+        stacks, stack_row = renumber(window.stack[chosen], len(window.stacks.depth))
         columns = _stack_columns(window.stacks, stacks, message)
     else:
         stack_row = np.zeros(len(chosen), np.int64)
@@ -132,8 +132,8 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
     """Columns of some stacks; adds the mappings and strings they need to the message."""
     depth = stacks.depth[chosen]
     frames = stacks.frames[index_ranges.expand(index_ranges.starts(stacks.depth)[chosen], depth)]
-    locations, frame_row = used(frames, len(stacks.mapping))
-    mappings, mapping_row = used(stacks.mapping[locations], len(stacks.mappings), always=0)
+    locations, frame_row = renumber(frames, len(stacks.mapping))
+    mappings, mapping_row = renumber(stacks.mapping[locations], len(stacks.mappings), always=0)
     for row in mappings.tolist():
         kind, build_id, file = stacks.mappings[row]
         message.mappings.append(Mapping(kind=Mapping.Kind.Name(kind), build_id=build_id, file=file[:_MAX_PATH]))
@@ -143,7 +143,7 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
         "location_mapping": mapping_row,
         "location_address": stacks.address[locations],
     }
-    names, name_row = used(stacks.name[locations], len(stacks.names), always=0)
+    names, name_row = renumber(stacks.name[locations], len(stacks.names), always=0)
     strings = {"": 0}
     if len(names) > 1:
         chosen_names = [stacks.names[row] for row in names.tolist()]

@@ -1,4 +1,6 @@
-"""Samples and the stacks they refer to, which come from the kernel apart from each other, brought together."""
+"""Joins samples with the stacks that they refer to: the kernel sends them apart from each other."""
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -7,20 +9,32 @@ from collector.bpf.records import Descriptions
 from collector.bpf.samples import Samples
 from icestream import index_ranges, sorted_keys
 
-Code = tuple[int, int]
-"""Addresses [start, end)."""
 
-_SEARCHED = 8  # kernel frames, for the one that is to be left out
+class CodeRange(NamedTuple):
+    """Addresses [start, end)."""
+
+    start: int
+    end: int
+
+
+NO_CODE = CodeRange(0, 0)
+
+_SEARCHED = 8  # innermost kernel frames, for one in the code to leave out
+
+
+class Joined(NamedTuple):
+    samples: Samples
+    missing: int  # records without a stack, which are not in `samples`
+    records: np.ndarray  # those that are, one for each sample
 
 
 def join(
-    samples: np.ndarray, descriptions: Descriptions, before: Descriptions, leave_out: Code = (0, 0)
-) -> tuple[Samples, int, np.ndarray]:
-    """Records of samples (n, at least 6 words) as columns; how many there are without a stack, which are not in it; and
-    the records that are.
+    samples: np.ndarray, descriptions: Descriptions, before: Descriptions, leave_out: CodeRange = NO_CODE
+) -> Joined:
+    """Joins records of samples (n, at least 6 words) with their stacks.
 
-    A stack is looked for in `descriptions`, then in `before`. Of kernel frames the innermost ones are left out, up to
-    one in the code `leave_out` where there is one.
+    Looks for a stack in `descriptions`, then in `before`. Where a kernel frame is in the code `leave_out`, leaves out
+    that frame and those further in.
     """
     keys, stack = np.unique(samples[:, 1], return_inverse=True)
     stacks, found = _find(keys, descriptions, before)
@@ -32,7 +46,7 @@ def join(
     contexts, context = records.distinct_contexts(samples[:, 3:6])
     python = records.python_frames(stacks)
     depth, kernel_depth, frames = _frames(stacks, leave_out)
-    return (
+    return Joined(
         Samples(
             time_monotonic_ns=samples[:, 0].copy(),
             pid=samples[:, 2].astype(np.uint32),
@@ -57,7 +71,7 @@ def join(
 
 
 def _find(keys: np.ndarray, descriptions: Descriptions, before: Descriptions) -> tuple[Descriptions, np.ndarray]:
-    """The stacks of the distinct `keys` that are described, in the order of the keys; and which keys those are."""
+    """The descriptions of the distinct `keys`, in the order of the keys; and which keys have one (bool)."""
     rows, found = _rows(keys, descriptions)
     if not found.all() and len(before.key):
         descriptions = records.concatenate(descriptions, before)
@@ -72,7 +86,7 @@ def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.
     return (stacks[row] if len(stacks) else row), row >= 0
 
 
-def _frames(stacks: Descriptions, leave_out: Code) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _frames(stacks: Descriptions, leave_out: CodeRange) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Depth and kernel depth of each stack (uint32), and the frames of all (uint64)."""
     kernel_depth, frames = stacks.kernel_depth.astype(np.uint32), records.frames(stacks)
     depth = kernel_depth + stacks.user_depth
@@ -81,9 +95,9 @@ def _frames(stacks: Descriptions, leave_out: Code) -> tuple[np.ndarray, np.ndarr
     first = index_ranges.starts(depth)
     near = np.arange(min(_SEARCHED, len(frames)))
     at = np.minimum(first[:, None] + near, len(frames) - 1)
-    inside = (frames[at] >= leave_out[0]) & (frames[at] < leave_out[1]) & (near < kernel_depth[:, None])
+    inside = (frames[at] >= leave_out.start) & (frames[at] < leave_out.end) & (near < kernel_depth[:, None])
     out = np.where(inside.any(axis=1), inside.argmax(axis=1) + 1, 0)
-    # What is the first now is a return address, and nobody can tell any more.
+    # The frame that is the innermost now is a return address, and later code cannot know that: move it into the call.
     left = np.flatnonzero((out > 0) & (out < depth))
     frames[(first + out)[left]] -= (out < kernel_depth)[left].astype(np.uint64)
     kept = index_ranges.positions(depth) >= np.repeat(out, depth)

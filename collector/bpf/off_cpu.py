@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from collector.bpf import records
-from collector.bpf.join_stacks import Code, join
+from collector.bpf.join_stacks import NO_CODE, CodeRange, join
 from collector.bpf.loaders.choose import LoadError
 from collector.bpf.loaders.libbpf import Map, open_raw_tracepoint, run_stats
 from collector.bpf.program import MOST_WAITS, PROGRAMS, ProfileProgram
@@ -30,7 +30,7 @@ class Waits:
     """Which waits to follow."""
 
     share: float  # of all, from 0 to 1; it becomes the nearest 2 / n
-    least_ns: int  # shorter ones are not told
+    least_ns: int  # shorter ones are not sent
 
 
 def check(loader: str = "auto") -> str | None:
@@ -49,15 +49,15 @@ def check(loader: str = "auto") -> str | None:
 
 
 class OffCpu:
-    """Follows waits from when it is made until `close`. For one thread."""
+    """Follows waits until `close`. For one thread."""
 
     def __init__(self, program: ProfileProgram, waits: Waits) -> None:
-        """`program`: loaded with what this needs. Raises OSError or LoadError where the kernel does not permit it."""
+        """`program` was loaded with `with_off_cpu`. Raises OSError or LoadError where the kernel does not permit it."""
         self._program, self._waits = program, waits
         program.go_on_to([f"off_cpu_{name}" for name in PROGRAMS], "off_cpu_programs")
         self._waiting = Map(program.map_fd("waiting"))
         self._read: list[np.ndarray] = []
-        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # stacks of those that wait for long
+        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # stacks of long waits that go on
         self._lost_no_stack = self._lost_reported = 0
         self._switching = switching_code()
         self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
@@ -69,12 +69,12 @@ class OffCpu:
             raise
 
     def set_share(self, part: float) -> None:
-        """From now on follows that part of the share that was asked for."""
+        """From now on follows this part of the share in the settings."""
         share = self._waits.share * part
         self._program.set_off_cpu(min(round(2 / share), MOST_DISTANCE) if share else 0, self._waits.least_ns)
 
     def poll(self) -> np.ndarray:
-        """Moves records into this process's memory. Returns their processes (uint32, distinct)."""
+        """Moves records into this process's memory. Returns the processes they are of (uint32, distinct)."""
         if sum(part.nbytes for part in self._read) > PENDING_BYTES:
             return np.empty(0, np.uint32)
         waits = records.complete_waits(self._buffer.unread())
@@ -85,13 +85,13 @@ class OffCpu:
         return pids
 
     def awaited(self) -> np.ndarray:
-        """The stacks of the threads that wait now and are followed (uint64). To be asked for before the last `poll` of
-        an interval, for `drain`."""
+        """The keys of the stacks of threads that wait now and are followed (uint64), for `drain`. Call it before the
+        last `poll` of an interval."""
         size = 8 * (records.WAIT_WORDS - 1)
         try:
             waits = self._waiting.values(8, size, MOST_WAITS)
         except OSError as error:
-            log.warning("who waits is not known: %s", error)
+            log.warning("the threads that wait now cannot be read: %s", error)
             return self._long.key
         return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, 1]
 
@@ -100,17 +100,17 @@ class OffCpu:
         waits = np.concatenate([np.empty((0, records.WAIT_WORDS - 1), np.uint64), *self._read])
         self._read = []
         earlier = records.concatenate(before, self._long)
-        joined, missing, kept = join(waits, descriptions, earlier, self._switching)
-        # Whoever waits now may have begun in any interval, and its stack was told then.
+        joined = join(waits, descriptions, earlier, self._switching)
+        # A wait that goes on may have begun in any interval; its stack was sent then.
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
-        self._lost_no_stack += missing
-        distance, length_ns = kept[:, 6], kept[:, 7]
+        self._lost_no_stack += joined.missing
+        distance, length_ns = joined.records[:, 6], joined.records[:, 7]
         value = np.minimum(length_ns * (distance / 2), MOST_VALUE).astype(np.int64)
-        return replace(joined, value=value, lost=self._newly_lost())
+        return replace(joined.samples, value=value, lost=self._newly_lost())
 
     def stats(self) -> dict[str, int]:
-        """`observed`: switches of threads on this host since it started; `run_time_ns`, `run_count` of the program."""
+        """`observed` (switches of threads since the host started), `run_time_ns` and `run_count` of the program."""
         return {"observed": _switches(), **run_stats(self._program.program_fd("off_cpu"))}
 
     def close(self) -> None:
@@ -133,15 +133,16 @@ def _attach(program: ProfileProgram) -> int:
         raise LoadError(f"no program may run at the tracepoint {TRACEPOINT}: {error.strerror}") from error
 
 
-def switching_code(root: Path = Path("/")) -> Code:
-    """The kernel's function that switches threads: what it calls is the tracing. (0, 0) where the kernel hides it."""
+def switching_code(root: Path = Path("/")) -> CodeRange:
+    """The code of the kernel function that switches threads; frames further in belong to tracing. NO_CODE where the
+    kernel hides the address."""
     try:
         symbols = (root / "proc/kallsyms").read_bytes()
     except OSError:
-        return 0, 0
+        return NO_CODE
     at = symbols.find(b" __schedule\n")
     here, after = symbols[symbols.rfind(b"\n", 0, at) + 1 :][:16], symbols[symbols.find(b"\n", at) + 1 :][:16]
-    return (int(here, 16), int(after, 16)) if at >= 0 and after else (0, 0)
+    return CodeRange(int(here, 16), int(after, 16)) if at >= 0 and after else NO_CODE
 
 
 def _switches() -> int:

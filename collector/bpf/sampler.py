@@ -24,11 +24,11 @@ PENDING_BYTES = 64 << 20  # in this process between two drains; beyond, the kern
 
 
 class SamplerError(RuntimeError):
-    """This machine cannot be profiled as asked; the message says what is missing."""
+    """This machine cannot be profiled with these settings; the message says what is missing."""
 
 
 def check(loader: str = "auto") -> str | None:
-    """None when this process can profile this machine, else the reason. Loads the program and lets it go again."""
+    """None when this process can profile this machine, else the reason. Loads the program and unloads it."""
     sampler = Sampler(1, loader)
     try:
         sampler.start()
@@ -39,7 +39,7 @@ def check(loader: str = "auto") -> str | None:
 
 
 class Sampler:
-    """`start` (or first `load`), then `poll` about every second and `drain` once per interval. For one thread."""
+    """Call `start` (or first `load`), then `poll` about every second, and `drain` once per interval. For one thread."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Sampler:
         sizes: dict[str, int] | None = None,
         waits: Waits | None = None,
     ) -> None:
-        """`sizes`: of the kernel's buffers, see ProfileProgram. `waits`: those to follow for the off-CPU profile; where
-        the kernel does not let us, that is logged, and all else goes on."""
+        """`sizes` are those of the kernel's buffers, see ProfileProgram. `waits` says which waits to follow for the
+        off-CPU profile; where the kernel does not permit it, logs an error and goes on without."""
         if not 1 <= frequency_hz <= MAX_FREQUENCY_HZ:
             raise SamplerError(f"a frequency of {frequency_hz} Hz: expected 1 to {MAX_FREQUENCY_HZ}")
-        self.period_ns = round(1e9 / frequency_hz)  # what one sample stands for, exactly
+        self.period_ns = round(1e9 / frequency_hz)  # the CPU time that one sample stands for
         self._loader, self._sizes, self._waits = loader, sizes, waits
         self._most_often_ns = self.period_ns
         self._off_cpu: OffCpu | None = None
@@ -71,7 +71,7 @@ class Sampler:
             raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
 
     def start(self) -> None:
-        """Runs the program on every online CPU, and loads it where that was not done. Raises SamplerError."""
+        """Runs the program on every online CPU; loads it first if that was not done. Raises SamplerError."""
         if self._program is None:
             self.load()
         try:
@@ -82,9 +82,9 @@ class Sampler:
             raise SamplerError(f"cannot profile here: {error}{_advice(error)}") from error
 
     def poll(self) -> np.ndarray:
-        """Moves what the kernel has into this process's memory, so that its buffers do not fill up.
+        """Moves records into this process's memory, so that the kernel's buffers do not fill up.
 
-        Returns the processes of the samples it read (uint32, distinct): now is the time to look at short-lived ones.
+        Returns the processes of the samples that it read (uint32, distinct).
         """
         program = self._running()
         if sum(part.nbytes for part in self._samples + self._descriptions) > PENDING_BYTES:
@@ -96,7 +96,7 @@ class Sampler:
             program.samples.consume(samples.size)
         if self._off_cpu:
             pids = np.union1d(pids, self._off_cpu.poll())
-        # After the samples: so the stack of each sample just read is there.
+        # After the samples, so that the stack of each sample that was just read is there.
         descriptions = program.descriptions.unread()
         if words := records.complete_descriptions(descriptions, program.marker):
             self._descriptions.append(descriptions[:words].copy())
@@ -104,11 +104,11 @@ class Sampler:
         return pids
 
     def drain(self) -> Samples:
-        """Everything since the last drain, each distinct stack once."""
+        """Returns all samples since the last drain, each distinct stack once."""
         program = self._running()
         awaited = self._off_cpu.awaited() if self._off_cpu else _NONE_AWAITED
         self.poll()
-        # A sample may come after this that refers to a stack read before: so the stacks of one interval are kept.
+        # A later sample may refer to a stack that was read before this. So the stacks of one interval are kept.
         program.next_interval()
         samples = np.concatenate([np.empty((0, records.SAMPLE_WORDS - 1), np.uint64), *self._samples])
         words = np.concatenate([np.empty(0, np.uint64), *self._descriptions])
@@ -116,15 +116,15 @@ class Sampler:
         descriptions = records.parse_descriptions(words, program.marker)
         before, self._before = self._before, descriptions
         _follow_cpus(program)
-        joined, missing, _ = join(samples, descriptions, before)
-        self._lost_no_stack += missing
+        joined = join(samples, descriptions, before)
+        self._lost_no_stack += joined.missing
         waits = self._off_cpu.drain(descriptions, before, awaited) if self._off_cpu else None
-        return replace(joined, lost=self._newly_lost(), off_cpu=waits)
+        return replace(joined.samples, lost=self._newly_lost(), off_cpu=waits)
 
     def set_context(self, pid: int, tls_offset: int, image: Image | None = None) -> None:
-        """From now on reads the thread contexts of this process, and of children it forks: `tls_offset` bytes from a
-        thread's pointer lies the address of its record. Holds while the process executes the program for which the
-        offset was found (`image`; by default what it executes now).
+        """From now on reads the thread contexts of this process and of children that it forks. The address of a
+        thread's record lies `tls_offset` bytes from its thread pointer. This is valid while the process executes the
+        program for which the offset was found (`image`; by default the one it executes now).
 
         Raises SamplerError when the process is gone or the table is full (8,192 processes).
         """
@@ -135,12 +135,12 @@ class Sampler:
             raise SamplerError(f"the thread contexts of process {pid} cannot be read: {why}") from error
 
     def forget(self, pid: int) -> None:
-        """Reads no context of this process any more."""
+        """Stops reading the contexts of this process."""
         self._running().forget(pid)
 
     def set_period(self, period_ns: int) -> None:
-        """From now on a sample stands for that much CPU time. Call it right after a drain, so that a window has one
-        period. Raises OSError."""
+        """From now on a sample stands for this much CPU time. Call it right after a drain, so that a window has only
+        one period. Raises OSError."""
         self._running().set_period(period_ns)
         self.period_ns = period_ns
         self._set_share(self._most_often_ns / period_ns)
@@ -156,18 +156,18 @@ class Sampler:
 
     @property
     def program(self) -> ProfileProgram:
-        """What runs in the kernel: its unwinding tables and its questions. Raises SamplerError when not running."""
+        """What runs in the kernel, with its tables and requests. Raises SamplerError when it is not running."""
         return self._running()
 
     def stats(self) -> dict[str, int]:
-        """Totals since the start: program.COUNTERS, `lost_no_stack` (samples whose stack never came) and what the
-        kernel measured of the program (`run_time_ns`, `run_count`)."""
+        """Totals since the start: program.COUNTERS, `lost_no_stack` (samples whose stack never came), and `run_time_ns`
+        and `run_count` of the program as the kernel measured them."""
         program = self._running()
         return {**program.counters(), "lost_no_stack": self._lost_no_stack, **program.run_stats()}
 
     def off_cpu_stats(self) -> dict[str, int]:
-        """Of what follows waits: `observed` (switches of threads on this host), `run_time_ns`, `run_count`; empty where
-        it does not run."""
+        """Totals of the off-CPU program: `observed` (switches of threads on this host), `run_time_ns`, `run_count`;
+        empty where it does not run."""
         return self._off_cpu.stats() if self._off_cpu else {}
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class Sampler:
 def _follow_cpus(program: ProfileProgram) -> None:
     try:
         program.follow_cpus()
-    except OSError as error:  # what was read must not be lost over it; the next drain tries again
+    except OSError as error:  # the samples that were read must not be lost; the next drain tries again
         log.warning("a CPU that came online is not profiled: %s", error)
 
 

@@ -1,10 +1,9 @@
-"""Kafka messages in a file, one after the other: the spool's and a recording's format.
+"""A message log: a file of Kafka messages, one after the other. It is the format of the spool and of recordings.
 
-    file  = "icestream frames 1\\n" frame*
-    frame = crc32 of the rest (u32), length of value (u32), of topic (u16), of key (u16), topic, key, value
+    file   = "icestream frames 1\\n" record*
+    record = crc32 of the rest (u32), length of value (u32), of topic (u16), of key (u16), topic, key, value
 
-Little-endian. What follows the first frame that is cut off or damaged is not read: it was being written when its writer
-was killed.
+Little-endian. Reading ends at the first record that is cut off or damaged: its writer was killed while it wrote it.
 """
 
 import struct
@@ -23,12 +22,12 @@ class Message(NamedTuple):
     value: bytes
 
 
-class FrameError(ValueError):
-    """Not a file of frames."""
+class MessageLogError(ValueError):
+    """The file is no message log."""
 
 
 def encode(messages: Iterable[Message]) -> Iterator[bytes]:
-    """The bytes of a file, piece by piece."""
+    """The bytes of a message log, piece by piece."""
     yield MAGIC
     for message in messages:
         topic = message.topic.encode()
@@ -37,9 +36,9 @@ def encode(messages: Iterable[Message]) -> Iterator[bytes]:
 
 
 def decode(file: BinaryIO) -> Iterator[Message]:
-    """The messages of a file up to the first that is damaged. Raises FrameError where it is no such file."""
+    """The messages of a message log up to the first damaged one. Raises MessageLogError where it is none."""
     if (start := file.read(len(MAGIC))) != MAGIC:
-        raise FrameError(f"expected a file of icestream's messages, it starts with {start!r}")
+        raise MessageLogError(f"expected a message log of icestream, got a file that starts with {start!r}")
     while len(head := file.read(_HEAD.size)) == _HEAD.size:
         crc, size, topic_size, key_size = _HEAD.unpack(head)
         if size > MAX_VALUE_BYTES:

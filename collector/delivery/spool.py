@@ -26,7 +26,7 @@ from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 
 MEMORY_BYTES = 8 << 20
-_SUFFIX = ".frames"
+_SUFFIX = ".messages"
 _AGAIN_S = 30.0  # after which a directory that could not be used is tried again
 
 

@@ -6,7 +6,7 @@ The format is the spool's (collector/delivery/message_log.py).
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from collector.delivery.message_log import FrameError, Message, decode, encode
+from collector.delivery.message_log import Message, MessageLogError, decode, encode
 
 
 class RecordingError(ValueError):
@@ -18,7 +18,7 @@ def read_recording(path: Path) -> Iterator[Message]:
     try:
         with open(path, "rb") as file:
             yield from decode(file)
-    except (OSError, FrameError) as error:
+    except (OSError, MessageLogError) as error:
         raise RecordingError(f"{path} cannot be read as a recording: {error}") from error
 
 

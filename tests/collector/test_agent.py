@@ -155,9 +155,9 @@ def test_killed_again_and_again_every_batch_that_was_cut_arrives(
 ) -> None:
     spool = tmp_path / "spool"
     for pause in (1.7, 1.3, 2.1):
-        left = set(spool.glob("*.frames"))
+        left = set(spool.glob("*.messages"))
         process = collect(in_process_broker, tmp_path, "--interval", "0.2", "--settle", "0.02")
-        wait_until(lambda left=left: bool(set(spool.glob("*.frames")) - left))  # type: ignore[misc]
+        wait_until(lambda left=left: bool(set(spool.glob("*.messages")) - left))  # type: ignore[misc]
         time.sleep(pause)
         process.send_signal(signal.SIGKILL)
         process.wait()
@@ -171,7 +171,7 @@ def test_killed_again_and_again_every_batch_that_was_cut_arrives(
     assert len(parts) == 4
     for sequences in parts.values():
         assert sorted(sequences) == list(range(1, len(sequences) + 1))
-    assert list(spool.glob("*.frames")) == []
+    assert list(spool.glob("*.messages")) == []
 
 
 def test_terminated_it_sends_its_last_window_and_ends_soon(
@@ -190,9 +190,9 @@ def test_terminated_it_sends_its_last_window_and_ends_soon(
 def test_a_broker_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
     with collecting(KafkaSettings(kafka="127.0.0.1:1"), tmp_path):
         deadline = time.monotonic() + 15
-        while len(list((tmp_path / "spool").glob("*.frames"))) < 3 and time.monotonic() < deadline:
+        while len(list((tmp_path / "spool").glob("*.messages"))) < 3 and time.monotonic() < deadline:
             time.sleep(0.1)
-    assert len(list((tmp_path / "spool").glob("*.frames"))) >= 3
+    assert len(list((tmp_path / "spool").glob("*.messages"))) >= 3
 
 
 def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -> None:

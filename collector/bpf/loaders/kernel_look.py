@@ -83,11 +83,11 @@ class Look:
         return read[:size]
 
     def _piece(self, address: int) -> bytes | None:
-        asked = _HEAD.unpack_from(self._memory)[0] + 1
+        requested = _HEAD.unpack_from(self._memory)[0] + 1
         struct.pack_into("=Q", self._memory, 8, address % (1 << 64))
-        struct.pack_into("=Q", self._memory, 0, asked)  # last: from here on the program answers
+        struct.pack_into("=Q", self._memory, 0, requested)  # last: from here on the program answers
         until = time.monotonic() + _PATIENCE_S
-        while (answer := _HEAD.unpack_from(self._memory))[2] != asked:
+        while (answer := _HEAD.unpack_from(self._memory))[2] != requested:
             if time.monotonic() > until:
                 raise LoadError("the clock of a thread does not tick (perf_event, software cpu-clock)")
         failed, self.task, ids = answer[3:6]

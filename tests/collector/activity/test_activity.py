@@ -26,7 +26,7 @@ rows = st.lists(
 def to_intervals(found: list[tuple[int, int, int, int, int]], spans: list[Span]) -> Intervals:
     columns = list(zip(*found, strict=True)) or [()] * 5
     return Intervals(
-        start_ns=np.array(columns[0], np.uint64),
+        start_monotonic_ns=np.array(columns[0], np.uint64),
         duration_ns=np.array(columns[1], np.uint64),
         thread_cpu_ns=np.array(columns[2], np.uint64),
         pid=np.arange(len(found), dtype=np.uint32),

@@ -84,7 +84,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
         _datagram([(CONTEXT, start + 300, 50, 40)], service=b"cart", dropped=4),
     )
     taken = receiver.take()
-    assert taken.start_ns.tolist() == [start, start + 100, start + 300]
+    assert taken.start_monotonic_ns.tolist() == [start, start + 100, start + 300]
     assert taken.duration_ns.tolist() == [100, 200, 50]
     assert taken.thread_cpu_ns.tolist() == [90, 110, 40]
     assert taken.pid.tolist() == taken.tid.tolist() == [os.getpid()] * 3
@@ -97,7 +97,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
     assert taken.strings[0] == ""
     assert taken.dropped == 7
     for column, dtype in (
-        ("start_ns", np.uint64),
+        ("start_monotonic_ns", np.uint64),
         ("thread_cpu_ns", np.uint64),
         ("context", np.uint32),
         ("tid", np.uint32),
@@ -107,7 +107,7 @@ def test_intervals_arrive_as_they_were_sent(receiver: ActivityReceiver) -> None:
 
 
 def _is_empty(taken: Intervals) -> None:
-    assert len(taken.start_ns) == len(taken.context) == len(taken.spans) == taken.dropped == 0
+    assert len(taken.start_monotonic_ns) == len(taken.context) == len(taken.spans) == taken.dropped == 0
     assert taken.trace_ids == b""
 
 
@@ -185,7 +185,7 @@ print(os.getpid())
         time.sleep(0.05)
     assert child.communicate()[0] == "1\n"
     taken = receiver.take()
-    assert len(taken.start_ns) >= 4
+    assert len(taken.start_monotonic_ns) >= 4
     assert set(taken.tid.tolist()) <= seen
     assert len(set(taken.tid.tolist())) == 2
     assert 0.79e9 < int(taken.thread_cpu_ns.sum()) < 0.9e9
@@ -291,11 +291,11 @@ def test_what_there_is_no_room_for_is_counted(tmp_path: Path) -> None:
     for _ in range(10):
         _send(receiver, *[_datagram([_row()] * 10)] * 5)
     taken = receiver.take()
-    assert 0 < len(taken.start_ns) < 500
-    assert len(taken.start_ns) + taken.dropped == 500
+    assert 0 < len(taken.start_monotonic_ns) < 500
+    assert len(taken.start_monotonic_ns) + taken.dropped == 500
     assert receiver.counts.overflowed == taken.dropped
     _send(receiver, _datagram([_row()]))
-    assert len(receiver.take().start_ns) == 1
+    assert len(receiver.take().start_monotonic_ns) == 1
     receiver.close()
 
 

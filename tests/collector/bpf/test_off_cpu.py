@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from collector.agent import load, make_profiler
 from collector.bpf import off_cpu, records
-from collector.bpf.join_stacks import join
+from collector.bpf.join_stacks import CodeRange, join
 from collector.bpf.off_cpu import Waits
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import Samples
@@ -328,7 +328,7 @@ def test_kernel_frames_are_left_out_up_to_the_function_that_switches(depths: lis
     nothing = records.parse_descriptions(np.empty(0, np.uint64), marker)
     samples = np.zeros((len(depths), 8), np.uint64)
     samples[:, 1] = np.arange(len(depths))
-    joined, missing, _ = join(samples, descriptions, nothing, switching)
+    joined, missing, _ = join(samples, descriptions, nothing, CodeRange(*switching))
     ends = np.cumsum(joined.stack_depth)
     found = [
         (joined.frames[end - depth : end].tolist(), kernel)

@@ -227,7 +227,7 @@ def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(
     spool = Spool(settings.spool, 1 << 20)
     for number in range(4):
         spool.append(window(number))
-    files = sorted(settings.spool.glob("*.frames"))
+    files = sorted(settings.spool.glob("*.messages"))
     files[0].write_bytes(b"garbage")
     files[2].write_bytes(files[2].read_bytes()[:-100])
     before = metrics.DROPPED._value.get()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.delivery.message_log import MAGIC, FrameError, Message, decode, encode
+from collector.delivery.message_log import MAGIC, Message, MessageLogError, decode, encode
 from collector.delivery.spool import Spool, SpoolError, observed
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from icestream.v1.raw_pb2 import RawBatch
@@ -57,7 +57,7 @@ def test_a_damaged_frame_is_never_taken_for_a_good_one(given_messages: list[Mess
 
 
 def test_what_is_no_file_of_frames_is_a_clear_error() -> None:
-    with pytest.raises(FrameError, match="expected a file"):
+    with pytest.raises(MessageLogError, match="expected a message log"):
         list(decode(io.BytesIO(b"something else")))
 
 
@@ -121,7 +121,7 @@ def test_a_directory_that_cannot_be_made_leaves_windows_in_memory_until_it_can(
     assert "was removed" in str(spool.trouble)
     spool.append(window(4))
     assert spool.trouble is None
-    assert len(list((tmp_path / "file" / "spool").glob("*.frames"))) == 1
+    assert len(list((tmp_path / "file" / "spool").glob("*.messages"))) == 1
     assert content(spool) == [3, 4]
     spool.close()
 
@@ -153,8 +153,8 @@ def test_what_arrives_and_what_it_says_is_lost_is_everything_that_was_sampled(tm
 
 
 def test_files_of_garbage_stop_nothing(tmp_path: Path) -> None:
-    (tmp_path / f"{7:016d}.frames").write_bytes(b"garbage")
-    (tmp_path / f"{8:016d}.frames").write_bytes(b"")
+    (tmp_path / f"{7:016d}.messages").write_bytes(b"garbage")
+    (tmp_path / f"{8:016d}.messages").write_bytes(b"")
     (tmp_path / f"{9:016d}.part").write_bytes(MAGIC)
     (tmp_path / "notes.txt").write_text("mine")
     spool = Spool(tmp_path, 1 << 20)

@@ -72,7 +72,7 @@ def collecting(folder: Path, *before: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, cwd=folder, stderr=(folder / "said").open("wb"))
     try:
         deadline = time.monotonic() + 20
-        while len(list(folder.glob("spool/*.frames"))) < 2:
+        while len(list(folder.glob("spool/*.messages"))) < 2:
             assert process.poll() is None, (folder / "said").read_text()
             assert time.monotonic() < deadline
             time.sleep(0.05)
@@ -83,7 +83,7 @@ def collecting(folder: Path, *before: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def windows(folder: Path) -> Iterator[RawBatch]:
-    for path in sorted(folder.glob("spool/*.frames")):
+    for path in sorted(folder.glob("spool/*.messages")):
         with open(path, "rb") as file:
             yield from (RawBatch.FromString(message.value) for message in decode(file) if message.topic == RAW)
 
