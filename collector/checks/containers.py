@@ -8,38 +8,38 @@ from icestream.settings import SettingError
 
 
 def cgroups(mounts: Path = Path("/proc/self/mounts")) -> Row:
-    """Processes tell their cgroup themselves (/proc/PID/cgroup): mounted or not says what there is."""
+    """Which versions are mounted. The cgroup of a process is in /proc/PID/cgroup, whether mounted or not."""
     try:
         kinds = {line.split()[2] for line in mounts.read_text().splitlines() if len(line.split()) > 2}
     except OSError:
         kinds = set()
     if not Path("/proc/self/cgroup").exists():
-        return limited("cgroups", "the kernel has none: no labels of containers, pods and units")
+        return limited("cgroups", "the kernel has none: there are no labels for containers, pods and units")
     version = {
         (True, False): "version 2",
         (False, True): "version 1",
         (True, True): "versions 1 and 2",
         (False, False): "none is mounted",
     }["cgroup2" in kinds, "cgroup" in kinds]
-    return ok("cgroups", f"{version}: processes tell their container, pod and unit")
+    return ok("cgroups", f"{version}: processes have labels for container, pod and unit")
 
 
 def labels(settings: CollectorSettings) -> Row:
-    """Rules and sources as they are configured."""
+    """Whether the settings and rules of labels can be used."""
     from collector.labels.label_config import label_config
 
     try:
         label_config(settings)
     except (SettingError, OSError) as error:
         return missing("labels", str(error), "correct the setting", needed=True)
-    return ok("labels", f"rules of {settings.relabel}" if settings.relabel else "the usual ones")
+    return ok("labels", f"rules of {settings.relabel}" if settings.relabel else "the default ones")
 
 
 def kubernetes(settings: CollectorSettings) -> Row:
-    """Whether the kubelet or the API server tells of this node's pods, where it is to be asked."""
+    """Whether the kubelet or the API server names this node's pods, if the settings want it."""
     thing = "Kubernetes"
     if settings.kubernetes == "off":
-        return ok(thing, "not asked for; pods have the names that their container runtime gives them")
+        return ok(thing, "off; pods have the names that the container runtime knows")
     from collector.labels.kubernetes import KubernetesError, fetch
     from collector.labels.label_config import label_config
 
@@ -47,5 +47,5 @@ def kubernetes(settings: CollectorSettings) -> Row:
         configured = label_config(settings).pods
         pods = fetch(configured.source) if configured else {}
     except (KubernetesError, SettingError) as error:
-        return limited(thing, f"pods stay without their names: {error}", "see --kubernetes and docs/labels.md")
-    return ok(thing, f"tells of {len(pods)} pods of this node")
+        return limited(thing, f"pods have no names: {error}", "see --kubernetes and docs/labels.md")
+    return ok(thing, f"{len(pods)} pods run on this node")

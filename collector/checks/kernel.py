@@ -1,4 +1,4 @@
-"""The kernel: what it is, and what it lets see. `root` is another root of /proc and /sys for tests."""
+"""The kernel's version, and what it permits. `root` is another root of /proc and /sys for tests."""
 
 import os
 from pathlib import Path
@@ -22,20 +22,20 @@ def version(release: str = "") -> Row:
     found = kernel_version(release)
     if found < FLOOR:
         return missing(
-            "kernel", f"{release} is older than {_dotted(FLOOR)}, which brought eBPF's ring buffers",
-            "use a newer kernel; some distributions have one to choose", needed=True,
+            "kernel", f"{release} is older than {_dotted(FLOOR)}, the first with ring buffers for eBPF",
+            "use a newer kernel; some distributions offer one", needed=True,
         )  # fmt: skip
     if found < BUILD_IDS:
-        advice = f"from {_dotted(BUILD_IDS)} on the kernel says the build ID itself"
-        return limited("kernel", f"{release}; a file that is gone before it is looked at has no names", advice)
+        advice = f"from {_dotted(BUILD_IDS)} on, the kernel reports the build ID"
+        return limited("kernel", f"{release}; a file that is gone before the collector opens it has no names", advice)
     return ok("kernel", f"{release}; {_dotted(FLOOR)} is the oldest, {_dotted(TESTED)} is what was tested")
 
 
 def btf(loader: str, root: Path = _ROOT) -> Row:
     if (root / "sys/kernel/btf/vmlinux").exists():
-        return ok("BTF", "the kernel describes its types, so that the shipped program fits it")
+        return ok("BTF", "the kernel describes its types, so the shipped program can be fitted to it")
     if loader in ("auto", "bcc"):
-        return ok("BTF", "the kernel does not describe its types; the bcc loader, which is used, does not need it")
+        return ok("BTF", "the kernel does not describe its types; the loader bcc is used, which does not need that")
     return missing(
         "BTF", "the kernel does not describe its types (/sys/kernel/btf/vmlinux): the shipped program cannot be fitted",
         "use a kernel with CONFIG_DEBUG_INFO_BTF, or --loader auto", needed=True,
@@ -60,15 +60,15 @@ def perf_event_paranoid(root: Path = _ROOT) -> Row:
         advice = "use a kernel with CONFIG_PERF_EVENTS"
         return missing(thing, "the kernel has no perf events", advice, needed=True)
     if permitted() & {Capability.PERFMON, Capability.SYS_ADMIN}:
-        return ok(thing, f"{level}; it does not concern who has CAP_PERFMON")
+        return ok(thing, f"{level}; CAP_PERFMON is held, so it does not matter")
     if int(level) <= 0:
-        return ok(thing, f"{level}: everybody may watch whole CPUs")
-    return missing(thing, f"{level}: watching whole CPUs is a privilege", "give CAP_PERFMON", needed=True)
+        return ok(thing, f"{level}: every user may sample whole CPUs")
+    return missing(thing, f"{level}: sampling whole CPUs needs CAP_PERFMON", "give CAP_PERFMON", needed=True)
 
 
 def symbols(root: Path = _ROOT) -> Row:
     if stext(root) and kernel_build_id(root):
-        return ok("kernel symbols", "functions of the kernel get their names")
+        return ok("kernel symbols", "functions of the kernel have names")
     restrict = _text(root / "proc/sys/kernel/kptr_restrict").strip() or "?"
     return limited(
         "kernel symbols", f"the kernel hides its addresses (kptr_restrict is {restrict}): its functions stay unnamed",
@@ -81,9 +81,9 @@ def ptrace_scope(root: Path = _ROOT) -> Row:
     if scope == "3":
         return limited(
             "ptrace_scope", "3: nobody may read another process's memory, so Python functions stay unnamed",
-            "set kernel.yama.ptrace_scope to 2 or less; it takes a restart",
+            "set kernel.yama.ptrace_scope to 2 or less; this needs a reboot",
         )  # fmt: skip
-    return ok("ptrace_scope", f"{scope or 'none'}: memory of processes can be read, for names in Python")
+    return ok("ptrace_scope", f"{scope or 'none'}: the memory of processes can be read, for names of Python functions")
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Folders, sockets and servers that the collector uses. Nothing is left behind that was not there."""
+"""Folders, sockets and servers that the collector uses. The checks leave nothing behind."""
 
 import errno
 import fcntl
@@ -21,16 +21,18 @@ def spool(settings: CollectorSettings) -> Row:
     if _locked(folder / "lock"):
         return limited("spool", f"another collector is running and uses {folder}")
     if reason := _not_writable(folder):
-        return limited("spool", f"{reason}: while Kafka is away 8 MB wait in memory", "choose another with --spool")
+        return limited(
+            "spool", f"{reason}: only 8 MB of batches can wait for Kafka, in memory", "choose another with --spool"
+        )
     free_mb = shutil.disk_usage(_nearest(folder)).free >> 20
     if free_mb < limit_mb:
         advice = "make room, or set a lower --spool-limit-mb"
-        return limited("spool", f"{folder} has {free_mb} MB free of the {limit_mb} it may come to", advice)
+        return limited("spool", f"{folder} has {free_mb} MB free, less than the limit of {limit_mb} MB", advice)
     return ok("spool", f"{folder} can be written; {free_mb} MB free, {limit_mb} may be used")
 
 
 def folder(thing: str, path: Path, without: str, flag: str) -> Row:
-    """Of a cache; `without` says what it means where it cannot be used, `flag` chooses another."""
+    """The folder of a cache. `without` says what follows if it cannot be used; `flag` sets another folder."""
     if reason := _not_writable(path):
         return limited(thing, f"{reason}: {without}", f"choose another with {flag}, or let this user write there")
     return ok(thing, f"{path} can be written")
@@ -42,8 +44,8 @@ def activity_socket(settings: CollectorSettings) -> Row:
         return limited(thing, f"another collector listens on {path}")
     if path.exists() and not path.is_socket():
         advice = "choose another with --activity-socket"
-        return missing(thing, f"{path} is there already, and is no socket", advice, needed=True)
-    advice = "choose another place with --activity-socket, or let this user write there"
+        return missing(thing, f"{path} exists, and is no socket", advice, needed=True)
+    advice = "choose another path with --activity-socket, or let this user write there"
     if reason := _not_writable(path.parent):
         return missing(thing, reason, advice, needed=True)
     if path.parent.is_dir():
@@ -61,7 +63,7 @@ def activity_socket(settings: CollectorSettings) -> Row:
 def metrics_listen(settings: CollectorSettings) -> Row:
     thing, listen = "metrics", settings.metrics_listen
     if not listen:
-        return ok(thing, "not wanted")
+        return ok(thing, "off")
     host, _, port = listen.rpartition(":")
     advice = "choose another with --metrics-listen HOST:PORT"
     try:
@@ -97,15 +99,17 @@ def kafka(settings: CollectorSettings) -> Row:
                 break
     if topics is None:
         reason = errors[0].str() if errors else "no answer in time"
-        advice = "say where it is with --kafka HOST:PORT"
+        advice = "set its address with --kafka HOST:PORT"
         return limited("Kafka", f"cannot be reached ({reason}): batches would wait in the spool", advice)
     if RAW not in topics:
-        return limited("Kafka", f"{settings.kafka} answers, and has no topic {RAW}", "icestream topics create")
-    return ok("Kafka", f"{settings.kafka} answers, and has the topics")
+        return limited(
+            "Kafka", f"{settings.kafka} answers, but has no topic {RAW}", "create the topics: icestream topics create"
+        )
+    return ok("Kafka", f"{settings.kafka} answers and has the topics")
 
 
 def _nearest(path: Path) -> Path:
-    """The path itself, or the first folder above it that is there."""
+    """The path itself, or the first folder above it that exists."""
     return next((one for one in (path, *path.parents) if one.exists()), Path("/"))
 
 

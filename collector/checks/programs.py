@@ -1,4 +1,4 @@
-"""Loading for real what the collector loads, and letting it go again."""
+"""Loads what the collector loads, and unloads it."""
 
 import ctypes
 import importlib.util
@@ -25,16 +25,16 @@ def libbpf() -> Row:
 
 
 def bcc(loader: str) -> Row:
-    """Whether the other loader could work; says what there is to compile against."""
+    """Whether BCC is installed, and whether it is needed here."""
     wanted = loader == "bcc" or (loader == "auto" and not BTF.exists())
-    unused = "" if wanted else "; not used where there is BTF, unless --loader bcc"
+    unused = "" if wanted else "; not used, as the kernel has BTF, except with --loader bcc"
     if importlib.util.find_spec("bcc") is None and not _DEBIAN_BCC.exists():
         if wanted:
             return missing("bcc", "the package bcc is not installed", "Debian, Ubuntu: apt install python3-bpfcc", True)
         return ok("bcc", f"not installed{unused}")
     headers = Path(f"/lib/modules/{os.uname().release}/build").exists()
     return ok(
-        "bcc", f"installed; {'headers of the kernel are there' if headers else 'no headers of the kernel'}{unused}"
+        "bcc", f"installed, {'with headers of the kernel' if headers else 'without headers of the kernel'}{unused}"
     )
 
 
@@ -44,7 +44,7 @@ def program(loader: str) -> Row:
 
     began = time.perf_counter()
     if (reason := check(loader)) is not None:
-        advice = "the rows above say what is missing"
+        advice = "see the rows above for what is missing"
         return missing("profiling", reason.replace("cannot profile here: ", ""), advice, needed=True)
     took = time.perf_counter() - began
     return ok("profiling", f"the program was loaded and ran on {len(online_cpus())} CPUs ({1000 * took:.0f} ms)")
@@ -59,7 +59,7 @@ def unwinding(machine: str = "") -> Row:
 
 
 def process_events() -> Row:
-    """The rings that tell of processes, and of files as they are mapped."""
+    """The kernel's events about processes and the files that they map."""
     from collector.processes.perf_ring import Rings
 
     thing = "process events"
@@ -68,18 +68,20 @@ def process_events() -> Row:
         rings.follow_cpus(lambda descriptor: None)
     except (OSError, ValueError) as error:
         advice = "give CAP_PERFMON, and CAP_IPC_LOCK where kernel.perf_event_mlock_kb is low"
-        return missing(thing, f"the kernel does not tell which files programs map: {error}", advice, needed=True)
+        return missing(thing, f"the kernel does not report which files programs map: {error}", advice, needed=True)
     finally:
         rings.close()
-    return ok(thing, "the kernel tells when a program maps a file: short-lived processes get their names")
+    return ok(thing, "the kernel reports which files programs map: short-lived processes have names")
 
 
 def off_cpu(loader: str) -> Row:
-    """The profile of waits, which has to be asked for."""
+    """Whether the profile of waits would work; it is off by default."""
     from collector.bpf.off_cpu import check
 
     if (reason := check(loader)) is not None:
         return limited(
-            "off-CPU profile", f"waits of threads cannot be followed: {reason}", "it is off unless --off-cpu"
+            "off-CPU profile",
+            f"waits of threads cannot be followed: {reason}",
+            "nothing to do unless you use --off-cpu",
         )
-    return ok("off-CPU profile", "waits of threads can be followed; off unless --off-cpu")
+    return ok("off-CPU profile", "waits of threads can be followed; on with --off-cpu")

@@ -33,7 +33,7 @@ CHECKS: dict[str, Check] = {
     "Kubernetes": containers.kubernetes,
     "spool": places.spool,
     "unwinding tables": lambda settings: places.folder(
-        "unwinding tables", settings.unwind_cache, "tables are made again at every start", "--unwind-cache"
+        "unwinding tables", settings.unwind_cache, "tables are built anew at every start", "--unwind-cache"
     ),
     "activity socket": places.activity_socket,
     "metrics": places.metrics_listen,
@@ -45,22 +45,22 @@ _WIDTH = 110
 
 
 def rows(settings: CollectorSettings) -> Iterator[Row]:
-    """Each as soon as it is known. A check that fails itself is a row that says so."""
+    """Yields each row as soon as it is known. A check that raises becomes a row that says so."""
     for thing, check in CHECKS.items():
         try:
-            found = check(settings)
+            result = check(settings)
         except Exception as error:
-            found = limited(thing, f"the check failed itself: {type(error).__name__}: {error}", "please report it")
-        yield from [found] if isinstance(found, Row) else found
+            result = limited(thing, f"the check itself failed: {type(error).__name__}: {error}", "please report it")
+        yield from [result] if isinstance(result, Row) else result
 
 
-def works(found: list[Row]) -> bool:
+def works(results: list[Row]) -> bool:
     """Whether profiling would work."""
-    return not any(row.needed and row.mark is Mark.MISSING for row in found)
+    return not any(row.needed and row.mark is Mark.MISSING for row in results)
 
 
 def text(row: Row) -> str:
-    """A line, and what to do on the next ones; wrapped."""
+    """The row as wrapped lines: the finding, then what to do."""
     head = f"{row.mark.value:<8} {row.thing:<22} "
     says = " ".join(row.says.split())
     lines = textwrap.wrap(says, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
@@ -69,15 +69,15 @@ def text(row: Row) -> str:
     return "\n".join(lines)
 
 
-def verdict(found: list[Row]) -> str:
-    if not works(found):
-        things = [row.thing for row in found if row.needed and row.mark is Mark.MISSING]
+def verdict(results: list[Row]) -> str:
+    if not works(results):
+        things = [row.thing for row in results if row.needed and row.mark is Mark.MISSING]
         return f"this host cannot be profiled: {', '.join(things)}"
-    left_out = [row.thing for row in found if row.mark is not Mark.OK]
+    left_out = [row.thing for row in results if row.mark is not Mark.OK]
     return f"this host can be profiled{'; limited: ' + ', '.join(left_out) if left_out else ''}"
 
 
-def as_json(found: list[Row]) -> str:
+def as_json(results: list[Row]) -> str:
     """One object: `works`, and `checks`, a list of thing, mark, says, advice, needed."""
-    checks = [dataclasses.asdict(row) | {"mark": row.mark.value} for row in found]
-    return json.dumps({"works": works(found), "checks": checks}, indent=2)
+    checks = [dataclasses.asdict(row) | {"mark": row.mark.value} for row in results]
+    return json.dumps({"works": works(results), "checks": checks}, indent=2)

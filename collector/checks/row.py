@@ -1,4 +1,4 @@
-"""What a check found."""
+"""The result of a check."""
 
 import enum
 from dataclasses import dataclass
@@ -6,18 +6,18 @@ from dataclasses import dataclass
 
 class Mark(enum.Enum):
     OK = "ok"
-    LIMITED = "limited"  # the collector works, and something is left out
+    LIMITED = "limited"  # the collector works, but something is left out
     MISSING = "missing"
 
 
 @dataclass(frozen=True)
 class Row:
-    """One thing of this host. Without a `needed` one that is missing nothing can be profiled."""
+    """One thing on this host. If it is `needed` and missing, the host cannot be profiled."""
 
     thing: str
     mark: Mark
-    says: str  # what was found
-    advice: str = ""  # what to do, where something is to be done
+    says: str  # the finding
+    advice: str = ""  # what to do, if anything
     needed: bool = False
 
 

@@ -54,10 +54,10 @@ def test_as_json_it_is_one_object(tmp_path: Path) -> None:
     assert rows["kernel"]["mark"] == "ok"
     assert rows["Kafka"] == {
         "thing": "Kafka", "mark": "limited", "says": rows["Kafka"]["says"],
-        "advice": "say where it is with --kafka HOST:PORT", "needed": False,
+        "advice": "set its address with --kafka HOST:PORT", "needed": False,
     }  # fmt: skip
     assert set(report.CHECKS) - {"capabilities"} <= set(rows)
-    assert not any("failed itself" in row["says"] for row in rows.values())
+    assert not any("itself failed" in row["says"] for row in rows.values())
     assert {"BTF", "CAP_BPF", "CAP_PERFMON", "process events", "spool", "activity socket", "cgroups"} <= set(rows)
 
 
@@ -183,7 +183,7 @@ def test_places_that_cannot_be_used_are_told_by_what_it_means(tmp_path: Path) ->
     assert places.activity_socket(beneath).needed
     assert places.metrics_listen(settings(tmp_path, metrics_listen="nonsense")).needed
     assert places.metrics_listen(settings(tmp_path, metrics_listen="127.0.0.1:0")).mark is Mark.OK
-    assert "of the 1048576" in places.spool(settings(tmp_path, spool_limit_mb=1 << 20)).says
+    assert "the limit of 1048576 MB" in places.spool(settings(tmp_path, spool_limit_mb=1 << 20)).says
     taken = settings(tmp_path, metrics_listen="")
     (tmp_path / "run").mkdir()
     taken.activity_socket.write_text("")
@@ -200,7 +200,7 @@ def test_a_running_collector_is_told_from_a_fault(tmp_path: Path) -> None:
 
 def test_kafka_that_answers_and_topics_that_are_there(in_process_broker: KafkaSettings, tmp_path: Path) -> None:
     row = places.kafka(CollectorSettings(kafka=in_process_broker.kafka))
-    assert row == ok("Kafka", f"{in_process_broker.kafka} answers, and has the topics")
+    assert row == ok("Kafka", f"{in_process_broker.kafka} answers and has the topics")
 
 
 def test_rules_that_cannot_be_read_are_told_before_the_start(tmp_path: Path) -> None:
