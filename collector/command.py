@@ -11,14 +11,12 @@ sends the last window and ends. docs/collector.md says what it costs and what ha
 """
 
 import argparse
-import dataclasses
 import logging
 from typing import TYPE_CHECKING
 
 from collector.settings import CollectorSettings, host_id
 from icestream.cli import CommandError
 from icestream.metrics import HealthServer
-from icestream.settings import KafkaSettings
 from icestream.stop import stop_event
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ GROUPS = {
         "kubernetes_ca", "kubernetes_verify",
     ),
     "names of functions": ("symbol_store", "debuginfod_urls", "debuginfod_cache", "debuginfod_cache_limit_mb"),
-    "Kafka": (*(field.name for field in dataclasses.fields(KafkaSettings)), "raw_readers", "activity_readers"),
+    "in-process broker": ("raw_readers", "activity_readers"),
 }  # fmt: skip
 """What `--help` shows together."""
 

@@ -78,7 +78,8 @@ def test_who_has_no_privileges_is_told_which_and_what_to_do(tmp_path: Path) -> N
 
 def test_json_without_check_is_refused(tmp_path: Path) -> None:
     done = subprocess.run([ICESTREAM, "collect", "--json"], capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, done.stderr) == (1, "icestream collect: --json goes with --check\n")
+    message = "icestream collect: --json is only for --check: give both, or neither\n"
+    assert (done.returncode, done.stderr) == (1, message)
 
 
 @pytest.mark.parametrize(
