@@ -18,13 +18,14 @@ import numpy as np
 from icestream import packed
 from icestream.clickhouse import Clients
 from icestream.ids import series_id
+from icestream.messages.message_id import MessageId
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW, SAMPLES
 from icestream.v1.common_pb2 import BatchId, Label, Series, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import migrate
-from sinks.ranges import InFlight, Range
-from sinks.tables import samples
+from sinks.ranges import InFlight, MessageRange
+from sinks.tables.decode import decode
 
 ROWS, SERVICES, STACKS, THREADS, HOSTS = 6080, 40, 75, 400, 20
 START_MS = 1_770_000_000_000
@@ -49,10 +50,10 @@ def measure(batches: int) -> dict[str, float]:
         decode_s = insert_s = 0.0
         for first in range(0, batches, A_RANGE):
             started = time.perf_counter()
-            decoded = [samples.decode(one) for one in messages[first : first + A_RANGE]]
+            decoded = [decode(data, MessageId("C", SAMPLES, 0, 0)) for data in messages[first : first + A_RANGE]]
             read = time.perf_counter()
             offsets = InFlight(first, first + len(decoded) - 1, "0" * 12)
-            sink.write(Range("C", SAMPLES, 0, offsets, decoded, False))
+            sink.write(MessageRange("C", SAMPLES, 0, offsets, decoded, False))
             decode_s, insert_s = decode_s + read - started, insert_s + time.perf_counter() - read
         sizes = _sizes(clients)
         clients.discard()

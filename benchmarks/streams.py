@@ -15,11 +15,12 @@ import time
 import numpy as np
 
 from icestream import packed
+from icestream.messages.message_id import MessageId
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
-from streams.process import MessageId, Processor
+from streams.process import Processor
 
 CPUS, HERTZ, WINDOW_S = 64, 19, 5
 SAMPLES = CPUS * HERTZ * WINDOW_S

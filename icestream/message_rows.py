@@ -1,109 +1,114 @@
-"""Messages of our topics as rows for people: plain dicts of text and numbers.
+"""Messages of the topics as rows for people: plain dicts of text and numbers.
 
-Every function takes a message's bytes and yields one row per thing that the topic is about. What cannot be decoded, or
-contradicts itself, raises ValueError.
+Every function takes a message's bytes and yields a row for each thing that the topic is about. A message that cannot be
+decoded, or that contradicts itself, raises BadMessage.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterator
 
 import numpy as np
-from google.protobuf.message import DecodeError, Message
 
 from icestream import topics
-from icestream.packed import column
+from icestream.messages.activity import decode_activity
+from icestream.messages.raw import decode_raw
+from icestream.messages.samples import decode_samples
+from icestream.messages.stacks import decode_stacks
+from icestream.messages.symbols import decode_symbol_file, decode_symbol_request
 from icestream.stack_names import StackNames
 from icestream.times import format_unix_nano
-from icestream.v1.activity_pb2 import ActivityBatch
-from icestream.v1.common_pb2 import Series
-from icestream.v1.raw_pb2 import RawBatch
-from icestream.v1.samples_pb2 import SampleBatch
-from icestream.v1.stacks_pb2 import StackBatch
-from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 
 Row = dict[str, str | int | float]
-
-M = TypeVar("M", bound=Message)
 
 _FUNCTIONS_SHOWN = 5
 
 
 def samples(data: bytes, names: StackNames) -> Iterator[Row]:
-    """One row a sample."""
-    batch = _parse(SampleBatch(), data)
-    fields = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
-    for offset_ms, series, pid, tid, stack, context, count, value in _rows(batch, "sample", fields):
-        labels = _labels(batch.series[series])
+    """Yields a row for each sample."""
+    columns = decode_samples(data)
+    contexts = _hex_contexts(np.vstack([np.zeros((1, 24), np.uint8), columns.contexts]))
+    rows = zip(
+        columns.time_unix_milli.tolist(), columns.series.tolist(), columns.pid.tolist(), columns.tid.tolist(),
+        columns.stack_id.tolist(), columns.context.tolist(), columns.count.tolist(), columns.value.tolist(),
+        strict=True,
+    )  # fmt: skip
+    for time_unix_milli, series, pid, tid, stack_id, context, count, value in rows:
+        labels = dict(columns.labels[series])
+        trace_id, span_id = contexts[context]
         yield {
-            "time": _time((batch.start_unix_milli + offset_ms) * 10**6),
-            "host": batch.host_id,
+            "time": format_unix_nano(time_unix_milli * 10**6),
+            "host": columns.host_id,
             "service": labels.pop("service", ""),
             "pid": pid,
             "tid": tid,
-            "trace_id": _id(batch.context_trace_ids, context - 1, 16),
-            "span_id": _id(batch.context_span_ids, context - 1, 8),
+            "trace_id": trace_id,
+            "span_id": span_id,
             "value": value,
             "count": count,
-            "function": names.leaf(stack),
-            "stack_id": f"{stack:016x}",
-            "profile_type": batch.profile_type,
+            "function": names.leaf(stack_id),
+            "stack_id": f"{stack_id:016x}",
+            "profile_type": columns.profile_type,
             "labels": " ".join(f"{name}={value}" for name, value in labels.items()),
         }
 
 
 def raw(data: bytes, names: StackNames) -> Iterator[Row]:
-    """One row a batch."""
-    batch = _parse(RawBatch(), data)
+    """Yields a row for each batch."""
+    columns = decode_raw(data)
     yield {
-        "time": _time(batch.start_unix_nano),
-        "host": batch.host_id,
-        "batch": f"{batch.id.sequence}.{batch.id.part + 1}/{batch.id.parts}",
-        "seconds": (batch.end_unix_nano - batch.start_unix_nano) / 10**9,
-        "samples": len(batch.sample_stack),
-        "stacks": len(batch.stack_depth),
-        "locations": len(batch.location_mapping),
-        "lost": batch.lost_samples,
+        "time": format_unix_nano(columns.start_unix_nano),
+        "host": columns.host_id,
+        "batch": f"{columns.id.sequence}.{columns.id.part + 1}/{columns.id.parts}",
+        "seconds": (columns.end_unix_nano - columns.start_unix_nano) / 10**9,
+        "samples": len(columns.sample_stack),
+        "stacks": len(columns.stack_depth),
+        "locations": len(columns.location_mapping),
+        "lost": columns.lost_samples,
         "bytes": len(data),
-        "profile_type": batch.profile_type,
+        "profile_type": columns.profile_type,
     }
 
 
 def activity(data: bytes, names: StackNames) -> Iterator[Row]:
-    """One row an interval."""
-    batch = _parse(ActivityBatch(), data)
-    fields = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
-    for start, duration, cpu, pid, tid, context, service in _rows(batch, "interval", fields):
+    """Yields a row for each interval."""
+    columns = decode_activity(data)
+    contexts = _hex_contexts(columns.contexts)
+    rows = zip(
+        columns.start_unix_nano.tolist(), columns.duration_ns.tolist(), columns.thread_cpu_ns.tolist(),
+        columns.pid.tolist(), columns.tid.tolist(), columns.context.tolist(), columns.service.tolist(), strict=True,
+    )  # fmt: skip
+    for start_unix_nano, duration_ns, thread_cpu_ns, pid, tid, context, service in rows:
+        trace_id, span_id = contexts[context]
         yield {
-            "time": _time(batch.start_unix_nano + start),
-            "host": batch.host_id,
-            "service": batch.strings[service],
+            "time": format_unix_nano(start_unix_nano),
+            "host": columns.host_id,
+            "service": columns.strings[service],
             "pid": pid,
             "tid": tid,
-            "trace_id": _id(batch.context_trace_ids, context, 16),
-            "span_id": _id(batch.context_span_ids, context, 8),
-            "duration_ms": duration / 10**6,
-            "thread_cpu_ms": cpu / 10**6,
+            "trace_id": trace_id,
+            "span_id": span_id,
+            "duration_ms": duration_ns / 10**6,
+            "thread_cpu_ms": thread_cpu_ns / 10**6,
         }
 
 
 def stacks(data: bytes, names: StackNames) -> Iterator[Row]:
-    """One row a batch."""
-    batch = _parse(StackBatch(), data)
-    functions = [batch.strings[i] for i in batch.line_function[:_FUNCTIONS_SHOWN]]
+    """Yields a row for each batch."""
+    columns = decode_stacks(data)
+    functions = [columns.strings[row] for row in columns.line_function[:_FUNCTIONS_SHOWN].tolist()]
     yield {
-        "time": _time(batch.seen_unix_nano),
-        "host": batch.source.batch.collector or "[resolve]",
-        "nodes": len(batch.node_id),
-        "locations": len(batch.location_id),
-        "named": int(np.count_nonzero(column(batch, "location_version"))),
-        "functions": " ".join(functions) + (" ..." if len(batch.line_function) > _FUNCTIONS_SHOWN else ""),
+        "time": format_unix_nano(columns.seen_unix_nano),
+        "host": columns.source.batch.collector or "[resolve]",
+        "nodes": len(columns.node_id),
+        "locations": len(columns.location_id),
+        "named": int(np.count_nonzero(columns.location_version)),
+        "functions": " ".join(functions) + (" ..." if len(columns.line_function) > _FUNCTIONS_SHOWN else ""),
     }
 
 
 def symbol_requests(data: bytes, names: StackNames) -> Iterator[Row]:
-    request = _parse(SymbolRequest(), data)
+    request = decode_symbol_request(data)
     yield {
-        "time": _time(request.requested_unix_nano),
+        "time": format_unix_nano(request.requested_unix_nano),
         "host": request.host_id,
         "build_id": request.build_id,
         "attempt": request.attempt,
@@ -112,7 +117,7 @@ def symbol_requests(data: bytes, names: StackNames) -> Iterator[Row]:
 
 
 def symbols(data: bytes, names: StackNames) -> Iterator[Row]:
-    file = _parse(SymbolFile(), data)
+    file = decode_symbol_file(data)
     yield {
         "host": file.host_id or "[upload]",
         "build_id": file.build_id,
@@ -125,7 +130,7 @@ def symbols(data: bytes, names: StackNames) -> Iterator[Row]:
 
 
 def dead_letter(data: bytes, names: StackNames) -> Iterator[Row]:
-    """How it begins; what failed is in the message's headers."""
+    """Yields the first bytes. The message's headers say what failed."""
     yield {"bytes": len(data), "begins": data[:24].hex(" ")}
 
 
@@ -140,34 +145,10 @@ DECODERS: dict[str, Callable[[bytes, StackNames], Iterator[Row]]] = {
 }
 
 
-def _parse(message: M, data: bytes) -> M:
-    try:
-        message.ParseFromString(data)
-    except DecodeError as error:
-        raise ValueError(f"not a {message.DESCRIPTOR.name}: {error}") from None
-    return message
+def _hex_contexts(contexts: np.ndarray) -> list[tuple[str, str]]:
+    """Returns (trace ID, span ID) in hex; "" for zeros."""
+    return [(_hex(context[:16]), _hex(context[16:])) for context in map(bytes, contexts)]
 
 
-def _rows(message: Message, prefix: str, fields: Sequence[str]) -> Iterator[tuple[int, ...]]:
-    columns = [column(message, f"{prefix}_{name}").tolist() for name in fields]
-    lengths = {name: len(values) for name, values in zip(fields, columns, strict=True)}
-    if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns of different lengths: {lengths}")
-    return zip(*columns, strict=True)
-
-
-def _labels(series: Series) -> dict[str, str]:
-    return {label.name: label.value for label in series.labels}
-
-
-def _id(ids: bytes, row: int, size: int) -> str:
-    """Hex; "" for none, and for zeros."""
-    found = ids[row * size : (row + 1) * size] if row >= 0 else b""
-    return found.hex() if any(found) else ""
-
-
-def _time(unix_nano: int) -> str:
-    try:
-        return format_unix_nano(unix_nano)
-    except (ValueError, OverflowError, OSError):
-        return f"{unix_nano} ns"
+def _hex(data: bytes) -> str:
+    return data.hex() if any(data) else ""

@@ -11,17 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from clickhouse_connect.driver.client import Client
 
+from icestream.messages.activity import decode_activity
+from icestream.messages.checks import BadMessage
+from icestream.messages.message_id import MessageId
+from icestream.messages.samples import decode_samples
+from icestream.messages.stacks import decode_stacks
 from icestream.topics import ACTIVITY, RAW
 from jobs.sources import Source
 from jobs.staging import TABLES, insert_settings
 from jobs.time_range import TimeRange
 from sinks.archive import Archived
 from sinks.stored_batches import Batch, BatchKey
-from sinks.tables import activity, samples, stacks
-from sinks.tables.arrow import BadMessage as NotStorable
-from sinks.tables.arrow import together
-from streams.decode import BadMessage
-from streams.encode import MessageId
+from sinks.tables.activity import activity_tables
+from sinks.tables.arrow import concat
+from sinks.tables.samples import sample_tables, series_table
+from sinks.tables.stacks import stack_tables
 from streams.process import Operators, Processor
 from streams.state import Limits
 
@@ -68,30 +72,32 @@ def _rows(
     """Yields (table, rows), and adds everything else to `recomputed`."""
     processor = Processor(operators, Limits(complete=True))
     for message in source.read(ACTIVITY, time_range):
+        message_id = _message_id(message, ACTIVITY)
         try:
-            processor.activity(message.value, _message_id(message, ACTIVITY))
-            intervals = activity.decode(message.value, message.cluster, message.partition, message.offset)
-        except (BadMessage, NotStorable):
+            columns = decode_activity(message.value)
+        except BadMessage:
             recomputed.bad += 1
             continue
-        if intervals.batch.key not in recomputed.batches:
-            recomputed.batches[intervals.batch.key] = intervals.batch
-            recomputed.activity.append(ActivityRange(intervals.batch, message.start_unix_nano, message.end_unix_nano))
-            yield "activity", _within(intervals.intervals, "start_time", time_range)
-            yield "spans", _within(intervals.spans, "start_time", time_range)
+        processor.activity_columns(columns, message_id)
+        tables = activity_tables(columns, message_id)
+        if tables.batch.key not in recomputed.batches:
+            recomputed.batches[tables.batch.key] = tables.batch
+            recomputed.activity.append(ActivityRange(tables.batch, message.start_unix_nano, message.end_unix_nano))
+            yield "activity", _within(tables.intervals, "start_time", time_range)
+            yield "spans", _within(tables.spans, "start_time", time_range)
     for message in source.read(RAW, time_range):
         try:
             outputs = processor.raw(message.value, _message_id(message, RAW))
         except BadMessage:
             recomputed.bad += 1
             continue
-        for output in map(samples.decode, outputs.samples):
+        for output in (sample_tables(decode_samples(data)) for data in outputs.samples):
             recomputed.batches[output.batch.key] = output.batch
             rows = _within(output.rows, "time", time_range)
             recomputed.samples += rows.num_rows
             yield "samples", rows
-            yield "series", samples.series_table(output.series, output.last_unix_nano)
-        for announced in map(stacks.decode, outputs.stacks):
+            yield "series", series_table(output.series, output.last_unix_nano)
+        for announced in (stack_tables(decode_stacks(data)) for data in outputs.stacks):
             yield "nodes", announced.nodes
             yield "locations", announced.locations
 
@@ -114,4 +120,4 @@ def _within(rows: pa.Table, column: str, time_range: TimeRange) -> pa.Table:
 def _insert(client: Client, table: str, parts: Iterable[pa.Table]) -> None:
     parts = [part for part in parts if part.num_rows]
     if parts:
-        client.insert_arrow(table, together(parts), settings=insert_settings())
+        client.insert_arrow(table, concat(parts), settings=insert_settings())

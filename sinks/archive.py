@@ -1,9 +1,9 @@
-"""The raw archive: icestream.raw and icestream.activity as they came, in Parquet files, to replay from years later.
+"""The raw archive: messages of icestream.raw and icestream.activity as they came, in Parquet files, for replays.
 
     ARCHIVE/TOPIC/date=2026-01-31/hour=13/CLUSTER-PARTITION-FIRST-LAST.parquet
 
-The hour is that of a message's end (what it saw last), UTC. A file is written aside, synced, and renamed to a name made
-of its range of offsets: a range written again replaces its own files, and a reader never sees half of one.
+The hour is that of a message's end, UTC. A file is named by its range of offsets, so a range that is written again
+replaces its own files. A file is written under another name, synced and renamed, so a reader never sees half a file.
 """
 
 import re
@@ -15,22 +15,21 @@ from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Message
 
-from icestream import atomic_file, packed
+from icestream import atomic_file
+from icestream.messages.activity import decode_activity
+from icestream.messages.checks import MAX_UNIX_NANO, BadMessage
+from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
-from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
-from icestream.v1.raw_pb2 import RawBatch
 from sinks import metrics
-from sinks.ranges import Range
-from sinks.tables.arrow import MAX_UNIX_NANO, BadMessage, parse
+from sinks.ranges import MessageRange
 
 LATE_NS = 2 * 3600 * 10**9
-"""An interval of activity may end that long after a time range that it began in, and is still found for it."""
+"""An interval of activity that starts in a time range is found for it if it ends at most this long after it."""
 _HOUR_NS = 3600 * 10**9
 _DAY_NS = 24 * _HOUR_NS
 _CLEAN_S = 3600.0
@@ -38,7 +37,7 @@ _CLEAN_S = 3600.0
 
 @dataclass(frozen=True)
 class Archived:
-    """A message; of one that cannot be decoded the batch is empty and the times are Kafka's."""
+    """A message. If it cannot be decoded, its batch ID is empty and its times are Kafka's timestamp."""
 
     cluster: str
     partition: int
@@ -51,7 +50,7 @@ class Archived:
     sequence: int
     part: int
     parts: int
-    start_unix_nano: int  # the window of a raw batch; of activity from the first start to the last end
+    start_unix_nano: int  # of a raw batch: the window; of activity: from the first start to the last end
     end_unix_nano: int
 
 
@@ -64,7 +63,7 @@ class ArchiveSink:
     keeps_ranges = True
 
     def __init__(self, folder: Path, keep_days: int = 0) -> None:
-        """`keep_days`: older days are deleted; 0: none."""
+        """`keep_days`: days that are kept; 0: all."""
         self._folder = folder
         self._keep_days = keep_days
         self._cleaned = float("-inf")
@@ -76,7 +75,7 @@ class ArchiveSink:
     def decode(self, message: Message, cluster: str) -> Archived:
         return archived(message, cluster)
 
-    def write(self, message_range: Range[Archived]) -> None:
+    def write(self, message_range: MessageRange[Archived]) -> None:
         """Raises OSError."""
         hours: dict[int, list[Archived]] = defaultdict(list)
         for message in message_range.messages:
@@ -88,7 +87,7 @@ class ArchiveSink:
         metrics.ROWS.labels(self.name, message_range.topic).inc(len(message_range.messages))
 
     def failed(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
     def idle(self) -> None:
         """Deletes days that are too old."""
@@ -101,14 +100,14 @@ class ArchiveSink:
                 shutil.rmtree(day, ignore_errors=True)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is open."""
 
 
 def archived(message: Message, cluster: str) -> Archived:
-    """A consumed message with what it says about itself."""
+    """Returns a consumed message with its batch ID and times."""
     timestamp_ms = max(message.timestamp()[1], 0)
     try:
-        batch_id, start, end = about(message.topic() or "", message.value())
+        batch_id, start, end = time_range(message.topic() or "", message.value())
     except BadMessage:
         batch_id, start, end = BatchId(), timestamp_ms * 10**6, timestamp_ms * 10**6
     key = message.key()
@@ -121,8 +120,8 @@ def archived(message: Message, cluster: str) -> Archived:
 
 
 def read(folder: Path, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Archived]:
-    """Messages that have something in [from, to), each once: hour by hour, within one by cluster, partition, offset."""
-    # An offset may lie in several files: those of a group that was set back.
+    """Reads the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset."""
+    # An offset may lie in several files if the group was reset.
     seen: set[tuple[str, int, int]] = set()
     last = min(to_unix_nano + LATE_NS, MAX_UNIX_NANO)
     for hour in range(from_unix_nano // _HOUR_NS, last // _HOUR_NS + 1):
@@ -136,14 +135,14 @@ def read(folder: Path, topic: str, from_unix_nano: int, to_unix_nano: int) -> It
             )
             rows.extend(Archived(**row) for row in table.to_pylist())
         for row in sorted(rows, key=lambda r: (r.cluster, r.partition, r.offset)):
-            place = (row.cluster, row.partition, row.offset)
-            if place not in seen:
-                seen.add(place)
+            message_id = (row.cluster, row.partition, row.offset)
+            if message_id not in seen:
+                seen.add(message_id)
                 yield row
 
 
 def covers(folder: Path, topic: str) -> tuple[int, int] | None:
-    """The first and last moment of the hours that there are files of, Unix nanoseconds; None without files."""
+    """Returns from when to when there are hours with files, Unix nanoseconds; None without files."""
     hours = sorted(
         int(datetime.strptime(f"{day}T{hour}+0000", "%Y-%m-%dT%H%z").timestamp()) * 10**9
         for path in (folder / topic).glob("date=*/hour=*")
@@ -152,26 +151,13 @@ def covers(folder: Path, topic: str) -> tuple[int, int] | None:
     return (hours[0], hours[-1] + _HOUR_NS) if hours else None
 
 
-def about(topic: str, value: bytes | None) -> tuple[BatchId, int, int]:
-    """Batch ID, first and last moment of a raw or activity message; raises BadMessage where they make no sense."""
+def time_range(topic: str, data: bytes | None) -> tuple[BatchId, int, int]:
+    """Returns the batch ID, the first and the last moment of a raw or activity message. Raises BadMessage."""
     if topic == RAW:
-        raw = parse(RawBatch, value)
-        batch_id, start, end = raw.id, raw.start_unix_nano, raw.end_unix_nano
-    else:
-        activity = parse(ActivityBatch, value)
-        batch_id, end = activity.id, activity.complete_unix_nano
-        begins = packed.column(activity, "interval_start_offset_ns") + np.int64(
-            min(activity.start_unix_nano, MAX_UNIX_NANO)
-        )
-        lengths = packed.column(activity, "interval_duration_ns").astype(np.int64)
-        if len(begins) != len(lengths):
-            raise BadMessage(f"{len(begins)} intervals, but {len(lengths)} durations")
-        spans = activity.spans
-        start = min([end, int(begins.min(initial=min(end, MAX_UNIX_NANO))), *(span.start_unix_nano for span in spans)])
-        end = max([end, int((begins + lengths).max(initial=0)), *(span.end_unix_nano for span in spans)])
-    if not 0 <= start <= end < MAX_UNIX_NANO:
-        raise BadMessage(f"a window from {start} to {end}")
-    return batch_id, start, end
+        raw = decode_raw(data)
+        return raw.id, raw.start_unix_nano, raw.end_unix_nano
+    activity = decode_activity(data)
+    return activity.id, *activity.time_range()
 
 
 def _write(path: Path, messages: list[Archived]) -> None:
@@ -187,7 +173,7 @@ def _hour_folder(folder: Path, hour: int) -> Path:
 
 
 def _safe(text: str) -> str:
-    """A cluster's ID as part of a file name."""
+    """Returns a cluster's ID as part of a file name."""
     return re.sub(r"[^A-Za-z0-9_.]", "_", text) or "_"
 
 

@@ -1,47 +1,50 @@
 """The ClickHouse sink: icestream.samples, icestream.stacks and icestream.activity to tables, each row once.
 
-A range of messages is inserted as one block whose deduplication token is the range's name, and its batches after it,
-into `batches`. Three things make that once:
-- a batch that is in `batches` is not inserted again, whoever sent it a second time;
-- a range that was in flight when a sink died is written again under the same name: ClickHouse drops blocks with a token
-  it knows, table by table, so what the crash left out is filled in (also `trace_samples`, behind its view) and what is
-  there stays single;
-- a range in flight whose batches are in `batches` was written completely.
-Nodes, locations, series and spans are the same row when they come twice (ReplacingMergeTree).
+A range of messages is inserted as one block, whose deduplication token is the name of the range. After it, the range's
+batches are inserted into `batches`. Three rules store each row once:
+- A batch that is in `batches` is not inserted again, whoever sent it a second time.
+- A range that was in flight when a sink died is written again under the same name. ClickHouse drops blocks with a known
+  token, table by table. So the rows that the crash left out are added (also to `trace_samples`, behind its view), and
+  the others are not doubled.
+- A range in flight whose batches are in `batches` was written completely.
+Nodes, locations, series and spans that come twice become one row (ReplacingMergeTree).
 
 The tables remember the tokens of their latest 10,000 blocks.
 """
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TypeVar
 
 import pyarrow as pa
 from confluent_kafka import Message
 
 from icestream.clickhouse import Clients
+from icestream.messages.checks import Labels
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.migrate import check
-from sinks.ranges import Range
+from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
-from sinks.tables import activity, samples, stacks
-from sinks.tables.arrow import together
-
-Decoded = samples.Samples | stacks.Stacks | activity.Activity
+from sinks.tables.activity import ActivityTables
+from sinks.tables.arrow import concat
+from sinks.tables.decode import Tables, decode
+from sinks.tables.samples import SampleTables, series_table
+from sinks.tables.stacks import StackTables
 
 SETTINGS = {
-    "async_insert": 0,  # a token names one block of ours, not a mix of several clients'
+    "async_insert": 0,  # a token names a block of this sink, not a mix of several clients' rows
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
-    "max_partitions_per_insert_block": 0,  # late samples of many days in one block are no mistake here
+    "max_partitions_per_insert_block": 0,  # one block may hold late samples of many days
 }
+StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
 _SERIES_KEPT = 200_000
 _CLEAN_S = 86_400.0
 
 
 class ClickHouseSink:
-    """Writes ranges of decoded messages; see the module. Used by one thread."""
+    """Writes ranges of messages; see the module. Used by one thread."""
 
     name = "clickhouse"
     group = CLICKHOUSE_GROUP
@@ -57,39 +60,27 @@ class ClickHouseSink:
         """Raises MigrationError where tables are missing."""
         check(self._clients.get(), self._clients.dsn)
 
-    def decode(self, message: Message, cluster: str) -> Decoded:
+    def decode(self, message: Message, cluster: str) -> Tables:
         """Raises BadMessage."""
-        topic, data = message.topic(), message.value()
-        if topic == SAMPLES:
-            return samples.decode(data)
-        if topic == STACKS:
-            return stacks.decode(data)
-        return activity.decode(data, cluster, message.partition() or 0, message.offset() or 0)
+        return decode(message.value(), message_id(message, cluster))
 
-    def write(self, message_range: Range[Decoded]) -> None:
-        """Inserts what of the range is not there yet. Raises the client's errors; may then be called again with it."""
-        found_stacks = [m for m in message_range.messages if isinstance(m, stacks.Stacks)]
-        found_samples = [m for m in message_range.messages if isinstance(m, samples.Samples)]
-        found_activity = [m for m in message_range.messages if isinstance(m, activity.Activity)]
-        if found_stacks:
-            self._insert("nodes", [m.nodes for m in found_stacks])
-            self._insert("locations", [m.locations for m in found_stacks])
-        if new_samples := self._absent(found_samples, message_range):
+    def write(self, message_range: MessageRange[Tables]) -> None:
+        """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same range."""
+        stacks = [m for m in message_range.messages if isinstance(m, StackTables)]
+        samples = [m for m in message_range.messages if isinstance(m, SampleTables)]
+        activity = [m for m in message_range.messages if isinstance(m, ActivityTables)]
+        name = message_range.name
+        if stacks:
+            self._insert("nodes", [m.nodes for m in stacks])
+            self._insert("locations", [m.locations for m in stacks])
+        if new_samples := self._not_stored(samples, message_range):
             self._insert_series(new_samples)
-            self._insert("samples", [m.rows for m in new_samples], message_range.name)
-            self._insert(
-                "batches",
-                [stored_batches.table([m.batch for m in new_samples], message_range.name)],
-                message_range.name,
-            )
-        if new_activity := self._absent(found_activity, message_range):
+            self._insert("samples", [m.rows for m in new_samples], name)
+            self._insert("batches", [stored_batches.table([m.batch for m in new_samples], name)], name)
+        if new_activity := self._not_stored(activity, message_range):
             self._insert("spans", [m.spans for m in new_activity])
-            self._insert("activity", [m.intervals for m in new_activity], message_range.name)
-            self._insert(
-                "batches",
-                [stored_batches.table([m.batch for m in new_activity], message_range.name)],
-                message_range.name,
-            )
+            self._insert("activity", [m.intervals for m in new_activity], name)
+            self._insert("batches", [stored_batches.table([m.batch for m in new_activity], name)], name)
 
     def failed(self) -> None:
         """See Clients.discard."""
@@ -104,26 +95,28 @@ class ClickHouseSink:
     def close(self) -> None:
         """Nothing to do: everything written is stored."""
 
-    def _absent(self, messages: Sequence[Any], message_range: Range[Decoded]) -> list[Any]:
-        """Messages to insert: all that are not stored by another range, once each; none where this range is complete.
+    def _not_stored(self, messages: Sequence[StoredT], message_range: MessageRange[Tables]) -> list[StoredT]:
+        """Returns the messages to insert: each once, without those that another range stored; none where this range is
+        complete.
 
-        Of a range that is written again it must be the same ones as the first time, because the token stands for them.
+        An attempt that is retried must insert the same messages as the first one, because the token stands for them.
         """
         if not messages:
             return []
-        stored = stored_batches.find(self._clients.get(), (m.batch.key for m in messages))
-        others = {mark for mark, block in stored.items() if not message_range.again or block != message_range.name}
-        fresh: dict[stored_batches.BatchKey, Any] = {}
+        blocks = stored_batches.find(self._clients.get(), (m.batch.key for m in messages))
+        name = message_range.name
+        elsewhere = {key for key, block in blocks.items() if not message_range.retried or block != name}
+        new: dict[stored_batches.BatchKey, StoredT] = {}
         for message in messages:
-            if message.batch.key not in others:
-                fresh.setdefault(message.batch.key, message)
-        if len(messages) > len(fresh):
-            metrics.DUPLICATES.labels(self.name, message_range.topic).inc(len(messages) - len(fresh))
-        return [] if all(mark in stored for mark in fresh) else list(fresh.values())
+            if message.batch.key not in elsewhere:
+                new.setdefault(message.batch.key, message)
+        if len(messages) > len(new):
+            metrics.DUPLICATES.labels(self.name, message_range.topic).inc(len(messages) - len(new))
+        return [] if all(key in blocks for key in new) else list(new.values())
 
-    def _insert_series(self, messages: list[samples.Samples]) -> None:
-        """Series that were not written today; before their samples, so that a sample found has its labels."""
-        new: dict[int, dict[str, str]] = {}
+    def _insert_series(self, messages: list[SampleTables]) -> None:
+        """Inserts series that were not written today, before their samples: every sample has its labels."""
+        new: dict[int, Labels] = {}
         for message in messages:
             day = message.last_unix_nano // (86_400 * 10**9)
             for series_id, labels in message.series.items():
@@ -131,13 +124,13 @@ class ClickHouseSink:
                     new[series_id] = labels
         if new:
             last = max(message.last_unix_nano for message in messages)
-            self._insert("series", [samples.series_table(new, last)])
+            self._insert("series", [series_table(new, last)])
             if len(self._series) + len(new) > _SERIES_KEPT:
                 self._series.clear()
             self._series |= dict.fromkeys(new, last // (86_400 * 10**9))
 
     def _insert(self, table: str, parts: list[pa.Table], token: str | None = None) -> None:
-        rows = together(parts)
+        rows = concat(parts)
         if not rows.num_rows:
             return
         settings = SETTINGS | ({"insert_deduplication_token": token} if token else {})

@@ -1,11 +1,11 @@
 """The Parquet sink: samples, series, nodes, locations, activity and spans as Delta tables (delta.io) of one folder.
 
-Exactly once by Delta's application transactions: a commit to a table carries, for the partition of Kafka it read from,
-the last offset, and for each partition that its samples come from, the last of those; messages at or below them are
-skipped. So it does not matter where a sink starts to read again, or what a stream processor sends twice.
+Delta's application transactions store each row once. A commit to a table carries the last offset of the partition that
+was read, and the last output of each partition that the samples were made from. Messages up to those are skipped. So a
+sink may start to read from anywhere, and a stream processor may send outputs twice.
 
-Delta knows no unsigned integers: IDs are the same 64 bits as int64, other unsigned columns are int64. `start` and `end`
-of activity are int64 nanoseconds since 1970; `date` is what tables with times are partitioned by.
+Delta has no unsigned integers: IDs are the same 64 bits as int64, other unsigned columns are int64. `start_time` and
+`end_time` of activity and spans are int64 nanoseconds since 1970. Tables with times are partitioned by `date`.
 """
 
 import logging
@@ -18,21 +18,26 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from icestream.messages.checks import Labels
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics
-from sinks.ranges import Range
-from sinks.tables import activity, samples, stacks
-from sinks.tables.arrow import together
+from sinks.ranges import MessageRange, message_id
+from sinks.tables.activity import ActivityTables
+from sinks.tables.arrow import concat
+from sinks.tables.decode import Tables, decode
+from sinks.tables.samples import SampleTables, series_table
+from sinks.tables.stacks import StackTables
 
 log = logging.getLogger(__name__)
 
 COMPACT_S = 3600.0
 KEEP_REMOVED_HOURS = 168
-"""Files that compaction replaced are kept that long, for readers of older versions."""
+"""How long files are kept that compaction has replaced, for readers of older versions."""
 _OUTPUT_BITS = 16
+_DAY_NS = 86_400 * 10**9
 _SERIES_KEPT = 200_000
 
-Decoded = tuple[int, samples.Samples | stacks.Stacks | activity.Activity]
+Decoded = tuple[int, Tables]
 """Offset and content of a message."""
 
 
@@ -51,87 +56,84 @@ class ParquetSink:
         self._compacted = time.monotonic()
 
     def check(self) -> None:
-        """Tables are made when the first rows come."""
+        """Does nothing: tables are made when the first rows come."""
 
     def decode(self, message: Message, cluster: str) -> Decoded:
         """Raises BadMessage."""
-        topic, data, offset = message.topic(), message.value(), message.offset() or 0
-        if topic == SAMPLES:
-            return offset, samples.decode(data)
-        if topic == STACKS:
-            return offset, stacks.decode(data)
-        return offset, activity.decode(data, cluster, message.partition() or 0, offset)
+        return message.offset() or 0, decode(message.value(), message_id(message, cluster))
 
-    def write(self, message_range: Range[Decoded]) -> None:
+    def write(self, message_range: MessageRange[Decoded]) -> None:
         """Raises deltalake's errors and OSError; may then be called again with the same range."""
-        found = [(offset, m) for offset, m in message_range.messages if isinstance(m, stacks.Stacks)]
-        self._append("nodes", message_range, [(offset, m.nodes) for offset, m in found])
-        self._append("locations", message_range, [(offset, m.locations) for offset, m in found])
-        self._write_samples(
-            message_range, [(offset, m) for offset, m in message_range.messages if isinstance(m, samples.Samples)]
-        )
-        intervals = [(offset, m) for offset, m in message_range.messages if isinstance(m, activity.Activity)]
-        self._append("spans", message_range, [(offset, m.spans) for offset, m in intervals])
-        self._append("activity", message_range, [(offset, m.intervals) for offset, m in intervals])
+        messages = message_range.messages
+        stacks = [(offset, m) for offset, m in messages if isinstance(m, StackTables)]
+        samples = [(offset, m) for offset, m in messages if isinstance(m, SampleTables)]
+        activity = [(offset, m) for offset, m in messages if isinstance(m, ActivityTables)]
+        self._append("nodes", message_range, [(offset, m.nodes) for offset, m in stacks])
+        self._append("locations", message_range, [(offset, m.locations) for offset, m in stacks])
+        self._write_samples(message_range, samples)
+        self._append("spans", message_range, [(offset, m.spans) for offset, m in activity])
+        self._append("activity", message_range, [(offset, m.intervals) for offset, m in activity])
 
     def failed(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no connection is open."""
 
     def idle(self) -> None:
-        """Joins small files, once an hour."""
+        """Joins small files once an hour."""
         if time.monotonic() - self._compacted < COMPACT_S:
             return
         self._compacted = time.monotonic()
         compact(self._uri, self._options)
 
     def close(self) -> None:
-        """Everything written is committed."""
+        """Does nothing: everything written is committed."""
 
-    def _write_samples(self, message_range: Range[Decoded], messages: Sequence[tuple[int, samples.Samples]]) -> None:
-        new: dict[int, dict[str, str]] = {}
+    def _write_samples(
+        self, message_range: MessageRange[Decoded], messages: Sequence[tuple[int, SampleTables]]
+    ) -> None:
+        new: dict[int, Labels] = {}
         for _, message in messages:
-            day = message.last_unix_nano // (86_400 * 10**9)
+            day = message.last_unix_nano // _DAY_NS
             new |= {i: labels for i, labels in message.series.items() if self._series.get(i, -1) < day}
         last = max((message.last_unix_nano for _, message in messages), default=0)
         if new:
-            # A series twice is the same row twice; the offset in its commit is only that of this range.
-            self._append("series", message_range, [(message_range.offsets.last, samples.series_table(new, last))])
-        high: dict[str, int] = {}
+            # A series that comes twice is the same row twice; the offset in its commit is only that of this range.
+            self._append("series", message_range, [(message_range.offsets.last, series_table(new, last))])
+        last_outputs: dict[str, int] = {}
         table = self._table("samples")
-        fresh = []
+        new_rows = []
         for offset, message in messages:
             batch = message.batch
             app = f"source/{batch.cluster}/{batch.topic}/{batch.partition}/{message_range.partition}"
-            mark = max(batch.offset, 0) << _OUTPUT_BITS | min(batch.output, (1 << _OUTPUT_BITS) - 1)
-            if mark <= high.get(app, self._version(table, app)):
+            output = batch.offset << _OUTPUT_BITS | min(batch.output, (1 << _OUTPUT_BITS) - 1)
+            if output <= last_outputs.get(app, self._version(table, app)):
                 metrics.DUPLICATES.labels(self.name, message_range.topic).inc()
                 continue
-            high[app] = mark
-            fresh.append((offset, message.rows))
-        self._append("samples", message_range, fresh, high, table)
+            last_outputs[app] = output
+            new_rows.append((offset, message.rows))
+        self._append("samples", message_range, new_rows, last_outputs, table)
         if len(self._series) + len(new) > _SERIES_KEPT:
             self._series.clear()
-        self._series |= dict.fromkeys(new, last // (86_400 * 10**9))
+        self._series |= dict.fromkeys(new, last // _DAY_NS)
 
     def _append(
         self,
         name: str,
-        message_range: Range[Decoded],
+        message_range: MessageRange[Decoded],
         parts: Sequence[tuple[int, pa.Table]],
-        marks: dict[str, int] | None = None,
+        last_outputs: dict[str, int] | None = None,
         table: DeltaTable | None = None,
     ) -> None:
-        """Appends those parts whose offset is past what the table has of this partition, in one commit."""
+        """Appends, in one commit, those parts whose offset is past the last one in the table for this partition."""
         if not parts:
             return
         table = table or self._table(name)
         app = f"topic/{message_range.cluster}/{message_range.topic}/{message_range.partition}"
         stored = self._version(table, app)
         rows = [part for offset, part in parts if offset > stored]
-        data = to_delta(together(rows)) if rows else None
+        data = to_delta(concat(rows)) if rows else None
         if data is None or not data.num_rows:
             return
-        versions = (marks or {}) | {app: message_range.offsets.last}
+        versions = (last_outputs or {}) | {app: message_range.offsets.last}
         write_deltalake(
             table if table is not None else f"{self._uri}/{name}",
             data,
@@ -145,7 +147,7 @@ class ParquetSink:
         metrics.ROWS.labels(self.name, name).inc(data.num_rows)
 
     def _table(self, name: str) -> DeltaTable | None:
-        """A fresh snapshot, None where there is no table yet."""
+        """Returns a new snapshot of a table; None where there is no table yet."""
         uri = f"{self._uri}/{name}"
         if not DeltaTable.is_deltatable(uri, self._options):
             return None
@@ -169,7 +171,7 @@ def compact(uri: str, storage_options: dict[str, str] | None = None) -> None:
 
 
 def to_delta(rows: pa.Table) -> pa.Table:
-    """The same rows in types that Delta has, with a `date` where they have a time of their own."""
+    """Returns the same rows in types that Delta has, with a `date` where they have a time."""
     columns = {}
     for field in rows.schema:
         column = rows.column(field.name)

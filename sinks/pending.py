@@ -1,4 +1,4 @@
-"""What was read of one partition and is not written yet."""
+"""The messages of one partition that are read and not written yet."""
 
 import time
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from sinks.ranges import InFlight
 
 @dataclass
 class Pending:
-    """Messages of one partition, in order of offset."""
+    """Messages of one partition, in the order of their offsets."""
 
     in_flight: InFlight | None = None
-    """A range that was begun, by us or by an earlier owner of the partition: it has to be written as it is."""
-    again: bool = False
-    """Whether an attempt to write it was made before."""
+    """A range that this or an earlier owner of the partition has begun: it must be written as it is."""
+    retried: bool = False
+    """Whether an earlier attempt to write it was made."""
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     since: float = 0.0
@@ -27,7 +27,7 @@ class Pending:
         self.size += len(message.value() or b"")
 
     def due(self, flush_s: float, flush_bytes: int) -> bool:
-        """Whether there is a range to write now. A range in flight is as soon as its end was read, and not before."""
+        """Returns whether there is a range to write now. A range in flight is due once its end was read."""
         if not self.messages:
             return False
         if self.in_flight is not None:
@@ -35,15 +35,15 @@ class Pending:
         return self.size >= flush_bytes or time.monotonic() - self.since >= flush_s
 
     def next(self) -> tuple[InFlight, list[Message]]:
-        """The range to write and its messages; the same until it is `written`."""
+        """Returns the range to write and its messages: the same until it is `written`."""
         if self.in_flight is None:
             self.in_flight = InFlight.new(_offset(self.messages[0]), _offset(self.messages[-1]))
         last = self.in_flight.last
         return self.in_flight, [m for m in self.messages if _offset(m) <= last]
 
     def written(self, offsets: InFlight) -> None:
-        """Forgets a range; what came after it is a new one."""
-        self.in_flight, self.again = None, False
+        """Forgets a range. The messages after it become a new one."""
+        self.in_flight, self.retried = None, False
         self.messages = [m for m in self.messages if _offset(m) > offsets.last]
         self.size = sum(len(m.value() or b"") for m in self.messages)
         self.since = time.monotonic()

@@ -1,8 +1,8 @@
-"""Ranges of offsets of one partition: what a sink writes as one, and what a commit says of the one in flight.
+"""Ranges of messages of one partition: a sink writes a range as one unit, and a commit names the range in flight.
 
-Before a range is written, the group's offset is committed at its first message with the range as metadata. Whoever gets
-the partition after a crash reads the metadata and writes exactly the same range under the same name again, so a store
-that recognises the name (ClickHouse's deduplication token) takes it once.
+Before a range is written, the group's offset is committed at its first message, with the range as metadata. After a
+crash, the next owner of the partition reads the metadata and writes exactly the same range again under the same name.
+So a store that recognises the name (as ClickHouse's deduplication token) takes the range once.
 """
 
 import re
@@ -11,13 +11,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from confluent_kafka import Message
+
+from icestream.messages.message_id import MessageId
+
 T = TypeVar("T")
+
+
+def message_id(message: Message, cluster: str) -> MessageId:
+    """Returns where a consumed message lies."""
+    return MessageId(cluster, message.topic() or "", message.partition() or 0, message.offset() or 0)
 
 
 @dataclass(frozen=True)
 class InFlight:
-    """Offsets first to last of a partition; `nonce` tells two attempts at the same offsets apart that have nothing to
-    do with each other (a group that was reset, a range that was deleted since)."""
+    """Offsets first to last of a partition.
+
+    `nonce` distinguishes ranges with the same offsets that are not attempts at the same write: after a group was reset,
+    or rows were deleted.
+    """
 
     first: int
     last: int
@@ -29,7 +41,7 @@ class InFlight:
 
     @classmethod
     def parse(cls, metadata: str | None) -> "InFlight | None":
-        """None where the metadata says something else."""
+        """Reads the metadata of a commit; None where it names no range."""
         match = re.fullmatch(r"inflight:(\d{1,19})-(\d{1,19}):([0-9a-f]{12})", metadata or "")
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
 
@@ -38,19 +50,19 @@ class InFlight:
 
 
 @dataclass(frozen=True)
-class Range(Generic[T]):
-    """The decoded messages of a range; bad ones and holes are left out."""
+class MessageRange(Generic[T]):
+    """The decoded messages of a range. Bad messages and gaps are left out."""
 
     cluster: str
     topic: str
     partition: int
     offsets: InFlight
     messages: Sequence[T]
-    again: bool
-    """An attempt to write it was made before, maybe with success."""
+    retried: bool
+    """Whether an earlier attempt to write it was made, which may have succeeded."""
 
     @property
     def name(self) -> str:
-        """The same for each attempt, and no other range's."""
+        """The same for every attempt, and different from other ranges."""
         first, last, nonce = self.offsets.first, self.offsets.last, self.offsets.nonce
         return f"{self.cluster}/{self.topic}/{self.partition}/{first}-{last}/{nonce}"

@@ -1,45 +1,41 @@
-"""Names for locations that were stored before their symbols came.
+"""Names locations that were stored before their symbols came.
 
-When a SymCache comes, the locations of its build ID that have no name yet, or an older one, are read from the table,
-looked up, and published on icestream.stacks like any other; the sinks store them. A location may be announced unnamed
-just after that (the stream processors had not read the SymCache yet), so unnamed locations of known build IDs are
-looked for again, now and then.
+When a SymCache comes, the locations of its build ID that have no name, or an older one, are read from the table, looked
+up, and published on icestream.stacks; the sinks store them. A location may be announced without a name just after that,
+by a stream processor that has not read the SymCache yet. So unnamed locations of known build IDs are looked up again
+from time to time.
 """
 
 import logging
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from confluent_kafka import KafkaException, Message, Producer
 
-from icestream import packed
 from icestream.clickhouse import Clients
-from icestream.symcache import Line, SymCacheError, SymCaches
-from icestream.topics import MAX_MESSAGE_BYTES, RESOLVE_GROUP, STACKS, SYMBOLS
+from icestream.messages.stack_encoder import MAX_LINES, LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.symbols import decode_symbol_file
+from icestream.symcache import SymCacheError, SymCaches
+from icestream.topics import RESOLVE_GROUP, STACKS, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
-from icestream.v1.stacks_pb2 import StackBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import metrics
 from sinks.migrate import check
-from sinks.ranges import Range
-from sinks.tables.arrow import parse
+from sinks.ranges import MessageRange
 
 log = logging.getLogger(__name__)
 
 _RECHECK_S = 10.0
 _FLUSH_S = 30.0
-_MAX_NAME = 1024
-_MAX_LINES = 32
 _TRIED_KEPT = 2_000_000
 _NAMELESS = (Mapping.FILE, Mapping.KERNEL, Mapping.MODULE)
 
 
 @dataclass(frozen=True)
 class Location:
-    """A row of `locations`, without its lines."""
+    """A row of the table `locations`, without its lines."""
 
     id: int
     kind: int
@@ -60,7 +56,7 @@ class ResolveSink:
         self._clients = clients
         self._symcaches = symcaches
         self._producer = producer
-        self._tried: set[tuple[int, int]] = set()  # (location, version) for which the SymCache has no name
+        self._tried: set[tuple[int, int]] = set()  # (location ID, version) that were looked up
         self._next = 0.0
 
     def check(self) -> None:
@@ -69,9 +65,9 @@ class ResolveSink:
 
     def decode(self, message: Message, cluster: str) -> SymbolFile:
         """Raises BadMessage."""
-        return parse(SymbolFile, message.value())
+        return decode_symbol_file(message.value())
 
-    def write(self, message_range: Range[SymbolFile]) -> None:
+    def write(self, message_range: MessageRange[SymbolFile]) -> None:
         """Raises the client's errors, KafkaException and OSError."""
         for file in message_range.messages:
             try:
@@ -85,7 +81,7 @@ class ResolveSink:
         self._clients.discard()
 
     def idle(self) -> None:
-        """Looks now and then for unnamed locations whose symbols are known."""
+        """Names, from time to time, unnamed locations whose symbols are known."""
         if time.monotonic() < self._next:
             return
         started = time.monotonic()
@@ -105,7 +101,7 @@ class ResolveSink:
         self._producer.close()
 
     def _resolve(self, build_ids: list[str]) -> None:
-        """Publishes names of what is stored of these files with no name, or an older one."""
+        """Publishes names for the stored locations of these files that have no name, or an older one."""
         for build_id in build_ids:
             version = self._symcaches.version(build_id)
             symbols = self._symcaches.get(build_id) if version else None
@@ -115,11 +111,11 @@ class ResolveSink:
             for location in self._unnamed(build_id, version):
                 if (location.id, version) in self._tried:
                     continue
-                lines = [_cut(line) for line in symbols.lookup(location.address)[:_MAX_LINES]]
+                lines = tuple(symbols.lookup(location.address)[:MAX_LINES])
                 if lines:
-                    named.append((location, lines))
-                self._tried.add((location.id, version))  # published, or without a name: not again
-            for message in stack_batches(build_id, version, named):
+                    named.append((location, LocationNames(version, lines)))
+                self._tried.add((location.id, version))
+            for message in stack_batches(build_id, named):
                 self._producer.produce(STACKS, message, key=build_id.encode())
             if named and self._producer.flush(_FLUSH_S):
                 self._tried.clear()
@@ -138,46 +134,21 @@ class ResolveSink:
         return (Location(*row) for row in rows.result_rows)
 
 
-def stack_batches(
-    build_id: str, version: int, named: Sequence[tuple[Location, Sequence[Line]]], limit: int = MAX_MESSAGE_BYTES
-) -> Iterator[bytes]:
-    """StackBatches with the lines of locations of one build ID, each under `limit` bytes."""
-    piece: list[tuple[Location, Sequence[Line]]] = []
-    size = fixed = 2_000 + len(build_id)
-    for location, lines in named:
-        more = 40 + len(location.file) * 4 + sum(28 + 4 * (len(line.function) + len(line.file)) for line in lines)
-        if piece and size + more > limit:
-            yield _stack_batch(build_id, version, piece)
-            piece, size = [], fixed
-        piece.append((location, lines))
-        size += more
-    if piece:
-        yield _stack_batch(build_id, version, piece)
-
-
-def _stack_batch(build_id: str, version: int, named: Sequence[tuple[Location, Sequence[Line]]]) -> bytes:
-    strings: defaultdict[str, int] = defaultdict(lambda: len(strings), {"": 0})
-    mappings: defaultdict[tuple[int, str], int] = defaultdict(lambda: len(mappings))
+def stack_batches(build_id: str, named: Sequence[tuple[Location, LocationNames]]) -> list[bytes]:
+    """Returns StackBatches with the names of locations of one build ID."""
+    row_of: dict[tuple[int, str], int] = {}
     locations = [location for location, _ in named]
-    lines = [line for _, lines in named for line in lines]
-    columns: dict[str, np.ndarray] = {
-        "location_id": np.array([location.id for location in locations], np.uint64),
-        "location_mapping": np.array([mappings[location.kind, location.file] for location in locations], np.uint32),
-        "location_address": np.array([location.address for location in locations], np.uint64),
-        "location_version": np.full(len(named), version, np.uint64),
-        "location_line_count": np.array([len(lines) for _, lines in named], np.uint32),
-        "line_function": np.array([strings[line.function] for line in lines], np.uint32),
-        "line_file": np.array([strings[line.file] for line in lines], np.uint32),
-        "line_number": np.array([line.line for line in lines], np.uint32),
-        "line_start_line": np.array([line.start_line for line in lines], np.uint32),
-    }
-    message = StackBatch(
-        seen_unix_nano=max(location.last_seen for location in locations) * 10**9,
-        strings=list(strings),
-        mappings=[Mapping(kind=kind, build_id=build_id, file=file) for kind, file in mappings],  # type: ignore[arg-type]
+    rows = [row_of.setdefault((location.kind, location.file), len(row_of)) for location in locations]
+    return encode_stacks(
+        source=None,
+        published_unix_nano=0,
+        seen_unix_nano=max((location.last_seen for location in locations), default=0) * 10**9,
+        nodes=Nodes(),
+        locations=Locations(
+            id=np.array([location.id for location in locations], np.uint64),
+            address=np.array([location.address for location in locations], np.uint64),
+            mapping=np.array(rows, np.uint32),
+            mappings=[Mapping(kind=kind, build_id=build_id, file=file) for kind, file in row_of],  # type: ignore[arg-type]
+            names=[names for _, names in named],
+        ),
     )
-    return packed.serialize(message, columns)
-
-
-def _cut(line: Line) -> Line:
-    return Line(line.function[:_MAX_NAME], line.file[:_MAX_NAME], min(line.line, 2**32 - 1), line.start_line)

@@ -17,8 +17,9 @@ from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
 from sinks.parquet import ParquetSink
 from sinks.resolve import ResolveSink
-from sinks.runner import Runner, Sink
+from sinks.runner import Runner
 from sinks.settings import SinkSettings
+from sinks.sink import Sink
 
 _FLUSH_S = 30.0
 _FLUSH_BYTES = 16_000_000
@@ -30,15 +31,15 @@ KINDS = ("clickhouse", "parquet", "archive", "resolve")
 
 @dataclass
 class Running:
-    """Sinks at work."""
+    """Sinks that were started."""
 
     runners: list[Runner]
     threads: list[threading.Thread]
     failed: dict[str, Exception]
-    """Sinks that ended by an error, by name."""
+    """The errors that ended sinks, by the sinks' names."""
 
     def problem(self) -> str | None:
-        """Why not everything can do its work now, in words; None when all can."""
+        """Says which sinks cannot work now, and why; None when all can."""
         problems = [f"{name}: {error}" for name, error in self.failed.items()]
         problems += [
             f"{r.sink.name}: {r.problem}" for r in self.runners if r.problem and r.sink.name not in self.failed
@@ -46,7 +47,7 @@ class Running:
         return "; ".join(problems) or None
 
     def join(self, timeout: float | None = None) -> None:
-        """Waits for all to end; they do soon after `stop` was set. Raises the first error that ended one."""
+        """Waits until all sinks have ended, soon after `stop` was set. Raises the first error that ended one."""
         for thread in self.threads:
             thread.join(timeout)
         for error in self.failed.values():
@@ -59,7 +60,7 @@ def start(
     clients: Clients | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Running:
-    """Starts sinks: `kinds`, or all that the settings give a place to write to. `clients`: those of this process."""
+    """Starts sinks of the given kinds, by default all that have a destination. `clients`: those of this process."""
     clients = clients or Clients(settings.clickhouse)
     runners = [_runner(kind, settings, clients, stop) for kind in kinds or _wanted(settings)]
     running = Running(runners, [], {})
@@ -71,12 +72,12 @@ def start(
 
 
 def _wanted(settings: SinkSettings) -> list[str]:
-    places = {"parquet": settings.parquet, "archive": settings.archive}
-    return ["clickhouse", "resolve", *(kind for kind, place in places.items() if place)]
+    destinations = {"parquet": settings.parquet, "archive": settings.archive}
+    return ["clickhouse", "resolve", *(kind for kind, destination in destinations.items() if destination)]
 
 
 def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading.Event) -> Runner:
-    """Raises SettingError where the settings do not say where to write."""
+    """Raises SettingError where the settings name no destination."""
     flush_s, flush_bytes = settings.flush_s, _FLUSH_BYTES
     sink: Sink
     if kind == "clickhouse":
@@ -85,24 +86,24 @@ def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings))
     elif kind == "parquet":
-        sink, flush_s = ParquetSink(_place(settings.parquet, kind)), settings.parquet_flush_s
+        sink, flush_s = ParquetSink(_destination(settings.parquet, kind)), settings.parquet_flush_s
     else:
-        sink = ArchiveSink(Path(_place(settings.archive, kind)), settings.archive_days)
+        sink = ArchiveSink(Path(_destination(settings.archive, kind)), settings.archive_days)
         flush_s = settings.parquet_flush_s
     if settings.kafka_in_process:
-        # It keeps 5 MB a partition, and its producers wait at 3 MB that we have not committed.
+        # The in-process broker keeps 5 MB a partition; its producers wait at 3 MB that the sinks have not committed.
         flush_bytes = 1_000_000
     return Runner(sink, settings, _reject(settings, sink.name), stop, flush_s, flush_bytes)
 
 
-def _place(place: str, kind: str) -> str:
-    if not place:
+def _destination(destination: str, kind: str) -> str:
+    if not destination:
         raise SettingError(f"the {kind} sink needs --{kind}, or ICESTREAM_{kind.upper()}: where to write")
-    return place
+    return destination
 
 
 def _reject(settings: SinkSettings, sink: str) -> Callable[[Message, Exception], None]:
-    """Sends messages to the dead letters; the producer is made for the first."""
+    """Returns a function that sends messages to the dead letters. The first message makes the producer."""
     senders: list[Producer] = []
 
     def reject(message: Message, error: Exception) -> None:

@@ -1,8 +1,7 @@
 """The table `batches`: which batches are stored.
 
 A batch is recognised by its batch ID, whoever sends it and from whichever offset. So nothing changes when a stream
-processor sends an output again after a restart, or when a collector sends a window again from its spool. A batch
-without an ID (from another producer) is recognised by its topic, partition and offset.
+processor sends an output again after a restart, or when a collector sends a window again from its spool.
 """
 
 from collections.abc import Iterable
@@ -64,7 +63,7 @@ class Batch:
 
 
 class Identity(TypedDict):
-    """The fields of `Batch` that identify the input message."""
+    """The fields of `Batch` that a BatchId holds."""
 
     collector: str
     started_unix_nano: int
@@ -73,17 +72,15 @@ class Identity(TypedDict):
     parts: int
 
 
-def identity(batch: BatchId, cluster: str, topic: str, partition: int, offset: int) -> Identity:
-    """Returns the fields that identify a batch: from its ID or, where it has none, from its offset in Kafka."""
-    if batch.collector and batch.sequence:
-        return {
-            "collector": batch.collector, "started_unix_nano": batch.started_unix_nano, "sequence": batch.sequence,
-            "part": batch.part, "parts": max(batch.parts, 1),
-        }  # fmt: skip
+def identity(batch_id: BatchId) -> Identity:
+    """Returns the fields that identify a batch."""
     return {
-        "collector": f"{cluster}/{topic}/{partition}", "started_unix_nano": 0, "sequence": max(offset, 0),
-        "part": 0, "parts": 1,
-    }  # fmt: skip
+        "collector": batch_id.collector,
+        "started_unix_nano": batch_id.started_unix_nano,
+        "sequence": batch_id.sequence,
+        "part": batch_id.part,
+        "parts": batch_id.parts,
+    }
 
 
 def find(client: Client, keys: Iterable[BatchKey]) -> dict[BatchKey, str]:

@@ -1,16 +1,17 @@
-"""Gives samples their trace: what bpf read from the thread, else the interval that covers the sample."""
+"""Gives samples their trace context: the one that bpf read from the thread, else that of the covering interval."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from streams.columns import RawColumns
+from icestream.messages.activity import ActivityColumns
+from icestream.messages.raw import RawColumns
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """n intervals of a host's threads, sorted by thread, then start; each covers [start_unix_nano, end_unix_nano)."""
+    """n intervals of a host's threads, sorted by thread, then start. Each covers [start_unix_nano, end_unix_nano)."""
 
     tid: np.ndarray  # uint32 (n,)
     start_unix_nano: np.ndarray  # int64 (n,)
@@ -20,10 +21,15 @@ class Intervals:
     def __len__(self) -> int:
         return len(self.tid)
 
+    def overlapping(self, start_unix_nano: int, end_unix_nano: int) -> "Intervals":
+        """Returns the intervals that overlap [start_unix_nano, end_unix_nano)."""
+        rows = (self.start_unix_nano < end_unix_nano) & (self.end_unix_nano > start_unix_nano)
+        return Intervals(self.tid[rows], self.start_unix_nano[rows], self.end_unix_nano[rows], self.contexts[rows])
+
 
 @dataclass(frozen=True)
 class Attached:
-    """Contexts of a batch's samples."""
+    """The contexts of a batch's samples."""
 
     context: np.ndarray  # uint32 (samples,), 0: none, else row + 1 of contexts
     contexts: np.ndarray  # uint8 (c, 24)
@@ -31,59 +37,76 @@ class Attached:
     by_join: int
 
 
-def intervals(parts: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]) -> Intervals:
-    """From unsorted columns (tid, start_unix_nano, end_unix_nano, contexts)."""
+def traced(activity: ActivityColumns) -> Intervals:
+    """Returns the intervals of a batch that have a trace."""
+    contexts = activity.contexts[activity.context]
+    rows = np.flatnonzero(contexts[:, :16].any(axis=1))
+    return _sorted(activity.tid[rows], activity.start_unix_nano[rows], activity.end_unix_nano[rows], contexts[rows])
+
+
+def join(parts: Sequence[Intervals]) -> Intervals:
+    """Returns the intervals of all parts."""
     if not parts:
         none = np.empty(0, np.int64)
         return Intervals(none.astype(np.uint32), none, none, np.empty((0, 24), np.uint8))
-    tid, start, end, contexts = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    order = np.lexsort((start, tid))
-    return Intervals(tid[order], start[order], end[order], contexts[order])
+    if len(parts) == 1:
+        return parts[0]
+    return _sorted(
+        np.concatenate([part.tid for part in parts]),
+        np.concatenate([part.start_unix_nano for part in parts]),
+        np.concatenate([part.end_unix_nano for part in parts]),
+        np.concatenate([part.contexts for part in parts]),
+    )
 
 
-def attach(raw: RawColumns, known: Intervals) -> Attached:
-    """Contexts of a batch's samples, from bpf and from the given intervals of its host."""
+def attach(raw: RawColumns, intervals: Intervals) -> Attached:
+    """Returns the contexts of a batch's samples, from bpf and from intervals of its host."""
     by_bpf = int(np.count_nonzero(raw.sample_context))
-    if not len(known):
+    if not len(intervals):
         return Attached(raw.sample_context, raw.contexts, by_bpf, 0)
     context = raw.sample_context.copy()
-    open_rows = np.flatnonzero(context == 0)
-    found = covering(raw.sample_tid[open_rows], raw.time_unix_nano[open_rows], known)
-    hit = found >= 0
-    used, place = np.unique(found[hit], return_inverse=True)
-    context[open_rows[hit]] = place + (1 + len(raw.contexts))
-    return Attached(context, np.vstack([raw.contexts, known.contexts[used]]), by_bpf, int(hit.sum()))
+    without = np.flatnonzero(context == 0)
+    interval = covering(raw.sample_tid[without], raw.time_unix_nano[without], intervals)
+    covered = interval >= 0
+    used, used_row = np.unique(interval[covered], return_inverse=True)
+    context[without[covered]] = used_row + (1 + len(raw.contexts))
+    return Attached(context, np.vstack([raw.contexts, intervals.contexts[used]]), by_bpf, int(covered.sum()))
 
 
-def covering(tid: np.ndarray, time_unix_nano: np.ndarray, known: Intervals) -> np.ndarray:
-    """For each (thread, time) the row of an interval that covers it, int64; -1 where none does.
+def covering(tid: np.ndarray, time_unix_nano: np.ndarray, intervals: Intervals) -> np.ndarray:
+    """Returns for each (thread, time) the row of the interval that covers it, int64; -1 where none does.
 
-    Intervals of one thread should not overlap. Where they do: the last that started, if it covers the time, else the
-    one that ends last of those that started before.
+    Intervals of one thread should not overlap. Where they do, the one that started last is taken if it covers the time,
+    else the one that ends last of those that started before the time.
     """
-    rows = len(known)
+    rows = len(intervals)
     if not rows or not len(tid):
         return np.full(len(tid), -1, np.int64)
-    # A thread and a time as one integer: rank of the thread, then rank of the time among all starts (or ends).
-    threads = known.tid[np.flatnonzero(np.r_[True, known.tid[1:] != known.tid[:-1]])]
-    starts, ends = np.sort(known.start_unix_nano), np.sort(known.end_unix_nano)
-    known_rank = np.searchsorted(threads, known.tid).astype(np.int64) * (rows + 1)
+    # One integer for a thread and a time: the rank of the thread, then the rank of the time among all starts (or ends).
+    threads = intervals.tid[np.flatnonzero(np.r_[True, intervals.tid[1:] != intervals.tid[:-1]])]
+    starts, ends = np.sort(intervals.start_unix_nano), np.sort(intervals.end_unix_nano)
+    interval_rank = np.searchsorted(threads, intervals.tid).astype(np.int64) * (rows + 1)
     rank = np.minimum(np.searchsorted(threads, tid), len(threads) - 1)
     on_thread = threads[rank] == tid
     rank = rank.astype(np.int64) * (rows + 1)
 
-    started = known_rank + np.searchsorted(starts, known.start_unix_nano, side="right")
+    started = interval_rank + np.searchsorted(starts, intervals.start_unix_nano, side="right")
     last = np.searchsorted(started, rank + np.searchsorted(starts, time_unix_nano, side="right"), side="right") - 1
     on_thread &= last >= 0
     last = np.maximum(last, 0)
-    on_thread &= known.tid[last] == tid
-    covers = on_thread & (time_unix_nano < known.end_unix_nano[last])
+    on_thread &= intervals.tid[last] == tid
+    covers = on_thread & (time_unix_nano < intervals.end_unix_nano[last])
     result = np.where(covers, last, -1)
 
-    # The latest end so far within the thread grows along the rows: the first row that reaches it is the one.
-    latest_end = np.maximum.accumulate(known_rank + np.searchsorted(ends, known.end_unix_nano, side="left"))
+    # The latest end so far within a thread grows along the rows. The first row that reaches it ends last.
+    latest_end = np.maximum.accumulate(interval_rank + np.searchsorted(ends, intervals.end_unix_nano, side="left"))
     earlier = np.flatnonzero(on_thread & ~covers)
     if len(earlier):
         row = np.searchsorted(latest_end, latest_end[last[earlier]], side="left")
-        result[earlier] = np.where(time_unix_nano[earlier] < known.end_unix_nano[row], row, -1)
+        result[earlier] = np.where(time_unix_nano[earlier] < intervals.end_unix_nano[row], row, -1)
     return result
+
+
+def _sorted(tid: np.ndarray, start: np.ndarray, end: np.ndarray, contexts: np.ndarray) -> Intervals:
+    order = np.lexsort((start, tid))
+    return Intervals(tid[order], start[order], end[order], contexts[order])

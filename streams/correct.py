@@ -1,62 +1,69 @@
-"""Late activity: recent samples that an interval claims after they were published without a context."""
+"""Late activity: corrects recent samples that an interval covers, but that were published without a context."""
 
 from collections import defaultdict
+from dataclasses import dataclass
 
 import numpy as np
 
-from streams import attach
-from streams.columns import ActivityColumns
-from streams.encode import SampleRows
-from streams.state import Partition, Recent
+from icestream.messages.activity import ActivityColumns
+from streams.attach import Intervals, covering
+from streams.sample_encoder import SampleRows
+from streams.state import Partition
 
 
-def corrections(state: Partition, activity: ActivityColumns) -> list[SampleRows]:
-    """For each profile type, rows that take values back from no context, and rows that give them to the activity's.
+@dataclass(frozen=True)
+class Claim:
+    """n samples of one raw message that intervals cover."""
 
-    The samples are forgotten, so that no value is given twice.
+    series: list[bytes]  # serialized Series
+    columns: dict[str, np.ndarray]  # of the samples (n,), named as in Recent
+    interval: np.ndarray  # int64 (n,), the row of each sample's interval
+
+
+def corrections(state: Partition, activity: ActivityColumns, intervals: Intervals) -> list[SampleRows]:
+    """Returns, for each profile type, rows that take values back from no context and rows that give them to a trace.
+
+    `intervals`: those of `activity` that have a trace. The samples are forgotten, so that no value is given twice.
     """
-    if not len(activity.tid):
+    if not len(intervals):
         return []
-    known = attach.intervals([(activity.tid, activity.start_unix_nano, activity.end_unix_nano, activity.contexts)])
-    first, end = int(known.start_unix_nano.min()), int(known.end_unix_nano.max())
-    claims: dict[str, list[tuple[Recent, dict[str, np.ndarray], np.ndarray]]] = defaultdict(list)
+    first, end = int(intervals.start_unix_nano.min()), int(intervals.end_unix_nano.max())
+    claims: dict[str, list[Claim]] = defaultdict(list)
     for recent in state.host(activity.host_id).recent:
         if not len(recent) or int(recent.time_unix_nano.max()) < first or int(recent.time_unix_nano.min()) >= end:
             continue
-        found = attach.covering(recent.tid, recent.time_unix_nano, known)
-        hit = found >= 0
-        if hit.any():
-            claims[recent.profile_type].append((recent, recent.columns(hit), found[hit]))
-            state.claim(recent, hit)
-    return [_rows(profile_type, activity, known, claimed) for profile_type, claimed in sorted(claims.items())]
+        interval = covering(recent.tid, recent.time_unix_nano, intervals)
+        covered = interval >= 0
+        if covered.any():
+            claims[recent.profile_type].append(Claim(recent.series, recent.columns(covered), interval[covered]))
+            state.claim(recent, covered)
+    return [_rows(profile_type, activity, intervals, claims[profile_type]) for profile_type in sorted(claims)]
 
 
-def _rows(
-    profile_type: str,
-    activity: ActivityColumns,
-    known: attach.Intervals,
-    claimed: list[tuple[Recent, dict[str, np.ndarray], np.ndarray]],
-) -> SampleRows:
-    series: dict[bytes, int] = {}
-    places = []
-    for recent, columns, _ in claimed:
-        place = np.array([series.setdefault(blob, len(series)) for blob in recent.series], dtype=np.uint32)
-        places.append(place[columns["sample_series"]])
-    sample_series = np.concatenate(places)
-    joined = {name: np.concatenate([columns[name] for _, columns, _ in claimed]) for name in claimed[0][1]}
-    used, context = np.unique(np.concatenate([found for _, _, found in claimed]), return_inverse=True)
+def _rows(profile_type: str, activity: ActivityColumns, intervals: Intervals, claims: list[Claim]) -> SampleRows:
+    row_of: dict[bytes, int] = {}
+    sample_series = np.concatenate([_series_rows(claim, row_of) for claim in claims])
+    columns = {name: np.concatenate([claim.columns[name] for claim in claims]) for name in claims[0].columns}
+    used, context = np.unique(np.concatenate([claim.interval for claim in claims]), return_inverse=True)
     return SampleRows(
         host_id=activity.host_id,
         profile_type=profile_type,
         published_unix_nano=activity.published_unix_nano,
-        series=list(series),
-        contexts=known.contexts[used],
-        time_unix_nano=np.tile(joined["time_unix_nano"], 2),
+        series=list(row_of),
+        contexts=intervals.contexts[used],
+        time_unix_nano=np.tile(columns["time_unix_nano"], 2),
         sample_series=np.tile(sample_series, 2),
-        pid=np.tile(joined["pid"], 2),
-        tid=np.tile(joined["tid"], 2),
-        stack_id=np.tile(joined["stack_id"], 2),
+        pid=np.tile(columns["pid"], 2),
+        tid=np.tile(columns["tid"], 2),
+        stack_id=np.tile(columns["stack_id"], 2),
         context=np.concatenate([np.zeros(len(context), np.uint32), (context + 1).astype(np.uint32)]),
-        count=np.concatenate([-joined["count"], joined["count"]]),
-        value=np.concatenate([-joined["value"], joined["value"]]),
+        count=np.concatenate([-columns["count"], columns["count"]]),
+        value=np.concatenate([-columns["value"], columns["value"]]),
     )
+
+
+def _series_rows(claim: Claim, row_of: dict[bytes, int]) -> np.ndarray:
+    """Returns each sample's row in `row_of`, to which it adds the series of the claim."""
+    rows = np.array([row_of.setdefault(series, len(row_of)) for series in claim.series], dtype=np.uint32)
+    sample_rows: np.ndarray = rows[claim.columns["sample_series"]]
+    return sample_rows

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream import sorted_keys
+from icestream.messages.raw import RawColumns
 from streams import identify
-from streams.columns import RawColumns
 
 DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""

@@ -6,8 +6,7 @@ from itertools import accumulate
 import numpy as np
 
 from icestream import ids, index_ranges, sorted_keys
-from streams.columns import RawColumns
-from streams.decode import MAX_DEPTH
+from icestream.messages.raw import MAX_DEPTH, RawColumns
 
 KNOWN_STACKS = 1_000_000
 """Stacks whose IDs a worker remembers, 16 bytes each."""

@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 
+from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.messages.checks import BadMessage
+from icestream.messages.message_id import MessageId
+from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
-from streams.columns import ActivityColumns, RawColumns
-from streams.decode import BadMessage, decode_activity, decode_raw
 from streams.deduplicate import Announced
-from streams.encode import MessageId
 from streams.outbox import Outbox
 from streams.process import Processor
 from streams.recovery import Recovery, recover

@@ -19,25 +19,27 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream import ids
+from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.messages.message_id import MessageId
+from icestream.messages.raw import RawColumns, decode_raw
+from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId
-from streams import deduplicate, encode, identify, metrics
-from streams.attach import Attached, Intervals
+from streams import deduplicate, identify, metrics
+from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
-from streams.columns import ActivityColumns, RawColumns
 from streams.correct import corrections
-from streams.decode import decode_activity, decode_raw
-from streams.encode import MessageId
 from streams.position import Position
 from streams.progress import Progress
+from streams.sample_encoder import SampleRows, encode_samples, series_bytes
 from streams.state import Limits, Partition, Recent
-from streams.symbolize import Named, Symbolizer
+from streams.symbolize import Symbolizer
 
 __all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
 
 SERIES_CACHED = 100_000
 
-Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[Named]]
+Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[LocationNames]]
 """(batch, rows of its locations, location IDs) -> names of those rows."""
 
 
@@ -127,9 +129,10 @@ class Processor:
         key = activity.host_id.encode()
         if not _is_new(state.collector(activity.id).activity, activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
-        state.add_activity(message_id.offset, activity)
-        corrected = corrections(state, activity)
-        samples = encode.sample_batches(message_id.source(activity.id), corrected)
+        intervals = traced(activity)
+        state.add_activity(message_id.offset, activity.host_id, intervals)
+        corrected = corrections(state, activity, intervals)
+        samples = encode_samples(message_id.source(activity.id), corrected)
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
         metrics.MESSAGES.labels(ACTIVITY).inc()
         metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
@@ -146,8 +149,20 @@ class Processor:
             return []
         metrics.STACKS.labels("no").inc(announcement.stacks)
         metrics.NODES.inc(len(announcement.node_id))
-        names = self._operators.symbolize(raw, announcement.location_rows, location_id)
-        return encode.stack_batches(message_id.source(raw.id), raw, announcement, location_id, names)
+        rows = announcement.location_rows
+        return encode_stacks(
+            message_id.source(raw.id),
+            raw.published_unix_nano,
+            raw.start_unix_nano,
+            Nodes(announcement.node_id, announcement.node_parent_id, announcement.node_location_id),
+            Locations(
+                id=location_id[rows],
+                address=raw.location_address[rows],
+                mapping=raw.location_mapping[rows],
+                mappings=raw.mappings,
+                names=self._operators.symbolize(raw, rows, location_id),
+            ),
+        )
 
     def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
         """Messages of a batch's samples; remembers those without a context."""
@@ -157,7 +172,7 @@ class Processor:
         metrics.SAMPLES.labels("join").inc(attached.by_join)
         metrics.SAMPLES.labels("none").inc(len(raw.time_unix_nano) - attached.by_bpf - attached.by_join)
         series = [self._series_bytes(labels) for labels in raw.series]
-        rows = encode.SampleRows(
+        rows = SampleRows(
             host_id=raw.host_id,
             profile_type=raw.profile_type,
             published_unix_nano=raw.published_unix_nano,
@@ -174,14 +189,14 @@ class Processor:
         )
         recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, message_id.offset)
         state.raw_done(raw.host_id, raw.end_unix_nano, recent)
-        return encode.sample_batches(message_id.source(raw.id), [rows])
+        return encode_samples(message_id.source(raw.id), [rows])
 
     def _series_bytes(self, labels: tuple[tuple[str, str], ...]) -> bytes:
         known = self._series.get(labels)
         if known is None:
             if len(self._series) >= SERIES_CACHED:
                 self._series.clear()
-            known = self._series[labels] = encode.series_bytes(ids.series_id(labels), labels)
+            known = self._series[labels] = series_bytes(ids.series_id(labels), labels)
         return known
 
 
@@ -195,7 +210,7 @@ def _is_new(progress: Progress, batch_id: BatchId, topic: str) -> bool:
     return True
 
 
-def _recent(rows: encode.SampleRows, end_unix_nano: int, offset: int) -> Recent:
+def _recent(rows: SampleRows, end_unix_nano: int, offset: int) -> Recent:
     """Returns the rows without a context."""
     without = np.flatnonzero(rows.context == 0)
     return Recent(

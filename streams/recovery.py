@@ -18,15 +18,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-from google.protobuf.message import DecodeError
 
 from icestream.kafka import consumer
+from icestream.messages.checks import parse
+from icestream.messages.message_id import MessageId
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from streams.deduplicate import Announced
-from streams.encode import MessageId
 from streams.outbox import POSITION_HEADER
 from streams.position import Position
 from streams.process import Outputs, Processor
@@ -135,9 +135,9 @@ def log_entry(message: Message, cluster: str) -> LogEntry | None:
     """Reads an entry; None where the message is of another cluster, or of another producer."""
     headers = dict(message.headers() or [])
     try:
-        source = SampleBatch.FromString(message.value() or b"").source
+        source = parse(SampleBatch, message.value()).source
         position = Position.parse(headers.get(POSITION_HEADER))
-    except (DecodeError, ValueError):
+    except ValueError:
         return None
     if source.cluster != cluster or source.partition != message.partition():
         return None

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream.v1.common_pb2 import BatchId
-from streams.attach import Intervals, intervals
-from streams.columns import ActivityColumns
+from streams.attach import Intervals, join
 from streams.deduplicate import Announced
 from streams.position import Position
 from streams.progress import Progress
@@ -72,7 +71,7 @@ class Collector:
 
 @dataclass
 class Host:
-    activity: list[tuple[int, ActivityColumns]] = field(default_factory=list)  # with their offsets, in order
+    activity: list[tuple[int, Intervals]] = field(default_factory=list)  # with the offsets of their messages, in order
     recent: list[Recent] = field(default_factory=list)
     raw_end_unix_nano: int = 0  # of the last window
     seen_s: float = 0.0  # time.monotonic() of the last message
@@ -114,28 +113,21 @@ class Partition:
             starts.popitem(last=False)
         return collector
 
-    def add_activity(self, offset: int, activity: ActivityColumns) -> None:
+    def add_activity(self, offset: int, host_id: str, intervals: Intervals) -> None:
         """Keeps a batch's intervals for samples to come."""
-        host = self.host(activity.host_id)
-        if not len(activity.tid):
+        host = self.host(host_id)
+        if not len(intervals):
             return
-        host.activity.append((offset, activity))
+        host.activity.append((offset, intervals))
         if not self.limits.complete:
-            rows = sum(len(a.tid) for _, a in host.activity)
+            rows = sum(len(kept) for _, kept in host.activity)
             while rows > self.limits.intervals_per_host:
-                rows -= len(host.activity.pop(0)[1].tid)
+                rows -= len(host.activity.pop(0)[1])
 
     def intervals(self, host_id: str, start_unix_nano: int, end_unix_nano: int) -> Intervals:
-        """Intervals of a host that overlap [start_unix_nano, end_unix_nano)."""
-        parts = []
-        for _, activity in self.host(host_id).activity:
-            overlap = (activity.start_unix_nano < end_unix_nano) & (activity.end_unix_nano > start_unix_nano)
-            if overlap.any():
-                parts.append(
-                    (activity.tid[overlap], activity.start_unix_nano[overlap], activity.end_unix_nano[overlap],
-                     activity.contexts[overlap])
-                )  # fmt: skip
-        return intervals(parts)
+        """Returns the intervals of a host that overlap [start_unix_nano, end_unix_nano)."""
+        parts = [kept.overlapping(start_unix_nano, end_unix_nano) for _, kept in self.host(host_id).activity]
+        return join([part for part in parts if len(part)])
 
     def raw_done(self, host_id: str, end_unix_nano: int, recent: Recent | None) -> None:
         """A window of a host is through: remembers its samples without context, forgets what is too old."""

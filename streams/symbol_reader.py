@@ -5,9 +5,10 @@ import threading
 from collections.abc import Callable
 
 from confluent_kafka import KafkaException, Message, TopicPartition
-from google.protobuf.message import DecodeError
 
 from icestream.kafka import consumer
+from icestream.messages.checks import BadMessage
+from icestream.messages.symbols import decode_symbol_file
 from icestream.settings import KafkaSettings
 from icestream.symcache import SymCacheError, SymCaches
 from icestream.topics import STREAMS_GROUP, SYMBOLS
@@ -79,9 +80,9 @@ class SymbolReader:
 
     def _take(self, message: Message) -> None:
         try:
-            file = SymbolFile.FromString(message.value() or b"")
+            file = decode_symbol_file(message.value())
             new = self._symcaches.add(file)
-        except (DecodeError, SymCacheError, OSError) as error:
+        except (BadMessage, SymCacheError, OSError) as error:
             metrics.SYMBOL_FILES.labels("bad").inc()
             log.warning("%s/%s/%s: %s", message.topic(), message.partition(), message.offset(), error)
             return

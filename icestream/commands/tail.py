@@ -18,11 +18,12 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaError, 
 from icestream.cli import CommandError
 from icestream.kafka import consumer, is_in_process
 from icestream.message_rows import DECODERS, Row
+from icestream.messages.checks import BadMessage
+from icestream.messages.stacks import decode_stacks
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 from icestream.topics import SAMPLES, STACKS
-from icestream.v1.stacks_pb2 import StackBatch
 
 _TIMEOUT_S = 15.0
 _NAMES_TIMEOUT_S = 10.0
@@ -125,8 +126,8 @@ def _partitions(client: Consumer, topic: str) -> list[int]:
 
 def _learn(names: StackNames, message: Message) -> None:
     try:
-        names.learn(StackBatch.FromString(message.value() or b""))
-    except Exception:  # garbage among the names must not end the samples; `tail icestream.stacks` shows it
+        names.learn(decode_stacks(message.value()))
+    except BadMessage:  # `icestream tail icestream.stacks` shows it; samples are still printed
         return
 
 
@@ -136,7 +137,7 @@ def _decode(topic: str, message: Message, names: StackNames) -> Iterator[Row]:
     try:
         for row in DECODERS[topic](data, names):
             yield {"time": format_unix_nano(message.timestamp()[1] * 10**6), **row, **headers}
-    except (ValueError, IndexError, OverflowError) as error:
+    except BadMessage as error:
         yield {
             "time": format_unix_nano(message.timestamp()[1] * 10**6),
             "undecodable": f"partition {message.partition()} offset {message.offset()}, {len(data)} bytes: {error}",

@@ -1,1 +1,1 @@
-"""Messages of the topics as Arrow tables with the columns of the ClickHouse tables."""
+"""Checked messages as Arrow tables with the columns of the ClickHouse tables."""

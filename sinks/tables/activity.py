@@ -1,19 +1,19 @@
-"""icestream.activity: ActivityBatch to the columns of `activity` and `spans`."""
+"""icestream.activity as rows of `activity` and `spans`."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from icestream.topics import ACTIVITY
-from icestream.v1.activity_pb2 import ActivityBatch
+from icestream.messages.activity import ActivityColumns
+from icestream.messages.message_id import MessageId
 from sinks import stored_batches
-from sinks.tables import arrow as c
+from sinks.tables import arrow
 
 
 @dataclass(frozen=True)
-class Activity:
-    """One ActivityBatch."""
+class ActivityTables:
+    """One ActivityBatch, and its row of `batches`."""
 
     batch: stored_batches.Batch
     intervals: pa.Table
@@ -21,76 +21,62 @@ class Activity:
     published_unix_nano: int
 
 
-def decode(data: bytes | None, cluster: str, partition: int, offset: int) -> Activity:
-    """From a message at this place; raises BadMessage."""
-    message = c.parse(ActivityBatch, data)
-    if max(message.start_unix_nano, message.published_unix_nano) >= c.MAX_UNIX_NANO:
-        raise c.BadMessage("start_unix_nano or published_unix_nano after 2100")
-    start, duration, cpu, pid, tid, context, service = c.columns(
-        message, "interval_start_offset_ns", "interval_duration_ns", "interval_thread_cpu_ns", "interval_pid",
-        "interval_tid", "interval_context", "interval_service",
-    )  # fmt: skip
-    traces = c.ids(message.context_trace_ids, 16, "context_trace_ids")
-    spans = c.ids(message.context_span_ids, 8, "context_span_ids")
-    if len(traces) != len(spans):
-        raise c.BadMessage(f"{len(traces)} trace IDs, but {len(spans)} span IDs")
-    c.check_rows(context, len(traces), "interval_context")
-    strings = c.text_list(list(message.strings))
-    c.check_rows(service, len(strings), "interval_service")
-    if len(start) and int(np.abs(start.astype(np.float64)).max()) > c.MAX_UNIX_NANO:
-        raise c.BadMessage("interval_start_offset_ns is more than a century away")
-    begin = start + np.int64(message.start_unix_nano)
-    c.check_times(begin)
+def activity_tables(columns: ActivityColumns, message_id: MessageId) -> ActivityTables:
+    """Returns the rows of a message."""
+    contexts = columns.contexts[columns.context]
     intervals = pa.table(
         {
-            "trace_id": c.binary(traces[context]),
-            "span_id": c.binary(spans[context]),
-            "host_id": c.constant(message.host_id, len(begin)),
-            "service": c.texts(service, strings),
-            "pid": pid,
-            "tid": tid,
-            "start_time": pa.array(begin, pa.timestamp("ns", "UTC")),
-            "duration_ns": duration,
-            "thread_cpu_ns": cpu,
+            "trace_id": arrow.binary(contexts[:, :16]),
+            "span_id": arrow.binary(contexts[:, 16:]),
+            "host_id": arrow.constant(columns.host_id, len(contexts)),
+            "service": arrow.texts(columns.service, columns.strings),
+            "pid": columns.pid,
+            "tid": columns.tid,
+            "start_time": pa.array(columns.start_unix_nano, pa.timestamp("ns", "UTC")),
+            "duration_ns": columns.duration_ns,
+            "thread_cpu_ns": columns.thread_cpu_ns,
         }
     )
-    batch = _batch(message, begin, cpu, cluster, partition, offset)
-    return Activity(batch, intervals, _spans(message), message.published_unix_nano)
+    return ActivityTables(_batch(columns, message_id), intervals, _spans(columns), columns.published_unix_nano)
 
 
-def _spans(message: ActivityBatch) -> pa.Table:
-    """A span is an application's own message, so this is a Python loop; there are few."""
-    for span in message.spans:
-        if len(span.trace_id) != 16 or len(span.span_id) != 8 or len(span.parent_span_id) not in (0, 8):
-            raise c.BadMessage("a span whose IDs are not 16 and 8 bytes long")
-        if max(span.start_unix_nano, span.end_unix_nano) >= c.MAX_UNIX_NANO:
-            raise c.BadMessage("a span after 2100")
-    start = np.array([span.start_unix_nano for span in message.spans], np.int64)
-    end = np.array([span.end_unix_nano for span in message.spans], np.int64)
-    c.check_times(start)
+def _spans(columns: ActivityColumns) -> pa.Table:
+    """Returns rows of `spans`, in a Python loop: there are few spans in a message."""
+    spans = columns.spans
+    start = np.array([span.start_unix_nano for span in spans], np.int64)
+    end = np.array([span.end_unix_nano for span in spans], np.int64)
     return pa.table(
         {
-            "trace_id": pa.array([span.trace_id for span in message.spans], pa.binary(16)),
-            "span_id": pa.array([span.span_id for span in message.spans], pa.binary(8)),
-            "parent_span_id": pa.array([span.parent_span_id or bytes(8) for span in message.spans], pa.binary(8)),
-            "name": pa.array([span.name for span in message.spans], pa.string()),
-            "service": pa.array([span.service for span in message.spans], pa.string()).dictionary_encode(),
-            "host_id": c.constant(message.host_id, len(start)),
+            "trace_id": pa.array([span.trace_id for span in spans], pa.binary(16)),
+            "span_id": pa.array([span.span_id for span in spans], pa.binary(8)),
+            "parent_span_id": pa.array([span.parent_span_id or bytes(8) for span in spans], pa.binary(8)),
+            "name": pa.array([span.name for span in spans], pa.string()),
+            "service": pa.array([span.service for span in spans], pa.string()).dictionary_encode(),
+            "host_id": arrow.constant(columns.host_id, len(spans)),
             "start_time": pa.array(start, pa.timestamp("ns", "UTC")),
             "end_time": pa.array(end, pa.timestamp("ns", "UTC")),
         }
     )
 
 
-def _batch(
-    message: ActivityBatch, begin: np.ndarray, cpu: np.ndarray, cluster: str, partition: int, offset: int
-) -> stored_batches.Batch:
-    ms = begin // 10**6 if len(begin) else np.array([message.start_unix_nano // 10**6], np.int64)
+def _batch(columns: ActivityColumns, message_id: MessageId) -> stored_batches.Batch:
+    rows = len(columns.start_unix_nano)
+    times = columns.start_unix_nano if rows else np.array([columns.reference_unix_nano])
     return stored_batches.Batch(
         kind=stored_batches.ACTIVITY,
-        **stored_batches.identity(message.id, cluster, ACTIVITY, partition, offset),
-        output=0, outputs=1, host_id=message.host_id, profile_type="",
-        cluster=cluster, topic=ACTIVITY, partition=partition, offset=offset,
-        first_time=int(ms.min()), last_time=int(ms.max()), rows=len(begin), count=len(begin),
-        value=int(cpu.sum(dtype=np.uint64).astype(np.int64)), published_time=message.published_unix_nano // 10**6,
-    )  # fmt: skip
+        **stored_batches.identity(columns.id),
+        output=0,
+        outputs=1,
+        host_id=columns.host_id,
+        profile_type="",
+        cluster=message_id.cluster,
+        topic=message_id.topic,
+        partition=message_id.partition,
+        offset=message_id.offset,
+        first_time=int(times.min()) // 10**6,
+        last_time=int(times.max()) // 10**6,
+        rows=rows,
+        count=rows,
+        value=int(columns.thread_cpu_ns.sum(dtype=np.uint64)),
+        published_time=columns.published_unix_nano // 10**6,
+    )

@@ -1,98 +1,86 @@
-"""icestream.samples: SampleBatch to the columns of `samples` and `series`."""
+"""icestream.samples as rows of `samples` and `series`."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from icestream.messages.checks import Labels
+from icestream.messages.samples import SampleColumns
 from icestream.topics import ACTIVITY
-from icestream.v1.samples_pb2 import SampleBatch
 from sinks import stored_batches
-from sinks.tables import arrow as c
+from sinks.tables import arrow
 
 
 @dataclass(frozen=True)
-class Samples:
-    """One SampleBatch: its rows, its series as {ID: labels}, and what is remembered of it."""
+class SampleTables:
+    """One SampleBatch: its rows, its series as {ID: labels}, and its row of `batches`."""
 
     batch: stored_batches.Batch
     rows: pa.Table
-    series: dict[int, dict[str, str]]
+    series: dict[int, Labels]
     last_unix_nano: int
     published_unix_nano: int
 
 
-def decode(data: bytes | None) -> Samples:
-    """Raises BadMessage."""
-    message = c.parse(SampleBatch, data)
-    time_ms, series, pid, tid, stack, context, count, value = c.columns(
-        message, "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context",
-        "sample_count", "sample_value",
-    )  # fmt: skip
-    traces = c.ids(message.context_trace_ids, 16, "context_trace_ids")
-    spans = c.ids(message.context_span_ids, 8, "context_span_ids")
-    if len(traces) != len(spans):
-        raise c.BadMessage(f"{len(traces)} trace IDs, but {len(spans)} span IDs")
-    c.check_rows(series, len(message.series), "series")
-    c.check_rows(context, len(traces) + 1, "context")
-    if message.start_unix_milli >= c.MAX_UNIX_NANO // 10**6 or message.published_unix_nano >= c.MAX_UNIX_NANO:
-        raise c.BadMessage("start_unix_milli or published_unix_nano after 2100")
-    time_unix_milli = time_ms.astype(np.int64) + message.start_unix_milli
-    c.check_times(time_unix_milli * 10**6)
-    series_ids = np.array([s.id for s in message.series], np.uint64)
-    labels = [{label.name: label.value for label in s.labels} for s in message.series]
-    n = len(time_unix_milli)
-    rows = pa.table(
+def sample_tables(columns: SampleColumns) -> SampleTables:
+    """Returns the rows of a message."""
+    rows = len(columns.time_unix_milli)
+    # Context 0 is none: IDs of zeros.
+    contexts = np.vstack([np.zeros((1, 24), np.uint8), columns.contexts])[columns.context]
+    table = pa.table(
         {
-            "profile_type": c.constant(message.profile_type, n),
-            "service": c.texts(series, [of.get("service", "") for of in labels]),
-            "series_id": series_ids[series] if n else series_ids[:0],
-            "host_id": c.constant(message.host_id, n),
-            "time": c.milliseconds(time_unix_milli),
-            "pid": pid,
-            "tid": tid,
-            "stack_id": stack,
-            "trace_id": c.binary(np.vstack([np.zeros((1, 16), np.uint8), traces])[context]),
-            "span_id": c.binary(np.vstack([np.zeros((1, 8), np.uint8), spans])[context]),
-            "count": count,
-            "value": value,
+            "profile_type": arrow.constant(columns.profile_type, rows),
+            "service": arrow.texts(columns.series, [dict(labels).get("service", "") for labels in columns.labels]),
+            "series_id": columns.series_id[columns.series],
+            "host_id": arrow.constant(columns.host_id, rows),
+            "time": arrow.milliseconds(columns.time_unix_milli),
+            "pid": columns.pid,
+            "tid": columns.tid,
+            "stack_id": columns.stack_id,
+            "trace_id": arrow.binary(contexts[:, :16]),
+            "span_id": arrow.binary(contexts[:, 16:]),
+            "count": columns.count,
+            "value": columns.value,
         }
     )
-    return Samples(
-        batch=_batch(message, time_unix_milli, count, value),
-        rows=rows,
-        series=dict(zip(series_ids.tolist(), labels, strict=True)),
-        last_unix_nano=int(time_unix_milli.max(initial=0)) * 10**6,
-        published_unix_nano=message.published_unix_nano,
+    return SampleTables(
+        batch=_batch(columns),
+        rows=table,
+        series=dict(zip(columns.series_id.tolist(), columns.labels, strict=True)),
+        last_unix_nano=int(columns.time_unix_milli.max(initial=0)) * 10**6,
+        published_unix_nano=columns.published_unix_nano,
     )
 
 
-def series_table(series: dict[int, dict[str, str]], last_unix_nano: int) -> pa.Table:
-    """Rows of `series`."""
-    kind = pa.map_(pa.string(), pa.string())
+def series_table(series: dict[int, Labels], last_unix_nano: int) -> pa.Table:
+    """Returns rows of `series`."""
     return pa.table(
         {
             "series_id": pa.array(list(series), pa.uint64()),
-            "labels": pa.array([list(labels.items()) for labels in series.values()], kind),
-            "last_seen": c.last_seen(last_unix_nano, len(series)),
+            "labels": pa.array(list(series.values()), pa.map_(pa.string(), pa.string())),
+            "last_seen": arrow.last_seen(last_unix_nano, len(series)),
         }
     )
 
 
-def _batch(
-    message: SampleBatch, time_unix_milli: np.ndarray, count: np.ndarray, value: np.ndarray
-) -> stored_batches.Batch:
-    source = message.source
-    start = int(message.start_unix_milli)
-    place = (source.cluster, source.topic, source.partition, source.offset)
+def _batch(columns: SampleColumns) -> stored_batches.Batch:
+    source, time_unix_milli = columns.source, columns.time_unix_milli
     return stored_batches.Batch(
         kind=stored_batches.CORRECTIONS if source.topic == ACTIVITY else stored_batches.SAMPLES,
-        **stored_batches.identity(source.batch, *place),
-        output=source.part, outputs=max(source.parts, 1),
-        host_id=message.host_id, profile_type=message.profile_type,
-        cluster=source.cluster, topic=source.topic, partition=source.partition, offset=source.offset,
-        first_time=int(time_unix_milli.min()) if len(time_unix_milli) else start,
-        last_time=int(time_unix_milli.max()) if len(time_unix_milli) else start,
-        rows=len(time_unix_milli), count=int(count.sum(dtype=np.int64)), value=int(value.sum(dtype=np.int64)),
-        published_time=message.published_unix_nano // 10**6,
-    )  # fmt: skip
+        **stored_batches.identity(source.batch),
+        output=source.part,
+        outputs=source.parts,
+        host_id=columns.host_id,
+        profile_type=columns.profile_type,
+        cluster=source.cluster,
+        topic=source.topic,
+        partition=source.partition,
+        offset=source.offset,
+        first_time=int(time_unix_milli.min()) if len(time_unix_milli) else columns.start_unix_milli,
+        last_time=int(time_unix_milli.max()) if len(time_unix_milli) else columns.start_unix_milli,
+        rows=len(time_unix_milli),
+        count=int(columns.count.sum(dtype=np.int64)),
+        value=int(columns.value.sum(dtype=np.int64)),
+        published_time=columns.published_unix_nano // 10**6,
+    )

@@ -1,16 +1,16 @@
-"""icestream.stacks: StackBatch to the columns of `nodes` and `locations`."""
+"""icestream.stacks as rows of `nodes` and `locations`."""
 
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
-from icestream.v1.stacks_pb2 import StackBatch
-from sinks.tables import arrow as c
+from icestream.messages.stacks import StackColumns
+from sinks.tables import arrow
 
 
 @dataclass(frozen=True)
-class Stacks:
+class StackTables:
     """One StackBatch."""
 
     nodes: pa.Table
@@ -18,57 +18,47 @@ class Stacks:
     published_unix_nano: int
 
 
-def decode(data: bytes | None) -> Stacks:
-    """Raises BadMessage."""
-    message = c.parse(StackBatch, data)
-    if max(message.seen_unix_nano, message.published_unix_nano) >= c.MAX_UNIX_NANO:
-        raise c.BadMessage("seen_unix_nano or published_unix_nano after 2100")
-    node, parent, location = c.columns(message, "node_id", "node_parent_id", "node_location_id")
+def stack_tables(columns: StackColumns) -> StackTables:
+    """Returns the rows of a message."""
     nodes = pa.table(
         {
-            "node_id": node,
-            "parent_id": parent,
-            "location_id": location,
-            "last_seen": c.last_seen(message.seen_unix_nano, len(node)),
+            "node_id": columns.node_id,
+            "parent_id": columns.node_parent_id,
+            "location_id": columns.node_location_id,
+            "last_seen": arrow.last_seen(columns.seen_unix_nano, len(columns.node_id)),
         }
     )
-    return Stacks(nodes=nodes, locations=_locations(message), published_unix_nano=message.published_unix_nano)
+    return StackTables(nodes=nodes, locations=_locations(columns), published_unix_nano=columns.published_unix_nano)
 
 
-def _locations(message: StackBatch) -> pa.Table:
-    location, mapping, address, version, depth = c.columns(
-        message, "location_id", "location_mapping", "location_address", "location_version", "location_line_count"
-    )
-    c.check_rows(mapping, len(message.mappings), "location_mapping")
-    kinds = np.array([m.kind & 0xFF for m in message.mappings], np.uint8)
-    n = len(location)
+def _locations(columns: StackColumns) -> pa.Table:
+    mapping = columns.location_mapping
+    kinds = np.array([mapping.kind for mapping in columns.mappings], np.uint8)
     return pa.table(
         {
-            "location_id": location,
-            "kind": kinds[mapping] if n else kinds[:0],
-            "build_id": c.texts(mapping, [m.build_id for m in message.mappings]),
-            "file": c.texts(mapping, [m.file for m in message.mappings]),
-            "address": address,
-            "version": version,
-            "lines": _lines(message, depth),
-            "last_seen": c.last_seen(message.seen_unix_nano, n),
+            "location_id": columns.location_id,
+            "kind": kinds[mapping],
+            "build_id": arrow.texts(mapping, [mapping.build_id for mapping in columns.mappings]),
+            "file": arrow.texts(mapping, [mapping.file for mapping in columns.mappings]),
+            "address": columns.location_address,
+            "version": columns.location_version,
+            "lines": _lines(columns),
+            "last_seen": arrow.last_seen(columns.seen_unix_nano, len(mapping)),
         }
     )
 
 
-def _lines(message: StackBatch, depth: np.ndarray) -> pa.Array:
-    """The lines of each location as a list of structs."""
-    function, file, number, start = c.columns(message, "line_function", "line_file", "line_number", "line_start_line")
-    ends = np.cumsum(depth, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    if total != len(function):
-        raise c.BadMessage(f"location_line_count says {total} lines, there are {len(function)}")
-    strings = c.text_list(list(message.strings))
-    c.check_rows(function, len(strings), "line_function")
-    c.check_rows(file, len(strings), "line_file")
-    names = pa.array(strings, pa.string())
+def _lines(columns: StackColumns) -> pa.Array:
+    """Returns the lines of each location as a list of structs."""
+    ends = np.cumsum(columns.location_line_count)
+    names = pa.array(columns.strings, pa.string())
     structs = pa.StructArray.from_arrays(
-        [names.take(pa.array(function)), names.take(pa.array(file)), pa.array(number), pa.array(start)],
+        [
+            names.take(pa.array(columns.line_function)),
+            names.take(pa.array(columns.line_file)),
+            pa.array(columns.line_number),
+            pa.array(columns.line_start_line),
+        ],
         names=["function", "file", "line", "start_line"],
     )
     return pa.ListArray.from_arrays(pa.array(np.concatenate([[0], ends]).astype(np.int32)), structs)

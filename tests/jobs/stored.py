@@ -8,13 +8,13 @@ from typing import Any
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
+from icestream.messages.checks import BadMessage
+from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
-from sinks.archive import Archived, ArchiveSink, about
+from sinks.archive import Archived, ArchiveSink, time_range
 from sinks.clickhouse import ClickHouseSink
-from sinks.ranges import InFlight, Range
-from sinks.tables import activity, samples, stacks
-from sinks.tables.arrow import BadMessage
-from streams.encode import MessageId
+from sinks.ranges import InFlight, MessageRange
+from sinks.tables.decode import decode
 from streams.process import Processor
 from tests.pipeline.synthetic import window
 
@@ -46,13 +46,15 @@ class Stored:
     def add(self, topic: str, value: bytes, host: int = 0) -> None:
         """To the archive."""
         try:
-            batch_id, start, end = about(topic, value)
+            batch_id, start, end = time_range(topic, value)
             names = (batch_id.collector, batch_id.started_unix_nano, batch_id.sequence, batch_id.part, batch_id.parts)
         except BadMessage:
             names, start, end = ("", 0, 0, 0, 0), T0, T0
         offset, self.inputs = self.inputs, self.inputs + 1
         message = Archived("C", host, offset, end // 10**6, b"", value, *names, start, end)
-        ArchiveSink(self.archive).write(Range("C", topic, host, InFlight(offset, offset, "0" * 12), [message], False))
+        ArchiveSink(self.archive).write(
+            MessageRange("C", topic, host, InFlight(offset, offset, "0" * 12), [message], False)
+        )
 
 
 class _One(Clients):
@@ -108,9 +110,5 @@ def _sink(sink: ClickHouseSink, outputs: list[tuple[str, bytes]], nonce: str = "
     for first in range(0, len(outputs), 40):
         for topic in (STACKS, SAMPLES, ACTIVITY):
             values = [value for of, value in outputs[first : first + 40] if of == topic]
-            decoded: list[Any] = [
-                activity.decode(value, "C", 0, first + i) if topic == ACTIVITY
-                else (samples if topic == SAMPLES else stacks).decode(value)
-                for i, value in enumerate(values)
-            ]  # fmt: skip
-            sink.write(Range("C", topic, 0, InFlight(first, first + 39, nonce), decoded, False))
+            decoded = [decode(value, MessageId("C", topic, 0, first + i)) for i, value in enumerate(values)]
+            sink.write(MessageRange("C", topic, 0, InFlight(first, first + 39, nonce), decoded, False))

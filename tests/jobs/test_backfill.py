@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from icestream.messages.raw import RawColumns
 from icestream.topics import RAW
 from jobs import backfill as module
 from jobs.backfill import BackfillReport, backfill
 from jobs.job import JobError
 from jobs.sources import ArchiveSource
 from jobs.time_range import TimeRange
-from streams.columns import RawColumns
 from streams.process import Operators
 from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty

@@ -4,12 +4,14 @@ import numpy as np
 
 from icestream import packed
 from icestream.ids import series_id
+from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
-from sinks.ranges import InFlight, Range
+from sinks.ranges import InFlight, MessageRange
+from sinks.tables.decode import Tables, decode
 
 START_MS = 1_770_000_000_000
 PERIOD = 10_000_000
@@ -90,6 +92,13 @@ def activity_batch(sequence: int, rows: int = 3, host: str = "host-1") -> bytes:
     )  # fmt: skip
 
 
-def make_range(topic: str, messages: list[object], first: int = 0, again: bool = False, nonce: str = "0" * 12) -> Range:
+def tables(topic: str, data: bytes) -> Tables:
+    """A message as tables."""
+    return decode(data, MessageId("C", topic, 0, 0))
+
+
+def make_range(
+    topic: str, messages: list[Tables], first: int = 0, retried: bool = False, nonce: str = "0" * 12
+) -> MessageRange[Tables]:
     offsets = InFlight(first, first + max(len(messages), 1) - 1, nonce)
-    return Range("C", topic, 0, offsets, messages, again)
+    return MessageRange("C", topic, 0, offsets, messages, retried)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 from icestream.topics import ACTIVITY, RAW
 from sinks import archive
 from sinks.archive import Archived, ArchiveSink
-from sinks.ranges import InFlight, Range
+from sinks.ranges import InFlight, MessageRange
 
 HOUR = 3600 * 10**9
 T0 = 1_770_000_000 // 3600 * HOUR
@@ -20,7 +20,7 @@ def message(offset: int, start: int, end: int, partition: int = 0, value: bytes 
 
 def write(sink: ArchiveSink, messages: list[Archived], topic: str = RAW, nonce: str = "0" * 12) -> None:
     offsets = InFlight(messages[0].offset, messages[-1].offset, nonce)
-    sink.write(Range("C", topic, messages[0].partition, offsets, messages, False))
+    sink.write(MessageRange("C", topic, messages[0].partition, offsets, messages, False))
 
 
 def test_messages_come_back_as_they_were_by_time_in_order_of_partition_and_offset(tmp_path: Path) -> None:

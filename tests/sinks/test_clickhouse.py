@@ -11,8 +11,8 @@ from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import MigrationError
-from sinks.tables import activity, samples, stacks
-from tests.sinks.messages import PERIOD, START_MS, activity_batch, make_range, sample_batch, stack_batch
+from sinks.tables.decode import Tables
+from tests.sinks.messages import PERIOD, START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 
 TABLES = ("samples", "trace_samples", "batches", "activity")
 
@@ -21,8 +21,8 @@ def counts(client: Client) -> dict[str, int]:
     return {table: int(client.query(f"SELECT count() FROM {table}").result_rows[0][0]) for table in TABLES}
 
 
-def decoded(*sequences: int, **more: Any) -> list[object]:
-    return [samples.decode(sample_batch(sequence, **more)) for sequence in sequences]
+def decoded(*sequences: int, **more: Any) -> list[Tables]:
+    return [tables(SAMPLES, sample_batch(sequence, **more)) for sequence in sequences]
 
 
 def test_samples_are_stored_with_series_trace_and_the_batch_they_came_in(clients: Clients, client: Client) -> None:
@@ -43,9 +43,9 @@ def test_samples_are_stored_with_series_trace_and_the_batch_they_came_in(clients
 
 def test_stacks_and_activity_are_stored(clients: Clients, client: Client) -> None:
     sink = ClickHouseSink(clients)
-    sink.write(make_range(STACKS, [stacks.decode(stack_batch())]))
-    sink.write(make_range(STACKS, [stacks.decode(stack_batch(3, ["main", "work"]))], first=1))
-    sink.write(make_range(ACTIVITY, [activity.decode(activity_batch(1), "C", 0, 0)]))
+    sink.write(make_range(STACKS, [tables(STACKS, stack_batch())]))
+    sink.write(make_range(STACKS, [tables(STACKS, stack_batch(3, ["main", "work"]))], first=1))
+    sink.write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(1))]))
     named = client.query(
         "SELECT location_id, build_id, address, version, lines FROM locations FINAL ORDER BY location_id"
     )
@@ -66,11 +66,9 @@ def test_stacks_and_activity_are_stored(clients: Clients, client: Client) -> Non
 
 
 def test_a_range_written_again_changes_nothing(clients: Clients, client: Client) -> None:
-    for again in (False, True, True):
-        ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), again=again))
-        ClickHouseSink(clients).write(
-            make_range(ACTIVITY, [activity.decode(activity_batch(1), "C", 0, 0)], again=again)
-        )
+    for retried in (False, True, True):
+        ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), retried=retried))
+        ClickHouseSink(clients).write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(1))], retried=retried))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
 
 
@@ -99,7 +97,7 @@ def test_outputs_of_one_batch_and_its_corrections_are_not_taken_for_each_other(
 )
 def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lost: tuple[str, ...]) -> None:
     """Leaves out inserts as a crash does: those tables end up as if the insert never reached them."""
-    whole = make_range(SAMPLES, decoded(1, 2))
+    message_range = make_range(SAMPLES, decoded(1, 2))
 
     class Crash(Exception):
         pass
@@ -113,10 +111,10 @@ def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lo
     if "trace_samples" in lost:
         client.command("RENAME TABLE trace_samples TO aside")
     with pytest.raises(Exception):  # noqa: B017, PT011  (ours or the engine's)
-        Crashing(clients).write(whole)
+        Crashing(clients).write(message_range)
     if "trace_samples" in lost:
         client.command("RENAME TABLE aside TO trace_samples")
-    ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), again=True))
+    ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), retried=True))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
 
 
@@ -146,8 +144,8 @@ def test_any_interleaving_of_resends_gives_the_same_tables(
     sink, first = ClickHouseSink(clients), 0
     nonce = data.draw(st.binary(min_size=6, max_size=6)).hex()
     for sequences in sent:
-        for again in [False] + [True] * data.draw(st.integers(0, 2)):
-            sink.write(make_range(SAMPLES, decoded(*sequences), first=first, again=again, nonce=nonce))
+        for retried in [False] + [True] * data.draw(st.integers(0, 2)):
+            sink.write(make_range(SAMPLES, decoded(*sequences), first=first, retried=retried, nonce=nonce))
         first += len(sequences)
     all_sent = {sequence for sequences in sent for sequence in sequences}
     assert counts(client) == {

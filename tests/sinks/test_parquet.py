@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.parquet import ParquetSink, compact
-from sinks.ranges import InFlight, Range
-from sinks.tables import activity, samples, stacks
-from tests.sinks.messages import PERIOD, activity_batch, sample_batch, stack_batch
+from sinks.ranges import InFlight, MessageRange
+from sinks.tables.decode import Tables
+from tests.sinks.messages import PERIOD, activity_batch, sample_batch, stack_batch, tables
 
 
 def write(sink: ParquetSink, topic: str, first: int, *contents: Any, partition: int = 0) -> None:
     offsets = InFlight(first, first + len(contents) - 1, "0" * 12)
-    sink.write(Range("C", topic, partition, offsets, list(enumerate(contents, first)), False))
+    sink.write(MessageRange("C", topic, partition, offsets, list(enumerate(contents, first)), False))
 
 
-def decoded(*sequences: int, **more: Any) -> list[samples.Samples]:
-    return [samples.decode(sample_batch(sequence, **more)) for sequence in sequences]
+def decoded(*sequences: int, **more: Any) -> list[Tables]:
+    return [tables(SAMPLES, sample_batch(sequence, **more)) for sequence in sequences]
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -33,8 +33,8 @@ def rows(folder: Path, name: str) -> list[dict[str, Any]]:
 def test_all_tables_hold_what_came(tmp_path: Path) -> None:
     sink = ParquetSink(str(tmp_path))
     write(sink, SAMPLES, 0, *decoded(1, 2))
-    write(sink, STACKS, 0, stacks.decode(stack_batch(3, ["main", "work"])))
-    write(sink, ACTIVITY, 0, activity.decode(activity_batch(1), "C", 0, 0))
+    write(sink, STACKS, 0, tables(STACKS, stack_batch(3, ["main", "work"])))
+    write(sink, ACTIVITY, 0, tables(ACTIVITY, activity_batch(1)))
     stored = rows(tmp_path, "samples")
     assert sum(row["value"] for row in stored) == 10 * PERIOD
     assert {row["trace_id"] for row in stored} == {bytes(16), (1).to_bytes(16, "big"), (2).to_bytes(16, "big")}

@@ -15,6 +15,7 @@ from symbolic.debuginfo import Archive
 from icestream import packed
 from icestream.clickhouse import Clients
 from icestream.kafka import producer
+from icestream.messages.stack_encoder import LocationNames
 from icestream.settings import KafkaSettings
 from icestream.symcache import Line
 from icestream.topics import MAX_MESSAGE_BYTES, STACKS, SYMBOLS
@@ -110,9 +111,13 @@ def test_locations_stored_before_and_after_their_symbols_came_are_named(
 
 def test_names_of_many_locations_are_split_into_messages_that_fit() -> None:
     named = [
-        (Location(i + 1, 1, "/bin/" + "x" * 100, i, 7), [Line("f" * 1024, "g" * 1024, i, 1)] * 4) for i in range(900)
+        (
+            Location(i + 1, 1, "/bin/" + "x" * 100, i, 7),
+            LocationNames(3, (Line("f" * 1024, "g" * 1024, i, 1),) * 4),
+        )
+        for i in range(900)
     ]
-    messages = list(stack_batches("gnu:aa", 3, named))
+    messages = stack_batches("gnu:aa", named)
     assert len(messages) > 1
     assert max(map(len, messages)) < MAX_MESSAGE_BYTES
     parsed = [StackBatch.FromString(message) for message in messages]

@@ -18,7 +18,7 @@ from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
-from sinks.ranges import InFlight, Range
+from sinks.ranges import InFlight, MessageRange
 from sinks.runner import Runner
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 
@@ -114,7 +114,7 @@ class Recording:
     topics: tuple[str, ...] = (SAMPLES,)
 
     def __init__(self, fail: bool = False) -> None:
-        self.written: list[Range[bytes]] = []
+        self.written: list[MessageRange[bytes]] = []
         self.fail = fail
 
     def check(self) -> None: ...
@@ -122,7 +122,7 @@ class Recording:
     def decode(self, message: Message, cluster: str) -> bytes:
         return message.value() or b""
 
-    def write(self, message_range: Range[bytes]) -> None:
+    def write(self, message_range: MessageRange[bytes]) -> None:
         self.written.append(message_range)
         if self.fail:
             raise OSError("no space left on device")
@@ -144,10 +144,10 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(broker: 
     with running(broker, second):
         until(lambda: sum(len(r.messages) for r in second.written) == 4)
     assert {r.name for r in first.written} == {second.written[0].name}
-    assert [r.again for r in first.written[:2]] == [False, True]
+    assert [r.retried for r in first.written[:2]] == [False, True]
     assert list(second.written[0].messages) == [b"1", b"2"]
-    assert second.written[0].again
-    assert not second.written[1].again
+    assert second.written[0].retried
+    assert not second.written[1].retried
     assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
 
 

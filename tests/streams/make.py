@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream import packed
+from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
-from streams.process import MessageId
 
 START = 1_700_000_000 * 10**9
 WINDOW_NS = 5 * 10**9

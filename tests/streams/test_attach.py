@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streams.attach import covering, intervals
+from streams.attach import Intervals, covering, join
 
 TIDS = st.integers(1, 3)
 TIMES = st.integers(0, 40) | st.integers(2**60, 2**60 + 20)
@@ -26,7 +26,8 @@ def test_covering_is_what_a_search_by_hand_finds(
 ) -> None:
     tid, start, length = np.array(given_intervals, dtype=np.int64).reshape(-1, 3).T
     contexts = np.zeros((len(tid), 24), np.uint8)
-    known = intervals([(tid.astype(np.uint32), start, start + length, contexts)])
+    unsorted = Intervals(tid.astype(np.uint32), start, start + length, contexts)
+    known = join([unsorted, join([])])
     found = list(zip(known.tid.tolist(), known.start_unix_nano.tolist(), known.end_unix_nano.tolist(), strict=True))
     assert found == sorted(found, key=lambda interval: interval[:2])
     tids = np.array([t for t, _ in samples], dtype=np.uint32)
@@ -38,4 +39,4 @@ def test_covering_is_what_a_search_by_hand_finds(
 
 
 def test_no_intervals_cover_nothing() -> None:
-    assert covering(np.array([1], np.uint32), np.array([5]), intervals([])).tolist() == [-1]
+    assert covering(np.array([1], np.uint32), np.array([5]), join([])).tolist() == [-1]

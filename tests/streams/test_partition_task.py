@@ -42,6 +42,10 @@ class Bench:
         self.letters.append((offset, stage))
         return self._dead_letter(topic, partition, offset, key, value, stage, error)
 
+    async def close(self) -> None:
+        await self.task.close()
+        self.outbox.close(1)
+
     def put(self, topic: str, offset: int, value: bytes) -> None:
         self.task.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
 
@@ -66,7 +70,7 @@ def test_messages_are_acknowledged_in_order_good_and_bad(in_process_broker: Kafk
         assert bench.acknowledged == [(RAW, offset) for offset in range(10)]
         assert bench.letters == [(offset, "decode") for offset in (0, 3, 6, 9)]
         assert len(bench.sent) == 6
-        await bench.task.close()
+        await bench.close()
 
     run(scenario)
 
@@ -82,7 +86,7 @@ def test_raw_waits_for_promised_activity_and_activity_does_not_wait(in_process_b
         await bench.until(2)
         assert {row[-1] for row in rows(bench.sent)} == {context(1)}
         assert len(bench.sent) == 1
-        await bench.task.close()
+        await bench.close()
 
     run(scenario)
 
@@ -99,7 +103,7 @@ def test_the_wait_ends_and_what_comes_later_is_a_correction(in_process_broker: K
         await bench.until(6)
         assert rows(bench.sent).total() == 50
         assert {row[-1] for row in rows(bench.sent)} == {context(1)}
-        await bench.task.close()
+        await bench.close()
 
     run(scenario)
 
@@ -117,7 +121,7 @@ def test_a_mistake_in_an_operator_makes_a_dead_letter_and_stops_nothing(in_proce
         await bench.until(3)
         assert bench.letters == [(1, "process")]
         assert len(bench.sent) == 2
-        await bench.task.close()
+        await bench.close()
 
     run(scenario)
 
@@ -140,6 +144,6 @@ def test_nothing_is_acknowledged_after_something_was_not_taken(
         await bench.until(len(before) + 1)
         assert bench.acknowledged == before
         assert "did not take" in str(bench.failed[0])
-        await bench.task.close()
+        await bench.close()
 
     run(scenario)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import packed
+from icestream.messages.raw import decode_raw
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
-from streams.decode import decode_raw
 from streams.process import Limits, Operators, Processor
 from tests.icestream import ids_reference as reference
 from tests.streams.make import (

@@ -7,11 +7,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 
 from icestream import kafka
+from icestream.messages.checks import BadMessage
+from icestream.messages.message_id import MessageId
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from streams import recovery
-from streams.decode import BadMessage
-from streams.encode import MessageId
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
 from tests.streams.make import START, WINDOW_NS, Interval, Raw, Row, Sample, activity, context, rows, stacks

@@ -8,10 +8,10 @@ import pytest
 import zstandard
 from symbolic.debuginfo import Archive
 
+from icestream.messages.raw import decode_raw
 from icestream.symcache import SymCaches
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.symbols_pb2 import SymbolFile
-from streams.decode import decode_raw
 from streams.process import Operators, Processor
 from streams.symbolize import Symbolizer
 from tests.streams.make import Raw, Sample, raw_id, stacks
@@ -79,13 +79,3 @@ def test_only_what_is_announced_is_looked_up(symbols: tuple[SymbolFile, int], tm
     _, locations = stacks(processor.raw(raw.bytes(), raw_id()).stacks)
     assert list(locations.values()) == [("work",)]
     assert asked == [0]
-
-
-def test_names_that_the_host_gave_are_cut_when_they_are_endless() -> None:
-    raw = Raw([Sample(1)], [[0]], [(2, 2)], mappings=MAPPINGS)
-    message = raw.message()
-    message.strings[1] = "é" * 100_000
-    columns = decode_raw(raw.bytes())
-    columns.strings[1] = message.strings[1]
-    [named] = Symbolizer(None).names(columns, np.array([0]), np.array([1], np.uint64))
-    assert len(named.lines[0].function) == 1024

@@ -7,10 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icestream import packed
+from icestream.messages.activity import decode_activity
+from icestream.messages.checks import BadMessage
+from icestream.messages.raw import decode_raw
+from icestream.messages.samples import decode_samples
+from icestream.messages.stacks import decode_stacks
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import Label, Mapping, Series
-from streams.decode import BadMessage, decode_activity, decode_raw
+from streams.attach import traced
 from streams.process import Processor
 from tests.streams.make import Interval, Raw, Sample, activity, activity_id, context, raw_id
 from tests.streams.strategies import intervals, raws
@@ -28,7 +33,7 @@ def test_random_bytes_are_bad_messages_or_columns(data: bytes) -> None:
 
 @settings(max_examples=400)
 @given(raws(), intervals(), st.randoms(use_true_random=False), st.integers(1, 6))
-def test_mutated_messages_are_bad_messages_or_processed(
+def test_mutated_messages_are_bad_messages_or_processed_to_good_ones(
     raw: Raw, found: list[Interval], random: random.Random, changes: int
 ) -> None:
     processor = Processor()
@@ -40,8 +45,14 @@ def test_mutated_messages_are_bad_messages_or_processed(
         for _ in range(changes):
             at = random.randrange(len(data))
             data[at] = random.choice([0, 1, 127, 128, 255, random.randrange(256)])
-        with contextlib.suppress(BadMessage):
-            process(bytes(data[: random.choice([len(data), random.randrange(len(data) + 1)])]), message_id)
+        try:
+            outputs = process(bytes(data[: random.choice([len(data), random.randrange(len(data) + 1)])]), message_id)
+        except BadMessage:
+            continue
+        for output in outputs.samples:
+            decode_samples(output)
+        for output in outputs.stacks:
+            decode_stacks(output)
 
 
 @pytest.mark.parametrize("name", sorted(GOOD.columns()))
@@ -71,7 +82,7 @@ def test_an_index_past_the_end_is_a_bad_message(name: str) -> None:
         ({"host_id": ""}, "host_id"),
         ({"host_id": "h" * 2000}, "host_id"),
         ({"start_unix_nano": 2**63}, "start_unix_nano"),
-        ({"end_unix_nano": 1}, "ends"),
+        ({"end_unix_nano": 1}, "end_unix_nano"),
         ({"published_unix_nano": 2**63}, "published"),
         ({"activity_complete_unix_nano": 2**63}, "activity_complete"),
         ({"context_trace_ids": b"x" * 17}, "contexts"),
@@ -132,6 +143,13 @@ def test_labels_twice_or_without_a_name_are_a_bad_message() -> None:
             decode_raw(packed.serialize(message, GOOD.columns()))
 
 
+def test_more_labels_than_a_message_has_room_for_are_a_bad_message() -> None:
+    message = GOOD.message()
+    message.series[0].CopyFrom(Series(labels=[Label(name=str(i), value="v" * 1024) for i in range(100)]))
+    with pytest.raises(BadMessage, match="characters of labels"):
+        decode_raw(packed.serialize(message, GOOD.columns()))
+
+
 def test_unknown_kinds_of_mappings_are_a_bad_message() -> None:
     message = GOOD.message()
     message.mappings.append(Mapping())
@@ -180,9 +198,10 @@ def test_intervals_are_checked() -> None:
         decode_activity(good.SerializeToString())
 
 
-def test_intervals_without_a_trace_are_left_out() -> None:
-    found = [Interval(1, 0, 10, b"\x00" * 24), Interval(2, 0, 10, context(1))]
-    assert decode_activity(activity(found)).tid.tolist() == [2]
+def test_intervals_without_a_trace_attach_to_nothing() -> None:
+    columns = decode_activity(activity([Interval(1, 0, 10, b"\x00" * 24), Interval(2, 0, 10, context(1))]))
+    assert columns.tid.tolist() == [1, 2]
+    assert traced(columns).tid.tolist() == [2]
 
 
 def test_columns_have_the_types_they_say() -> None:

@@ -1,0 +1,95 @@
+"""icestream.activity: ActivityBatch as columns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from icestream.messages import checks
+from icestream.messages.checks import BadMessage
+from icestream.v1.activity_pb2 import ActivityBatch, Span
+from icestream.v1.common_pb2 import BatchId
+
+
+@dataclass(frozen=True)
+class ActivityColumns:
+    """A checked ActivityBatch: n intervals, c contexts. Every index is in range."""
+
+    id: BatchId
+    host_id: str
+    complete_unix_nano: int
+    published_unix_nano: int
+    reference_unix_nano: int  # the message's start_unix_nano, from which the starts of intervals count
+    dropped: int
+    strings: list[str]
+    contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
+    start_unix_nano: np.ndarray  # int64 (n,)
+    duration_ns: np.ndarray  # uint64 (n,)
+    thread_cpu_ns: np.ndarray  # uint64 (n,)
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    context: np.ndarray  # uint32 (n,), row of contexts; its trace ID may be zeros: no trace
+    service: np.ndarray  # uint32 (n,), index into strings
+    spans: list[Span]
+
+    @property
+    def end_unix_nano(self) -> np.ndarray:
+        """int64 (n,); an interval covers [start, end)."""
+        return self.start_unix_nano + self.duration_ns.astype(np.int64)
+
+    def time_range(self) -> tuple[int, int]:
+        """Returns the first and the last moment of intervals, spans and complete_unix_nano, Unix nanoseconds."""
+        start = min([self.complete_unix_nano, *(span.start_unix_nano for span in self.spans)])
+        end = max([self.complete_unix_nano, *(span.end_unix_nano for span in self.spans)])
+        return int(self.start_unix_nano.min(initial=start)), int(self.end_unix_nano.max(initial=end))
+
+
+def decode_activity(data: bytes | None) -> ActivityColumns:
+    """Raises BadMessage."""
+    message = checks.parse(ActivityBatch, data)
+    checks.check_batch_id("id", message.id)
+    checks.check_text("host_id", message.host_id)
+    for name in ("start_unix_nano", "complete_unix_nano", "published_unix_nano"):
+        checks.check_unix_nano(name, getattr(message, name))
+    strings = checks.strings(message.strings)
+    contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+    for span in message.spans:
+        _check_span(span)
+    checks.check_times("spans", np.array([span.start_unix_nano for span in message.spans], np.int64))
+    return ActivityColumns(
+        id=message.id,
+        host_id=message.host_id,
+        complete_unix_nano=message.complete_unix_nano,
+        published_unix_nano=message.published_unix_nano,
+        reference_unix_nano=message.start_unix_nano,
+        dropped=message.dropped,
+        strings=strings,
+        contexts=contexts,
+        spans=list(message.spans),
+        **_intervals(message, len(contexts), len(strings)),
+    )
+
+
+def _intervals(message: ActivityBatch, contexts: int, strings: int) -> dict[str, np.ndarray]:
+    names = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
+    offset, *rest = checks.columns(message, *(f"interval_{name}" for name in names))
+    values = dict(zip(names[1:], rest, strict=True))
+    checks.check_index("interval_context", values["context"], contexts)
+    checks.check_index("interval_service", values["service"], strings)
+    checks.check_sum("interval_thread_cpu_ns", values["thread_cpu_ns"])
+    if len(offset) and np.abs(offset.astype(float)).max() >= checks.MAX_UNIX_NANO:
+        raise BadMessage("interval_start_offset_ns: expected less than 130 years")
+    if len(offset) and values["duration_ns"].max() >= checks.MAX_UNIX_NANO:
+        raise BadMessage("interval_duration_ns: expected less than 130 years")
+    start = offset + message.start_unix_nano
+    checks.check_times("interval starts", start)
+    if len(offset) and int((start + values["duration_ns"].astype(np.int64)).max()) >= checks.MAX_UNIX_NANO:
+        raise BadMessage("interval_duration_ns: expected intervals that end before the year 2100")
+    return {"start_unix_nano": start, **values}
+
+
+def _check_span(span: Span) -> None:
+    sizes = len(span.trace_id), len(span.span_id), len(span.parent_span_id)
+    if sizes not in ((16, 8, 0), (16, 8, 8)):
+        raise BadMessage(f"spans: expected IDs of 16, 8, and 8 or 0 bytes, got {sizes}")
+    checks.check_unix_nano("spans.start_unix_nano", span.start_unix_nano)
+    checks.check_unix_nano("spans.end_unix_nano", span.end_unix_nano)

@@ -1,0 +1,166 @@
+"""icestream.raw: RawBatch as columns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from icestream import packed
+from icestream.messages import checks
+from icestream.messages.checks import BadMessage, Labels
+from icestream.v1.common_pb2 import BatchId, Mapping
+from icestream.v1.raw_pb2 import RawBatch
+
+MAX_DEPTH = 4096
+"""Frames in a stack."""
+
+
+@dataclass(frozen=True)
+class RawColumns:
+    """A checked RawBatch: n samples, s stacks, f frames, l locations, c contexts. Every index is in range."""
+
+    id: BatchId
+    host_id: str
+    profile_type: str
+    start_unix_nano: int
+    end_unix_nano: int
+    period: int
+    published_unix_nano: int
+    activity_complete_unix_nano: int
+    activity_sequence: int
+    lost_samples: int
+    strings: list[str]
+    mappings: list[Mapping]
+    series: list[Labels]
+    location_mapping: np.ndarray  # uint32 (l,)
+    location_address: np.ndarray  # uint64 (l,), 0 for locations that the host named
+    location_function: np.ndarray  # uint32 (l,), index into strings
+    location_file: np.ndarray  # uint32 (l,), index into strings
+    location_line: np.ndarray  # uint32 (l,)
+    stack_depth: np.ndarray  # int64 (s,)
+    stack_frames: np.ndarray  # uint32 (f,), location rows, leaf first, stack after stack
+    contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
+    time_unix_nano: np.ndarray  # int64 (n,)
+    sample_series: np.ndarray  # uint32 (n,)
+    sample_pid: np.ndarray  # uint32 (n,)
+    sample_tid: np.ndarray  # uint32 (n,)
+    sample_stack: np.ndarray  # uint32 (n,)
+    sample_context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of a context whose trace ID is not zeros
+    sample_count: np.ndarray  # int32 (n,)
+    sample_value: np.ndarray  # int64 (n,)
+
+    @property
+    def named(self) -> np.ndarray:
+        """Whether each mapping holds locations that the host named: bool (mappings,)."""
+        return np.array([mapping.kind == Mapping.NAMED for mapping in self.mappings], dtype=bool)
+
+
+def decode_raw(data: bytes | None) -> RawColumns:
+    """Raises BadMessage."""
+    message = checks.parse(RawBatch, data)
+    _check_header(message)
+    strings = checks.strings(message.strings)
+    mappings = [checks.mapping(mapping) for mapping in message.mappings]
+    contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+    return RawColumns(
+        id=message.id,
+        host_id=message.host_id,
+        profile_type=message.profile_type,
+        start_unix_nano=message.start_unix_nano,
+        end_unix_nano=message.end_unix_nano,
+        period=message.period,
+        published_unix_nano=message.published_unix_nano,
+        activity_complete_unix_nano=message.activity_complete_unix_nano,
+        activity_sequence=message.activity_sequence,
+        lost_samples=message.lost_samples,
+        strings=strings,
+        mappings=mappings,
+        series=[checks.labels(series) for series in message.series],
+        contexts=contexts,
+        **_locations(message, len(strings), mappings),
+        **_stacks(message),
+        **_samples(message, contexts),
+    )
+
+
+def _check_header(message: RawBatch) -> None:
+    checks.check_batch_id("id", message.id)
+    checks.check_text("host_id", message.host_id)
+    checks.check_profile_type(message.profile_type)
+    for name in ("start_unix_nano", "end_unix_nano", "activity_complete_unix_nano", "published_unix_nano"):
+        checks.check_unix_nano(name, getattr(message, name))
+    if message.start_unix_nano > message.end_unix_nano:
+        raise BadMessage(
+            f"end_unix_nano: expected {message.start_unix_nano} (start_unix_nano) or later, got {message.end_unix_nano}"
+        )
+
+
+def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict[str, np.ndarray]:
+    mapping, address = checks.columns(message, "location_mapping", "location_address")
+    checks.check_index("location_mapping", mapping, len(mappings))
+    function, file, line = (
+        checks.column(message, f"location_{name}", len(mapping), optional=True) for name in ("function", "file", "line")
+    )
+    checks.check_index("location_function", function, strings)
+    checks.check_index("location_file", file, strings)
+    if len(mapping):
+        named = np.array([m.kind == Mapping.NAMED for m in mappings], dtype=bool)
+        address[named[mapping]] = 0
+    return {
+        "location_mapping": mapping,
+        "location_address": address,
+        "location_function": function,
+        "location_file": file,
+        "location_line": line,
+    }
+
+
+def _stacks(message: RawBatch) -> dict[str, np.ndarray]:
+    depth = packed.column(message, "stack_depth").astype(np.int64)
+    frames = packed.column(message, "stack_frames")
+    if len(depth) and depth.max() > MAX_DEPTH:
+        raise BadMessage(f"stack_depth: expected at most {MAX_DEPTH} frames, got {depth.max()}")
+    if depth.sum() != len(frames):
+        raise BadMessage(f"stack_frames: expected {depth.sum()} frames, as stack_depth says, got {len(frames)}")
+    checks.check_index("stack_frames", frames, len(message.location_mapping))
+    return {"stack_depth": depth, "stack_frames": frames}
+
+
+def _samples(message: RawBatch, contexts: np.ndarray) -> dict[str, np.ndarray]:
+    offset_us, series, pid, tid, stack = checks.columns(
+        message, "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack"
+    )
+    context = checks.column(message, "sample_context", len(offset_us), optional=True)
+    window_ns = message.end_unix_nano - message.start_unix_nano
+    if len(offset_us) and int(offset_us.max()) * 1000 >= window_ns:
+        raise BadMessage(f"sample_offset_us: expected times within the window of {window_ns} ns, got {offset_us.max()}")
+    checks.check_index("sample_series", series, len(message.series))
+    checks.check_index("sample_stack", stack, len(message.stack_depth))
+    checks.check_index("sample_context", context, len(contexts) + 1)
+    count, value = _amounts(message, len(offset_us))
+    # A context whose trace ID is zeros is none.
+    context_row = np.arange(len(contexts) + 1, dtype=np.uint32)
+    context_row[1:][~contexts[:, :16].any(axis=1)] = 0
+    return {
+        "time_unix_nano": offset_us.astype(np.int64) * 1000 + message.start_unix_nano,
+        "sample_series": series,
+        "sample_pid": pid,
+        "sample_tid": tid,
+        "sample_stack": stack,
+        "sample_context": context_row[context],
+        "sample_count": count,
+        "sample_value": value,
+    }
+
+
+def _amounts(message: RawBatch, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Counts, int32, and values, int64, with their defaults filled in."""
+    count = checks.column(message, "sample_count", rows) if message.sample_count else np.ones(rows, np.uint32)
+    if rows and count.max() >= 2**31:
+        raise BadMessage(f"sample_count: expected less than {2**31} observations in a sample, got {count.max()}")
+    if message.sample_value:
+        value = checks.column(message, "sample_value", rows)
+        checks.check_sum("sample_value", value)
+    else:
+        checks.check_sum("sample_value", count.astype(float) * float(message.period))
+        value = count.astype(np.int64) * message.period
+    return count.astype(np.int32), value.astype(np.int64)

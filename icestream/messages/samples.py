@@ -1,0 +1,82 @@
+"""icestream.samples: SampleBatch as columns."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from icestream.messages import checks
+from icestream.messages.checks import BadMessage, Labels
+from icestream.v1.common_pb2 import Source
+from icestream.v1.samples_pb2 import SampleBatch
+
+_MS = 10**6
+
+
+@dataclass(frozen=True)
+class SampleColumns:
+    """A checked SampleBatch: n samples, k series, c contexts. Every index is in range."""
+
+    source: Source
+    host_id: str
+    profile_type: str
+    published_unix_nano: int
+    start_unix_milli: int
+    series_id: np.ndarray  # uint64 (k,)
+    labels: list[Labels]  # of each series
+    contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
+    time_unix_milli: np.ndarray  # int64 (n,)
+    series: np.ndarray  # uint32 (n,), row of series_id and labels
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    stack_id: np.ndarray  # uint64 (n,), 0: no stack
+    context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of contexts
+    count: np.ndarray  # int32 (n,)
+    value: np.ndarray  # int64 (n,)
+
+
+def decode_samples(data: bytes | None) -> SampleColumns:
+    """Raises BadMessage."""
+    message = checks.parse(SampleBatch, data)
+    _check_source(message.source)
+    checks.check_text("host_id", message.host_id)
+    checks.check_profile_type(message.profile_type)
+    checks.check_unix_nano("published_unix_nano", message.published_unix_nano)
+    checks.check_unix_nano("start_unix_milli", message.start_unix_milli * _MS)
+    contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+    names = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
+    offset_ms, series, pid, tid, stack_id, context, count, value = checks.columns(
+        message, *(f"sample_{name}" for name in names)
+    )
+    checks.check_index("sample_series", series, len(message.series))
+    checks.check_index("sample_context", context, len(contexts) + 1)
+    time_unix_milli = offset_ms.astype(np.int64) + message.start_unix_milli
+    checks.check_times("sample times", time_unix_milli * _MS)
+    return SampleColumns(
+        source=message.source,
+        host_id=message.host_id,
+        profile_type=message.profile_type,
+        published_unix_nano=message.published_unix_nano,
+        start_unix_milli=message.start_unix_milli,
+        series_id=np.array([series.id for series in message.series], np.uint64),
+        labels=[checks.labels(series) for series in message.series],
+        contexts=contexts,
+        time_unix_milli=time_unix_milli,
+        series=series,
+        pid=pid,
+        tid=tid,
+        stack_id=stack_id,
+        context=context,
+        count=count,
+        value=value,
+    )
+
+
+def _check_source(source: Source) -> None:
+    checks.check_batch_id("source.batch", source.batch)
+    checks.check_text("source.cluster", source.cluster)
+    checks.check_text("source.topic", source.topic)
+    if source.partition < 0 or source.offset < 0:
+        raise BadMessage(
+            f"source: expected a partition and an offset from 0, got {source.partition} and {source.offset}"
+        )
+    checks.check_part("source", source.part, source.parts)

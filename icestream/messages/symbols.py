@@ -1,0 +1,19 @@
+"""icestream.symbol-requests and icestream.symbols: the messages, checked."""
+
+from icestream.messages import checks
+from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
+
+
+def decode_symbol_request(data: bytes | None) -> SymbolRequest:
+    """Raises BadMessage."""
+    request = checks.parse(SymbolRequest, data)
+    checks.check_text("build_id", request.build_id)
+    checks.check_unix_nano("requested_unix_nano", request.requested_unix_nano)
+    return request
+
+
+def decode_symbol_file(data: bytes | None) -> SymbolFile:
+    """A message with a symbol file, or a part of one. Raises BadMessage; what the file holds is not checked here."""
+    file = checks.parse(SymbolFile, data)
+    checks.check_text("build_id", file.build_id)
+    return file

@@ -1,0 +1,35 @@
+"""What a sink is to the loop that runs it."""
+
+from typing import Any, Protocol
+
+from confluent_kafka import Message
+
+from sinks.ranges import MessageRange
+
+
+class Sink(Protocol):
+    """Decodes messages and writes ranges of them. Everything is called from the thread of its `sinks.runner.Runner`."""
+
+    name: str
+    group: str
+    topics: tuple[str, ...]
+    """In the order in which ranges that are due at the same time are written."""
+    keeps_ranges: bool
+    """Whether a range must be written again exactly as it was begun. Else the sink knows what it has stored."""
+
+    def check(self) -> None:
+        """Raises where the store is not what the sink needs."""
+
+    def decode(self, message: Message, cluster: str) -> Any:
+        """Raises BadMessage."""
+
+    def write(self, message_range: MessageRange[Any]) -> None:
+        """Stores what is not stored yet. Whatever it raises, it is called again with the same range."""
+
+    def failed(self) -> None:
+        """`write` or `idle` raised: gives up connections that may be in a bad state."""
+
+    def idle(self) -> None:
+        """Does work of its own between ranges, if it has any. It is called often; what it raises is logged."""
+
+    def close(self) -> None: ...

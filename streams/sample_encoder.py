@@ -1,0 +1,107 @@
+"""Rows of samples as messages of icestream.samples, none larger than MAX_MESSAGE_BYTES."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from icestream import packed
+from icestream.topics import MAX_MESSAGE_BYTES
+from icestream.v1.common_pb2 import Label, Series, Source
+from icestream.v1.samples_pb2 import SampleBatch
+
+_ROW_BYTES = 40
+_CONTEXT_BYTES = 24
+_HEADER_BYTES = 16_000
+"""More than all of a message but its columns and series takes: IDs of 1,024 characters, tags, lengths."""
+_SERIES_TAG = bytes([SampleBatch.SERIES_FIELD_NUMBER << 3 | 2])
+_BUDGET = MAX_MESSAGE_BYTES - _HEADER_BYTES
+
+
+@dataclass(frozen=True)
+class SampleRows:
+    """n samples to publish."""
+
+    host_id: str
+    profile_type: str
+    published_unix_nano: int
+    series: list[bytes]  # serialized Series with IDs
+    contexts: np.ndarray  # uint8 (c, 24)
+    time_unix_nano: np.ndarray  # int64 (n,)
+    sample_series: np.ndarray  # uint32 (n,), rows of `series`
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    stack_id: np.ndarray  # uint64 (n,)
+    context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of `contexts`
+    count: np.ndarray  # int32 (n,)
+    value: np.ndarray  # int64 (n,)
+
+
+def series_bytes(series_id: int, labels: Sequence[tuple[str, str]]) -> bytes:
+    """Returns a series as SampleBatch holds it."""
+    return Series(id=series_id, labels=[Label(name=n, value=v) for n, v in labels]).SerializeToString()
+
+
+def encode_samples(source: Source, batches: Sequence[SampleRows]) -> list[bytes]:
+    """Returns SampleBatches of one source, in as many parts as are needed. No rows still make one message."""
+    pieces = [(rows, piece) for rows in batches for piece in _pieces(rows, 0, len(rows.time_unix_nano))]
+    return [_sample_batch(_part(source, i, len(pieces)), rows, *piece) for i, (rows, piece) in enumerate(pieces)]
+
+
+def _part(source: Source, part: int, parts: int) -> Source:
+    copy = Source()
+    copy.CopyFrom(source)
+    copy.part, copy.parts = part, parts
+    return copy
+
+
+def _pieces(rows: SampleRows, first: int, end: int) -> list[tuple[int, int]]:
+    """Cuts rows into ranges whose messages are small enough."""
+    size = (_ROW_BYTES + _CONTEXT_BYTES * bool(len(rows.contexts))) * (end - first)
+    size += sum(len(rows.series[row]) + 6 for row in np.unique(rows.sample_series[first:end]))
+    if size <= _BUDGET or end - first < 2:
+        return [(first, end)]
+    middle = (first + end) // 2
+    return _pieces(rows, first, middle) + _pieces(rows, middle, end)
+
+
+def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> bytes:
+    piece = slice(first, end)
+    series, sample_series = _used(rows.sample_series[piece], len(rows.series))
+    contexts, context = _used(rows.context[piece], len(rows.contexts) + 1, keep_zero=True)
+    used = rows.contexts[contexts[1:] - 1]
+    start_ms = int(rows.time_unix_nano[piece].min()) // 10**6 if end > first else 0
+    message = SampleBatch(
+        source=source,
+        host_id=rows.host_id,
+        profile_type=rows.profile_type,
+        published_unix_nano=rows.published_unix_nano,
+        start_unix_milli=start_ms,
+        context_trace_ids=used[:, :16].tobytes(),
+        context_span_ids=used[:, 16:].tobytes(),
+    )
+    serialized = packed.serialize(
+        message,
+        {
+            "sample_offset_ms": (rows.time_unix_nano[piece] // 10**6 - start_ms).astype(np.uint32),
+            "sample_series": sample_series,
+            "sample_pid": rows.pid[piece],
+            "sample_tid": rows.tid[piece],
+            "sample_stack_id": rows.stack_id[piece],
+            "sample_context": context,
+            "sample_count": rows.count[piece],
+            "sample_value": rows.value[piece],
+        },
+    )
+    blobs = [rows.series[row] for row in series.tolist()]
+    return serialized + b"".join(_SERIES_TAG + packed.varint(len(blob)) + blob for blob in blobs)
+
+
+def _used(index: np.ndarray, size: int, keep_zero: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows that an index uses, ascending, and the index into those. `keep_zero` always keeps row 0."""
+    mask = np.zeros(size, dtype=bool)
+    mask[index] = True
+    if keep_zero:
+        mask[0] = True
+    new_row = np.cumsum(mask, dtype=np.uint32) - np.uint32(1)
+    return np.flatnonzero(mask), new_row[index]
