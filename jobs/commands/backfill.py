@@ -4,8 +4,8 @@
   icestream backfill --from now-1d --to now-1h --operators mymodule:OPERATORS
 
 Use it for a range that was processed wrongly, or to process a range with your own operators (an instance of
-`streams.process.Operators`). Start a backfill that was killed again: it continues after its last finished step. It ends
-with an error if stored batches of the range are missing in the source; --allow-missing loses their rows.
+`streams.process.Operators`). If a backfill was killed, start it again: it continues after its last finished step. It
+ends with an error if stored batches of the range are missing in the source; --allow-missing loses their rows.
 """
 
 import argparse

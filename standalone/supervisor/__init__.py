@@ -1,1 +1,1 @@
-"""Runs icestream on one machine: a broker, and the parts as processes that are started again when they end."""
+"""Runs icestream on one machine: a broker, and the parts as processes that it restarts."""

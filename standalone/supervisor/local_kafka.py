@@ -102,9 +102,9 @@ def _new_cluster_id() -> str:
 
 def _format(argv: list[str]) -> None:
     """Prepares the data folder: gives it its cluster ID."""
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
-    if done.returncode:
-        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(done.stdout + done.stderr)[-3000:]}")
+    formatted = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
+    if formatted.returncode:
+        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(formatted.stdout + formatted.stderr)[-3000:]}")
 
 
 def _free_ports(wanted: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Two hosts' windows, made up, processed as they would be live (activity late for some), stored, and archived."""
+"""Synthetic windows of two hosts, processed as in the live pipeline (some activity is late), stored, and archived."""
 
 import random
 from dataclasses import dataclass, field
@@ -37,7 +37,7 @@ class Stored:
     inputs: int = 0
 
     def sink_again(self) -> None:
-        """All that the stream processors published comes again, as after a group was reset."""
+        """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
         _sink(self.sink, self.outputs, nonce=random.Random(len(self.outputs)).randbytes(6).hex())
 
     def total(self) -> int:
@@ -73,16 +73,16 @@ def make_stored(client: Client, folder: Path) -> Stored:
     processor = Processor()
     for host in (0, 1):
         for sequence in range(1, WINDOWS + 1):
-            made = window(T0, sequence, host)
+            host_window = window(T0, sequence, host)
             at = stored.inputs
-            stored.add(ACTIVITY, made.activity, host)
-            stored.add(RAW, made.raw, host)
-            messages = [(ACTIVITY, made.activity, at), (RAW, made.raw, at + 1)]
-            for topic, value, offset in messages if sequence % 3 else reversed(messages):  # some activity comes late
+            stored.add(ACTIVITY, host_window.activity, host)
+            stored.add(RAW, host_window.raw, host)
+            messages = [(ACTIVITY, host_window.activity, at), (RAW, host_window.raw, at + 1)]
+            for topic, value, offset in messages if sequence % 3 else reversed(messages):  # some activity is late
                 process = processor.activity if topic == ACTIVITY else processor.raw
                 outputs = process(value, MessageId("C", topic, host, offset))
                 stored.outputs += [(STACKS, m) for m in outputs.stacks] + [(SAMPLES, m) for m in outputs.samples]
-            stored.outputs.append((ACTIVITY, made.activity))
+            stored.outputs.append((ACTIVITY, host_window.activity))
     _sink(stored.sink, stored.outputs)
     return stored
 

@@ -108,7 +108,7 @@ def test_a_backfill_that_was_cut_off_anywhere_continues(
     def cut(self: Any, name: str) -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise Cut  # the step was done, but is not recorded
+            raise Cut  # the step is finished, but not recorded
         record(self, name)
 
     monkeypatch.setattr(module._Backfill, "record", cut)

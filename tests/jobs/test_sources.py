@@ -1,4 +1,4 @@
-"""What a replay reads from Kafka by time, and whether the live pipeline is done with it; on both brokers."""
+"""What a job reads from Kafka by time, and the lag of the live pipeline; on both brokers."""
 
 import time
 from pathlib import Path

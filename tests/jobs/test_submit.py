@@ -65,10 +65,12 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     times = ["--from", str(T0 // 10**9), "--to", str(END // 10**9)]
     dry = command("replay", *times, "--dry-run")
     assert "would be restored" in dry.stdout, dry.stderr
-    done = command("replay", *times)
-    assert (done.returncode, "4800 samples in 48 batches recomputed" in done.stdout) == (0, True), done.stderr
-    again = command("backfill", *times)
-    assert again.returncode == 0, again.stderr
+    replayed = command("replay", *times)
+    assert (replayed.returncode, "4800 samples in 48 batches recomputed" in replayed.stdout) == (0, True), (
+        replayed.stderr
+    )
+    backfilled = command("backfill", *times)
+    assert backfilled.returncode == 0, backfilled.stderr
     for wrong, message in (
         (["replay", "--from", "now-1h", "--to", "now"], "must have ended"),
         (["replay", "--from", "5", "--to", "5"], "is empty"),

@@ -71,9 +71,9 @@ def test_a_quantile_lies_in_the_bucket_of_the_exact_one(values: list[float], q: 
     exact = sorted(values)[max(0, -int(-q * len(values) // 1) - 1)]
     upper = next(bound for bound in bounds if exact <= bound)
     lower = max([0.0, *(bound for bound in bounds if bound < upper)])
-    found = quantile([*buckets, bucket("+Inf", len(values))], q)
-    assert found is not None
-    assert lower <= found <= upper
+    estimate = quantile([*buckets, bucket("+Inf", len(values))], q)
+    assert estimate is not None
+    assert lower <= estimate <= upper
 
 
 def test_there_is_no_quantile_of_nothing() -> None:
@@ -86,9 +86,9 @@ def bucket(bound: str, count: int) -> Sample:
 
 
 def run_demo(argv: list[str]) -> dict[str, Any]:
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    (line,) = done.stdout.splitlines()
+    demo = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+    assert demo.returncode == 0, demo.stderr
+    (line,) = demo.stdout.splitlines()
     result = json.loads(line)
     assert isinstance(result, dict)
     return result

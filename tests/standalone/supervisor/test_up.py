@@ -107,13 +107,13 @@ def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(st
     assert up.process.returncode == 0
     assert not any(alive(child) for child in children)
 
-    again = start(broker)
-    again.wait_ready()
-    assert again.total() == value
-    value += publish(again, 2)
-    wait_for(lambda: again.total() == value, 30, again.log)
-    again.end(signal.SIGTERM)
-    assert again.process.returncode == 0
+    restarted = start(broker)
+    restarted.wait_ready()
+    assert restarted.total() == value
+    value += publish(restarted, 2)
+    wait_for(lambda: restarted.total() == value, 30, restarted.log)
+    restarted.end(signal.SIGTERM)
+    assert restarted.process.returncode == 0
 
 
 def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_supervisor_end(start: Start) -> None:
@@ -140,8 +140,8 @@ def test_a_data_folder_can_be_used_by_one_icestream_only(start: Start, capsys: p
 
 
 def test_an_address_that_is_taken_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
         assert cli.main(["up", "--data", str(tmp_path), "--listen", listen]) == 1
     assert re.search(rf"cannot listen on --listen {listen}: .*; choose another", capsys.readouterr().err)
 
@@ -163,12 +163,12 @@ def test_a_missing_kafka_is_one_line(
 
 def publish(up: Up, sequence: int) -> int:
     """One window of a host, ten minutes old; its value."""
-    made = window((time.time_ns() - 600 * 10**9) // WINDOW_NS * WINDOW_NS, sequence)
+    host_window = window((time.time_ns() - 600 * 10**9) // WINDOW_NS * WINDOW_NS, sequence)
     sender = producer(up.kafka)
-    sender.produce(ACTIVITY, made.activity, key="host-0")
-    sender.produce(RAW, made.raw, key="host-0")
+    sender.produce(ACTIVITY, host_window.activity, key="host-0")
+    sender.produce(RAW, host_window.raw, key="host-0")
     assert sender.flush(20) == 0
-    return made.value
+    return host_window.value
 
 
 def alive(pid: int) -> bool:
