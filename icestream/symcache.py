@@ -1,8 +1,8 @@
-"""SymCaches: names of addresses by build ID, as they come on icestream.symbols.
+"""SymCaches: names of addresses by build ID, from the topic icestream.symbols.
 
-A SymCache (github.com/getsentry/symbolic) is a lookup table from addresses to functions, files and lines, inlined
-functions included. It comes by its place in a symbol store, or whole, in chunks; here it is kept in a folder and
-memory-mapped when it is first asked for.
+A SymCache (github.com/getsentry/symbolic) is a lookup table from addresses to functions, files and lines, with inlined
+functions. A message has its URI in a symbol store, or a chunk of it. Here it is stored in a folder and memory-mapped
+when it is first used.
 """
 
 import hashlib
@@ -30,33 +30,33 @@ MAX_FILE_BYTES = 1 << 30
 """A larger SymCache is refused."""
 MAX_CHUNKS = 4096
 MAX_INCOMPLETE_BYTES = 256 << 20
-"""Chunks of files that are not complete yet; past it the one longest without news is given up."""
+"""Of chunks of incomplete files; beyond, the file that has waited longest for a chunk is dropped."""
 OPEN_FILES = 256
 RETRY_S = 60.0
-"""After a file could not be fetched, when it is tried again."""
+"""How long a file that could not be fetched is not tried again."""
 
 
 class SymCacheError(ValueError):
-    """A symbol file that cannot be used; the text says why."""
+    """A symbol file that cannot be used; the message says why."""
 
 
 class Line(NamedTuple):
     function: str
     file: str
-    line: int  # 0: not known
-    start_line: int  # of the function's first instruction; 0: not known
+    line: int  # 0 if it is not known
+    start_line: int  # of the function's first instruction; 0 if it is not known
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of one build ID's names."""
+    """What is known about the names of a build ID."""
 
     build_id: str
     version: int
     load_address: int
     size: int
     sha256: str
-    uri: str  # "": it is in the folder
+    uri: str  # "" if it came in chunks
 
 
 class Symbols:
@@ -73,7 +73,7 @@ class Symbols:
             raise SymCacheError(f"cannot open the SymCache {path}: {error}") from error
 
     def lookup(self, address: int) -> list[Line]:
-        """Lines of an ELF virtual address (for a kernel: of an offset), innermost first; empty where it has none."""
+        """Returns the lines of an ELF virtual address (for a kernel: an offset), innermost first; [] if it has none."""
         relative = address - self._load_address
         if not 0 <= relative < 2**64:
             return []
@@ -88,7 +88,7 @@ class Symbols:
                 demangle(frame.symbol),
                 frame.full_path or "",
                 frame.line,
-                # Only the outermost function's start is an address of its own; an inlined one has none.
+                # An inlined function has no start address of its own.
                 self._start_line(frame.sym_addr) if i == last and frame.line else 0,
             )
             for i, frame in enumerate(frames)
@@ -106,7 +106,7 @@ class SymCaches:
     """The newest SymCache of every build ID. Safe for several threads; one folder may serve several processes."""
 
     def __init__(self, folder: Path, symbol_store: str = "", limit_bytes: int = 4 << 30) -> None:
-        """`symbol_store`: places outside of it are refused; "" allows any. `limit_bytes`: of the folder."""
+        """`symbol_store`: URIs outside of it are refused; "" allows any. `limit_bytes`: of the folder."""
         self._folder = folder
         self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
         self._store = symbol_store.rstrip("/")
@@ -118,7 +118,7 @@ class SymCaches:
         self._entries = _read_entries(folder)
 
     def add(self, file: SymbolFile) -> bool:
-        """Takes in a message; True when it gives a build ID its names, or newer ones. Raises SymCacheError."""
+        """Adds a message; returns True if the build ID has new or better names now. Raises SymCacheError."""
         if file.error or not file.version:
             return False
         if not file.build_id or not 0 < file.size <= MAX_FILE_BYTES:
@@ -138,12 +138,12 @@ class SymCaches:
             return True
 
     def version(self, build_id: str) -> int:
-        """Version of the names it has for a build ID; 0: none."""
+        """Returns the version of a build ID's names; 0 if it has none."""
         entry = self._entries.get(build_id)
         return entry.version if entry else 0
 
     def get(self, build_id: str) -> Symbols | None:
-        """The names of a build ID, fetched and opened when first asked for; None where there are none."""
+        """Returns the names of a build ID, which are fetched and opened by the first call; None if there are none."""
         with self._lock:
             symbols = self._open.get(build_id)
             if symbols is not None:
@@ -164,7 +164,7 @@ class SymCaches:
             return symbols
 
     def _complete(self, file: SymbolFile) -> bytes | None:
-        """The SymCache, when this was its last missing chunk."""
+        """Returns the SymCache if this was its last missing chunk."""
         if not 1 <= file.chunks <= MAX_CHUNKS or file.chunk >= file.chunks:
             raise SymCacheError(f"symbols of {file.build_id}: chunk {file.chunk} of {file.chunks}")
         key = (file.build_id, file.sha256)
@@ -179,7 +179,7 @@ class SymCaches:
         return _unzip(b"".join(chunks[i] for i in sorted(chunks)), file.build_id, file.size)
 
     def _path(self, entry: Entry) -> Path:
-        """Where the file lies on this machine; fetches it from the symbol store when it does not yet."""
+        """Returns the file in the folder; fetches it from the symbol store if it is not there yet."""
         path = self._files.use(entry.build_id)
         stored = _read_entry(path.with_suffix(".json")) if path is not None else None
         if path is not None and stored is not None and stored.sha256 == entry.sha256:
@@ -205,9 +205,9 @@ class SymCaches:
 
 
 def fetch(uri: str, store: str, size: int) -> bytes:
-    """A file of the symbol store: a path, or a URI that pyarrow.fs opens (file, s3, gs...). Raises SymCacheError.
+    """Reads a file of the symbol store: a path, or a URI that pyarrow.fs opens (file, s3, gs...). Raises SymCacheError.
 
-    `store`: where it must lie ("" for anywhere); `size`: what it must not exceed, bytes.
+    `store`: the file must be below it ("" for anywhere); `size`: at most one byte more is read.
     """
     if store and (not uri.startswith(store + "/") or ".." in uri.split("/")):
         raise SymCacheError(f"{uri} is not in the symbol store {store}")
@@ -226,7 +226,7 @@ def _check(data: bytes, build_id: str, size: int, sha256: str) -> None:
 
 def _unzip(data: bytes, build_id: str, size: int) -> bytes:
     try:
-        # A frame that says it is larger than announced would be given the memory that it asks for.
+        # Without this check zstd would allocate whatever size the frame claims.
         if zstandard.frame_content_size(data) > size:
             raise SymCacheError(f"symbols of {build_id}: more than the {size} bytes announced")
         return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)

@@ -1,7 +1,7 @@
-"""Names and lines of Python code, read out of the memory of the process that executes it.
+"""Reads names and lines of Python code from the memory of the process that executes it.
 
-A code object is known by process, address and check (bpf/python_frames.h), for another one may come to lie at the same
-address. What a process says of itself is not believed: sizes are bounded, and anything may be missing.
+A code object is identified by process, address and check (bpf/python_frames.h): another one may be allocated at the
+same address later. A process's memory is not trusted: sizes are limited, and anything may be missing.
 """
 
 import struct
@@ -16,7 +16,7 @@ import numpy as np
 
 from collector.python.layout import Layout, Text
 from collector.python.lines import MAX_TABLE_BYTES, Lines, parse_lines
-from collector.python.memory import read_places
+from collector.python.memory import read_areas
 
 MAX_CODES = 16_384
 MAX_NAME = 1000  # characters
@@ -39,7 +39,7 @@ class Code:
 
 
 class PythonCode:
-    """The code objects of all processes that were read; those used last stay. For several threads."""
+    """The code objects that were read, of all processes; the least recently used are dropped. For several threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class PythonCode:
         return len(self._known)
 
     def read(self, pid: int, layout: Layout, addresses: Iterable[int]) -> None:
-        """Reads the code objects that lie there now."""
+        """Reads the code objects at these addresses."""
         wanted = np.array(sorted(set(addresses)), np.uint64)
         for at in range(0, len(wanted), _READ_AT_ONCE):
             codes = _read(pid, layout.text, wanted[at : at + _READ_AT_ONCE])
@@ -59,7 +59,7 @@ class PythonCode:
                     self._known.popitem(last=False)
 
     def find(self, keys: Iterable[Key]) -> dict[Key, Code]:
-        """Those that were read."""
+        """Returns those of the code objects that were read."""
         with self._lock:
             codes = {key: code for key in keys if (code := self._known.get(key))}
             for key in codes:
@@ -67,7 +67,7 @@ class PythonCode:
         return codes
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Forgets processes that have ended, when their last samples were named."""
+        """Forgets processes that have ended and whose last samples have names."""
         gone = set(pids)
         with self._lock:
             for key in [key for key in self._known if key.pid in gone] if gone else []:
@@ -75,8 +75,8 @@ class PythonCode:
 
 
 def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]:
-    """What can be read of the code objects at these addresses, in three rounds: objects, sizes, contents."""
-    objects = read_places(pid, addresses, np.full(len(addresses), text.code_bytecode))
+    """Reads code objects in three rounds: objects, sizes, contents; skips those that cannot be read."""
+    objects = read_areas(pid, addresses, np.full(len(addresses), text.code_bytecode))
     there = [i for i, data in enumerate(objects) if data is not None]
     if not there:
         return []
@@ -87,11 +87,11 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
         [_column(codes, at, np.uint64) for at in (text.code_name, text.code_file, text.code_lines)]
     )
     text_head, bytes_head = max(text.text_length + 8, text.text_state + 4), text.bytes_length + 8
-    heads = read_places(pid, pointers, np.repeat([text_head, text_head, bytes_head], len(there)))
+    heads = read_areas(pid, pointers, np.repeat([text_head, text_head, bytes_head], len(there)))
     n = len(there)
     spans = [_text_span(text, head) for head in heads[: 2 * n]] + [_bytes_span(text, head) for head in heads[2 * n :]]
     starts, sizes = np.array([span[:2] for span in spans], np.uint64).T
-    contents = read_places(pid, pointers + starts, sizes)
+    contents = read_areas(pid, pointers + starts, sizes)
     result = []
     for i in range(n):
         function = _decode(spans[i][2], contents[i])
@@ -105,12 +105,12 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
 
 
 def _column(codes: np.ndarray, at: int, kind: type) -> np.ndarray:
-    """A field of each object."""
+    """Returns a field of each object."""
     return codes[:, at : at + np.dtype(kind).itemsize].copy().view(kind)[:, 0]
 
 
 def _text_span(text: Text, head: bytes | None) -> tuple[int, int, int]:
-    """Where a str's characters are, their bytes, and the bytes of each; zeros: it is none that can be read."""
+    """Returns where the characters of a str are, their bytes, and the bytes of each; zeros if it cannot be read."""
     if head is None:
         return 0, 0, 0
     (length,) = struct.unpack_from("<q", head, text.text_length)
@@ -127,7 +127,7 @@ def _bytes_span(text: Text, head: bytes | None) -> tuple[int, int, int]:
 
 
 def _decode(kind: int, data: bytes | None) -> str | None:
-    """Characters of 1 (Latin-1), 2 or 4 bytes."""
+    """Decodes characters of 1 (Latin-1), 2 or 4 bytes."""
     if data is None or not kind:
         return None
     encoding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind]

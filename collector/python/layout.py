@@ -1,8 +1,9 @@
-"""Where a build of CPython keeps what is read of it: offsets of its internal structures, in bytes.
+"""Offsets in the internal structures of a build of CPython, in bytes.
 
-3.11 and 3.12: a table, the same for every release of a minor version (offsetof() in Include/internal/pycore_*.h and
-Include/cpython/code.h). Since 3.13 each build says its own, in `struct _Py_DebugOffsets` at the beginning of _PyRuntime
-(pycore_runtime.h, since 3.14 pycore_debug_offsets.h). struct python_layout (bpf/python.h) is made of these.
+For 3.11 and 3.12 a table has them, the same for every release of a minor version (offsetof() in
+Include/internal/pycore_*.h and Include/cpython/code.h). Since 3.13 each build publishes its own, in
+`struct _Py_DebugOffsets` at the beginning of _PyRuntime (pycore_runtime.h, since 3.14 pycore_debug_offsets.h). struct
+python_layout (bpf/python.h) holds those that the program needs.
 """
 
 import struct
@@ -14,7 +15,7 @@ COOKIE = b"xdebugpy"
 _FRAME_BYTES = 80  # PYTHON_FRAME_BYTES of the program
 _MAX_CODE_BYTES = 255
 _MAX_OFFSET = 1 << 24
-_FREE_THREADED = "builds of CPython without the GIL keep frames and strings in another way"
+_FREE_THREADED = "builds of CPython without the GIL are not supported: their frames and strings have another layout"
 _FINAL = 0xC0  # PY_VERSION_HEX: release candidates and releases; betas differ
 
 # The fields of _Py_DebugOffsets as uint64, without cookie and version. In braces: since which minor version.
@@ -44,14 +45,14 @@ bytes.size bytes.ob_size bytes.ob_sval unicode.size unicode.state unicode.length
 
 
 class LayoutError(ValueError):
-    """The frames of this build cannot be read; the message says why."""
+    """This build's frames cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """struct python_layout: what the program needs."""
+    """The offsets that the eBPF program needs: struct python_layout."""
 
-    code_type: int  # PyCode_Type - _PyRuntime, 0: not known
+    code_type: int  # PyCode_Type - _PyRuntime; 0 if it is not known
     interpreters: int
     threads: int
     interpreter_next: int
@@ -78,13 +79,13 @@ class Walk:
 
 @dataclass(frozen=True)
 class Text:
-    """What is needed to read a code object's names and lines."""
+    """The offsets that reading a code object's names and lines needs."""
 
     code_line: int  # PyCodeObject: int
     code_file: int  # its str and bytes objects
     code_name: int
     code_lines: int
-    code_bytecode: int  # where it ends that is read
+    code_bytecode: int  # where the part ends that is read
     text_length: int  # PyASCIIObject
     text_state: int
     text_ascii: int  # where the characters are
@@ -100,8 +101,8 @@ class Layout:
 
 
 def layout(version: int, code_type: int, offsets: bytes) -> Layout:
-    """Of the build with this PY_VERSION_HEX. `code_type`: PyCode_Type - _PyRuntime, 0: not known; `offsets`: the first
-    OFFSETS_BYTES of its _PyRuntime. Raises LayoutError."""
+    """Returns the layout of the build with this PY_VERSION_HEX. `code_type`: PyCode_Type - _PyRuntime, 0 if it is not
+    known; `offsets`: the first OFFSETS_BYTES of its _PyRuntime. Raises LayoutError."""
     minor = version >> 16 & 0xFF
     name = f"{version >> 24}.{minor}.{version >> 8 & 0xFF}"
     if version >> 24 != 3 or not 11 <= minor <= 15:
@@ -162,13 +163,13 @@ def _published(minor: int, version: int, code_type: int, offsets: bytes) -> Layo
 
 
 def _field(text: str) -> tuple[int, str]:
-    """The minor version since which there is a field, and its name."""
+    """Returns the first minor version with a field, and the field's name."""
     since, _, name = text.rpartition("}")
     return int(since[1:] or 13), name
 
 
 def _check(checked: Layout, name: str) -> None:
-    """What the program relies on, so that it need not look."""
+    """Checks what the eBPF program relies on. Raises LayoutError."""
     walk, text = checked.walk, checked.text
     in_frame = [walk.frame_code, walk.frame_previous, walk.frame_instruction, walk.frame_owner]
     in_code = [walk.object_type, walk.code_line, walk.code_name, walk.code_traceable]
@@ -183,11 +184,11 @@ def _check(checked: Layout, name: str) -> None:
     ]
     others = [value for value in (*astuple(walk)[1:], *astuple(text)) if not 0 <= value < _MAX_OFFSET]
     if others or not all(0 <= at <= _FRAME_BYTES - 8 for at in in_frame[:3]):
-        raise LayoutError(f"CPython {name}: its offsets make no sense")
+        raise LayoutError(f"CPython {name}: its offsets are out of range")
     if not all(0 <= at < _FRAME_BYTES for at in in_frame) or walk.code_bytecode > _MAX_CODE_BYTES:
-        raise LayoutError(f"CPython {name}: frames or code objects are larger than known")
+        raise LayoutError(f"CPython {name}: frames or code objects are larger than supported")
     if not all(0 <= at <= walk.code_bytecode - 8 for at in in_code) or not all(at < 256 for at in in_text):
-        raise LayoutError(f"CPython {name}: its offsets of objects make no sense")
+        raise LayoutError(f"CPython {name}: its offsets of objects are out of range")
 
 
 def _python_3_11(code_type: int) -> Layout:

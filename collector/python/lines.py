@@ -1,9 +1,8 @@
-"""Which line an instruction of CPython belongs to, by a code object's table of locations.
+"""The line of an instruction of CPython, by a code object's table of locations.
 
-Format (CPython since 3.11: Objects/locations.md, since 3.14 InternalDocs/code_objects.md): entries, each begins with a
-byte whose highest bit is set: bits 3..6 its kind, bits 0..2 its code units (of two bytes) - 1. Kinds 13 and 14 are
-followed by the difference of lines as a signed varint, kinds 10 to 12 are differences 0 to 2, all others stay in the
-line.
+Format (CPython since 3.11: Objects/locations.md, since 3.14 InternalDocs/code_objects.md): each entry begins with a
+byte whose highest bit is set; bits 3..6 are its kind, bits 0..2 its code units (of two bytes) - 1. In kinds 13 and 14
+the difference of lines follows as a signed varint; kinds 10 to 12 are differences 0 to 2; all others stay in the line.
 """
 
 import functools
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-MAX_TABLE_BYTES = 1 << 16  # of what is read: some thousand lines
+MAX_TABLE_BYTES = 1 << 16  # some thousand lines
 _NO_COLUMNS, _LONG = 13, 14
 _VARINT_BYTES = 6
 _CACHED = 4096  # tables; most have less than 200 bytes
@@ -29,14 +28,14 @@ class Lines:
         self._starts, self._lines = starts, lines
 
     def at(self, offset: int) -> int:
-        """The line of the instruction at `offset` bytes; 0 where the table has none."""
+        """Returns the line of the instruction at `offset` bytes; 0 if the table has none."""
         row = bisect_right(self._starts, offset) - 1
         return self._lines[row] if row >= 0 else 0
 
 
 @functools.lru_cache(maxsize=_CACHED)
 def parse_lines(table: bytes, first_line: int) -> Lines:
-    """Any bytes give some lines. Many processes of one program share them."""
+    """Decodes a table; damaged ones give wrong lines, no errors. Processes of the same program share the result."""
     data = np.frombuffer(table, np.uint8).astype(np.int64)
     entries = np.flatnonzero(data & 0x80)
     kind = data[entries] >> 3 & 15
@@ -52,7 +51,8 @@ def parse_lines(table: bytes, first_line: int) -> Lines:
 
 
 def _signed_varints(data: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """The numbers that begin at these places: 6 bits a byte, lowest first; bit 6: more follow. Bit 0 is the sign."""
+    """Decodes the numbers that begin at these offsets: 6 bits in a byte, lowest first; bit 6 says that more bytes
+    follow. Bit 0 of the number is the sign."""
     value, going = np.zeros(len(at), np.int64), np.ones(len(at), bool)
     padded = np.concatenate([data, np.zeros(_VARINT_BYTES + 1, np.int64)])
     for i in range(_VARINT_BYTES):

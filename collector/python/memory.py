@@ -1,4 +1,4 @@
-"""Many places of another process's memory in few system calls: process_vm_readv(2)."""
+"""Reads many areas of another process's memory in few system calls: process_vm_readv(2)."""
 
 import ctypes
 import errno
@@ -8,18 +8,19 @@ from typing import Any
 
 import numpy as np
 
-MAX_BYTES = 4 << 20  # in one call of `read_places`: what does not fit is not read
+MAX_BYTES = 4 << 20  # in one call of `read_areas`; the areas beyond are not read
 _IOV_MAX = 1024
 
 
-def read_places(pid: int, addresses: np.ndarray, sizes: np.ndarray) -> list[bytes | None]:
-    """`sizes[i]` bytes at `addresses[i]` (uint64), each; None where they cannot be read (completely)."""
+def read_areas(pid: int, addresses: np.ndarray, sizes: np.ndarray) -> list[bytes | None]:
+    """Returns `sizes[i]` bytes at `addresses[i]` (uint64) for each i; None for an area that cannot be read
+    completely."""
     contents: list[bytes | None] = [None] * len(addresses)
-    places = np.stack([addresses.astype(np.uint64), sizes.astype(np.uint64)], axis=1)
+    areas = np.stack([addresses.astype(np.uint64), sizes.astype(np.uint64)], axis=1)
     count = int(np.searchsorted(np.cumsum(sizes.astype(np.float64)), MAX_BYTES, side="right"))
     at = 0
     while at < count:
-        part = np.ascontiguousarray(places[at : min(at + _IOV_MAX, count)])
+        part = np.ascontiguousarray(areas[at : min(at + _IOV_MAX, count)])
         data = _read(pid, part)
         if data is None:
             return contents
@@ -27,16 +28,16 @@ def read_places(pid: int, addresses: np.ndarray, sizes: np.ndarray) -> list[byte
         complete = int(np.searchsorted(ends, len(data), side="right"))
         for i, (end, size) in enumerate(zip(ends[:complete].tolist(), part[:complete, 1].tolist(), strict=True)):
             contents[at + i] = data[end - size : end]
-        at += complete + (complete < len(part))  # the kernel stops at the first that it cannot read: go on after it
+        at += complete + (complete < len(part))  # the kernel stops at the first area that it cannot read: skip it
     return contents
 
 
-def _read(pid: int, places: np.ndarray) -> bytes | None:
-    """What the kernel reads of them one after the other, b"" where it cannot read the first; None: no process."""
-    size = int(places[:, 1].sum())
+def _read(pid: int, areas: np.ndarray) -> bytes | None:
+    """Returns the areas up to the first that cannot be read, one after the other; None if there is no such process."""
+    size = int(areas[:, 1].sum())
     buffer = ctypes.create_string_buffer(max(size, 1))
     here = (ctypes.c_uint64 * 2)(ctypes.addressof(buffer), size)
-    count = _readv()(pid, here, 1, places.ctypes.data, len(places), 0)
+    count = _readv()(pid, here, 1, areas.ctypes.data, len(areas), 0)
     if count >= 0:
         return buffer.raw[:count]
     return b"" if ctypes.get_errno() == errno.EFAULT else None

@@ -1,8 +1,8 @@
-"""Where Python frames stand among the native frames of a stack.
+"""Merges Python frames into the native frames of a stack.
 
-A run of Python frames takes the place of the native frame of the C function that executed it. Above and below stay the
-C functions between Python and Python: sorted() called by one Python function and calling another. A run whose native
-frame was not reached, for the stack was cut before, is outermost.
+A run of Python frames replaces the native frame of the C function that executed it. The C functions between two runs
+stay: sorted(), which one Python function calls and which calls another. A run whose native frame is missing, because
+the stack was cut before it, becomes the outermost part.
 """
 
 from typing import NamedTuple
@@ -21,18 +21,18 @@ class PythonFrames(NamedTuple):
     """The p Python frames of all stacks."""
 
     stack: np.ndarray  # int64 (p,)
-    position: np.ndarray  # int64 (p,), of the native frame whose place it takes: frames from the leaf
-    order: np.ndarray  # int64 (p,), among the Python frames of its stack
-    placed: np.ndarray  # bool (p,): there is such a native frame
+    position: np.ndarray  # int64 (p,): of the native frame that it replaces, counted from the leaf
+    order: np.ndarray  # int64 (p,): among the Python frames of its stack
+    placed: np.ndarray  # bool (p,): whether that native frame exists
 
 
 def python_frames(kernel_depth: np.ndarray, python_depth: np.ndarray, info: np.ndarray) -> PythonFrames:
-    """Of s stacks (int64); `info` (uint64) of all their Python frames as the program ships it."""
+    """Returns the Python frames of s stacks (depths: int64); `info` (uint64) is as the eBPF program sends it."""
     stack = index_ranges.owners(python_depth)
     order = index_ranges.positions(python_depth)
     frame = (info >> np.uint64(56)).astype(np.int64)
     ends = np.flatnonzero(frame != WITH_NEXT)
-    if len(ends):  # the outermost frame of a run tells for all of it
+    if len(ends):  # the outermost frame of a run has the position for all of it
         frame = frame[ends[np.minimum(np.searchsorted(ends, np.arange(len(frame))), len(ends) - 1)]]
     placed = frame < WITH_NEXT
     position = np.where(placed, kernel_depth[stack] + frame, _LAST_POSITION)
@@ -40,7 +40,8 @@ def python_frames(kernel_depth: np.ndarray, python_depth: np.ndarray, info: np.n
 
 
 def add_cuts(frames: PythonFrames, python_depth: np.ndarray) -> tuple[PythonFrames, int]:
-    """With one more, outermost frame for each stack that has as many as the program takes: there some are missing."""
+    """Adds an outermost frame to each stack with as many frames as the program reads at most: others are missing there.
+    Returns how many it added."""
     last = np.cumsum(python_depth)[python_depth >= MAX_FRAMES] - 1
     stack, position, order, placed = (np.concatenate([column, column[last]]) for column in frames)
     order[len(frames.order) :] += 1
@@ -50,7 +51,7 @@ def add_cuts(frames: PythonFrames, python_depth: np.ndarray) -> tuple[PythonFram
 def merge(
     stack: np.ndarray, position: np.ndarray, generated: np.ndarray, python: PythonFrames
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The frames in their order, as rows of the n native frames (`stack`, `position`: int64, `generated`: bool)
+    """Returns the frames in order, as rows of the n native frames (`stack`, `position`: int64, `generated`: bool)
     followed by the p Python frames; and the stack of each.
 
     `generated` are native frames of code compiled at run time: `python -X perf` calls the function that executes

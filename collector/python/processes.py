@@ -1,4 +1,4 @@
-"""The processes that run CPython: what the program in the kernel needs to know of each, and names for their frames."""
+"""The processes that run CPython: what the eBPF program needs to know about each, and names for their frames."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -16,20 +16,20 @@ from icestream.v1.common_pb2 import Mapping
 MAX_PROCESSES = 8192
 PYTHON = MappedFile(Mapping.NAMED, "", "[python]")
 UNNAMED = Name("[python]", PYTHON.file)
-"""A frame whose code object was gone before it was read."""
+"""The name of a frame whose code object was gone before it was read."""
 
 _OFFSET, _CHECK = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFFF)
 
 
 class PythonProcesses:
-    """`changed` and `read` are for the thread that watches processes, `names` and `forget` for the one that builds
-    batches."""
+    """The thread that watches processes calls `changed` and `read`; the one that builds batches calls `names` and
+    `forget`."""
 
     def __init__(
         self, open_file: Callable[[str], int | None], set_layout: Callable[[int, bytes], None] = lambda row, data: None
     ) -> None:
-        """`open_file`: see PythonRuntimes. `set_layout` puts a layout into the program's table; what it raises passes
-        through `changed`."""
+        """`open_file`: see PythonRuntimes. `set_layout` writes a layout to the program's table; `changed` raises what
+        it raises."""
         self.runtimes = PythonRuntimes(open_file)
         self._set_layout, self._layouts_set = set_layout, 0
         self._code = PythonCode()
@@ -37,7 +37,7 @@ class PythonProcesses:
         self._layouts: dict[int, Layout] = {}  # of processes
 
     def changed(self, pid: int, rows: Iterable[Row]) -> Runtime | None:
-        """The interpreter of a process that maps these; None where it has none whose frames can be read."""
+        """Notes the mappings of a process; returns its interpreter, or None if it has none whose frames can be read."""
         runtime = self.runtimes.of(rows)
         while self._layouts_set < len(self.runtimes.layouts):
             self._set_layout(self._layouts_set, self.runtimes.layouts[self._layouts_set].walk.pack())
@@ -51,14 +51,14 @@ class PythonProcesses:
         return runtime
 
     def read(self, pid: int, addresses: Iterable[int]) -> None:
-        """Reads code objects that the program has met, before the process ends."""
+        """Reads code objects that the program has seen, before the process ends."""
         layout = self._layout(pid)
         if layout is not None:
             self._code.read(pid, layout, addresses)
 
     def names(self, pid: np.ndarray, code: np.ndarray, info: np.ndarray) -> tuple[list[Name], np.ndarray]:
-        """Of p Python frames (uint32, uint64, uint64, as the program ships them): names, and the row (int64) of each.
-        What was not read before is read now."""
+        """Returns the distinct names of p Python frames (uint32, uint64, uint64, as the program sends them), and the
+        row (int64) of each frame's name. Reads the code objects that were not read before."""
         distinct = ids.combine(ids.combine(pid, code), info << np.uint64(8))
         _, first, row = np.unique(distinct, return_index=True, return_inverse=True)
         check, offset = info[first] >> np.uint64(32) & _CHECK, info[first] & _OFFSET
@@ -80,7 +80,7 @@ class PythonProcesses:
         return names, row
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Processes that ended, when their last samples were named."""
+        """Forgets processes that have ended and whose last samples have names."""
         gone = list(pids)
         self._code.forget(gone)
         with self._lock:
@@ -88,7 +88,7 @@ class PythonProcesses:
                 self._layouts.pop(pid, None)
 
     def _layout(self, pid: int) -> Layout | None:
-        """Also of a process that was forked just now: the one of its parent."""
+        """Returns the layout of a process; for one that was just forked, its parent's."""
         with self._lock:
             layout = self._layouts.get(pid)
             if layout is None and self._layouts and (parent := _parent(pid)) in self._layouts:
@@ -97,7 +97,7 @@ class PythonProcesses:
 
 
 def _parent(pid: int) -> int:
-    """0 where there is none, or no such process."""
+    """Returns the parent of a process; 0 if there is none, or no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             return int(stat.read().rpartition(b")")[2].split()[1])

@@ -1,4 +1,4 @@
-"""Which processes run CPython, by the files that they map: read once per file."""
+"""Finds the processes that run CPython, by the files that they map; each file is read once."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ class Runtime(NamedTuple):
 
 
 class PythonRuntimes:
-    """`open_file`: a new descriptor of the file with this build ID, or None (FileCache.open). For one thread."""
+    """For one thread. `open_file` returns a new descriptor of the file with a build ID, or None (FileCache.open)."""
 
     def __init__(self, open_file: Callable[[str], int | None]) -> None:
         self._open_file = open_file
@@ -42,10 +42,10 @@ class PythonRuntimes:
         self._rows: dict[Layout, int] = {}
         self.layouts: list[Layout] = []
         self.refused: Counter[str] = Counter()
-        """Files with an interpreter whose frames cannot be read, by the reason."""
+        """How many files have an interpreter whose frames cannot be read, by reason."""
 
     def of(self, rows: Iterable[Row]) -> Runtime | None:
-        """The runtime of a process that maps these; None where it has none that can be read."""
+        """Returns the runtime of a process with these mappings; None if it has none that can be read."""
         for build_id, bias in {row.file.build_id: row.bias for row in rows}.items():
             interpreter = self._interpreter(build_id) if build_id else None
             if interpreter is not None and (row := self._row(interpreter.layout)) is not None:
@@ -55,7 +55,7 @@ class PythonRuntimes:
     def _interpreter(self, build_id: str) -> Interpreter | None:
         if build_id not in self._files:
             descriptor = self._open_file(build_id)
-            if descriptor is None:  # gone: perhaps another process has it
+            if descriptor is None:  # gone; another process may have it
                 return None
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]

@@ -1,4 +1,4 @@
-"""SymbolFile messages of build IDs, made by a child process (symcache_child.py) that lives while there is work."""
+"""Lets a child process (symcache_child.py), which lives while there is work, make the SymbolFile messages of files."""
 
 import json
 import os
@@ -16,13 +16,13 @@ from icestream.v1.symbols_pb2 import SymbolFile
 
 CHUNK_BYTES = 850_000
 MAX_COMPRESSED_BYTES = 64 << 20
-"""Through Kafka; larger ones need a symbol store."""
+"""Of a file sent through Kafka; larger ones need a symbol store."""
 
 TIMEOUT_S = 120.0
 
 
 class SymbolBuilder:
-    """Not for several threads at once. `store`: folder or URI of the symbol store; "": through Kafka, in chunks."""
+    """For one thread at a time. `store`: folder or URI of the symbol store; "" sends chunks through Kafka."""
 
     def __init__(self, host_id: str, store: str, files: SymbolFiles) -> None:
         self._host_id = host_id
@@ -31,8 +31,8 @@ class SymbolBuilder:
         self._child: subprocess.Popen[bytes] | None = None
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
-        """The message, or the chunks of it; one with `error` where this host cannot provide the symbols. `more`: paths
-        of other files that may have the build ID."""
+        """Yields the message, or its chunks; a message with `error` if this host cannot provide the symbols. `more`:
+        paths of other files that may have the build ID."""
         with tempfile.TemporaryDirectory(prefix="icestream-symbols-") as folder, self._held(build_id) as held:
             compressed = os.path.join(folder, "symcache.zst")
             fields = self._run(
@@ -58,7 +58,7 @@ class SymbolBuilder:
                         )  # fmt: skip
 
     def rest(self) -> None:
-        """Ends the child: nothing is to be done for a while."""
+        """Ends the child process; the next `answer` starts another."""
         if self._child is not None:
             self._child.kill()
             self._child.communicate()
@@ -66,7 +66,7 @@ class SymbolBuilder:
 
     @contextmanager
     def _held(self, build_id: str) -> Iterator[list[str]]:
-        """Where the child can open the file that is held open here, if it is."""
+        """Yields the path by which the child can open the file if this process holds it open."""
         descriptor = self._files.held(build_id)
         try:
             yield [] if descriptor is None else [f"/proc/{os.getpid()}/fd/{descriptor}"]
@@ -75,7 +75,7 @@ class SymbolBuilder:
                 os.close(descriptor)
 
     def _run(self, job: dict[str, Any]) -> dict[str, Any]:
-        """What the child says; where it does not survive the job, that is the answer."""
+        """Returns the child's answer, or an error if it did not survive the job."""
         child = self._child = self._child or subprocess.Popen(
             [sys.executable, "-m", "collector.symbols.symcache_child"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
@@ -95,7 +95,7 @@ class SymbolBuilder:
 
 
 def _read_line(descriptor: int, deadline: float) -> bytes:
-    """A line of the child's; b"" or a part of one where it died or the time is over."""
+    """Reads a line from the child; b"" or a part of one if the child died or the time is over."""
     line, waiting = b"", select.poll()  # unlike select(2), of any descriptor
     waiting.register(descriptor, select.POLLIN)
     while not line.endswith(b"\n"):

@@ -1,7 +1,7 @@
-"""Names of code as ranges that do not overlap, and as the text that SymCaches are made from.
+"""Names of code as ranges that do not overlap, and as the text that SymCaches are made of.
 
 The text is a Breakpad symbol file (docs/symbol_files.md in Breakpad): its FUNC records have a size, so that an address
-between two functions has no name, rather than the name of the one before.
+between two functions has no name instead of the name of the function before it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,10 +18,9 @@ class Range(NamedTuple):
 
 
 def disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
-    """Ranges by their start, cut where they overlap: an address belongs to the one that begins last before it, and
-    past its end again to the one around it.
+    """Yields ranges by start, cut where they overlap: an address belongs to the innermost range around it.
 
-    `ranges` are sorted by start; of those that start at the same address the last one is innermost.
+    `ranges` are sorted by start; of those with the same start, the last one is innermost.
     """
     around: list[Range] = []
     at = 0
@@ -44,7 +43,7 @@ def disjoint(ranges: Iterable[Range]) -> Iterator[Range]:
 
 
 def breakpad(ranges: Sequence[Range], base: int = 0) -> bytes:
-    """The text; its addresses count from `base`. What lies below that is left out."""
+    """Returns the text, with addresses that count from `base`; leaves out ranges below it."""
     return _HEADER + b"".join(
         b"FUNC %x %x 0 %s\n" % (start - base, end - start, name.translate(_BLANK).encode("utf-8", "replace"))
         for start, end, name in ranges

@@ -1,8 +1,8 @@
-"""Separate debug files: where they lie, and whether they belong to a file.
+"""Finds separate debug files, and checks that they belong to a file.
 
-By build ID they lie in /usr/lib/debug/.build-id/xx/yyy.debug; by the name in a file's section .gnu_debuglink, beside
-the file, in .debug/ beside it, or in /usr/lib/debug/ and the file's folder (gdb's manual, "Separate Debug Files"). Each
-place is looked for in the host's root and in those of the processes that have the file.
+By build ID they are in /usr/lib/debug/.build-id/xx/yyy.debug. By the name in a file's section .gnu_debuglink they are
+beside the file, in .debug/ beside it, or below /usr/lib/debug/ in the file's folder (gdb's manual, "Separate Debug
+Files"). All this applies to the host's root and to those of the processes that have the file.
 """
 
 import os
@@ -19,7 +19,7 @@ from collector.elf.reader import file_reader
 from collector.elf.sections import content, find, read_sections
 
 MAX_CHECKED_BYTES = 4 << 30
-"""A larger file is not compared with a checksum."""
+"""The checksum of a larger file is not computed."""
 DEBUG = "/usr/lib/debug"
 
 _MAX_LINK_BYTES = 4096
@@ -27,14 +27,15 @@ _CHUNK = 1 << 20
 
 
 class DebugLink(NamedTuple):
-    """What .gnu_debuglink says: a name without a folder, and the CRC-32 of the whole debug file."""
+    """The content of .gnu_debuglink: a name without a folder, and the CRC-32 of the debug file."""
 
     name: str
     crc: int
 
 
 def by_build_id(build_id: str, roots: Iterable[str]) -> Iterator[int]:
-    """Descriptors of regular files at the place of a build ID; the caller closes them, and compares build IDs."""
+    """Yields descriptors of regular files at the path of a build ID; the caller closes them and checks their build
+    IDs."""
     digits = build_id.removeprefix("gnu:")
     if digits == build_id or len(digits) < 4 or set(digits) - set("0123456789abcdef"):
         return
@@ -43,15 +44,18 @@ def by_build_id(build_id: str, roots: Iterable[str]) -> Iterator[int]:
 
 
 def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:
-    """Descriptors of the debug files that belong to an open file; the caller closes them. `path`: where the file lies
-    in its root. A debug file belongs to it if both have the same build ID, or if one has none and the CRC is right."""
+    """Yields descriptors of the debug files that belong to an open file; the caller closes them.
+
+    `path`: of the file in its root. A debug file belongs to it if both have the same build ID, or if one of them has
+    none and the CRC is right.
+    """
     link = debug_link(descriptor)
     if link is None or not path.startswith("/"):
         return
     folder = PurePosixPath(path).parent
     for root in roots:
-        for place in (folder / link.name, folder / ".debug" / link.name, DEBUG + str(folder / link.name)):
-            for debug in opened(f"{root}{place}"):
+        for candidate in (folder / link.name, folder / ".debug" / link.name, DEBUG + str(folder / link.name)):
+            for debug in opened(f"{root}{candidate}"):
                 if _belongs(debug, descriptor, link.crc):
                     yield debug
                 else:
@@ -59,21 +63,21 @@ def by_link(descriptor: int, path: str, roots: Iterable[str]) -> Iterator[int]:
 
 
 def debug_link(descriptor: int) -> DebugLink | None:
-    """None where the file has none, or one that leads to another folder."""
+    """Returns the link of an open file; None if it has none, or one to another folder."""
     source = file_reader(descriptor)
     try:
         data = content(source, find(read_sections(source), ".gnu_debuglink"), _MAX_LINK_BYTES)
     except OSError:
         return None
     name, end, _ = data.partition(b"\0")
-    at = len(name) + 4 & ~3  # past the name's end, at the next multiple of four
+    at = len(name) + 4 & ~3  # behind the name, at the next multiple of four
     if not name or not end or b"/" in name or name in (b".", b"..") or at + 4 > len(data):
         return None
     return DebugLink(os.fsdecode(name), struct.unpack_from("<I", data, at)[0])
 
 
 def opened(path: str) -> Iterator[int]:
-    """A descriptor of the regular file there, or nothing. Nothing else is ever opened: that may have effects."""
+    """Yields a descriptor if there is a regular file. Opens nothing else, because opening a device may have effects."""
     try:
         looked = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -100,7 +104,7 @@ def _belongs(debug: int, file: int, crc: int) -> bool:
 
 
 def _crc(descriptor: int) -> int | None:
-    """CRC-32 of the whole file; None where it is too large. Raises OSError."""
+    """Returns the CRC-32 of a file; None if the file is too large. Raises OSError."""
     if os.fstat(descriptor).st_size > MAX_CHECKED_BYTES:
         return None
     crc = offset = 0

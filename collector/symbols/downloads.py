@@ -1,4 +1,4 @@
-"""Debug files on their way from debuginfod: a thread of its own, so that a slow server holds up no other names."""
+"""Downloads debug files from debuginfod on a thread of its own, so that a slow server delays no other names."""
 
 import queue
 import threading
@@ -12,12 +12,12 @@ MAX_WAITING = 256
 
 class Finished(NamedTuple):
     build_id: str
-    path: str  # where the file was seen, as it was asked for
-    error: str  # "": it came
+    path: str  # of the file for which it was requested
+    error: str  # "" after a download
 
 
 class Downloads:
-    """`ask` and `finished` are for one thread. The downloading thread starts when it is first needed."""
+    """One thread may call `ask` and `finished`. The downloading thread starts with the first request."""
 
     def __init__(self, servers: Debuginfod) -> None:
         self.servers = servers
@@ -27,7 +27,7 @@ class Downloads:
         self._thread: threading.Thread | None = None
 
     def ask(self, build_id: str, path: str) -> bool:
-        """True: `finished` will tell. False: too many are waiting."""
+        """Requests a download, whose result `finished` returns later; False if too many are waiting."""
         if build_id in self._under_way:
             return True
         try:
@@ -41,7 +41,7 @@ class Downloads:
         return True
 
     def finished(self) -> Finished | None:
-        """One that is done; None where none is."""
+        """Returns a finished download; None if there is none."""
         try:
             done = self._finished.get_nowait()
         except queue.Empty:

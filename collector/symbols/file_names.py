@@ -1,4 +1,4 @@
-"""The names that one file has for its code, and the SymCache made of the best of them."""
+"""The kinds of names that a file has for its code, and the SymCache of the best of them."""
 
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from collector.symbols.symcache_ends import with_ends
 
 
 class NamesError(RuntimeError):
-    """No names can be had from a file; the message says why."""
+    """A file has no names; the message says why."""
 
 
 class Made(NamedTuple):
@@ -27,7 +27,7 @@ class Made(NamedTuple):
 
 
 def best(descriptor: int) -> int:
-    """The best names an open file says it has. Raises OSError."""
+    """Returns the best kind of names that an open file seems to have (name_kinds.py). Raises OSError."""
     source = file_reader(descriptor)
     sections = read_sections(source)
     if find(sections, ".debug_info") or find(sections, ".zdebug_info"):
@@ -43,8 +43,8 @@ def best(descriptor: int) -> int:
 
 
 def make(descriptor: int, version: int) -> Made:
-    """The SymCache of names of the kind `version`. Raises NamesError, ElfError, OSError, MemoryError and what symbolic
-    raises, where the file is not what it says."""
+    """Returns the SymCache of the names of kind `version`. Raises NamesError, OSError, MemoryError; ElfError and
+    symbolic's errors if the file is damaged."""
     load_address = identity.read_file(descriptor).load_address
     sources = [file_reader(descriptor)]
     if version == LINE_TABLE:
@@ -61,7 +61,7 @@ def make(descriptor: int, version: int) -> Made:
 
 
 def from_text(text: bytes, version: int, load_address: int = 0) -> Made:
-    """The SymCache of a Breakpad symbol file."""
+    """Returns the SymCache of a Breakpad symbol file."""
     return Made(version, load_address, _symcache(Archive.from_bytes(text)))  # symbolic keeps no copy of `text`
 
 

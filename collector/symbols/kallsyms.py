@@ -1,7 +1,7 @@
-"""Names of the kernel's functions, from /proc/kallsyms: read only when somebody asks for them.
+"""Names of the kernel's functions, from /proc/kallsyms, which is read only when they are requested.
 
-Format: a line a symbol, `ADDRESS TYPE NAME`, and for a module's `\\t[MODULE]`. Code has the types t, T, w and W. There
-are no sizes: a function reaches to the next symbol of any type.
+Format: one line for each symbol, `ADDRESS TYPE NAME`, then `\\t[MODULE]` if it is a module's. Code has the types t, T,
+w and W. There are no sizes: a function ends at the next symbol of any type.
 """
 
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ _PAGE = 4096
 
 
 class KernelSymbolsError(RuntimeError):
-    """The kernel does not tell; the message says what to do."""
+    """The kernel hides its symbols; the message says what to do."""
 
 
 def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
-    """The functions of the running kernel, or of a loaded module, as a Breakpad symbol file that counts addresses as
-    the collector does; None where neither has that build ID. Raises KernelSymbolsError."""
+    """Returns the functions of the running kernel or of a loaded module as a Breakpad symbol file, with addresses that
+    count as the collector's do; None if neither has that build ID. Raises KernelSymbolsError."""
     if build_id == kernel.kernel_build_id(root):
         start = kernel.stext(root)
         if not start:
@@ -35,7 +35,7 @@ def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
 
 
 def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[Range]:
-    """The code in [start, start + size), as offsets from there."""
+    """Yields the functions in [start, start + size), as offsets from `start`."""
     symbols: dict[int, bytes] = {}  # "": no code
     with open(root / "proc/kallsyms", "rb") as lines:
         for line in lines:
@@ -46,7 +46,7 @@ def _functions(root: Path, module: bytes, start: int, size: int) -> Iterator[Ran
             if 0 <= offset < size and not symbols.get(offset):
                 symbols[offset] = fields[2] if fields[1][0] in _CODE else b""
     last = max(symbols, default=0)
-    # Behind the last one of a module come its other sections, of a size nobody tells: its page at most.
+    # Other sections of a module follow its last function, whose size is unknown: it ends at its page at the latest.
     symbols[min(size, last + _PAGE & -_PAGE) if module else size] = b""
     for (offset, name), (end, _) in pairwise(sorted(symbols.items())):
         if name:

@@ -1,7 +1,7 @@
-"""MiniDebugInfo: the symbol table that Fedora and its relatives leave in stripped files, compressed.
+"""MiniDebugInfo: the compressed symbol table that Fedora and its relatives leave in stripped files.
 
-Format: the section .gnu_debugdata holds an xz stream, and that an ELF file whose .symtab has the functions that .dynsym
-has not (gdb's manual, "MiniDebugInfo").
+Format: the section .gnu_debugdata holds an ELF file as an xz stream. Its .symtab has the functions that .dynsym lacks
+(gdb's manual, "MiniDebugInfo").
 """
 
 import lzma
@@ -14,7 +14,7 @@ _MEMORY_BYTES = 128 << 20  # xz -9 needs 65 MB
 
 
 def mini_debug(source: Read) -> bytes:
-    """The ELF file within; empty where there is none, or it cannot be read. Raises OSError."""
+    """Returns the ELF file in the section; b"" if there is none, or it is damaged. Raises OSError."""
     packed = content(source, find(read_sections(source), ".gnu_debugdata"), MAX_BYTES)
     if not packed:
         return b""

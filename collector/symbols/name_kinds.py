@@ -1,14 +1,14 @@
-"""How good the names of a file are. The better kind has the higher number: it is the version of a SymbolFile."""
+"""Kinds of names that a file has. The better kind has the higher number, which is the version of a SymbolFile."""
 
 NOTHING = 0
 DYNAMIC = 1
-"""What the file exports."""
+"""Exported functions."""
 SYMBOL_TABLE = 2
-"""All functions: .symtab, or MiniDebugInfo and what is exported."""
+"""All functions: .symtab, or MiniDebugInfo and the exported functions."""
 LINE_TABLE = 3
-"""All functions, their files and lines: what Go leaves in stripped programs."""
+"""All functions, their files and lines: the Go runtime's table, which stripped programs have as well."""
 DEBUG_INFO = 4
-"""Functions, files, lines, and what was inlined."""
+"""Functions, files, lines and inlined functions (DWARF)."""
 
 IN_WORDS = {
     NOTHING: "no names",

@@ -1,4 +1,4 @@
-"""Where on this host the files of a build ID can be opened: the file itself, and its separate debug files."""
+"""Opens the files of a build ID on this host: the file itself, and its separate debug files."""
 
 import os
 import threading
@@ -14,13 +14,13 @@ MAX_BUILD_IDS = 20_000
 MAX_PLACES = 4
 
 Held = Callable[[str], int | None]
-"""Gives a descriptor of the file of a build ID that is held open, for the caller to close; None where there is none."""
+"""Returns a descriptor of the file of a build ID that is held open, for the caller to close; None if there is none."""
 
 
 class SymbolFiles:
-    """Places where build IDs were met, the latest of each. Safe to use from several threads.
+    """The latest places where each build ID was seen. Safe to use from several threads.
 
-    `held` finds files whose processes are gone, and that no path leads to any more.
+    `held` finds files whose processes and paths are gone.
     """
 
     def __init__(self, held: Held = lambda build_id: None) -> None:
@@ -38,17 +38,16 @@ class SymbolFiles:
                 self._places.popitem(last=False)
 
     def places(self, build_id: str) -> list[Place]:
-        """The latest first: that process is the most likely to be still there."""
+        """Returns the places of a build ID, the latest first: its process is the most likely to be still alive."""
         with self._lock:
             return list(reversed(self._places.get(build_id, [])))
 
 
 def open_by_build_id(build_id: str, places: Sequence[Place], path: str, more: Sequence[str] = ()) -> Iterator[int]:
-    """Descriptors of files with that build ID and of their debug files, those that may have the best names first; each
-    is closed after its turn.
+    """Yields descriptors of files with that build ID and of their debug files, those that may have the best names
+    first; closes each when the next one is requested.
 
-    `path` is tried too, and those in `more`: it is what somebody says they saw, so nothing is taken from a file with
-    another build ID.
+    `path` and the paths in `more` are tried as well. They come from others, so files with another build ID are skipped.
     """
     roots = list(dict.fromkeys(["", *(f"/proc/{place.pid}/root" for place in places)]))
     for descriptor in by_build_id(build_id, roots):
@@ -65,7 +64,7 @@ def open_by_build_id(build_id: str, places: Sequence[Place], path: str, more: Se
 
 
 def has_build_id(descriptor: int, build_id: str) -> bool:
-    """Whether an open file has that identity."""
+    """Whether an open file has that build ID, or that hash if it has none."""
     try:
         own = identity.read_file(descriptor).build_id
         return (own or identity.file_hash(descriptor)) == build_id

@@ -1,4 +1,4 @@
-"""Files whose names are to be uploaded: which build IDs they have, and how good their names are."""
+"""Selects the files whose names `icestream symbols upload` sends, by build ID and kind of names."""
 
 import os
 import struct
@@ -18,7 +18,7 @@ _KERNEL = 0xFFFF_8000_0000_0000
 
 
 class UploadError(ValueError):
-    """A file with no names to upload; the message says why."""
+    """A file without names to upload; the message says why."""
 
 
 class NotElfError(UploadError):
@@ -27,7 +27,7 @@ class NotElfError(UploadError):
 
 @dataclass(frozen=True)
 class Candidate:
-    """A file with a build ID, and the kind of the best names it has or leads to (name_kinds.py)."""
+    """A file with a build ID, and the best kind of names in it or its debug files (name_kinds.py)."""
 
     path: Path
     build_id: str
@@ -35,7 +35,7 @@ class Candidate:
 
 
 def examine(path: Path) -> Candidate:
-    """Raises UploadError where the file can have no names that anybody would look up."""
+    """Returns what a file has to upload. Raises UploadError if nobody could look up its names."""
     descriptor = next(opened(str(path)), None)
     if descriptor is None:
         raise UploadError("no such file, or no regular one that can be read")
@@ -57,8 +57,8 @@ def examine(path: Path) -> Candidate:
 
 
 def best_of(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-    """The one with the best names of every build ID; and those of which no file has any but the exported ones, which
-    every host that runs it has as well."""
+    """Returns the file with the best names of each build ID; and separately those with no other names than the exported
+    ones, which every host that runs the file has as well."""
     chosen: dict[str, Candidate] = {}
     for candidate in candidates:
         known = chosen.get(candidate.build_id)
@@ -69,7 +69,7 @@ def best_of(candidates: Iterable[Candidate]) -> tuple[list[Candidate], list[Cand
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """All regular files in a folder and the folders in it, in order; links are not followed."""
+    """Yields all regular files below a folder, in order; does not follow links."""
     for root, folders, names in os.walk(folder):
         folders.sort()
         yield from (path for name in sorted(names) if (path := Path(root, name)).is_file() and not path.is_symlink())

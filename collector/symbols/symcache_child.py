@@ -1,6 +1,6 @@
-"""Builds SymCaches: a process of its own, niced and bounded in memory and time, so that no file can hurt the collector.
+"""Builds SymCaches in a process of its own, with limits on memory and time, so that no file can hurt the collector.
 
-Reads jobs as lines of JSON from standard input, answers each with a line on standard output, ends at end of input.
+Reads jobs as lines of JSON from standard input, answers each with a line on standard output, and ends with the input.
 """
 
 import hashlib
@@ -27,10 +27,10 @@ from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import open_by_build_id
 from icestream import atomic_file
 
-MEMORY_BYTES = 1 << 30  # besides the files, which are mapped
+MEMORY_BYTES = 1 << 30  # without the mapped files
 JOB_CPU_SECONDS = 60
 NICE = 10  # a tenth of the share of others: with 19, a busy host's functions would be without names for minutes
-MAX_FILES = 16  # that are looked at for one build ID
+MAX_FILES = 16  # that are examined for one build ID
 
 
 def main() -> int:
@@ -46,8 +46,11 @@ def main() -> int:
 
 
 def answer(job: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a SymbolFile. `job`: build_id; path, where it was seen; places; more paths; store, or else
-    `compressed`, the path of the zstd file to write."""
+    """Returns the fields of a SymbolFile.
+
+    `job`: build_id; path, where the file was seen; places; more, other paths; store, or without one `compressed`, the
+    path of the zstd file to write.
+    """
     try:
         names = _kernel(job) or _file(job)
         size = len(names.symcache)
@@ -59,12 +62,12 @@ def answer(job: dict[str, Any]) -> dict[str, Any]:
         return fields
     except (NamesError, kallsyms.KernelSymbolsError, OSError, MemoryError) as error:
         return {"error": str(error) or type(error).__name__}
-    except Exception as error:  # symbolic's own errors: the file is not what it says
+    except Exception as error:  # symbolic's own errors: the file is damaged
         return {"error": f"the symbols cannot be read: {error}"}
 
 
 def _kernel(job: dict[str, Any]) -> Made | None:
-    """Names of the kernel, a module or the vDSO; None where the build ID is none of theirs."""
+    """Returns the names of the kernel, a module or the vDSO; None if none of them has the build ID."""
     text = kallsyms.breakpad(job["build_id"])
     if text is not None:  # addresses count from 0
         return from_text(text, SYMBOL_TABLE)
@@ -75,26 +78,26 @@ def _kernel(job: dict[str, Any]) -> Made | None:
 
 
 def _file(job: dict[str, Any]) -> Made:
-    """The best names that the files of a build ID have."""
+    """Returns the best names in the files of a build ID."""
     reason: Exception = NamesError("the file is not on this host any more")
     with ExitStack() as opened:
         for version, descriptor in _by_quality(job, opened):
             try:
                 return make(descriptor, version)
-            except Exception as error:  # a damaged file; the next one may be whole
+            except Exception as error:  # a damaged file; the next one may be intact
                 reason = error
     raise reason
 
 
 def _by_quality(job: dict[str, Any], opened: ExitStack) -> Iterator[tuple[int, int]]:
-    """(kind of names, descriptor) to be tried, the best first."""
+    """Yields (kind of names, descriptor), the best first."""
     others: list[tuple[int, int]] = []
     places = [Place(*place) for place in job["places"]]
     for descriptor in open_by_build_id(job["build_id"], places, job["path"], job["more"]):
         version = best(descriptor)
         if version == DEBUG_INFO:
             yield version, descriptor
-            version = SYMBOL_TABLE  # should it not be readable
+            version = SYMBOL_TABLE  # in case its debug information is damaged
         if len(others) < MAX_FILES:
             others.append((version, os.dup(descriptor)))
             opened.callback(os.close, others[-1][1])
@@ -102,7 +105,7 @@ def _by_quality(job: dict[str, Any], opened: ExitStack) -> Iterator[tuple[int, i
 
 
 def _store(symcache: bytes, store: str, sha256: str) -> str:
-    """Puts it into the symbol store under its hash, at once or not at all; returns its URI."""
+    """Writes a SymCache to the symbol store under its hash; returns its URI."""
     name = f"{sha256[:2]}/{sha256}.symcache"
     if "://" not in store:
         path = Path(store).absolute() / name

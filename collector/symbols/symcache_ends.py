@@ -1,7 +1,7 @@
-"""Ends for the symbols in a SymCache that have none: an address behind one stays unnamed.
+"""Adds ends to the symbols in a SymCache that have none, so that an address behind a symbol stays unnamed.
 
-A SymCache made from a file with debug information also holds its symbols; one without a size (`_init`, assembly)
-reaches there up to whatever comes next, over the PLT for example, and the last one for ever. Format: symbolic-symcache
+A SymCache made of a file with debug information also holds the file's symbols. There a symbol without a size (`_init`,
+assembly) reaches up to the next one, over the PLT for example, and the last one has no end. Format: symbolic-symcache
 of github.com/getsentry/symbolic, version 9; other versions are left as they are.
 """
 
@@ -25,8 +25,8 @@ _NOWHERE = np.array((_NONE,) * 4, _LOCATION)
 
 
 def with_ends(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
-    """The SymCache with an end behind every symbol that has none. `symbols` are what the symbol table says, sorted, in
-    ELF virtual addresses; those of the SymCache count from `base`."""
+    """Returns the SymCache with an end behind every symbol. `symbols`: the ranges of the symbol table, sorted, in ELF
+    virtual addresses; the SymCache's addresses count from `base`."""
     if len(symcache) < _HEADER.size or not symbols:
         return symcache
     magic, version, _, files, functions, locations, ranges, _ = _HEADER.unpack_from(symcache)
@@ -41,7 +41,7 @@ def with_ends(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
     where = np.frombuffer(symcache, _LOCATION, locations, locations_at)
     starts = np.frombuffer(symcache, "<u4", ranges, ranges_at)
     languages = np.frombuffer(symcache, "<u4", functions * 4, functions_at).reshape(-1, 4)[:, 3]
-    called = locations - ranges  # locations that others are inlined into come first
+    called = locations - ranges  # the locations that others are inlined into come first
     ends = _missing_ends(starts, _from_symbols(where[called:], languages), symbols, base)
     at = np.flatnonzero(ends) + 1
     where = np.insert(where, called + at, _NOWHERE)
@@ -53,7 +53,7 @@ def with_ends(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
 
 
 def _from_symbols(where: np.ndarray, languages: np.ndarray) -> np.ndarray:
-    """Which ranges are named by a symbol: debug information always knows a language."""
+    """Returns which ranges a symbol names (bool): debug information always has a language."""
     known = where["function"] < len(languages)
     language = languages[np.where(known, where["function"], 0)] if len(languages) else where["function"]
     by_symbol: np.ndarray = known & (where["file"] == _NONE) & (language == _NONE)
@@ -61,7 +61,7 @@ def _from_symbols(where: np.ndarray, languages: np.ndarray) -> np.ndarray:
 
 
 def _missing_ends(starts: np.ndarray, symbol: np.ndarray, symbols: Sequence[Range], base: int) -> np.ndarray:
-    """Per range the end to insert behind it (int64); 0: none, as it ends where the next begins."""
+    """Returns for each range the end to insert behind it (int64); 0 if it ends where the next one begins."""
     begin = np.array([symbol_range.start for symbol_range in symbols], np.uint64) - np.uint64(base)
     end = np.array([symbol_range.end for symbol_range in symbols], np.uint64) - np.uint64(base)
     row = address_ranges.find(begin, end, starts.astype(np.uint64))

@@ -1,4 +1,4 @@
-"""Has unwinding tables built by a child process (child.py), which lives while there is work."""
+"""Lets a child process (child.py), which lives while there is work, build unwinding tables."""
 
 import contextlib
 import os
@@ -13,15 +13,15 @@ from collector.unwind.table import UnwindTable
 
 COMMAND = ["-m", "collector.unwind.child"]
 TIMEOUT_S = 600.0
-"""Of waiting for a table: the child's CPU time is limited, but on a busy host it gets little of it."""
+"""Until a table is given up. The child's CPU time is limited as well, but on a busy host it gets little of it."""
 
 
 class BuildError(RuntimeError):
-    """There is no table of this file, and why."""
+    """The child built no table of this file; the message says why."""
 
 
 class UnwindBuilder:
-    """`build` not for several threads at once; `close` on any."""
+    """One thread at a time may call `build`, any thread `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class UnwindBuilder:
         self._jobs: socket.socket | None = None
 
     def build(self, key: str, descriptor: int) -> tuple[UnwindTable, bytes]:
-        """The table of an open ELF file, and as it is kept on disk under `key`. Raises BuildError."""
+        """Returns the table of an open ELF file, and its bytes as they are stored under `key`. Raises BuildError."""
         target = os.memfd_create("unwind-table", os.MFD_CLOEXEC)
         try:
             answer = self._run(key.encode(), descriptor, target)
@@ -51,8 +51,8 @@ class UnwindBuilder:
             self._end()
 
     def _run(self, key: bytes, source: int, target: int) -> bytes:
-        """What the child says; b"" where it does not survive the job."""
-        for _ in range(2):  # it may just have ended because there was nothing to do
+        """Returns the child's answer; b"" if it did not survive the job."""
+        for _ in range(2):  # the child may just have ended because it was idle
             jobs, child = self._started()
             answer = b""
             with contextlib.suppress(OSError):
@@ -69,7 +69,7 @@ class UnwindBuilder:
     def _started(self) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
         with self._lock:
             if self._closed:
-                raise BuildError("the collector ends")
+                raise BuildError("the collector is ending")
             if self._child is None or self._jobs is None or self._child.poll() is not None:
                 self._end()
                 self._jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -78,9 +78,9 @@ class UnwindBuilder:
                     self._child = subprocess.Popen(
                         [sys.executable, *COMMAND],
                         stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-                        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # one thread's memory, not one a CPU
+                        env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # not memory for a thread on each CPU
                     )  # fmt: skip
-                # Reaps it when it ends by itself.
+                # Reaps the child when it ends by itself.
                 threading.Thread(target=self._child.wait, name="unwind-child", daemon=True).start()
             return self._jobs, self._child
 
@@ -89,6 +89,6 @@ class UnwindBuilder:
             self._child.kill()
         if self._jobs is not None:
             with contextlib.suppress(OSError):
-                self._jobs.shutdown(socket.SHUT_RDWR)  # wakes who waits for an answer
+                self._jobs.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
             self._jobs.close()
         self._child = self._jobs = None

@@ -1,4 +1,4 @@
-"""Rules out of a section of call frame information: .eh_frame or .debug_frame."""
+"""Turns a section of call frame information (.eh_frame or .debug_frame) into rules."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,13 +14,15 @@ from collector.unwind.cfi_steps import UNCOVERED, Steps, merged, overlay
 from icestream import address_ranges, index_ranges
 
 SLICE_BYTES = 1 << 20
-"""Of programs that are run at once: bounds memory."""
+"""Of programs that run at once: limits memory."""
 
 
 def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
-    """The rules of all functions that begin in `code`, int64 (k, 2): intervals of executable addresses, ascending and
-    apart. Where functions overlap, the one that begins later counts; of two that begin at one address, the first in
-    the section; what is open then between functions goes to those that were cut."""
+    """Returns the rules of all functions that begin in `code`: executable addresses, int64 (k, 2), ascending and apart.
+
+    Where functions overlap, the one that begins later counts; of two that begin at the same address, the first in the
+    section. A function that was cut this way still counts where no other function is.
+    """
     fdes = _in_code(fdes, code)
     first, cut = _apart(fdes)
     rules = _rules(section, fdes, first)
@@ -31,7 +33,7 @@ def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
 
 
 def _in_code(fdes: Fdes, code: np.ndarray) -> Fdes:
-    """Only functions that begin in code, none longer than it."""
+    """Returns the functions that begin in code, cut at its end."""
     row = address_ranges.find(code[:, 0], code[:, 1], fdes.start)
     inside = row >= 0
     end = code[row[inside], 1]
@@ -40,8 +42,8 @@ def _in_code(fdes: Fdes, code: np.ndarray) -> Fdes:
 
 
 def _apart(fdes: Fdes) -> tuple[np.ndarray, np.ndarray]:
-    """(int64 (n,): lengths with which functions do not overlap; bool (n,): which of them were longer, and are not
-    hidden by one that begins at the same address)."""
+    """Returns lengths (int64 (n,)) with which functions do not overlap, and which functions (bool (n,)) were longer and
+    are not hidden by one that begins at the same address."""
     order = np.argsort(fdes.start, kind="stable")
     start = fdes.start[order]
     length = np.zeros(len(start), np.int64)
@@ -58,12 +60,12 @@ def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
 
 
 def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
-    """Rules of functions whose lengths do not overlap."""
+    """Returns the rules of functions with lengths that do not overlap."""
     initial, bad = _initial(fdes.cies)
     fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
     fdes = _take(fdes, np.argsort(fdes.start, kind="stable"))
     end = fdes.start + fdes.length
-    ends = np.append(end[:-1] != fdes.start[1:], True)[: len(end)]  # where no other one begins
+    ends = np.append(end[:-1] != fdes.start[1:], True)[: len(end)]  # at which no other function begins
     addresses: list[np.ndarray] = []
     rules: list[np.ndarray] = []
     for part in _slices(fdes):
@@ -80,21 +82,21 @@ def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
 
 
 def _joined(parts: list[np.ndarray], dtype: npt.DTypeLike) -> np.ndarray:
-    """The parts as one, taken out of the list."""
+    """Concatenates the parts; empties the list to free their memory."""
     joined = np.concatenate([np.zeros(0, dtype), *parts])
     parts.clear()
     return joined
 
 
 def _slices(fdes: Fdes) -> Iterator[slice]:
-    """Functions in parts whose programs have about SLICE_BYTES."""
+    """Yields the functions in parts whose programs have about SLICE_BYTES."""
     part = np.cumsum(fdes.program_end - fdes.program) // SLICE_BYTES
     bounds = [0, *(np.flatnonzero(np.diff(part)) + 1).tolist(), len(part)]
     return (slice(a, b) for a, b in pairwise(bounds) if a < b)
 
 
 def _programs(section: Section, fdes: Fdes, part: slice, initial: State) -> Programs:
-    """Their programs, copied one behind the other."""
+    """Copies the programs of a part, one behind the other."""
     size = fdes.program_end[part] - fdes.program[part]
     begin = index_ranges.starts(size)
     end = begin + size
@@ -106,7 +108,7 @@ def _programs(section: Section, fdes: Fdes, part: slice, initial: State) -> Prog
 
 
 def _initial(cies: list[Cie]) -> tuple[State, np.ndarray]:
-    """(what holds where functions begin, by row of `cies`; bool: those whose program makes no sense)."""
+    """Returns the state at the start of functions, by row of `cies`, and which of their programs (bool) are invalid."""
     distinct = list(dict.fromkeys((c.program, c.code_align, c.data_align) for c in cies))
     code_align, data_align = (np.array([row[i] for row in distinct], np.int64) for i in (1, 2))
     end = np.cumsum([len(program) for program, _, _ in distinct], dtype=np.int64)

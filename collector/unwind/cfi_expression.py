@@ -1,4 +1,4 @@
-"""DWARF expressions that compilers and assemblers really write into call frame information, as rules.
+"""Turns the DWARF expressions that compilers and assemblers use in call frame information into rules.
 
 Format: DWARF 5, sections 2.5 and 6.4.2.
 """
@@ -16,7 +16,7 @@ _PLT_START, _PLT_END = bytes([0x77, 8, 0x80, 0, 0x3F, _AND]), bytes([_GE, 0x33, 
 
 
 class Operand(NamedTuple):
-    """register + offset; where `deref`, the word there, + added."""
+    """The value register + offset; if `deref`, the word at that address, + added."""
 
     register: int
     offset: int
@@ -25,7 +25,7 @@ class Operand(NamedTuple):
 
 
 def cfa(expression: bytes) -> tuple[int, int]:
-    """(cfa_kind, cfa_offset) of a DW_CFA_def_cfa_expression; CFA_NONE where no rule can say it."""
+    """Returns (cfa_kind, cfa_offset) of a DW_CFA_def_cfa_expression; CFA_NONE if no rule can express it."""
     if expression.startswith(_PLT_START) and expression.endswith(_PLT_END) and len(expression) == 11:
         literal = expression[6] - _LIT0
         return (CFA_PLT, literal) if 0 <= literal <= 15 else (CFA_NONE, 0)
@@ -42,7 +42,8 @@ def cfa(expression: bytes) -> tuple[int, int]:
 
 
 def parse(expression: bytes) -> Operand | None:
-    """What an expression of one register, at most one DW_OP_deref and sums of constants means; None for any other."""
+    """Returns the meaning of an expression of one register, at most one DW_OP_deref and sums of constants; None for any
+    other."""
     if not 2 <= len(expression) <= _MAX_BYTES or not _BREG0 <= expression[0] <= _BREG31:
         return None
     offset, at = _sleb(expression, 1)
@@ -76,7 +77,7 @@ def _fits(value: int, bits: int) -> bool:
 
 
 def _uleb(data: bytes, at: int) -> tuple[int, int]:
-    """(value, where the next byte is): beyond the end where it is cut."""
+    """Returns the value and the position behind it, which is beyond the end if the number is cut off."""
     value = shift = 0
     while at < len(data):
         value |= (data[at] & 0x7F) << shift

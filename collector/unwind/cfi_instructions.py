@@ -1,5 +1,7 @@
-"""Cuts call frame programs into instructions, many programs side by side. Instructions: DWARF 5, section 6.4.2, and
-GNU's extensions."""
+"""Cuts many call frame programs into instructions at once.
+
+Instructions: DWARF 5, section 6.4.2, and GNU's extensions.
+"""
 
 from dataclasses import dataclass
 
@@ -46,17 +48,17 @@ _FAR = 1 << 40
 
 @dataclass(frozen=True)
 class Instructions:
-    """m instructions, program after program. Arrays of (m,); operands that an instruction does not have are 0."""
+    """m instructions, program after program. The arrays have the shape (m,); missing operands are 0."""
 
     program: np.ndarray  # int64
-    code: np.ndarray  # uint8: the opcode, of those with an operand in it the upper two bits
+    code: np.ndarray  # uint8: the opcode; only its upper two bits if it contains an operand
     register: np.ndarray  # int64
-    value: np.ndarray  # int64: offset or advance (not multiplied), or where in the data the expression begins
+    value: np.ndarray  # int64: offset or advance (not multiplied), or where the expression begins in the data
     end: np.ndarray  # int64: where the instruction ends, and so its expression
-    bad: np.ndarray  # bool (p,): programs with an unknown instruction, or one that is cut
+    bad: np.ndarray  # bool (p,): programs with an instruction that is unknown or cut off
 
     def led(self, code: int) -> "Instructions":
-        """With one more instruction, `code`, in front of each program."""
+        """Returns the instructions with one more, `code`, in front of each program."""
         leads = np.arange(len(self.bad))
         at = np.searchsorted(self.program, leads)
         program, codes = np.insert(self.program, at, leads), np.insert(self.code, at, code)
@@ -65,7 +67,7 @@ class Instructions:
 
 
 def cut(data: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Instructions:
-    """Instructions of the programs data[begin:end] (uint8; ascending, not overlapping)."""
+    """Returns the instructions of the programs data[begin:end] (uint8), which ascend and do not overlap."""
     if not len(begin):
         nothing = np.zeros(0, np.int64)
         return Instructions(nothing, nothing.astype(np.uint8), nothing, nothing, nothing, nothing.astype(bool))
@@ -82,14 +84,15 @@ def cut(data: np.ndarray, begin: np.ndarray, end: np.ndarray) -> Instructions:
 
 
 def _following(data: np.ndarray) -> np.ndarray:
-    """int64 (n,): where the next instruction begins, if one begins at this byte; far beyond the end where none can."""
+    """Returns int64 (n,): where the next instruction begins if one begins at this byte; far beyond the end if none
+    can."""
     last = len(data) - 1
     ends = cfi_leb.ends(data)
     following: np.ndarray = np.arange(len(data), dtype=np.int64) + _SIZES[data]
     numbers = _NUMBERS[data]
     for count in (1, 2):
-        some = np.flatnonzero(numbers >= count)
-        following[some] = ends[np.minimum(following[some], last)]
+        rows = np.flatnonzero(numbers >= count)
+        following[rows] = ends[np.minimum(following[rows], last)]
     blocks = np.flatnonzero(_BLOCKS[data])
     at = np.minimum(blocks + 1, last)
     named = data[blocks] != DEF_CFA_EXPRESSION
@@ -101,7 +104,7 @@ def _following(data: np.ndarray) -> np.ndarray:
 
 
 def _reached(following: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(where instructions begin, ascending; bool (p,), programs whose last instruction goes beyond their end)."""
+    """Returns where instructions begin, ascending, and which programs (bool (p,)) end within an instruction."""
     starts, bad = np.zeros(len(following), bool), np.zeros(len(begin), bool)
     program = np.flatnonzero(begin < end)
     at, until = begin[program], end[program]
@@ -116,7 +119,7 @@ def _reached(following: np.ndarray, begin: np.ndarray, end: np.ndarray) -> tuple
 
 
 def _operands(data: np.ndarray, at: np.ndarray, opcode: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(registers, values) of the instructions at `at`."""
+    """Returns the registers and values of the instructions at `at`."""
     inside, advance = _INSIDE[opcode], _PRIMARY[opcode] == ADVANCE
     register = np.where(inside & ~advance, opcode & 0x3F, 0).astype(np.int64)
     value = np.where(advance, opcode & 0x3F, 0).astype(np.int64)

@@ -1,16 +1,16 @@
-"""Numbers of DWARF, many at once: LEB128 (DWARF 5, section 7.6), and of fixed size."""
+"""Decodes many numbers of DWARF at once: LEB128 (DWARF 5, section 7.6), and numbers of fixed size."""
 
 import numpy as np
 
 MAX_BYTES = 8
-"""Of a number that is read: 56 bits."""
+"""Of a number: 56 bits. Longer ones are TOO_LONG."""
 TOO_LONG = -(1 << 62)
 PADDING = 32
 """Zero bytes that must follow the data, so that every number ends within them."""
 
 
 def ends(data: np.ndarray) -> np.ndarray:
-    """int32 (n,): where a number that starts at a byte of `data` (uint8) ends; the padding ends any."""
+    """Returns where a number that starts at each byte of `data` (uint8) ends (int32), in the padding at the latest."""
     at = np.arange(len(data), dtype=np.int32)
     last = np.where(data < 0x80, at, np.int32(len(data) - 1))
     result: np.ndarray = np.minimum.accumulate(last[::-1])[::-1] + 1
@@ -18,14 +18,14 @@ def ends(data: np.ndarray) -> np.ndarray:
 
 
 def unsigned(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(values, ends) int64 of the numbers at `at`; TOO_LONG for one longer than MAX_BYTES."""
+    """Returns the values and ends (int64) of the numbers at `at`; TOO_LONG for one longer than MAX_BYTES."""
     value, end, more, _ = _read(data, at)
     value[more] = TOO_LONG
     return value, end
 
 
 def signed(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """As `unsigned`."""
+    """Returns the same as `unsigned`, for signed numbers."""
     value, end, more, last = _read(data, at)
     negative = last & 0x40 != 0
     value[negative] -= np.left_shift(1, 7 * (end - at)[negative])
@@ -34,7 +34,7 @@ def signed(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _read(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(values, ends, whether more bytes follow, last bytes)."""
+    """Returns values, ends, whether more bytes follow, and last bytes."""
     byte = data[at].astype(np.int64)
     value = byte & 0x7F
     end = at.astype(np.int64) + 1
@@ -53,7 +53,7 @@ def _read(data: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def words(data: np.ndarray, at: np.ndarray, number_format: str) -> np.ndarray:
-    """Numbers of a numpy format at any offsets; what lies beyond the end reads as the last ones do."""
+    """Returns the numbers of a numpy format at any offsets; beyond the end, the last number in the data."""
     size = np.dtype(number_format).itemsize
     windows = np.lib.stride_tricks.sliding_window_view(data, size)
     result: np.ndarray = windows[np.clip(at, 0, len(windows) - 1)].view(number_format).ravel()

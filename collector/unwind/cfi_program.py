@@ -1,7 +1,7 @@
-"""Runs the call frame programs of many functions at once: what each says, as rules.
+"""Runs the call frame programs of many functions at once, and returns rules.
 
-The value that holds after an instruction is that of the last one before it that set it, which numpy finds for millions
-at a time. Only the CFA, rbp and the return address are followed (DWARF 5, section 6.4.2).
+The state after an instruction is what the last instructions before it set; numpy finds those for millions of
+instructions at a time. Only the CFA, rbp and the return address are followed (DWARF 5, section 6.4.2).
 """
 
 from dataclasses import dataclass, fields
@@ -28,14 +28,14 @@ from collector.unwind.cfi_steps import (
 )
 
 _RETURN_AT_CFA, _RETURN_UNDEFINED, _RETURN_ELSEWHERE = range(3)
-_SIGNAL_CFA = 160  # where the frame of rt_sigreturn has the rsp of what was interrupted
+_SIGNAL_CFA = 160  # offset of the interrupted rsp in the frame of rt_sigreturn
 _KIND_OF_REGISTER = np.array([CFA_REGISTER + n for n in range(RIP)] + [CFA_NONE])
 _KIND_OF_REGISTER[[RBP, RSP]] = CFA_RBP, CFA_RSP
 
 
 @dataclass(frozen=True)
 class State:
-    """What instructions set, or what holds at some place; int64 (n,) each."""
+    """What instructions set, or the state after them; each array is int64 (n,)."""
 
     cfa_kind: np.ndarray
     cfa_offset: np.ndarray
@@ -49,7 +49,7 @@ class State:
 
 @dataclass(frozen=True)
 class Programs:
-    """p programs data[begin:end] (uint8), ascending and not overlapping."""
+    """p programs data[begin:end] (uint8), which ascend and do not overlap."""
 
     data: np.ndarray
     begin: np.ndarray  # int64 (p,)
@@ -61,20 +61,20 @@ class Programs:
 
 
 def unset(count: int) -> State:
-    """What holds before the program of a CIE."""
+    """Returns the state before the program of a CIE."""
     zero = np.zeros(count, np.int64)
     return State(zero + CFA_NONE, zero, zero + RBP_SAME, zero, zero + _RETURN_ELSEWHERE)
 
 
 def final(programs: Programs) -> tuple[State, np.ndarray]:
-    """(what holds after the programs, bool (p,): which of them make no sense)."""
+    """Returns the state after the programs, and which of them (bool (p,)) are invalid."""
     run = _run(programs)
     return run.state(run.last), run.bad
 
 
 def rows(programs: Programs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(program, bytes from the function's start, rule as uint64) of every place where the rule changes, ascending; of
-    a program that makes no sense one row, NONE."""
+    """Returns (program, bytes from the function's start, rule as uint64) wherever the rule changes, ascending. An
+    invalid program has one row, NONE."""
     run = _run(programs)
     moves = np.append(run.location[1:] != run.location[:-1], True)
     moves[run.last] = True
@@ -90,20 +90,20 @@ def rows(programs: Programs) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class _Run:
-    """m instructions, those of each program led by one that sets everything to the initial state."""
+    """m instructions; the first one of each program sets the initial state."""
 
     program: np.ndarray  # (m,)
     last: np.ndarray  # (p,): the last instruction of each program
     location: np.ndarray  # (m,): bytes from the function's start, after the instruction
     bad: np.ndarray  # bool (p,)
-    set: State  # (m,): what an instruction sets, if it does
-    cfa: np.ndarray  # (m,): which instruction set the kind of the CFA that holds after this one
+    set: State  # (m,): what each instruction sets, if it sets something
+    cfa: np.ndarray  # (m,): the instruction that set the CFA's kind, as of after this one
     offset: np.ndarray
     rbp: np.ndarray
     back: np.ndarray
 
     def state(self, at: np.ndarray) -> State:
-        """What holds after instructions."""
+        """Returns the state after instructions."""
         rbp = self.rbp[at]
         return State(
             self.set.cfa_kind[self.cfa[at]], self.set.cfa_offset[self.offset[at]],
@@ -126,7 +126,7 @@ def _run(programs: Programs) -> _Run:
     bad[unmatched] = True
 
     def holder(sets: np.ndarray, register: int | None = None) -> np.ndarray:
-        """Which instruction set what holds after each; `sets`: whether an instruction does."""
+        """Returns for each instruction the last one up to it that `sets` (bool) the value."""
         source = np.where(sets | (instructions.code == _LEAD), index, -1)
         if register is not None:
             back = np.flatnonzero((instructions.register == register) & _among(instructions.code, _RESTORES))
@@ -144,7 +144,7 @@ def _run(programs: Programs) -> _Run:
 
 
 def _among(codes: np.ndarray, wanted: list[int]) -> np.ndarray:
-    """bool: which of `codes` (uint8) are wanted."""
+    """Returns which of `codes` (uint8) are wanted (bool)."""
     table = np.zeros(256, bool)
     table[wanted] = True
     result: np.ndarray = table[codes]
@@ -163,7 +163,7 @@ _RESTORES = [op.RESTORE, op.RESTORE_EXTENDED]
 
 
 def _settings(programs: Programs, instructions: op.Instructions, lead: np.ndarray) -> State:
-    """What instructions set, where they set something."""
+    """Returns what instructions set, for those that set something."""
     code, value = instructions.code, instructions.value
     multiplied = np.flatnonzero(_among(code, _CFA_SIGNED + _OFFSETS))
     value[multiplied] *= programs.data_align[instructions.program[multiplied]]
@@ -196,8 +196,8 @@ def _block(programs: Programs, instructions: op.Instructions, row: int) -> bytes
 
 
 def _remembered(instructions: op.Instructions) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """(programs that restore a state which they never remembered, (instructions that restore a state, for each the one
-    that remembered it))."""
+    """Returns the programs that restore a state which they never remembered; and the instructions that restore a state,
+    each with the one that remembered it."""
     chosen = np.flatnonzero(_among(instructions.code, [op.REMEMBER_STATE, op.RESTORE_STATE]))
     pushes, program = instructions.code[chosen] == op.REMEMBER_STATE, instructions.program[chosen]
     depth = np.cumsum(np.where(pushes, 1, -1))
@@ -213,8 +213,8 @@ def _remembered(instructions: op.Instructions) -> tuple[np.ndarray, tuple[np.nda
 
 
 def _last(source: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """For each instruction, the last `source` (where it is not -1) up to it; a state that is restored counts as it was
-    when it was remembered."""
+    """Returns for each instruction the last `source` up to it that is not -1; a restored state counts as it was when it
+    was remembered."""
     restores, remembers = state_from
     sets = source >= 0
     sets[restores] = True
@@ -231,7 +231,7 @@ def _last(source: np.ndarray, state_from: tuple[np.ndarray, np.ndarray]) -> np.n
 
 
 def _rules(state: State, signal: np.ndarray) -> np.ndarray:
-    """Rules as uint64. What a rule cannot say is NONE, or an rbp that is UNDEFINED."""
+    """Returns rules as uint64. What a rule cannot express is NONE, or an rbp that is UNDEFINED."""
     kind, offset = state.cfa_kind, state.cfa_offset
     wide = (offset < -(1 << 31)) | (offset >= 1 << 31)
     rbp_kind, rbp_offset = state.rbp_kind, state.rbp_offset

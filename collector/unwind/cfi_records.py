@@ -1,7 +1,7 @@
 """The records of .eh_frame and .debug_frame: CIEs, and the FDEs of all functions as arrays.
 
-Formats: LSB 5.0 Core, 10.6 ("Exception Frames"); DWARF 5, section 6.4.1. What a section says is checked: records that
-make no sense are left out, so the code they would cover has no rule.
+Formats: LSB 5.0 Core, 10.6 ("Exception Frames"); DWARF 5, section 6.4.1. Everything is checked: invalid records are
+left out, so the code that they would cover has no rule.
 """
 
 import struct
@@ -27,7 +27,7 @@ _FORMATS = {0: "<u8", 2: "<u2", 3: "<u4", 4: "<u8", 0xA: "<i2", 0xB: "<i4", 0xC:
 
 @dataclass(frozen=True)
 class Section:
-    """`data` is uint8 and ends with cfi_leb.PADDING zero bytes that are not the section's."""
+    """`data` (uint8) is the section, followed by cfi_leb.PADDING zero bytes."""
 
     data: np.ndarray
     vaddr: int
@@ -41,7 +41,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Cie:
-    """What FDEs have in common."""
+    """What several FDEs have in common."""
 
     encoding: int
     augmented: bool  # FDEs carry augmentation data
@@ -53,8 +53,8 @@ class Cie:
 
 @dataclass(frozen=True)
 class Fdes:
-    """n functions, in the order of the section; all int64 (n,). Their programs lie in the section one after the other
-    and never overlap."""
+    """n functions in the order of the section; all arrays are int64 (n,). Their programs lie in the section in the same
+    order and do not overlap."""
 
     start: np.ndarray  # ELF virtual address
     length: np.ndarray
@@ -65,18 +65,18 @@ class Fdes:
 
 
 def padded(data: bytes) -> np.ndarray:
-    """As Section wants it."""
+    """Returns the data of a Section."""
     return np.frombuffer(data + bytes(cfi_leb.PADDING), np.uint8)
 
 
 def read(section: Section) -> Fdes:
-    """All FDEs that can be read. Raises ElfError where there are more than anybody's linker makes."""
+    """Returns all valid FDEs. Raises ElfError if there are more records than any linker makes."""
     content, end, wide = _walk(section)
     return _read(section, content, end, wide)
 
 
 def read_at(section: Section, offsets: np.ndarray) -> Fdes:
-    """The FDEs that begin at `offsets` (int64) of a section whose end is not known."""
+    """Returns the FDEs that begin at `offsets` (int64), for a section whose end is not known."""
     offsets = np.unique(offsets[(offsets >= 0) & (offsets + 4 <= section.size)])
     end = offsets + 4 + cfi_leb.words(section.data, offsets, "<u4").astype(np.int64)
     fits = (end <= np.append(offsets[1:], section.size)[: len(offsets)]) & (end > offsets + 4)
@@ -84,8 +84,8 @@ def read_at(section: Section, offsets: np.ndarray) -> Fdes:
 
 
 def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(where the content begins, where it ends, whether it is 64-bit DWARF) of each record, up to the terminator or to
-    the first record that does not fit."""
+    """Returns for each record where its content begins, where it ends, and whether it is 64-bit DWARF. Stops at the
+    terminator or at the first record that does not fit."""
     data, size = section.data[: section.size].tobytes(), section.size
     content, ends, wide = array("q"), array("q"), array("q")
     read32, read64, at = _U32.unpack_from, _U64.unpack_from, 0
@@ -115,7 +115,7 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarray) -> Fdes:
-    """FDEs among the records. In .eh_frame the pointer to the CIE is 4 bytes and counts back from itself."""
+    """Returns the FDEs among records. In .eh_frame the pointer to the CIE has 4 bytes and counts back from itself."""
     id_size = np.where(wide & (not section.eh), 8, 4)
     fits = content + id_size <= end
     content, end, id_size = content[fits], end[fits], id_size[fits]
@@ -162,7 +162,7 @@ def _fdes(section: Section, at: np.ndarray, end: np.ndarray, cie: np.ndarray, ci
 
 
 def _cie(section: Section, offset: int) -> Cie | None:
-    """The CIE whose record begins at an offset; None where there is none or it cannot be used."""
+    """Returns the CIE whose record begins at an offset; None if there is none or it is not supported."""
     size = section.size
     if not 0 <= offset <= size - 16:
         return None

@@ -1,4 +1,4 @@
-"""Rules over addresses as a step function: each holds from its address up to the next one.
+"""Rules over addresses as a step function: each rule holds from its address up to the next one.
 
 A rule is 8 bytes as in unwind_table.RULE, here one little-endian uint64: cfa_kind | rbp_kind << 8 | rbp_offset << 16 |
 cfa_offset << 32.
@@ -10,7 +10,7 @@ import numpy as np
 
 NONE = 0
 UNCOVERED = (1 << 64) - 1
-"""Nobody says anything about this address; no rule looks like this."""
+"""No source has a rule for this address. No rule has this value."""
 
 # Kinds of the canonical frame address (CFA), and where the caller's rbp lies: as bpf/unwind.h has them.
 CFA_NONE, CFA_RSP, CFA_RBP, CFA_RBP_DEREF, CFA_RSP_DEREF, CFA_PLT, CFA_SIGNAL, CFA_END, CFA_FRAME_POINTER = range(9)
@@ -20,7 +20,7 @@ RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED = range(4)
 
 @dataclass(frozen=True)
 class Steps:
-    """Addresses strictly ascending; what lies before the first one is UNCOVERED."""
+    """The addresses ascend strictly; those before the first one are UNCOVERED."""
 
     address: np.ndarray  # int64 (n,)
     rule: np.ndarray  # uint64 (n,)
@@ -30,22 +30,24 @@ NOTHING = Steps(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 def pack(cfa_kind: int, cfa_offset: int = 0, rbp_kind: int = RBP_SAME, rbp_offset: int = 0) -> int:
-    """A rule as one number."""
+    """Returns a rule as one number."""
     return cfa_kind | rbp_kind << 8 | (rbp_offset & 0xFFFF) << 16 | (cfa_offset & 0xFFFFFFFF) << 32
 
 
 def intervals(start: np.ndarray, end: np.ndarray, rule: np.ndarray) -> Steps:
-    """Steps of intervals (int64) that are ascending and do not overlap, one rule (uint64) each; empty ones say
-    nothing."""
+    """Returns the steps of intervals (int64) that ascend and do not overlap, with a rule (uint64) each; ignores empty
+    intervals."""
     nonempty = start < end
     address = np.stack([start[nonempty], end[nonempty]], axis=1).ravel()
     rules = np.stack([rule[nonempty], np.full(int(nonempty.sum()), UNCOVERED, np.uint64)], axis=1).ravel()
-    last = np.append(address[1:] != address[:-1], True)[: len(address)]  # where one begins at another's end, it counts
+    last = np.append(address[1:] != address[:-1], True)[
+        : len(address)
+    ]  # of an end and a start at the same address, the start counts
     return merged(address[last], rules[last])
 
 
 def merged(address: np.ndarray, rule: np.ndarray) -> Steps:
-    """Without the steps that change nothing."""
+    """Returns steps without those that change nothing."""
     if not len(address):
         return NOTHING
     keep = np.empty(len(address), bool)
@@ -55,7 +57,7 @@ def merged(address: np.ndarray, rule: np.ndarray) -> Steps:
 
 
 def overlay(upper: Steps, lower: Steps) -> Steps:
-    """`upper`, and where it is UNCOVERED, `lower`."""
+    """Returns `upper`, and `lower` where `upper` is UNCOVERED."""
     if not len(upper.address) or not len(lower.address):
         return upper if len(upper.address) else lower
     address = union(upper.address, lower.address)
@@ -66,7 +68,7 @@ def overlay(upper: Steps, lower: Steps) -> Steps:
 
 
 def part(steps: Steps, start: int, end: int) -> Steps:
-    """The steps from `start` up to `end`; the first one is at `start`."""
+    """Returns the steps from `start` up to `end`; the first one is at `start`."""
     low, high = np.searchsorted(steps.address, [start, end], side="left")
     first = at(steps, np.array([start]))
     if low < high and steps.address[low] == start:
@@ -75,15 +77,15 @@ def part(steps: Steps, start: int, end: int) -> Steps:
 
 
 def union(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Two ascending arrays as one, every value once."""
+    """Returns the values of two ascending arrays in order, each once."""
     both: np.ndarray = np.concatenate([first, second])
-    both.sort(kind="stable")  # merges what is sorted already
+    both.sort(kind="stable")  # fast, since both halves are sorted
     result: np.ndarray = both[np.append(True, both[1:] != both[:-1])[: len(both)]]
     return result
 
 
 def at(steps: Steps, address: np.ndarray) -> np.ndarray:
-    """The rules (uint64) at addresses (int64)."""
+    """Returns the rules (uint64) at addresses (int64)."""
     row = np.searchsorted(steps.address, address, side="right") - 1
     if not len(steps.address):
         return np.full(len(address), UNCOVERED, np.uint64)

@@ -1,9 +1,9 @@
-"""Builds unwinding tables: a process of its own, niced and bounded in memory and time, so that no file can hurt the
+"""Builds unwinding tables in a process of its own, with limits on memory and time, so that no file can hurt the
 collector.
 
-Standard input is a SOCK_SEQPACKET socket. A job is the key that the table gets, with two descriptors: the ELF file, and
-the file to write the table into. The answer is a zero byte, or says why there is none. Ends when nothing was asked for
-a while.
+Standard input is a SOCK_SEQPACKET socket. A job is the key of the table with two descriptors: the ELF file, and the
+file to write the table into. The answer is a zero byte, or the reason why there is no table. The process ends after
+IDLE_S seconds without a job.
 """
 
 import os
@@ -22,7 +22,7 @@ MAX_TABLE_BYTES = 64 << 20
 IDLE_S = 10.0
 MAX_MESSAGE_BYTES = 4096
 DONE = b"\0"
-NICE = 5  # a third of the share of others: of a busy host, too, the tables come within a second or two
+NICE = 5  # a third of the CPU share of others: on a busy host as well a table takes a second or two
 
 
 def main() -> int:
@@ -48,18 +48,18 @@ def main() -> int:
 
 
 def build(key: str, source: int, target: int) -> str:
-    """Writes the table of an open ELF file into another file; returns "", or why it cannot."""
+    """Writes the table of an open ELF file into another file; returns "", or the reason why it cannot."""
     try:
         data = unwind_table.to_bytes(unwind_table.build(source), key)
         if len(data) > MAX_TABLE_BYTES:
-            return f"the table has {len(data)} bytes: at most {MAX_TABLE_BYTES} are kept"
+            return f"the table has {len(data)} bytes: at most {MAX_TABLE_BYTES} are stored"
         with open(target, "wb", closefd=False) as out:
             out.write(data)
     except (ElfError, OSError) as error:
         return str(error) or type(error).__name__
     except MemoryError:
         return f"the table takes more than {MEMORY_BYTES} bytes of memory"
-    except Exception as error:  # a file that nobody thought of must not cost those after it their tables
+    except Exception as error:  # an unforeseen file must not cost the files after it their tables
         return f"{type(error).__name__}: {error}"
     return ""
 

@@ -1,10 +1,10 @@
-"""Ranges of a table of fixed size that are free, and those that are given out."""
+"""Free and allocated ranges of rows in a table of fixed size."""
 
 import bisect
 
 
 class Extents:
-    """Rows 0 to size - 1, all free at first. Not for several threads at once."""
+    """Rows 0 to size - 1, all free at first. For one thread at a time."""
 
     def __init__(self, size: int) -> None:
         self._starts = [0] if size else []  # of the free ranges, ascending; no two touch
@@ -12,7 +12,8 @@ class Extents:
         self.free_rows = size
 
     def allocate(self, count: int) -> int | None:
-        """The start of `count` rows in a row (at least 1); None where there is no such range. First fit."""
+        """Allocates `count` adjacent rows (at least 1), first fit, and returns the first; None if there is no such
+        range."""
         count = max(count, 1)
         for at, (start, free) in enumerate(zip(self._starts, self._counts, strict=True)):
             if free >= count:
@@ -25,7 +26,7 @@ class Extents:
         return None
 
     def free(self, start: int, count: int) -> None:
-        """Takes a range back that `allocate` gave."""
+        """Frees a range that `allocate` returned."""
         count = max(count, 1)
         self.free_rows += count
         at = bisect.bisect(self._starts, start)

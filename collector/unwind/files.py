@@ -1,4 +1,4 @@
-"""Unwinding tables of files, in the kernel's maps: each file once, whoever maps it."""
+"""The unwinding tables of files in the kernel's maps: each file once, however many processes map it."""
 
 import bisect
 import time
@@ -12,27 +12,27 @@ from collector.unwind.maps import MAX_CHUNKS, MAX_RULES, NOT_LOADED, UnwindMaps
 from collector.unwind.table import UnwindTable
 
 EAGER_ROWS = 1 << 20
-"""A file with more rows (40 MB of code) gets its chunks as they are asked for."""
+"""The chunks of a file with more rows (40 MB of code) are loaded when a walk needs them."""
 
-_GRACE_S = 0.002  # a walk that saw what is taken away here is over by then
+_GRACE_S = 0.002  # by then every walk that saw the old rows is over
 
 
 @dataclass
 class LoadedFile:
-    """A file's place in the maps."""
+    """The rows and chunks of a file in the maps."""
 
     build_id: str
     base: int  # ELF virtual address of its first chunk
     first_chunk: int
     chunks: int
-    table: UnwindTable | None  # kept where chunks are still to be loaded
+    table: UnwindTable | None  # None if all chunks are loaded
     rules: np.ndarray  # uint32: the table's rules -> rows of the map of rules
     extents: list[tuple[int, int]] = field(default_factory=list)  # of rows
     users: int = 0  # processes that map it
 
 
 class UnwindFiles:
-    """Not for several threads at once."""
+    """For one thread at a time."""
 
     def __init__(self, maps: UnwindMaps) -> None:
         self._maps = maps
@@ -41,24 +41,24 @@ class UnwindFiles:
         self._rules: dict[int, int] = {0: 0}
         self._files: OrderedDict[str, LoadedFile] = OrderedDict()
         self._by_chunk: list[LoadedFile] = []  # ordered by first_chunk
-        self.refused = 0  # chunks that found no room
+        self.refused = 0  # chunks for which there was no room
 
     def __len__(self) -> int:
         return len(self._files)
 
     @property
     def rows(self) -> int:
-        """In use."""
+        """How many rows are in use."""
         return self._maps.rows - self._rows.free_rows
 
     def get(self, build_id: str) -> LoadedFile | None:
-        found = self._files.get(build_id)
-        if found is not None:
+        file = self._files.get(build_id)
+        if file is not None:
             self._files.move_to_end(build_id)
-        return found
+        return file
 
     def add(self, build_id: str, table: UnwindTable) -> LoadedFile | None:
-        """None where there is no room for it."""
+        """Adds a file; returns None if there is no room for it."""
         count = len(table.chunk_start) - 1
         first = self._make_room(self._chunks, count)
         if first is None:
@@ -74,7 +74,7 @@ class UnwindFiles:
         return file
 
     def load_chunk(self, chunk: int) -> None:
-        """A chunk that a walk asked for; nothing where it is there, or nobody's any more."""
+        """Loads a chunk that a walk needs. Does nothing if it is loaded, or its file is gone."""
         at = bisect.bisect(self._by_chunk, chunk, key=lambda known: known.first_chunk) - 1
         if at < 0:
             return
@@ -84,23 +84,23 @@ class UnwindFiles:
             self._load(file, number, number + 1)
 
     def _load(self, file: LoadedFile, first: int, end: int) -> None:
-        """Rows of some of its chunks, which lie one after the other in the table."""
+        """Loads the chunks from `first` up to `end`; their rows are adjacent in the table."""
         assert file.table is not None
         starts = file.table.chunk_start[first : end + 1].astype(np.int64)
         source = np.asarray(file.table.rows[starts[0] : starts[-1]])
-        place = self._make_room(self._rows, len(source)) if len(source) else 0
-        if place is None:
+        row = self._make_room(self._rows, len(source)) if len(source) else 0
+        if row is None:
             self.refused += end - first
             return
         if len(source):
-            file.extents.append((place, len(source)))
-            self._maps.write_rows(place, source & np.uint32(0xFFFF0000) | file.rules[source & np.uint32(0xFFFF)])
+            file.extents.append((row, len(source)))
+            self._maps.write_rows(row, source & np.uint32(0xFFFF0000) | file.rules[source & np.uint32(0xFFFF)])
         chunks = self._maps.chunks[file.first_chunk + first : file.first_chunk + end]
         chunks["count"] = np.diff(starts)
-        chunks["first"] = place + starts[:-1] - starts[0]  # last: from here on they are used
+        chunks["first"] = row + starts[:-1] - starts[0]  # last: from here on the program uses them
 
     def _rule_rows(self, table: UnwindTable) -> np.ndarray:
-        """Where the map of rules has this table's; new ones are added, and 0 (none) stands for those without room."""
+        """Returns the rows of a table's rules in the map of rules. Adds new rules; row 0 is for those without room."""
         rows = np.zeros(len(table.rules), np.uint32)
         for i, (key, rule) in enumerate(zip(table.rules.view("<u8").tolist(), table.rules, strict=True)):
             row = self._rules.get(key)
@@ -111,7 +111,7 @@ class UnwindFiles:
         return rows
 
     def _make_room(self, extents: Extents, count: int) -> int | None:
-        """Takes files that no process maps out of the maps, the one longest without use first."""
+        """Allocates `count` rows; evicts files that no process maps if needed, the least recently used first."""
         start = extents.allocate(count)
         for build_id in [build_id for build_id, file in self._files.items() if not file.users]:
             if start is not None:

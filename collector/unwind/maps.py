@@ -1,4 +1,4 @@
-"""The maps that hold the kernel's copy of unwinding tables and mappings (bpf/maps.h), as arrays."""
+"""The eBPF maps with unwinding tables and mappings (bpf/maps.h), as arrays."""
 
 import mmap
 import struct
@@ -28,7 +28,7 @@ ROWS_PER_PAGE = 1024
 
 
 class UnwindMaps:
-    """`map_fd` gives the descriptors of the program's maps; `pages` is how many the map of rows has."""
+    """`map_fd` returns the descriptor of a map by name; `pages` is the size of the map of rows."""
 
     def __init__(self, map_fd: Callable[[str], int], pages: int) -> None:
         self._memory: list[mmap.mmap] = []
@@ -40,7 +40,7 @@ class UnwindMaps:
         self._processes = Map(map_fd("processes"))
 
     def write_rows(self, start: int, rows: np.ndarray) -> None:
-        """Mapped for the moment only: the whole would count as memory of this process."""
+        """Maps the pages only for the write: otherwise all of them would count as memory of this process."""
         begin = 4 * start // mmap.PAGESIZE * mmap.PAGESIZE
         end = -(-4 * (start + len(rows)) // mmap.PAGESIZE) * mmap.PAGESIZE
         if end == begin:
@@ -50,7 +50,7 @@ class UnwindMaps:
             pages[at : at + 4 * len(rows)] = rows.astype("<u4").tobytes()
 
     def set_process(self, pid: int, image: Image, first: int, count: int, python: Runtime | None) -> None:
-        """`count` mappings from row `first` on. Raises OSError, E2BIG where the table is full."""
+        """Sets the mappings of a process: `count` rows from `first` on. Raises OSError; E2BIG if the map is full."""
         runtime, layout = python or (0, 0)
         value = struct.pack("=QQQIIII", *image, runtime, layout, first, count, 0)
         self._processes.update(struct.pack("=I", pid), value)

@@ -1,7 +1,7 @@
-"""How to unwind the stack from any instruction of an ELF file: the table that bpf/unwind.h reads, made of the file.
+"""Unwinding tables: how to unwind the stack from any instruction of an x86-64 ELF file. bpf/unwind.h reads them.
 
-Addresses are ELF virtual addresses; 64 KiB of them are a chunk. x86-64. On disk a table is a header (_HEADER), the key
-it is kept under, then its arrays as they are: rules, chunk_start, rows; the checksum is XXH3 of all that but itself.
+Addresses are ELF virtual addresses; a chunk is 64 KiB of them. On disk a table is a header (_HEADER), its key, then the
+arrays: rules, chunk_start, rows. The checksum is the XXH3 hash of everything behind it.
 """
 
 import struct
@@ -22,9 +22,9 @@ RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), 
 SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
 CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
-_WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is put together at once: bounds memory
+_WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is built at once: limits memory
 FORMAT = 1
-"""Of tables on disk; another one when the layout changes, or what tables say of the same file."""
+"""Of tables on disk. It changes with the layout, and when the table of the same file becomes another."""
 
 _MAGIC = b"icestrUT"
 _HEADER = struct.Struct("<Q8sIIqQQQ")  # checksum, magic, format, bytes of key, base, rules, chunks + 1, rows
@@ -39,11 +39,11 @@ class UnwindTable:
 
     @property
     def has_rules(self) -> bool:
-        """False where the file says nothing about unwinding."""
+        """False if the file has no information about unwinding."""
         return len(self.rows) > 0
 
     def rule(self, vaddr: int) -> Any:
-        """The rule (a scalar of type RULE) at an ELF address."""
+        """Returns the rule (a scalar of type RULE) at an ELF address."""
         chunk, low = (vaddr - self.base) >> 16, vaddr & 0xFFFF
         if not 0 <= chunk < len(self.chunk_start) - 1:
             return self.rules[0]
@@ -53,12 +53,13 @@ class UnwindTable:
 
 
 def build(descriptor: int) -> UnwindTable:
-    """The table of an open ELF file. Raises ElfError where it is no x86-64 program or library, or not to be read."""
+    """Returns the table of an open ELF file. Raises ElfError if it is not an x86-64 program or library, or damaged."""
     return _build(code_file.from_descriptor(descriptor))
 
 
 def build_small(descriptor: int) -> UnwindTable:
-    """The same of a file that takes milliseconds, whatever is in it, as most do. Raises ElfTooLarge of others."""
+    """Returns the table of a file so small that it takes milliseconds, as most do. Raises ElfError; ElfTooLarge for a
+    larger file."""
     file = code_file.from_descriptor(descriptor, SMALL_SECTION_BYTES)
     if ".eh_frame" not in file.by_name or (file.code[:, 1] - file.code[:, 0]).sum() > SMALL_CODE_BYTES:
         raise ElfTooLarge("more than a small file")
@@ -66,12 +67,12 @@ def build_small(descriptor: int) -> UnwindTable:
 
 
 def build_bytes(data: bytes) -> UnwindTable:
-    """The table of a file that is in memory (the vDSO). Raises ElfError."""
+    """Returns the table of a file that is in memory (the vDSO). Raises ElfError."""
     return _build(code_file.from_bytes(data))
 
 
 def to_bytes(table: UnwindTable, key: str) -> bytes:
-    """The table as it is kept on disk under a key."""
+    """Returns the table as it is stored under a key."""
     name = key.encode()
     counts = len(table.rules), len(table.chunk_start), len(table.rows)
     arrays = table.rules.tobytes(), table.chunk_start.astype("<u4").tobytes(), table.rows.astype("<u4").tobytes()
@@ -80,8 +81,8 @@ def to_bytes(table: UnwindTable, key: str) -> bytes:
 
 
 def from_bytes(data: bytes, key: str) -> UnwindTable:
-    """What `to_bytes` made; the arrays lie in `data`. Raises ValueError where it is damaged, of another format or of
-    another key."""
+    """Reads what `to_bytes` returned; the arrays lie in `data`. Raises ValueError if it is damaged, or has another
+    format or key."""
     if len(data) < _HEADER.size:
         raise ValueError(f"the table ends after {len(data)} bytes")
     checksum, magic, version, name_size, base, *counts = _HEADER.unpack_from(data)
@@ -104,8 +105,8 @@ def _build(file: CodeFile) -> UnwindTable:
 
 
 def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
-    """The table of the addresses from `start` to `end`: at each the rule of the first layer that has one. The first
-    MAX_RULES distinct rules are kept, any other is NONE."""
+    """Returns the table of the addresses from `start` to `end`: at each the rule of the first layer that has one. Of
+    more than MAX_RULES distinct rules, the others become NONE."""
     base = start & -CHUNK_BYTES
     numbers = {NONE: 0}
     rows, counts = [np.zeros(0, np.uint32)], [np.zeros(0, np.int64)]
@@ -123,7 +124,7 @@ def from_layers(layers: list[Steps], start: int, end: int) -> UnwindTable:
 
 
 def _chunked(steps: Steps, start: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """(addresses, rules): one at the start of each chunk that has any rule, and where the rule changes."""
+    """Returns addresses and rules: at the start of each chunk that has a rule, and wherever the rule changes."""
     steps = merged(steps.address, np.where(steps.rule == np.uint64(UNCOVERED), np.uint64(NONE), steps.rule))
     address = union(np.arange(start, end, CHUNK_BYTES, dtype=np.int64), steps.address)
     rule = at(steps, address)
@@ -134,7 +135,7 @@ def _chunked(steps: Steps, start: int, end: int) -> tuple[np.ndarray, np.ndarray
 
 
 def _numbered(rule: np.ndarray, numbers: dict[int, int]) -> np.ndarray:
-    """The numbers (uint32) of rules; `numbers` learns new ones."""
+    """Returns the numbers (uint32) of rules; adds new rules to `numbers`."""
     distinct = np.sort(np.unique(rule))
     for value in distinct.tolist():
         if len(numbers) < MAX_RULES:

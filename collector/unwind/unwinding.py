@@ -1,7 +1,7 @@
-"""Keeps the kernel's unwinding tables and mappings as the processes are: what it needs to walk their stacks.
+"""Keeps the kernel's unwinding tables and mappings up to date, so that the program can walk the processes' stacks.
 
-A file's table is loaded when a walk meets it for the first time: read from the cache or built, on a thread of its own.
-Until then walks end at that file, and say so.
+A thread loads a file's table when a walk meets the file for the first time: from the cache, or by building it. Until
+then walks end at that file, and the stack says why.
 """
 
 import logging
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
-_AGAIN_S = 60.0  # after a file's table could not be had
+_AGAIN_S = 60.0  # until a file without a table is tried again
 _PENDING = float("inf")
 _MOST_REFUSED = 20_000
 _MASK = (1 << 64) - 1
@@ -48,7 +48,7 @@ _MASK = (1 << 64) - 1
 
 @dataclass
 class _Installed:
-    """What the kernel was told of a process."""
+    """What the maps say about a process."""
 
     process: Process
     rows: list[Row]
@@ -65,12 +65,12 @@ class Unwinding:
         self._maps = UnwindMaps(program.map_fd, program.row_pages)
         self._files = UnwindFiles(self._maps)
         self._mappings = Extents(MAX_MAPPINGS)
-        self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still look at
+        self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still read
         self._installed: dict[int, _Installed] = {}
         self._lock = threading.Lock()
         self._wanted: queue.Queue[str | None] = queue.Queue()
-        self._large: queue.Queue[str | None] = queue.Queue()  # those that take long, so that they hold up no others
-        self._not_before: dict[str, float] = {}  # files whose tables are on their way, or could not be had
+        self._large: queue.Queue[str | None] = queue.Queue()  # files that take long, so that they delay no others
+        self._not_before: dict[str, float] = {}  # build ID -> when its table may be requested again
         self._vdso = _vdso()
         self._threads = [
             threading.Thread(target=self._load, args=args, name="unwind-tables", daemon=True)
@@ -83,7 +83,7 @@ class Unwinding:
             thread.start()
 
     def changed(self, process: Process, rows: list[Row], python: Runtime | None = None) -> None:
-        """The executable mappings of a process, sorted, and its Python's runtime."""
+        """Sets the executable mappings of a process, sorted, and its Python runtime."""
         with self._lock:
             self._install(process, rows[:MAX_MAPPINGS_OF_PROCESS], python)
 
@@ -107,7 +107,7 @@ class Unwinding:
             self._files.load_chunk(chunk)
 
     def ready(self, pid: int) -> bool:
-        """Whether the process is known, and no table that was asked for is still to come."""
+        """Whether the process is known and no table that it needs is being loaded."""
         with self._lock:
             known = self._installed.get(pid)
             return known is not None and all(self._not_before.get(b, 0.0) < _PENDING for b in known.build_ids)
@@ -198,7 +198,7 @@ class Unwinding:
         self._add(build_id, self._cache.get(build_id, lambda: self._open_file(build_id)))
 
     def _add(self, build_id: str, table: UnwindTable | None) -> None:
-        """From here on the processes that map the file are walked through it, or it is not asked for any more."""
+        """Adds the table of a file to the maps; without a table the file is not tried again for a while."""
         with self._lock:
             self._add_locked(build_id, table)
             metrics.UNWIND_FILES.set(len(self._files))
@@ -220,17 +220,17 @@ class Unwinding:
                     file.users += 1
 
     def _write_again(self, known: _Installed, build_id: str) -> None:
-        """The mappings of a file, in place."""
+        """Updates the mappings of a file in the maps."""
         for i, row in enumerate(known.rows, known.first):
             if row.file.build_id == build_id:
                 _, _, bias, first_chunk, chunks = self._entry(row)
                 entry = self._maps.mappings[i : i + 1]
                 entry["bias"], entry["first_chunk"] = bias, first_chunk
-                entry["chunks"] = chunks  # last: until then the file has no table
+                entry["chunks"] = chunks  # last: until then the program sees no table
 
 
 def _vdso() -> dict[str, UnwindTable | None]:
-    """The table of the vDSO, which is no file, by its build ID."""
+    """Returns the table of the vDSO, which is not a file, by its build ID."""
     data = vdso_bytes()
     try:
         return {identity.read_bytes(data).build_id: build_bytes(data)} if data else {}

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collector.elf.reader import file_reader
 from collector.python.code import MAX_NAME, Key, PythonCode
 from collector.python.layout import Layout, layout
-from collector.python.memory import read_places
+from collector.python.memory import read_areas
 from collector.python.symbols import Interpreter, find_interpreter
 from tests.collector.python.interpreters import Interpreter as Installed
 from tests.collector.python.interpreters import interpreters
@@ -114,8 +114,8 @@ def test_places_are_read_together_and_those_that_cannot_be_are_left_out() -> Non
     base = ctypes.addressof(memory)
     addresses = np.array([base + i for i in range(2000)] + [8, base + 1, 0], np.uint64)
     sizes = np.array([3] * 2000 + [16, 2, 0], np.int64)
-    found = read_places(os.getpid(), addresses, sizes)
+    found = read_areas(os.getpid(), addresses, sizes)
     assert found[:2000] == [bytes((i + k) % 256 for k in range(3)) for i in range(2000)]
     assert found[2000:2002] == [None, b"\x01\x02"]
-    assert read_places(2**22 + 5, addresses[:2], sizes[:2]) == [None, None]
-    assert read_places(os.getpid(), addresses[:2], np.array([8, 1 << 62])) == [bytes(range(8)), None]
+    assert read_areas(2**22 + 5, addresses[:2], sizes[:2]) == [None, None]
+    assert read_areas(os.getpid(), addresses[:2], np.array([8, 1 << 62])) == [bytes(range(8)), None]
