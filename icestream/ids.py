@@ -16,24 +16,24 @@ _SHIFT = np.uint64(33)
 
 
 def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """combine(a, b) of the specification for two columns, with 0 replaced by 1; shapes broadcast."""
+    """Returns id(combine(a, b)) of the specification for two columns, whose shapes broadcast."""
     hashed = _fmix64(_fmix64(np.asarray(a, np.uint64) + _GOLDEN) ^ np.asarray(b, np.uint64))
     hashed[hashed == 0] = 1
     return hashed
 
 
 def mapping_id(build_id: str, file: str) -> int:
-    """ID of a mapping: of its build ID, else of its file's path; "" and "" for an unknown mapping."""
+    """Returns the ID of a mapping: from its build ID, else from its file's path. An unknown mapping has neither."""
     return xxhash.xxh3_64_intdigest(_text("mapping", build_id or (f"file:{file}" if file else "")))
 
 
 def named_id(function: str, file: str) -> int:
-    """What a location named by the host is combined from, with its line."""
+    """Returns the hash that the ID of a location named by the host is combined from, with its line."""
     return xxhash.xxh3_64_intdigest(_text("named", function, file))
 
 
 def series_id(labels: Iterable[tuple[str, str]]) -> int:
-    """ID of a set of labels, given in any order. Empty values do not count."""
+    """Returns the ID of a set of labels, given in any order. Labels with empty values do not count."""
     pairs = sorted((name.encode(), value.encode()) for name, value in labels if value)
     return xxhash.xxh3_64_intdigest(_text("series", *(part for pair in pairs for part in pair))) or 1
 

@@ -1,9 +1,9 @@
-"""Columns of messages as numpy arrays.
+"""Columns of messages as numpy arrays: read and written.
 
 A packed repeated fixed-width field is, on the wire, its tag, its length in bytes, and the array's own little-endian
-bytes (protobuf encoding specification, "Packed Repeated Fields"). So a column is written without a Python loop by
-appending those bytes to the serialized rest of the message: parsers accept fields in any order. The protobuf package
-itself takes 50 ns an element to fill such a field, this 1 ns.
+bytes (protobuf encoding specification, "Packed Repeated Fields"). So a column is written without a Python loop: its
+bytes are appended to the serialized rest of the message, as parsers accept fields in any order. This takes 1 ns for an
+element; the protobuf package takes 50 ns to fill such a field.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ _LENGTH_DELIMITED = 2
 
 
 def column(message: Message, name: str) -> np.ndarray:
-    """The repeated fixed-width field `name` as a new array of its own width and signedness, shape (rows,).
+    """Returns the repeated fixed-width field `name` as a new array of its width and signedness, shape (rows,).
 
     Raises ValueError where the message has no such field.
     """
@@ -33,7 +33,7 @@ def column(message: Message, name: str) -> np.ndarray:
 
 
 def serialize(message: Message, columns: Mapping[str, np.ndarray]) -> bytes:
-    """The bytes of `message` with the given columns appended.
+    """Returns the bytes of `message` with the given columns appended.
 
     Raises ValueError where a column is not a repeated fixed-width field, or does not fit its type.
     """
@@ -62,7 +62,7 @@ def _dtype(message: Message, name: str) -> "np.dtype[np.generic]":
 
 
 def varint(value: int) -> bytes:
-    """A number as protobuf writes it (base 128, low bits first)."""
+    """Returns a number as protobuf writes it (base 128, low bits first)."""
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

@@ -1,4 +1,4 @@
-"""The topics, their configuration, and the groups that read them."""
+"""The topics, their configuration, and the consumer groups that read them."""
 
 from dataclasses import dataclass
 
@@ -17,7 +17,7 @@ ARCHIVE_GROUP = "icestream.archive"
 RESOLVE_GROUP = "icestream.resolve"
 
 MAX_MESSAGE_BYTES = 900_000
-"""No message of ours is larger, before compression; larger windows are split into parts."""
+"""No message of icestream is larger, before compression. Larger windows are split into parts."""
 
 DEFAULT_PROFILE_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 OFF_CPU_PROFILE_TYPE = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"
@@ -30,7 +30,8 @@ class Topic:
     name: str
     retention_ms: int
     per_host: bool
-    """Same number of partitions, same key (host ID), same partitioner: one worker holds both sides of a join."""
+    """Keyed by host ID. These topics have the same number of partitions and the same partitioner, so that one worker
+    reads both sides of a join."""
 
     @property
     def config(self) -> dict[str, str]:

@@ -1,1 +1,2 @@
-"""What keeps the topics: ClickHouse, Parquet (Delta tables), the raw archive; and `resolve`: late symbols' names."""
+"""Sinks store the topics: in ClickHouse, in Parquet (Delta tables), in the raw archive. `resolve` names stored
+locations whose symbols come late."""

@@ -1,7 +1,7 @@
-"""Tables: numbered SQL files, each statement run once and recorded with its checksum.
+"""Makes tables from numbered SQL files: runs each statement once, and records it with its checksum.
 
-Only this makes tables. Statements are written so that running one again does no harm (`IF NOT EXISTS`): a process that
-died between a statement and its record runs it again.
+Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`), because a process that dies
+between a statement and its record runs it again.
 """
 
 import hashlib
@@ -39,9 +39,9 @@ class Statement:
 
 
 def migrate(client: Client, folder: Path = FOLDER) -> list[Statement]:
-    """Runs what was not run yet, in order, in the client's database; returns it.
+    """Runs the statements that have not run yet, in order, in the client's database; returns them.
 
-    Raises MigrationError where a statement that was run has changed since, or is not known to this version.
+    Raises MigrationError where a statement has changed since it ran, or where this version does not know it.
     """
     client.command(_RECORDS)
     missing = list(_missing(client, folder))
@@ -71,7 +71,7 @@ def check(client: Client, dsn: str, folder: Path = FOLDER) -> None:
 
 
 def statements(folder: Path = FOLDER) -> Iterator[Statement]:
-    """All statements of the files `NNNN_name.sql`, in order. A statement ends with a `;` at the end of a line."""
+    """Yields the statements of the files `NNNN_name.sql` in order. A statement ends with a `;` at the end of a line."""
     for path in sorted(folder.glob("*.sql")):
         match = re.fullmatch(r"(\d{4})_(\w+)", path.stem)
         if match is None:
@@ -83,7 +83,7 @@ def statements(folder: Path = FOLDER) -> Iterator[Statement]:
 
 
 def shown(dsn: str) -> str:
-    """A DSN without its password."""
+    """Returns a DSN without its password."""
     return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", dsn)
 
 
@@ -97,7 +97,7 @@ def _missing(client: Client, folder: Path) -> Iterator[Statement]:
         elif checksum != statement.checksum:
             raise MigrationError(
                 f"migration {statement.version:04d}_{statement.name}, statement {statement.number}, has changed "
-                "since it was run here. Migrations are never edited: take the release that made these tables, "
+                "since it ran here. Migrations are never edited: use the release that made these tables, "
                 "or a new database"
             )
     if applied:
@@ -106,5 +106,5 @@ def _missing(client: Client, folder: Path) -> Iterator[Statement]:
 
 
 def _bare(sql: str) -> str:
-    """A statement without comments, on one line."""
+    """Returns a statement without comments, on one line."""
     return " ".join(re.sub(r"(?m)(^|\s)--.*$", "", sql).split())

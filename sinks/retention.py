@@ -1,11 +1,11 @@
-"""How long tables keep their rows."""
+"""Sets how long tables keep their rows."""
 
 from clickhouse_connect.driver.client import Client
 
 from sinks.migrate import MigrationError
 
-# Rows that samples refer to outlive them: nodes and series are announced once a day. A batch is remembered for at least
-# as long as Kafka keeps what it was made of, or a consumer that starts again would store it again.
+# Nodes and series are announced once a day, so they must outlive the samples that refer to them. A batch must be
+# remembered for as long as Kafka keeps its message; else a consumer that starts again would store it again.
 _BY_AGE = {
     "samples": ("time", 0, 1),
     "trace_samples": ("time", 0, 1),
@@ -19,10 +19,10 @@ MAX_DAYS = 36_500
 
 
 def retain(client: Client, days: int) -> None:
-    """Makes the tables drop rows older than `days`; 0: never. Raises MigrationError for other numbers.
+    """Makes the tables drop rows older than `days` (0: never). Raises MigrationError for negative or too large numbers.
 
-    Locations have no age of their own, see `drop_unused_locations`. Whole parts are dropped where a table is
-    partitioned by day, so a row may live a day longer.
+    Locations have no age, see `drop_unused_locations`. A table that is partitioned by day drops whole parts, so a row
+    may live a day longer.
     """
     if not 0 <= days <= MAX_DAYS:
         raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {days}")
@@ -38,9 +38,9 @@ def retain(client: Client, days: int) -> None:
 
 
 def drop_unused_locations(client: Client) -> None:
-    """Deletes locations that no node refers to any more and that were not announced for two days.
+    """Deletes locations that no node refers to and that were not announced for two days.
 
-    Not by age: a location announced without a name does not renew the row that has its name.
+    Age alone does not decide: a location that is announced without a name does not renew the row that has its name.
     """
     client.command(
         "DELETE FROM locations WHERE last_seen < now() - INTERVAL 2 DAY"

@@ -53,7 +53,7 @@ def check_topics(settings: KafkaSettings) -> str:
         raise CommandError(f"topics are missing: {', '.join(missing)}; run `icestream topics create`")
     counts = {topic.name: len(metadata.topics[topic.name].partitions) for topic in TOPICS if topic.per_host}
     if len(set(counts.values())) > 1:
-        raise CommandError(f"topics keyed by host need the same number of partitions, but there are {counts}")
+        raise CommandError(f"topics keyed by host must have the same number of partitions, but they have {counts}")
     return str(metadata.cluster_id)
 
 

@@ -1,4 +1,4 @@
-"""Content IDs of a batch's locations, stacks and series (schemas/ids.md), column by column."""
+"""Computes the content IDs of a batch's locations, nodes and stacks (schemas/ids.md), column by column."""
 
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,7 +16,7 @@ _POWERS = np.array(list(accumulate(range(MAX_DEPTH), lambda p, _: p * _FACTOR % 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Nodes on the way of some stacks, f in all: frame by frame, leaf first, stack after stack."""
+    """The f nodes of some stacks: frame by frame, leaf first, stack after stack."""
 
     node_id: np.ndarray  # uint64 (f,)
     parent: np.ndarray  # uint64 (f,), 0: a root
@@ -28,7 +28,7 @@ class KnownStacks:
     """Stack IDs by a hash of the stack's frames; two sorted arrays, as streams.deduplicate.IdSet."""
 
     def __init__(self, limit: int = KNOWN_STACKS) -> None:
-        """Past `limit` stacks all are forgotten."""
+        """Beyond `limit` stacks, all are forgotten."""
         self._limit = limit
         self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
 
@@ -39,7 +39,7 @@ class KnownStacks:
         return found
 
     def add(self, keys: np.ndarray, stack_ids: np.ndarray) -> None:
-        """Adds stacks that it does not know."""
+        """Adds stacks that are not known yet."""
         keys, first = np.unique(keys, return_index=True)
         if len(self._keys) + len(self._new_keys) + len(keys) > self._limit:
             self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
@@ -81,7 +81,7 @@ def stack_ids(raw: RawColumns, location_id: np.ndarray, known: KnownStacks) -> n
 
 
 def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes:
-    """Nodes of the given stacks (rows, int64), computed level by level from the roots, all stacks at once."""
+    """Returns the nodes of some stacks (rows, int64). Computes all stacks at once, level by level from the roots."""
     depth = raw.stack_depth[stacks]
     ends = np.cumsum(depth)
     location = raw.stack_frames[index_ranges.expand(index_ranges.starts(raw.stack_depth)[stacks], depth)]
@@ -103,7 +103,7 @@ def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes
 
 
 def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:
-    """A hash of each stack's frames: location IDs, which are hashes, times odd numbers by their place, summed up."""
+    """Returns a hash of each stack: the sum of its location IDs, each times an odd number for its position."""
     keys = np.zeros(len(raw.stack_depth), np.uint64)
     occupied = np.flatnonzero(raw.stack_depth)
     if len(occupied):

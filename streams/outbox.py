@@ -1,4 +1,4 @@
-"""Sends what was made, and says when the broker has acknowledged all of it."""
+"""Publishes outputs, and says when the broker has acknowledged all of them."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ _COMPLAIN_S = 30.0
 class Outbox:
     """An idempotent producer whose deliveries are futures of the running event loop.
 
-    With the in-process broker, `room` waits until those who read have made room for what is to be sent.
+    With the in-process broker, sending waits until the readers have made room.
     """
 
     def __init__(self, settings: KafkaSettings, hold_back_for: Iterable[str] = ()) -> None:
@@ -42,7 +42,7 @@ class Outbox:
         self._poller.start()
 
     async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
-        """Sends outputs to the input's partition; the future is done when all are acknowledged, or one was not."""
+        """Publishes outputs to the input's partition. The future is done when all are acknowledged or one failed."""
         await self._room([(STACKS, outputs.stacks), (SAMPLES, outputs.samples)])
         delivery = Delivery(self._loop)
         position: Headers = [(POSITION_HEADER, outputs.position.encode())]
@@ -51,16 +51,16 @@ class Outbox:
         for message in outputs.samples:
             self._produce(delivery, SAMPLES, message, outputs.key, partition, position)
         future = delivery.sealed()
-        if self._backlogs:  # they know only what was delivered
+        if self._backlogs:  # a backlog only counts delivered messages
             await asyncio.wait([future])
         return future
 
     async def send_stacks(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
-        """Sends only the announcements."""
+        """Publishes only the announcements."""
         return await self.send(Outputs(outputs.key, outputs.stacks), partition)
 
     def ask(self, requests: list[SymbolRequest]) -> None:
-        """Sends symbol requests; one that is lost is asked again."""
+        """Publishes symbol requests. Lost ones are asked again."""
         for request in requests:
             metrics.SYMBOL_REQUESTS.inc()
             self._producer.produce(SYMBOL_REQUESTS, request.SerializeToString(), key=request.build_id.encode())
@@ -68,7 +68,7 @@ class Outbox:
     def dead_letter(
         self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
     ) -> "asyncio.Future[None]":
-        """Sends an input message to the dead letters."""
+        """Publishes an input message to the dead letters."""
         metrics.DEAD_LETTERS.labels(topic).inc()
         log.warning("%s/%d/%d goes to the dead letters: %s", topic, partition, offset, error)
         delivery = Delivery(self._loop)
@@ -79,7 +79,7 @@ class Outbox:
         return delivery.sealed()
 
     def close(self, timeout_s: float) -> None:
-        """Waits that long for what is under way."""
+        """Waits up to `timeout_s` for unacknowledged messages."""
         self._closing.set()
         self._poller.join()
         self._producer.flush(timeout_s)
@@ -102,10 +102,10 @@ class Outbox:
                     topic, value, key=key, partition=partition, headers=headers or [], on_delivery=delivered
                 )
                 return
-            except KafkaException as error:  # refused at once: a partition that is known not to be there
+            except KafkaException as error:  # for instance, Kafka does not have the partition
                 delivery.refused(error.args[0])
                 return
-            except BufferError:  # 256 MB under way: the broker is slow, and so are we
+            except BufferError:  # 256 MB are unacknowledged: waits for the broker
                 self._producer.poll(0.1)
 
     async def _room(self, messages: list[tuple[str, list[bytes]]]) -> None:
@@ -115,13 +115,11 @@ class Outbox:
             if backlog is None or not values:
                 continue
             size = sum(map(len, values))
-            # Asking may take a second when the broker does not answer.
+            # This may take a second when the broker does not answer.
             while not await self._loop.run_in_executor(None, backlog.room, size):
                 self.held_back = True
                 if time.monotonic() > complain:
-                    log.warning(
-                        "holding back: what was sent to %s is not read (%d bytes)", topic, backlog.unread_bytes()
-                    )
+                    log.warning("waiting for readers of %s: %d bytes are not read", topic, backlog.unread_bytes())
                     complain += _COMPLAIN_S
                 await asyncio.sleep(_HOLD_S)
             self.held_back = False
@@ -132,12 +130,12 @@ class Outbox:
 
 
 class Delivery:
-    """Messages that are acknowledged together."""
+    """Messages whose acknowledgements are awaited together."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._future: asyncio.Future[None] = loop.create_future()
-        self._open = 1  # itself, until sealed
+        self._open = 1  # counts itself, until sealed
         self._lock = threading.Lock()
         self._error: KafkaError | None = None
 
@@ -146,15 +144,15 @@ class Delivery:
             self._open += 1
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """A delivery report, on the producer's thread."""
+        """Takes a delivery report, on the producer's thread."""
         self._done(error)
 
     def refused(self, error: KafkaError) -> None:
-        """A message that the producer did not take, so that no report comes of it."""
+        """Notes a message that the producer did not take, for which there is no report."""
         self._done(error)
 
     def sealed(self) -> "asyncio.Future[None]":
-        """No more are expected."""
+        """Returns the future; no more messages are expected."""
         self._done(None)
         return self._future
 

@@ -1,15 +1,16 @@
-"""The operators tied together: messages of icestream.raw and icestream.activity to what is published of them.
+"""Runs the operators: turns messages of icestream.raw and icestream.activity into outputs.
 
-No Kafka in here. `streams.app` feeds a Processor from topics; a replay feeds it in-process: first all activity of the
-range (`Limits(complete=True)`), then raw batches; no waiting, and no corrections, as nothing comes late.
+There is no Kafka in here. `streams.app` feeds a Processor from topics. A job feeds it in-process: first all activity
+of the time range (`Limits(complete=True)`), then the raw batches. So a job neither waits nor corrects: no activity is
+late.
 
-**Order.** A partition's outputs are a function of the order in which its raw and activity messages were given. Raw
-messages come in the order of their offsets, and so do activity messages; how the two interleave is the caller's choice,
-and every output says it: `Outputs.position` (see `streams.recovery`, which rebuilds a worker's state from it).
+**Order.** A partition's outputs depend on the order in which its raw and activity messages are given. Raw messages come
+in the order of their offsets, and so do activity messages. The caller chooses how the two interleave. Every output
+names that order in `Outputs.position`, from which `streams.recovery` rebuilds a worker's state.
 
 **Late activity.** A sample without a context is remembered for a while (`Limits.recent_ns`). When an interval comes
-that covers it, a correction is published, whose source is the activity message: the value is taken back from "no
-trace" and given to the trace, once.
+that covers it, a correction is published. Its source is the activity message; it takes the value back from "no trace"
+and gives it to the trace, once.
 """
 
 import time
@@ -40,23 +41,23 @@ __all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
 SERIES_CACHED = 100_000
 
 Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[LocationNames]]
-"""(batch, rows of its locations, location IDs) -> names of those rows."""
+"""Takes a batch, rows of its locations, and all location IDs; returns the names of those rows."""
 
 
 @dataclass(frozen=True)
 class Operators:
-    """What a backfill may replace by an operator of its own."""
+    """The operators that a backfill may replace."""
 
-    change: Callable[[RawColumns], RawColumns] = lambda raw: raw  # any change of a batch before all else
+    change: Callable[[RawColumns], RawColumns] = lambda raw: raw  # called first, with every batch
     attach: Callable[[RawColumns, Intervals], Attached] = attach_intervals
     symbolize: Symbolize = field(default_factory=lambda: Symbolizer(None).names)
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What one input message made. Empty where it was seen before."""
+    """The outputs of one input message; none where its batch was processed before."""
 
-    key: bytes  # the host ID, of all messages
+    key: bytes  # of all outputs: the host ID
     stacks: list[bytes] = field(default_factory=list)  # for icestream.stacks
     samples: list[bytes] = field(default_factory=list)  # for icestream.samples
     position: Position = field(default_factory=Position)  # after the message
@@ -77,11 +78,11 @@ class Processor:
         self._series: dict[tuple[tuple[str, str], ...], bytes] = {}
 
     def partition(self, number: int) -> Partition:
-        """State of a partition, made when first asked for."""
+        """Returns the state of a partition, which is made at the first call."""
         return self._partitions.setdefault(number, Partition(self._limits))
 
     def forget(self, number: int) -> None:
-        """Drops the state of a partition that goes to another worker."""
+        """Drops the state of a partition."""
         self._partitions.pop(number, None)
 
     def raw(self, message: bytes, message_id: MessageId) -> Outputs:
@@ -93,18 +94,18 @@ class Processor:
         return self.activity_columns(decode_activity(message), message_id)
 
     def awaits_activity(self, raw: RawColumns, partition: int) -> bool:
-        """Whether activity that this batch was promised is still to come."""
+        """Returns whether activity that the collector promised for this batch is missing."""
         collector = self.partition(partition).collector(raw.id)
         progress = collector.activity
         return not progress.complete(raw.activity_sequence) and progress.high > collector.gave_up_at
 
     def give_up_waiting(self, raw: RawColumns, partition: int) -> None:
-        """Activity did not come in time: this collector is not waited for until it sends activity again."""
+        """Stops waiting for this collector's activity until it sends activity again."""
         collector = self.partition(partition).collector(raw.id)
         collector.gave_up_at = collector.activity.high
 
     def raw_columns(self, raw: RawColumns, message_id: MessageId) -> Outputs:
-        """As `raw`, of a decoded message."""
+        """As `raw`, for a decoded message."""
         started = time.perf_counter()
         state = self.partition(message_id.partition)
         state.raw_next = max(state.raw_next, message_id.offset + 1)
@@ -122,7 +123,7 @@ class Processor:
         return Outputs(key, announced, samples, state.position())
 
     def activity_columns(self, activity: ActivityColumns, message_id: MessageId) -> Outputs:
-        """As `activity`, of a decoded message."""
+        """As `activity`, for a decoded message."""
         started = time.perf_counter()
         state = self.partition(message_id.partition)
         state.activity_next = max(state.activity_next, message_id.offset + 1)
@@ -141,7 +142,7 @@ class Processor:
     def _announce(
         self, state: Partition, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray, message_id: MessageId
     ) -> list[bytes]:
-        """Messages of the nodes and locations that were not announced on the day of this batch."""
+        """Returns messages of the nodes and locations that were not announced on the day of this batch."""
         day = state.announced.day(raw.start_unix_nano)
         announcement = deduplicate.unannounced(day, raw, location_id, stack_id)
         metrics.STACKS.labels("yes").inc(len(stack_id) - (announcement.stacks if announcement else 0))
@@ -165,7 +166,7 @@ class Processor:
         )
 
     def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
-        """Messages of a batch's samples; remembers those without a context."""
+        """Returns messages of a batch's samples; remembers the samples without a context."""
         known = state.intervals(raw.host_id, raw.start_unix_nano, raw.end_unix_nano)
         attached = self._operators.attach(raw, known)
         metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
@@ -201,7 +202,7 @@ class Processor:
 
 
 def _is_new(progress: Progress, batch_id: BatchId, topic: str) -> bool:
-    """Notes a batch, and counts it as a repeat, or the batches that are missing before it."""
+    """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
     gaps = progress.gaps
     if not progress.add(batch_id.sequence, batch_id.part, batch_id.parts):
         metrics.REPEATED.labels(topic).inc()

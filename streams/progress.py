@@ -1,26 +1,26 @@
-"""Which batches of one start of a collector were seen: recognises repeats, counts holes. Bounded memory."""
+"""Notes which batches of one start of a collector came: recognises repeats and counts gaps, in bounded memory."""
 
 from dataclasses import dataclass, field
 
 MAX_MISSING = 1000
-"""Holes remembered, in case they are filled late."""
+"""Missing sequence numbers that are remembered, as their batches may come late."""
 RECENT = 64
-"""Sequence numbers whose parts are remembered."""
+"""Latest sequence numbers whose parts are remembered."""
 
 
 @dataclass
 class Progress:
     """Sequence numbers of raw, or of activity, batches of one start of a collector."""
 
-    first: int = 0  # the first number seen, 0: none; what lies before was never seen, and is taken as new
+    first: int = 0  # the first number that came, 0: none; lower numbers are taken as new
     high: int = 0
     missing: set[int] = field(default_factory=set)
-    parts: dict[int, set[int]] = field(default_factory=dict)  # of recent numbers: parts seen
+    parts: dict[int, set[int]] = field(default_factory=dict)  # of recent numbers: parts that came
     sizes: dict[int, int] = field(default_factory=dict)  # of recent numbers: parts in all
     gaps: int = 0  # batches that were missing when a later one came
 
     def add(self, sequence: int, part: int, parts: int) -> bool:
-        """False where this part was seen before."""
+        """Notes a part; returns False where it came before."""
         known = self.parts.get(sequence)
         if known is None:
             if self.first and self.first <= sequence <= self.high and sequence not in self.missing:
@@ -37,7 +37,7 @@ class Progress:
         return True
 
     def complete(self, sequence: int) -> bool:
-        """Whether all that is to come up to this number is here. Batches come in order: a hole is not waited for."""
+        """Returns whether all batches up to this number came. Batches come in order, so gaps count as complete."""
         if self.high != sequence:
             return self.high > sequence
         return sequence == 0 or len(self.parts.get(sequence, ())) >= self.sizes.get(sequence, 0)
@@ -47,9 +47,9 @@ class Progress:
         if not self.first:
             self.first = self.high = sequence
         elif sequence > self.high:
-            hole = sequence - self.high - 1
-            self.gaps += hole
-            if hole:
+            gap = sequence - self.high - 1
+            self.gaps += gap
+            if gap:
                 self.missing.update(range(max(self.high + 1, sequence - MAX_MISSING), sequence))
                 while len(self.missing) > MAX_MISSING:
                     self.missing.discard(min(self.missing))

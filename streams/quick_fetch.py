@@ -1,7 +1,7 @@
 """Faust's consumer with a short fetch wait, for the in-process broker.
 
-Faust lets a fetch wait for 1.5 s, and cannot be told otherwise. A real broker answers as soon as there is something;
-librdkafka's in-process one lets the whole time pass when there was nothing at first.
+Faust lets a fetch wait for 1.5 s and has no setting for it. A real broker answers as soon as it has a message;
+librdkafka's in-process broker lets the whole time pass if it had none at first.
 """
 
 from typing import Any
@@ -25,5 +25,5 @@ class _Consumer(Consumer):
 
 
 def use(app: faust.App) -> None:
-    """Makes an application that is not started fetch this way."""
+    """Makes an application fetch this way; call it before the application starts."""
     app.transport.Consumer = _Consumer  # type: ignore[misc]  # of this instance only

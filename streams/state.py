@@ -1,7 +1,7 @@
-"""All that the processors remember of a partition, in one place; bounded, and rebuilt by `streams.recovery`.
+"""The state of a partition: everything that a processor remembers of it. `streams.recovery` rebuilds it.
 
-It holds activity that samples may still need, recent samples without a context (a late interval may still claim them),
-which batches were seen, and which nodes and locations were announced. Times are Unix nanoseconds of the hosts.
+It holds activity that samples may still need, recent samples without a context (a late interval may still cover them),
+which batches came, and which nodes and locations were announced. All of it is bounded. Times are those of the hosts.
 """
 
 import time
@@ -17,25 +17,25 @@ from streams.position import Position
 from streams.progress import Progress
 
 SILENT_S = 600.0
-"""After so long without a message a host is forgotten."""
+"""A host is forgotten after so long without a message."""
 STARTS = 4
-"""Starts remembered of each collector: after a crash the next start sends what the one before had spooled."""
+"""Starts remembered of each collector: after a crash, the next start sends what the last one had spooled."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much is remembered of each partition."""
+    """Limits of what is remembered of each partition."""
 
-    recent_ns: int = 60 * 10**9  # samples and intervals are kept that long after, or before, their host's last window
+    recent_ns: int = 60 * 10**9  # distance from their host's last window at which samples and intervals are forgotten
     recent_rows: int = 1_000_000  # samples without a context, about 50 bytes each
     intervals_per_host: int = 200_000  # about 50 bytes each
     hosts: int = 10_000
-    complete: bool = False  # all activity is given first (replay): forget none of it, remember no samples
+    complete: bool = False  # a job gives all activity first: forget none of it, remember no samples
 
 
 @dataclass
 class Recent:
-    """Samples of one raw message that have no context: n rows."""
+    """The n samples of one raw message that have no context."""
 
     offset: int
     host_id: str
@@ -55,7 +55,7 @@ class Recent:
         return len(self.tid)
 
     def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """Some of the rows; `rows` as numpy takes them."""
+        """Returns the columns of some rows. `rows`: any index of numpy."""
         names = ("sample_series", "time_unix_nano", "pid", "tid", "stack_id", "count", "value")
         return {name: getattr(self, name)[rows] for name in names}
 
@@ -66,7 +66,7 @@ class Collector:
 
     raw: Progress = field(default_factory=Progress)
     activity: Progress = field(default_factory=Progress)
-    gave_up_at: int = -1  # activity had come up to this number when waiting for more of it was given up
+    gave_up_at: int = -1  # the last activity batch when waiting for more was given up
 
 
 @dataclass
@@ -91,7 +91,7 @@ class Partition:
     activity_next: int = 0
 
     def host(self, host_id: str) -> Host:
-        """The host, made where it is new; the one longest silent is forgotten when there are too many."""
+        """Returns the host, added if it is new. Beyond the limit, the host that was silent longest is forgotten."""
         host = self.hosts.setdefault(host_id, Host())
         self.hosts.move_to_end(host_id)
         host.seen_s = time.monotonic()
@@ -102,7 +102,7 @@ class Partition:
         return host
 
     def collector(self, batch_id: BatchId) -> Collector:
-        """What is known of this start of a collector."""
+        """Returns what is known about this start of a collector."""
         starts = self.collectors.setdefault(batch_id.collector, OrderedDict())
         self.collectors.move_to_end(batch_id.collector)
         if len(self.collectors) > self.limits.hosts:
@@ -130,7 +130,7 @@ class Partition:
         return join([part for part in parts if len(part)])
 
     def raw_done(self, host_id: str, end_unix_nano: int, recent: Recent | None) -> None:
-        """A window of a host is through: remembers its samples without context, forgets what is too old."""
+        """Notes that a window of a host is processed: keeps its samples without a context, forgets what is too old."""
         host = self.host(host_id)
         host.raw_end_unix_nano = end_unix_nano
         if self.limits.complete:
@@ -146,7 +146,7 @@ class Partition:
 
     def _is_old(self, recent: Recent) -> bool:
         host = self.hosts.get(recent.host_id)
-        # The clock may have been set back as well as forth.
+        # abs: the host's clock may have been set back.
         return (
             host is None
             or not len(recent)
@@ -163,7 +163,7 @@ class Partition:
             host.recent = [r for r in host.recent if r is not recent]
 
     def claim(self, recent: Recent, rows: np.ndarray) -> None:
-        """Forgets rows of recent samples, which have got their context; `rows`: bool."""
+        """Forgets recent samples that have a context now. `rows`: bool."""
         for name, kept in recent.columns(~rows).items():
             setattr(recent, name, kept)
         self.recent_rows -= int(rows.sum())

@@ -1,4 +1,4 @@
-"""Reads icestream.symbols: every worker all of it, from the earliest message, outside the group."""
+"""Reads icestream.symbols. Every worker reads all of it from the earliest message, outside of the group."""
 
 import logging
 import threading
@@ -23,17 +23,17 @@ _TIMEOUT_S = 10.0
 class SymbolReader:
     """A thread that hands symbol files to `symcaches`, from construction until `close`.
 
-    `came` is called on that thread with every message that could be read. `caught_up` is set when all that was there
-    at the start was read: before, a build ID without names may have them already.
+    It calls `received` with every good message. It sets `caught_up` when it has read everything that was there at the
+    start: before that, missing symbols may only be not read yet.
     """
 
-    def __init__(self, settings: KafkaSettings, symcaches: SymCaches, came: Callable[[SymbolFile], None]) -> None:
+    def __init__(self, settings: KafkaSettings, symcaches: SymCaches, received: Callable[[SymbolFile], None]) -> None:
         self.caught_up = threading.Event()
         self._symcaches = symcaches
-        self._came = came
+        self._received = received
         self._stop = threading.Event()
         self._reader = consumer(settings, STREAMS_GROUP)
-        self._behind: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)
         self._thread.start()
 
@@ -56,29 +56,29 @@ class SymbolReader:
             if message.error() is not None:
                 log.warning("reading %s: %s", SYMBOLS, message.error())
                 continue
-            self._take(message)
-            self._pass(message.partition() or 0, (message.offset() or 0) + 1)
+            self._add(message)
+            self._note_read(message.partition() or 0, (message.offset() or 0) + 1)
         self._reader.close()
 
     def _assign(self) -> None:
         partitions = self._reader.list_topics(SYMBOLS, timeout=_TIMEOUT_S).topics[SYMBOLS].partitions
-        places = []
+        starts = []
         for partition in partitions:
             low, high = self._reader.get_watermark_offsets(TopicPartition(SYMBOLS, partition), timeout=_TIMEOUT_S)
-            places.append(TopicPartition(SYMBOLS, partition, low))
+            starts.append(TopicPartition(SYMBOLS, partition, low))
             if low < high:
-                self._behind[partition] = high
-        self._reader.assign(places)
-        if not self._behind:
+                self._ends[partition] = high
+        self._reader.assign(starts)
+        if not self._ends:
             self.caught_up.set()
 
-    def _pass(self, partition: int, next_offset: int) -> None:
-        if self._behind.get(partition, 0) <= next_offset:
-            self._behind.pop(partition, None)
-        if not self._behind:
+    def _note_read(self, partition: int, next_offset: int) -> None:
+        if self._ends.get(partition, 0) <= next_offset:
+            self._ends.pop(partition, None)
+        if not self._ends:
             self.caught_up.set()
 
-    def _take(self, message: Message) -> None:
+    def _add(self, message: Message) -> None:
         try:
             file = decode_symbol_file(message.value())
             new = self._symcaches.add(file)
@@ -87,4 +87,4 @@ class SymbolReader:
             log.warning("%s/%s/%s: %s", message.topic(), message.partition(), message.offset(), error)
             return
         metrics.SYMBOL_FILES.labels("refused" if file.error else "new" if new else "known").inc()
-        self._came(file)
+        self._received(file)

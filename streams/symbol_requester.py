@@ -1,4 +1,4 @@
-"""Asks hosts for the symbols of files that nobody has sent: one host, then the next, less and less often."""
+"""Asks hosts for missing symbol files: one host after the other, less and less often."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ TIMEOUT_S = 10.0
 """How long a host has to answer before the next is asked."""
 LOOK_S = 1.0
 HOSTS = 8
-"""Hosts remembered of each build ID."""
+"""Hosts remembered for each build ID."""
 BUILD_IDS = 20_000
 MAX_ATTEMPTS = 20
 MAX_PAUSE_S = 3600.0
@@ -17,7 +17,7 @@ MAX_PAUSE_S = 3600.0
 
 @dataclass
 class Wanted:
-    """A build ID without names."""
+    """A build ID whose symbols are missing."""
 
     hosts: OrderedDict[str, str] = field(default_factory=OrderedDict)  # host ID -> the path it sees the file at
     asked: str = ""
@@ -27,13 +27,13 @@ class Wanted:
 
 @dataclass
 class SymbolRequester:
-    """What is asked for. Times are seconds of any steady clock."""
+    """The build IDs that are asked for. Times are seconds of any steady clock."""
 
     wanted: OrderedDict[str, Wanted] = field(default_factory=OrderedDict)
     _next_look_s: float = 0.0
 
     def want(self, build_id: str, host_id: str, file: str) -> None:
-        """A host has a file whose names are missing."""
+        """Notes that a host has a file whose symbols are missing."""
         wanted = self.wanted.setdefault(build_id, Wanted())
         if host_id not in wanted.hosts and len(wanted.hosts) < HOSTS:
             wanted.hosts[host_id] = file
@@ -41,16 +41,17 @@ class SymbolRequester:
             self.wanted.popitem(last=False)
 
     def failed(self, build_id: str, host_id: str, now_s: float) -> None:
-        """A host answered that it cannot provide them: the next one need not wait."""
+        """Notes that a host cannot provide a symbol file: the next host is asked at once."""
         wanted = self.wanted.get(build_id)
         if wanted and wanted.asked == host_id and wanted.attempt % len(wanted.hosts):
             wanted.next_s = min(wanted.next_s, now_s)
 
     def answered(self, build_id: str) -> None:
+        """Notes that the symbols came."""
         self.wanted.pop(build_id, None)
 
     def due(self, now_s: float, now_unix_nano: int) -> list[SymbolRequest]:
-        """Requests to send now; looks once a second. After every round of all hosts the pause doubles."""
+        """Returns requests to send now, at most once a second. The pause doubles after every round of all hosts."""
         requests: list[SymbolRequest] = []
         if now_s < self._next_look_s:
             return requests

@@ -1,4 +1,4 @@
-"""Names of locations: from the host for those it named, else from SymCaches; asks for those nobody has sent."""
+"""Names locations: by the host's names, else from SymCaches. Asks for missing symbol files."""
 
 from collections.abc import Callable
 
@@ -11,27 +11,27 @@ from icestream.v1.common_pb2 import Mapping
 from streams import metrics
 
 NAMED_VERSION = 1
-"""Version of lines that the host gave: nobody knows better."""
+"""Version of names that the host gave."""
 CACHED_LOCATIONS = 200_000
 
 
 Want = Callable[[str, str, str], None]
-"""Called with (build ID, host ID, file) of a file whose names are missing."""
+"""Called with (build ID, host ID, file) when symbols are missing."""
 
 UNNAMED = LocationNames(0, ())
 
 
 class Symbolizer:
-    """Names locations. One for all partitions of a worker; what it remembers is a cache."""
+    """Names the locations of all partitions of a worker. Its only state is a cache."""
 
     def __init__(self, symcaches: SymCaches | None, want: Want = lambda build_id, host_id, file: None) -> None:
-        """`symcaches`: None where there are none to look into."""
+        """`symcaches`: None if there are none."""
         self._symcaches = symcaches
         self._want = want
         self._cache: dict[int, LocationNames] = {}
 
     def names(self, raw: RawColumns, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
-        """Names of some locations of a batch, in the order of `rows`."""
+        """Returns the names of some locations of a batch, in the order of `rows`."""
         return [
             self._name(raw, row, location)
             for row, location in zip(rows.tolist(), location_id[rows].tolist(), strict=True)
@@ -51,7 +51,7 @@ class Symbolizer:
             self._want(mapping.build_id, raw.host_id, mapping.file)
             return UNNAMED
         known = self._cache.get(location_id)
-        # One that had no name keeps version 0; it is looked up again, as a newer SymCache may have it.
+        # A location without a name has version 0, so it is looked up again: a newer SymCache may name it.
         if known is not None and known.version == version:
             metrics.LOCATIONS.labels("cached").inc()
             return known

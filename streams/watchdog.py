@@ -1,4 +1,7 @@
-"""Ends a worker that stands still while work piles up: Faust can stay "ready" without partitions after a rebalance."""
+"""Ends a worker that makes no progress while its lag grows.
+
+After a rebalance, Faust can stay "ready" without any partition.
+"""
 
 import logging
 import threading
@@ -21,7 +24,7 @@ _TIMEOUT_S = 5.0
 
 @dataclass(frozen=True)
 class Look:
-    """How far the group was, and how far the topics, at one moment."""
+    """The group's offsets and lag at one moment."""
 
     committed: int  # sum of the group's offsets
     lag: int  # messages not committed
@@ -30,7 +33,7 @@ class Look:
 
 @dataclass
 class Standstill:
-    """Judges looks; times are seconds of a steady clock."""
+    """Decides from looks whether the group stands still. Times are seconds of a steady clock."""
 
     limit_s: float
     since_s: float | None = None
@@ -38,7 +41,7 @@ class Standstill:
     lag: int = 0
 
     def seen(self, look: Look, busy: bool, now_s: float) -> bool:
-        """Whether the group stood still for too long while its lag grew. `busy`: it has a reason to."""
+        """Returns whether the group stood still for too long while its lag grew. `busy`: it waits for others."""
         if look.committed != self.committed or look.lag == 0 or busy:
             self.since_s, self.committed, self.lag = now_s, look.committed, look.lag
             return False
@@ -47,9 +50,9 @@ class Standstill:
 
 
 class Watchdog:
-    """A thread that looks at the group's lag, until `close`, and calls `bark` with the reason when it must end.
+    """A thread that checks the group's lag until `close`, and calls `bark` with the reason when the worker must end.
 
-    `excuse` says whether the worker waits for others (for instance for sinks, with the in-process broker).
+    `excuse` returns whether the worker waits for others, for instance for sinks with the in-process broker.
     """
 
     def __init__(
@@ -78,7 +81,7 @@ class Watchdog:
             try:
                 look = look_at(reader)
             except KafkaException as error:
-                log.warning("cannot ask Kafka for the lag: %s", error)
+                log.warning("cannot read the lag from Kafka: %s", error)
                 continue
             for (topic, partition), lag in look.lags.items():
                 metrics.LAG.labels(topic, str(partition)).set(lag)
@@ -92,19 +95,19 @@ class Watchdog:
         mine = f"partitions {assigned}" if assigned else "no partition"
         return (
             f"nothing of {RAW} and {ACTIVITY} was processed for {self._standstill.limit_s:.0f} s, and {look.lag}"
-            f" messages wait; this worker has {mine}. It ends, so that it is started anew"
+            f" messages wait; this worker has {mine}. It ends now and should be started again"
         )
 
 
 def look_at(reader: Consumer) -> Look:
-    """Asks Kafka. Raises KafkaException."""
+    """Asks Kafka for the group's offsets and lag. Raises KafkaException."""
     committed, lags = 0, {}
     for topic in (RAW, ACTIVITY):
         partitions = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        places = reader.committed([TopicPartition(topic, partition) for partition in partitions], timeout=_TIMEOUT_S)
-        for place in places:
-            low, high = reader.get_watermark_offsets(TopicPartition(topic, place.partition), timeout=_TIMEOUT_S)
-            reached = max(place.offset, low, 0)
-            committed += reached
-            lags[topic, place.partition] = max(high - reached, 0)
+        positions = reader.committed([TopicPartition(topic, partition) for partition in partitions], timeout=_TIMEOUT_S)
+        for position in positions:
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, position.partition), timeout=_TIMEOUT_S)
+            offset = max(position.offset, low, 0)
+            committed += offset
+            lags[topic, position.partition] = max(high - offset, 0)
     return Look(committed, sum(lags.values()), lags)

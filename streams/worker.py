@@ -1,4 +1,4 @@
-"""A stream worker: the application, its tasks, and what runs beside them, from start to an orderly stop."""
+"""A stream worker: the application, its partition tasks and the threads beside them, from start to stop."""
 
 import asyncio
 import logging
@@ -24,12 +24,12 @@ from streams.watchdog import Watchdog
 log = logging.getLogger(__name__)
 
 STOP_S = 3.0
-"""How long an orderly stop may take; then the process ends all the same, and what was under way is processed again."""
+"""How long an orderly stop may take. Then the process ends, and unacknowledged messages are processed again."""
 _LOOK_S = 0.2
 
 
 class Worker:
-    """Made and run within an event loop."""
+    """Make it and run it within an event loop."""
 
     def __init__(self, settings: StreamsSettings, cluster: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -37,7 +37,7 @@ class Worker:
         self._requests = SymbolRequester()
         folder = Path(settings.symbol_cache).expanduser()
         symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
-        self._symbols = SymbolReader(settings, symcaches, self._symbols_came)
+        self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
         processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
         self._outbox = Outbox(settings, [group for group in settings.hold_back_for.split(",") if group])
         self._tasks = PartitionTasks(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
@@ -48,7 +48,7 @@ class Worker:
         self._health = HealthServer(settings.metrics_listen, self._ready) if settings.metrics_listen else None
 
     async def run(self) -> BaseException | None:
-        """Until SIGINT or SIGTERM (None), or until something fails (the error). Ends within 5 s of it."""
+        """Runs until SIGINT or SIGTERM (returns None), or until a failure (returns the error); then ends within 5 s."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._loop.add_signal_handler(number, self._end, None)
         beside = [asyncio.create_task(self._run_app()), asyncio.create_task(self._ask())]
@@ -63,10 +63,10 @@ class Worker:
     async def _stop(self) -> None:
         self._watchdog.close()
         try:
-            # Commits what was acknowledged.
+            # This commits the acknowledged offsets.
             await asyncio.wait_for(self._app.stop(), STOP_S)
         except Exception as error:
-            log.warning("the application did not stop in good order: %r", error)
+            log.warning("the application did not stop in order: %r", error)
         await self._tasks.revoke()
         self._symbols.close()
         self._outbox.close(1.0)
@@ -78,18 +78,18 @@ class Worker:
             await self._app.start()
             while not self._app.crashed and not self._app.should_stop:
                 await asyncio.sleep(_LOOK_S)
-            self._end(self._app.crash_reason or RuntimeError("Faust stopped for no reason that it says"))
+            self._end(self._app.crash_reason or RuntimeError("Faust stopped without giving a reason"))
         except Exception as error:
             self._end(error)
 
     async def _ask(self) -> None:
-        """Asks for missing symbols, when it is known which are missing."""
+        """Asks for missing symbols, once it is known which are missing."""
         while True:
             await asyncio.sleep(_LOOK_S)
             if self._symbols.caught_up.is_set():
                 self._outbox.ask(self._requests.due(time.monotonic(), time.time_ns()))
 
-    def _symbols_came(self, file: SymbolFile) -> None:
+    def _symbols_received(self, file: SymbolFile) -> None:
         if file.error:
             self._loop.call_soon_threadsafe(self._requests.failed, file.build_id, file.host_id, time.monotonic())
         else:
@@ -98,7 +98,7 @@ class Worker:
     def _ready(self) -> str | None:
         if not self._tasks.started:
             return "no partitions were assigned yet"
-        return "the partitions are being assigned anew" if self._app.rebalancing else None
+        return "the partitions are being reassigned" if self._app.rebalancing else None
 
     def _end(self, error: BaseException | None) -> None:
         if not self._ended.done():
@@ -106,7 +106,7 @@ class Worker:
 
     def _bark(self, error: BaseException) -> None:
         log.critical("%s", error)
-        _exit_after(2 * STOP_S, 1)  # an event loop that hangs cannot be told
+        _exit_after(2 * STOP_S, 1)  # in case the event loop hangs
         self._loop.call_soon_threadsafe(self._end, error)
 
 
