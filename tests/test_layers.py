@@ -1,6 +1,7 @@
 """Layers: a package imports only from the packages below it."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,31 @@ def test_a_layer_imports_only_from_layers_below_it(layer: str) -> None:
         for path in sorted((ROOT / layer).rglob("*.py"))
         for module in imported(path)
         if (top := module.split(".")[0]) in ALLOWED and top != layer and top not in ALLOWED[layer]
+    ]
+    assert wrong == []
+
+
+API_LAYERS = ("queries", "tree", "render", "http", "commands")
+"""Folders of api/, lowest first."""
+
+
+@pytest.mark.parametrize("layer", API_LAYERS)
+def test_a_folder_of_the_api_imports_only_from_folders_below_it(layer: str) -> None:
+    above = API_LAYERS[API_LAYERS.index(layer) + 1 :]
+    wrong = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in sorted((ROOT / "api" / layer).rglob("*.py"))
+        for module in imported(path)
+        if module.startswith(tuple(f"api.{folder}." for folder in above))
+    ]
+    assert wrong == []
+
+
+def test_sql_of_the_api_is_in_its_queries_only() -> None:
+    wrong = [
+        str(path.relative_to(ROOT))
+        for path in sorted((ROOT / "api").rglob("*.py"))
+        if path.parent.name != "queries" and re.search(r"\b(SELECT|WHERE|GROUP BY)\b", path.read_text())
     ]
     assert wrong == []
 

@@ -1,6 +1,6 @@
 // Calls of the query API (docs/query-api.md).
 
-/** What the API says is wrong, and what to do about it. */
+/** An error of the API: what is wrong, and what to do about it. */
 export class ApiError extends Error {
   constructor(message, hint = "", code = "") {
     super(message);
@@ -9,11 +9,11 @@ export class ApiError extends Error {
   }
 }
 
-/** Frames of one graph; what is beyond comes as [cut]. */
+/** Most frames of one graph. The API cuts the others. */
 const MAX_NODES = 50_000;
 
-const range = ({ selector, start, end }) => ({ selector, start, end });
-const query = (values) => ({ profile_type: values.profile_type, ...range(values) });
+const selection = ({ selector, start, end }) => ({ selector, start, end });
+const query = (values) => ({ profile_type: values.profile_type, ...selection(values) });
 
 export const merge = (values, signal) =>
   ask("merge", { ...query(values), format: "tree", max_nodes: MAX_NODES }, signal);
@@ -43,22 +43,22 @@ export async function timeline(values, signal) {
 
 export const profileTypes = async () => (await ask("profile-types", {})).profile_types.map(({ id }) => id);
 
-/** Names of labels of matching series: {found, more}. */
+/** Names of labels of matching series: {entries, more}. */
 export async function labelNames(values) {
-  const { labels, more } = await ask("labels", range(values));
-  return { found: labels, more };
+  const { labels, more } = await ask("labels", selection(values));
+  return { entries: labels, more };
 }
 
-/** Values of a label that contain a text: {found, more}. */
+/** Values of a label that contain a text: {entries, more}. */
 export async function labelValues(name, values, contains) {
-  const { values: found, more } = await ask(`labels/${encodeURIComponent(name)}/values`, {
-    ...range(values),
+  const { values: entries, more } = await ask(`labels/${encodeURIComponent(name)}/values`, {
+    ...selection(values),
     contains,
   });
-  return { found, more };
+  return { entries, more };
 }
 
-/** A page of the heaviest requests; `next`: of the page before, "" for the first. */
+/** A page of the heaviest requests. `next` is that of the previous page, "" for the first page. */
 export const traces = (values, next, signal) => ask("traces", { ...query(values), cursor: next }, signal);
 
 export const traceCpu = (trace, values, signal) =>
@@ -68,7 +68,7 @@ export const traceTree = (trace, values, signal) =>
 
 const traceRoute = (trace) => `traces/${encodeURIComponent(trace)}/cpu`;
 
-/** The JSON of a route. Raises ApiError; an aborted call raises AbortError. Empty parameters are not sent. */
+/** Returns the JSON of a route. Throws ApiError, or AbortError if aborted. Does not send empty parameters. */
 async function ask(route, parameters, signal) {
   const address = new URL(`api/v1/${route}`, document.baseURI);
   for (const [name, value] of Object.entries(parameters)) if (value) address.searchParams.set(name, value);
@@ -79,7 +79,7 @@ async function ask(route, parameters, signal) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(
       "The query API cannot be reached.",
-      "Is icestream still running? The page asks again when you refresh.",
+      "Is icestream running? Refresh to ask again.",
     );
   }
   const body = await response.json().catch((error) => {

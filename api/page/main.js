@@ -1,4 +1,4 @@
-// The page: what is chosen (state.js) is asked of the API and shown by the view that is on.
+// The page: asks the API for what the state (state.js) selects, and shows the answer in the current view.
 
 import * as api from "./api.js";
 import { byId, element } from "./base/dom.js";
@@ -7,22 +7,24 @@ import { formatCount, formatShare, formatValue, unitOf } from "./base/format.js"
 import { Graph } from "./graph/graph.js";
 import { Requests } from "./requests.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
-import { Strip } from "./controls/timeline.js";
+import { Timeline } from "./controls/timeline.js";
 import { describeRange, formatRange, toMillis, toRfc3339 } from "./base/times.js";
 import { readTree } from "./graph/tree.js";
 
-/** A change of one of these needs no new answer. */
+/** Parts of the state whose change needs no new query. */
 const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh"]);
 
 const state = new PageState();
 const graph = new Graph(state);
 const requests = new Requests(state, showProblem);
-const strip = new Strip(byId("strip"), (start, end) => state.update({ start: toRfc3339(start), end: toRfc3339(end) }));
-const baselineStrip = new Strip(byId("baseline-strip"), (start, end) =>
+const timeline = new Timeline(byId("timeline"), (start, end) =>
+  state.update({ start: toRfc3339(start), end: toRfc3339(end) }),
+);
+const baselineTimeline = new Timeline(byId("baseline-timeline"), (start, end) =>
   state.update({ baseline_start: toRfc3339(start), baseline_end: toRfc3339(end) }),
 );
 let running = new AbortController();
-let listed = ""; // the query whose list of requests is shown
+let listedQuery = ""; // the query whose list of requests is shown
 
 const views = { profile: showProfile, compare: showComparison, requests: showRequests };
 
@@ -35,7 +37,7 @@ state.subscribe((values, changed) => {
 });
 load();
 
-/** Asks for what the state says and shows it; what is still under way is given up. */
+/** Asks for what the state selects, and shows it. Aborts queries that are still running. */
 async function load() {
   running.abort();
   running = new AbortController();
@@ -74,22 +76,22 @@ async function showRequests(values, signal) {
   const { trace } = values;
   byId("requests").hidden = false;
   byId("requests").classList.toggle("open", Boolean(trace));
-  requests.begin(trace);
+  requests.mark(trace);
   if (!trace) {
     hide("graph", "empty");
     byId("summary").replaceChildren();
   }
-  const one = async () => trace && showAnswer(await requests.one(trace, values, signal), values);
-  await Promise.all([listRequests(values, signal), one()]);
+  const open = async () => trace && showAnswer(await requests.open(trace, values, signal), values);
+  await Promise.all([listRequests(values, signal), open()]);
 }
 
-/** The list stays while one request after the other is opened from it; a refresh reads it again. */
+/** Lists requests, unless one was opened from the list that is shown. */
 async function listRequests(values, signal) {
   const { profile_type, selector, start, end, trace } = values;
   const query = JSON.stringify([profile_type, selector, start, end]);
-  if (trace && listed === query) return;
+  if (trace && listedQuery === query) return;
   await requests.list(values, signal);
-  listed = query;
+  listedQuery = query;
 }
 
 function showAnswer(answer, values) {
@@ -115,11 +117,11 @@ function summary(answer, values) {
     parts.push(formatRange(start, end));
   }
   if (answer.baseline_total !== undefined) {
-    const how = answer.relative ? "compared by share" : "compared as it is";
+    const how = answer.relative ? "compared by share" : "compared by value";
     parts.push(`baseline ${formatValue(answer.baseline_total, unit)}, ${how}`);
   }
   if (cut?.nodes)
-    parts.push(`${formatCount(cut.nodes)} small frames joined as [cut] (${formatShare(cut.value, total)})`);
+    parts.push(`${formatCount(cut.nodes)} small frames cut (${formatShare(cut.value, total)})`);
   return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
 }
 
@@ -128,23 +130,23 @@ function nothingFound(values) {
   const everything = () => state.update({ selector: "{}" });
   return [
     element("h2", {}, values.trace && values.view === "requests" ? "No samples of this request." : "No samples here."),
-    element("p", {}, `Nothing was seen of ${values.selector} (${describeRange(values.start, values.end)}).`),
+    element("p", {}, `There are no samples of ${values.selector} in ${describeRange(values.start, values.end)}.`),
     element(
       "p",
       {},
-      element("button", { type: "button", onclick: wider }, "Look at the last day"),
+      element("button", { type: "button", onclick: wider }, "Show the last day"),
       " ",
-      values.selector !== "{}" && element("button", { type: "button", onclick: everything }, "Look at every series"),
+      values.selector !== "{}" && element("button", { type: "button", onclick: everything }, "Show all labels"),
     ),
     element(
       "p",
       { class: "hint" },
-      "A host appears a few seconds after its collector started: icestream up, or icestream collect.",
+      "A host shows up a few seconds after its collector starts (icestream up, or icestream collect).",
     ),
   ];
 }
 
-/** The strips above the graph; what goes wrong here is said by the graph, which asks for the same. */
+/** Shows the timelines above the graph. Errors are left to the graph, which asks for the same samples. */
 function showTimeline(values, signal) {
   const unit = unitOf(values.profile_type);
   const format = (value, step) =>
@@ -159,11 +161,11 @@ function showTimeline(values, signal) {
         into.show({ start: toMillis(query.start), end: toMillis(query.end), step: 1, points: [] }, format);
     }
   };
-  show(strip, values);
-  if (values.view === "compare") show(baselineStrip, { ...values, ...baselineOf(values) });
+  show(timeline, values);
+  if (values.view === "compare") show(baselineTimeline, { ...values, ...baselineOf(values) });
 }
 
-/** What went wrong, in the API's words; null: nothing. */
+/** Shows an error in the API's words; null hides it. */
 function showProblem(error) {
   byId("problem").hidden = !error;
   if (!error) return;
@@ -172,5 +174,5 @@ function showProblem(error) {
   if (!(error instanceof api.ApiError)) console.error(error);
 }
 
-/** For the console and the benchmark. */
+/** For the browser's console, tests and the benchmark. */
 window.icestream = { graph, state };

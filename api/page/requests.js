@@ -6,19 +6,19 @@ import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/
 
 export class Requests {
   #state;
-  #complain;
+  #showProblem;
   #next = "";
   #heaviest = 0;
 
-  /** @param {(error: Error) => void} complain shows what went wrong */
-  constructor(state, complain) {
+  /** @param {(error: Error) => void} showProblem */
+  constructor(state, showProblem) {
     this.#state = state;
-    this.#complain = complain;
+    this.#showProblem = showProblem;
     byId("trace-form").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.#open(byId("trace-id").value.trim());
+      this.#select(byId("trace-id").value.trim());
     });
-    byId("trace-close").addEventListener("click", () => this.#open(""));
+    byId("trace-close").addEventListener("click", () => this.#select(""));
   }
 
   /** Lists the heaviest requests of the time range. */
@@ -33,7 +33,7 @@ export class Requests {
   }
 
   /** Shows the sums and spans of one request. Returns its tree for the graph (the API's JSON). */
-  async one(trace, values, signal) {
+  async open(trace, values, signal) {
     const [cpu, tree] = await Promise.all([api.traceCpu(trace, values, signal), api.traceTree(trace, values, signal)]);
     const spans = inTreeOrder(cpu.spans);
     byId("trace-title").textContent = spans[0]?.span.name || "Request";
@@ -44,13 +44,13 @@ export class Requests {
   }
 
   /** Marks the request that is being opened; "" for none. */
-  begin(trace) {
+  mark(trace) {
     byId("trace-id").value = trace;
     if (!trace) byId("trace-detail").hidden = true;
-    for (const row of byId("trace-rows").children) mark(row, trace);
+    for (const row of byId("trace-rows").children) markRow(row, trace);
   }
 
-  #open(trace) {
+  #select(trace) {
     this.#state.update({ trace, at: "" });
   }
 
@@ -58,12 +58,12 @@ export class Requests {
     const { trace_id: id, operation, service, sampled_cpu_ns: sampledCpu, thread_cpu_ns: threadCpu, samples } = trace;
     const name = element(
       "button",
-      { type: "button", title: `Open request ${id}`, onclick: () => this.#open(id) },
+      { type: "button", title: `Open request ${id}`, onclick: () => this.#select(id) },
       operation || "(no name)",
     );
     const row = element(
       "tr",
-      { "data-trace": id, onclick: (event) => event.target.closest("button") || this.#open(id) },
+      { "data-trace": id, onclick: (event) => event.target.closest("button") || this.#select(id) },
       element("th", { scope: "row" }, name),
       element("td", { class: "text" }, service),
       element("td", {}, formatValue(sampledCpu), bar(sampledCpu / this.#heaviest)),
@@ -71,7 +71,7 @@ export class Requests {
       element("td", {}, formatCount(samples)),
       element("td", { class: "text" }, element("code", { title: id }, id.slice(0, 8))),
     );
-    mark(row, this.#state.values.trace);
+    markRow(row, this.#state.values.trace);
     return row;
   }
 
@@ -86,7 +86,7 @@ export class Requests {
         byId("trace-rows").append(...page.traces.map((trace) => this.#row(trace)));
         this.#offerMore(page.next);
       } catch (error) {
-        this.#complain(error);
+        this.#showProblem(error);
       } finally {
         more.disabled = false;
       }
@@ -98,7 +98,7 @@ export class Requests {
 const sampledTitle = (profileType) =>
   profileTypeTitle(profileType) === "CPU" ? "Sampled CPU" : profileTypeTitle(profileType);
 
-function mark(row, trace) {
+function markRow(row, trace) {
   if (row.dataset.trace === trace) row.setAttribute("aria-current", "true");
   else row.removeAttribute("aria-current");
 }

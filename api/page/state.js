@@ -1,5 +1,5 @@
-// What is shown, kept in the address, so that a link shares the view and back and forward work.
-// The parameters of a query are called as in the API.
+// The state of the page, kept in its address: so links share a view, and the buttons Back and Forward work.
+// Parameters of queries have the API's names.
 
 import { preceding } from "./base/times.js";
 
@@ -10,19 +10,19 @@ export const DEFAULTS = Object.freeze({
   start: "now-15m",
   end: "now",
   refresh: "", // seconds between refreshes, "": off
-  baseline_selector: "", // "": the same selector
-  baseline_start: "", // "": the period just before
+  baseline_selector: "", // "": as selector
+  baseline_start: "", // "": the time range just before
   baseline_end: "",
-  absolute: "", // "true": compare values as they are, not scaled to the same total
+  absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
   search: "",
   regex: "",
-  at: "", // path hash of the frame zoomed to
-  sort: "", // column of the table of functions, "-" in front: ascending; "": what the view is about
+  at: "", // path hash of the zoomed frame
+  sort: "", // column of the table of functions; with "-" in front ascending; "": the view's default
   colours: "", // "blue-orange" in comparisons
 });
 
-/** The state of one page. `subscribe(listener)`: the listener gets the new values and the set of changed names. */
+/** The state of one page. A listener gets the new values, and the set of changed names. */
 export class PageState {
   #listeners = [];
 
@@ -35,7 +35,7 @@ export class PageState {
     this.#listeners.push(listener);
   }
 
-  /** Changes some values. `replace`: no new entry in the history (typing, refining). */
+  /** Changes some values. With `replace`, the browser's history gets no new entry. */
   update(changes, { replace = false } = {}) {
     const next = { ...this.values, ...changes };
     const address = location.pathname + write(next);
@@ -52,13 +52,13 @@ export class PageState {
   }
 }
 
-/** Values of a query string; what is missing has its default, what is unknown is dropped. */
+/** Returns the values of a query string. Missing ones have their defaults; unknown ones are dropped. */
 export function read(query) {
   const given = new URLSearchParams(query);
   return Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, given.get(name) ?? value]));
 }
 
-/** The query string of values: only what differs from the defaults. */
+/** Returns the query string of values that differ from the defaults. */
 export function write(values) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(DEFAULTS)) if (values[name] !== value) query.set(name, values[name]);
@@ -66,7 +66,7 @@ export function write(values) {
   return text ? "?" + text : "";
 }
 
-/** The other side of a comparison as {selector, start, end}: by default the same series in the period just before. */
+/** Returns the baseline as {selector, start, end}: by default the same selector in the time range just before. */
 export function baselineOf(values) {
   const chosen = values.baseline_start && values.baseline_end;
   const [start, end] = chosen ? [values.baseline_start, values.baseline_end] : preceding(values.start, values.end);

@@ -72,8 +72,8 @@ class LocationCache:
         return changed
 
     def _read(self, ids: Ids) -> None:
-        many = id_lists.count_queries(ids) > id_lists.MAX_QUERIES
-        if many and count_locations(self._database) <= self._max_locations:
+        too_many_ids = id_lists.count_queries(ids) > id_lists.MAX_QUERIES
+        if too_many_ids and count_locations(self._database) <= self._max_locations:
             self._store(read_all_locations(self._database))
             return
         for answer in read_locations(self._database, ids):

@@ -42,9 +42,9 @@ def database(tables: Client) -> str:
 @pytest.fixture
 def client(engine: str, database: str) -> Iterator[Client]:
     """Writes to the database."""
-    found = connect(engine, database=database)
-    yield found
-    found.close()
+    client = connect(engine, database=database)
+    yield client
+    client.close()
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Api:
     def json(self, path: str, **parameters: object) -> dict:
         answer = self.get(path, **parameters)
         assert answer.status_code == 200, answer.text
-        found: dict = answer.json()
-        return found
+        body: dict = answer.json()
+        return body
 
 
 @pytest.fixture

@@ -22,13 +22,13 @@ _FLAGS = (
 
 
 def missing() -> str | None:
-    """Why there is no browser, in words; None: there is one."""
+    """Returns why there is no browser, or None if there is one."""
     absent = [str(path) for path in (CHROMIUM, DRIVER) if not path.exists()]
     return f"not installed: {', '.join(absent)} (apt install chromium chromium-driver)" if absent else None
 
 
 def launch(profile: Path, width: int = 1440, height: int = 900) -> webdriver.Chrome:
-    """A browser with a fresh profile folder. Its console can be read with get_log("browser")."""
+    """Starts a browser with an empty profile folder. get_log("browser") returns its console."""
     options = webdriver.ChromeOptions()
     options.binary_location = str(CHROMIUM)
     for flag in (*_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
@@ -38,6 +38,6 @@ def launch(profile: Path, width: int = 1440, height: int = 900) -> webdriver.Chr
 
 
 def set_scheme(browser: webdriver.Chrome, scheme: str) -> None:
-    """`light` or `dark`, as the system would say it."""
+    """Emulates the system's colour scheme: `light` or `dark`."""
     features = [{"name": "prefers-color-scheme", "value": scheme}]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})

@@ -33,13 +33,13 @@ class Page:
         self.site = site
 
     def open(self, **state: object) -> None:
-        """Opens the page with these values in its address; over the whole range unless said otherwise."""
+        """Opens the page with these values in its address; the default time range has all samples."""
         values = {"start": self.site.start, "end": self.site.end} | state
         self.browser.get(self.site.address + "?" + urlencode(values))
         self.settle()
 
     def settle(self) -> None:
-        """Waits until what was asked for is shown."""
+        """Waits until the page shows the answer."""
         self.until(lambda: self.js("return document.getElementById('main')?.getAttribute('aria-busy')") == "false")
         self.js_async("requestAnimationFrame(() => requestAnimationFrame(() => done()))")
 
@@ -63,8 +63,8 @@ class Page:
 
     def texts(self, selector: str) -> list[str]:
         script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText.trim())"
-        found: list[str] = self.js(script, selector)
-        return found
+        texts: list[str] = self.js(script, selector)
+        return texts
 
     def click(self, selector: str) -> None:
         self.find(selector).click()
@@ -77,15 +77,15 @@ class Page:
         return {name: values[0] for name, values in parse_qs(urlsplit(self.browser.current_url).query).items()}
 
     def node(self, name: str) -> int:
-        """The widest node of a function, -1 where there is none."""
+        """Returns the widest node of a function, or -1."""
         return int(self.js(_NODE_OF, name))
 
     def box(self, node: int) -> dict[str, float]:
-        found: dict[str, float] = self.js("return icestream.graph.icicle.screenBox(arguments[0])", node)
-        return found
+        box: dict[str, float] = self.js("return icestream.graph.icicle.screenBox(arguments[0])", node)
+        return box
 
     def point_at(self, name: str, click: bool = False) -> None:
-        """Moves the pointer to the widest frame of a function."""
+        """Moves the pointer onto the widest frame of a function."""
         box = self.box(self.node(name))
         where = (int(box["left"] + min(box["width"] / 2, 40)), int(box["top"] + box["height"] / 2))
         actions = ActionChains(self.browser)
@@ -95,12 +95,12 @@ class Page:
         actions.perform()
 
     def colour_at(self, x: float, y: float) -> tuple[int, int, int]:
-        """Red, green and blue that the graph has at a point of the window."""
+        """Returns red, green and blue of the graph at a point of the window."""
         red, green, blue, _ = self.js(_PIXEL, x, y)
         return red, green, blue
 
     def errors(self) -> list[str]:
-        """What the console said since the last call, apart from notes."""
+        """Returns errors and warnings in the console since the last call."""
         return [
             entry["message"] for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
         ]

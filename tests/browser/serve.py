@@ -2,7 +2,7 @@
 
     python -m tests.browser.serve FOLDER [PORT]
 
-Prints one line of JSON when it can be asked: address, start, middle, end, wide_end (Unix seconds) and wide_ns.
+Prints one line of JSON when it is ready: address, start, middle, end, wide_end (Unix seconds) and wide_ns.
 """
 
 import json
@@ -29,8 +29,8 @@ def main(folder: str, port: int = 0) -> None:
     wide_ns = fill_wide(client, wide_end)
     listening = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
-    said = {"address": address, **asdict(filled), "wide_end": wide_end, "wide_ns": wide_ns}
-    print(json.dumps(said), flush=True)
+    site = {"address": address, **asdict(filled), "wide_end": wide_end, "wide_ns": wide_ns}
+    print(json.dumps(site), flush=True)
     app = create_app(ApiSettings(clickhouse=dsn), Clients(dsn))
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 

@@ -81,7 +81,7 @@ def test_values_are_compared_as_they_are_where_asked(page: Page, site: Site) -> 
     page.click("#absolute")
     page.until(lambda: page.state().get("absolute") == "true")
     page.settle()
-    assert "compared as it is" in page.find("#summary").text
+    assert "compared by value" in page.find("#summary").text
     assert page.js("const { baseline } = icestream.graph.tree; return [baseline.scale, baseline.profileScale]") == [
         1,
         1,

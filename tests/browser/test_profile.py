@@ -151,11 +151,11 @@ def test_the_graph_is_walked_with_the_keyboard(page: Page) -> None:
     page.until(lambda: page.texts("#crumbs button") == ["all"])
 
 
-def test_a_drag_over_the_strip_selects_a_time_range(page: Page, site: Site) -> None:
+def test_a_drag_over_the_timeline_selects_a_time_range(page: Page, site: Site) -> None:
     page.open()
-    strip = page.find("#strip")
-    width = strip.size["width"]
-    ActionChains(page.browser).move_to_element_with_offset(strip, -width // 4, -10).click_and_hold().move_by_offset(
+    timeline = page.find("#timeline")
+    width = timeline.size["width"]
+    ActionChains(page.browser).move_to_element_with_offset(timeline, -width // 4, -10).click_and_hold().move_by_offset(
         width // 2, 0
     ).release().perform()
     page.until(lambda: page.state()["start"].startswith("20"))

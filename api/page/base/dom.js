@@ -1,18 +1,18 @@
-// Elements without markup: text is only ever text, whatever a function or a label is called.
+// Creates elements without parsing markup, so that names of functions and labels are only ever text.
 
-/** An element with properties (`class`, `on…` listeners, ARIA and other attributes) and children (nodes or text). */
+/** Creates an element with properties (`class`, `on…` listeners, ARIA and other attributes) and children (nodes or text). */
 export function element(tag, properties = {}, ...children) {
-  const made = document.createElement(tag);
+  const created = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
     if (value === undefined || value === null || value === false) continue;
-    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value === true ? "" : value);
+    if (name.startsWith("on")) created.addEventListener(name.slice(2), value);
+    else created.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
-  return made;
+  created.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return created;
 }
 
-/** A bar filled up to a share of 0 to 1. */
+/** Creates a bar that is filled to a share of 0 to 1. */
 export function bar(share) {
   const filled = element("span", { class: "filled" });
   filled.style.width = `${Math.min(100, Math.max(0, share * 100)) || 0}%`;
@@ -21,7 +21,7 @@ export function bar(share) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Calls `act` once, `milliseconds` after the last of a burst of calls. */
+/** Returns a function that calls `act` once, `milliseconds` after the last of a burst of calls. */
 export function debounce(act, milliseconds) {
   let timer = 0;
   return (...args) => {
@@ -30,7 +30,7 @@ export function debounce(act, milliseconds) {
   };
 }
 
-/** A canvas' context, its bitmap fitted to its size on the screen; drawing is in CSS pixels. */
+/** Returns the cleared context of a canvas, whose bitmap fits its size on the screen. Drawing is in CSS pixels. */
 export function fittedContext(canvas) {
   const ratio = window.devicePixelRatio || 1;
   const width = Math.round(canvas.clientWidth * ratio);
@@ -45,10 +45,10 @@ export function fittedContext(canvas) {
   return context;
 }
 
-/** The value of a colour or font variable of the style sheet, in the scheme that is on. */
+/** Returns the value of a variable of the style sheet in the current colour scheme. */
 export const cssVariable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-/** Calls `act` when the system changes between light and dark. */
+/** Calls `act` when the colour scheme changes between light and dark. */
 export function onSchemeChange(act) {
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", act);
 }

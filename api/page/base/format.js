@@ -1,4 +1,4 @@
-// Numbers as people read them. Values come in the unit of the profile type; CPU is nanoseconds.
+// Numbers for people. Values are in the unit of the profile type, CPU in nanoseconds.
 
 const TIME_STEPS = [
   [3600e9, "h"],
@@ -22,18 +22,18 @@ const COUNT_STEPS = [
   [1, ""],
 ];
 
-/** A value of a unit ("nanoseconds", "bytes", anything else counts) with three significant digits. */
+/** Formats a value with three significant digits. Units other than "nanoseconds" and "bytes" are counts. */
 export function formatValue(value, unit = "nanoseconds") {
   if (value === 0) return unit === "nanoseconds" ? "0 s" : "0";
   const steps = unit === "nanoseconds" ? TIME_STEPS : unit === "bytes" ? BYTE_STEPS : COUNT_STEPS;
   const size = Math.abs(value);
-  // Minutes and hours only where seconds would be long: 90 s is easier to compare with 12 s than 1.5 min.
+  // Uses minutes and hours only from 10 on: 90 s is easier to compare with 12 s than 1.5 min.
   const [step, name] =
-    steps.find(([least, word]) => size >= least * (word === "min" || word === "h" ? 10 : 1)) ?? steps.at(-1);
+    steps.find(([minimum, word]) => size >= minimum * (word === "min" || word === "h" ? 10 : 1)) ?? steps.at(-1);
   return `${threeDigits(value / step)}${name ? " " + name : ""}`;
 }
 
-/** A share as a percentage: "12.3 %", "0.04 %", "<0.01 %". */
+/** Formats a share as a percentage: "12.3 %", "0.04 %", "<0.01 %". */
 export function formatShare(part, whole) {
   if (!whole) return "–";
   if (part === 0) return "0 %";
@@ -47,7 +47,7 @@ export const formatCount = (count) => Math.round(count).toLocaleString("en").rep
 /** The unit of a profile type `name:sample type:unit:period type:period unit`. */
 export const unitOf = (profileType) => profileType.split(":")[2] || "count";
 
-/** What a profile type is called in the list: "CPU", "Off-CPU", or its own words. */
+/** Returns a short name of a profile type: "CPU", "Off-CPU", or its own parts. */
 export function profileTypeTitle(profileType) {
   if (profileType === "process_cpu:cpu:nanoseconds:cpu:nanoseconds") return "CPU";
   if (profileType === "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds") return "Off-CPU";

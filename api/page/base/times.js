@@ -1,4 +1,4 @@
-// Times as the API takes them: RFC 3339, Unix seconds, `now`, `now-15m`; and as people read them, in local time.
+// Times as the API takes them (RFC 3339, Unix seconds, `now`, `now-15m`), and in local time for people.
 
 export const PRESETS = ["now-5m", "now-15m", "now-1h", "now-3h", "now-12h", "now-1d", "now-2d", "now-7d", "now-30d"];
 
@@ -8,7 +8,7 @@ const RELATIVE = /^now(?:([+-])(\d+)(ms|s|m|h|d|w))?$/;
 
 export const isRelative = (text) => RELATIVE.test(text.trim());
 
-/** Milliseconds since 1970, or NaN where the text is no time. A date without a zone is local time. */
+/** Returns Unix milliseconds, or NaN if the text is not a time. A date without a zone is in local time. */
 export function toMillis(text, now = Date.now()) {
   text = text.trim();
   const relative = RELATIVE.exec(text);
@@ -20,7 +20,7 @@ export function toMillis(text, now = Date.now()) {
   return Date.parse(text);
 }
 
-/** What the API and the URL are given for what a person typed. Throws an Error that says what is expected. */
+/** Returns what a person typed as the API takes it. Throws an Error that says what is expected. */
 export function canonicalTime(text) {
   text = text.trim();
   if (isRelative(text)) return text;
@@ -32,7 +32,7 @@ export function canonicalTime(text) {
 
 export const toRfc3339 = (millis) => new Date(Math.round(millis)).toISOString();
 
-/** What a range is called on its button: "last 15 minutes", or both ends in local time. */
+/** Returns a range in words: "last 15 minutes", or both ends in local time. */
 export function describeRange(start, end) {
   const relative = RELATIVE.exec(start);
   if (relative && relative[1] === "-" && end === "now") {
@@ -43,7 +43,7 @@ export function describeRange(start, end) {
   return formatRange(toMillis(start), toMillis(end));
 }
 
-/** Both ends in local time, the day only once. */
+/** Returns both ends in local time, the day only once. */
 export function formatRange(start, end) {
   const sameDay = new Date(start).toDateString() === new Date(end).toDateString();
   return `${formatMoment(start)} – ${sameDay ? formatClock(end) : formatMoment(end)}`;
@@ -63,7 +63,7 @@ export function formatClock(millis, seconds = true) {
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** A range moved into the past by `by` milliseconds; a relative one stays relative. */
+/** Returns a range `by` milliseconds earlier. Relative times stay relative. */
 export function earlier(start, end, by, now = Date.now()) {
   return [start, end].map((text) => {
     const moved = toMillis(text, now) - by;
@@ -71,13 +71,13 @@ export function earlier(start, end, by, now = Date.now()) {
   });
 }
 
-/** Milliseconds in the largest unit that says them exactly, else in seconds: "30m". */
+/** Returns milliseconds as text, such as "30m": in the largest exact unit, else in seconds. */
 function duration(millis) {
   const unit = ["d", "h", "m"].find((name) => millis % UNIT_MS[name] === 0) ?? "s";
   return `${Math.round(millis / UNIT_MS[unit])}${unit}`;
 }
 
-/** The range of the same length just before. */
+/** Returns the range of the same length just before. */
 export function preceding(start, end, now = Date.now()) {
   return earlier(start, end, toMillis(end, now) - toMillis(start, now), now);
 }

@@ -1,4 +1,4 @@
-// The one tooltip of the page: a title and rows of name and value, beside the pointer and inside the window.
+// The tooltip of the page, beside the pointer and inside the window: a title, and rows of name and value.
 
 import { byId, element } from "./dom.js";
 

@@ -1,4 +1,4 @@
-// The controls at the top, each bound to a part of the state.
+// The controls at the top of the page. Each is bound to a part of the state.
 
 import * as api from "../api.js";
 import { SelectorField } from "./selector_field.js";
@@ -21,7 +21,7 @@ let refreshTimer = 0;
 let refreshEvery = "";
 let reload = null;
 
-/** Makes the controls; `load` asks again for what is shown. */
+/** Creates the controls. `load` asks the API again. */
 export function startControls(state, load) {
   reload = load;
   fields = {
@@ -53,7 +53,7 @@ export function startControls(state, load) {
   document.addEventListener("keydown", (event) => shortcut(event, load));
 }
 
-/** Makes the controls say what the state says. */
+/** Shows the state in the controls. */
 export function showControls(values) {
   document.body.dataset.view = values.view;
   document.body.dataset.colours = values.colours;
@@ -113,7 +113,7 @@ function startShifts(state) {
 function startProfileTypes(state) {
   const select = byId("profile-type");
   select.addEventListener("change", () => state.update({ profile_type: select.value, at: "" }));
-  // Asked when the list is about to open: types come and go with what is being profiled.
+  // Asks whenever the list is about to open: profile types come and go with what is profiled.
   const refill = async () => {
     try {
       const types = await api.profileTypes();
@@ -121,7 +121,7 @@ function startProfileTypes(state) {
       select.replaceChildren(...[...known].map((type) => element("option", { value: type }, profileTypeTitle(type))));
       select.value = state.values.profile_type;
     } catch {
-      // The list keeps what it has; the graph says what is wrong.
+      // Keeps the list as it is. The graph shows the error.
     }
   };
   select.addEventListener("focus", refill);
@@ -141,11 +141,11 @@ function keepRefreshing(seconds) {
   refreshEvery = seconds;
   clearInterval(refreshTimer);
   const every = Number(seconds) * 1000;
-  const again = () => {
-    // A query that takes longer than the interval is waited for.
+  const refresh = () => {
+    // Skips a turn if the last query still runs.
     if (document.visibilityState === "visible" && byId("main").getAttribute("aria-busy") === "false") reload();
   };
-  if (every >= 1000) refreshTimer = setInterval(again, every);
+  if (every >= 1000) refreshTimer = setInterval(refresh, every);
 }
 
 function shortcut(event, load) {

@@ -1,4 +1,4 @@
-// What a selector can be completed with, asked once per question while one types.
+// Names and values of labels that complete a selector. Answers are kept for a while, as typing repeats questions.
 
 import * as api from "../api.js";
 
@@ -8,32 +8,32 @@ export class LabelSource {
   #values;
   #answers = new Map();
 
-  /** @param {() => object} values the state's values: labels are those of the time range that is on */
+  /** @param {() => object} values returns the state: it has the time range of the labels */
   constructor(values) {
     this.#values = values;
   }
 
-  /** Names of labels of the series that match a selector. */
+  /** Returns names of labels of the series that match a selector. */
   async names(selector) {
-    return (await this.#asked(`names ${selector}`, () => api.labelNames({ ...this.#values(), selector }))).found;
+    return (await this.#ask(`names ${selector}`, () => api.labelNames({ ...this.#values(), selector }))).entries;
   }
 
-  /** Values of a label; where there are too many to list, those that contain `prefix`. */
+  /** Returns values of a label; if there are too many to list, those that contain `prefix`. */
   async values(label, selector, prefix) {
     const ask = (contains) => api.labelValues(label, { ...this.#values(), selector }, contains);
-    const { found, more } = await this.#asked(`values ${label} ${selector}`, () => ask(""));
-    return more && prefix ? (await ask(prefix)).found : found;
+    const { entries, more } = await this.#ask(`values ${label} ${selector}`, () => ask(""));
+    return more && prefix ? (await ask(prefix)).entries : entries;
   }
 
-  #asked(question, ask) {
+  #ask(question, ask) {
     const { start, end } = this.#values();
     const key = `${start} ${end} ${question}`;
-    const known = this.#answers.get(key);
-    if (known && Date.now() - known.at < FRESH_MS) return known.answer;
+    const cached = this.#answers.get(key);
+    if (cached && Date.now() - cached.time < FRESH_MS) return cached.answer;
     if (this.#answers.size > 200) this.#answers.clear();
     const answer = ask();
     answer.catch(() => this.#answers.delete(key));
-    this.#answers.set(key, { at: Date.now(), answer });
+    this.#answers.set(key, { time: Date.now(), answer });
     return answer;
   }
 }

@@ -1,4 +1,4 @@
-// The control of a time range: a button that says which, and a popover with the usual ones and two fields to type in.
+// The control for a time range: a button that shows it, and a popover with presets and two fields to type into.
 
 import { element } from "../base/dom.js";
 import { canonicalTime, describeRange, isRelative, PRESETS, formatMoment, toMillis, toRfc3339 } from "../base/times.js";
@@ -12,7 +12,7 @@ export class RangeField {
   #submit;
   #shown = ["now-15m", "now"];
 
-  /** @param {(start: string, end: string) => void} submit gets what the API takes */
+  /** @param {(start: string, end: string) => void} submit gets times as the API takes them */
   constructor(host, { id, label }, submit) {
     this.#submit = submit;
     this.#button = element("button", {
@@ -42,8 +42,8 @@ export class RangeField {
     );
     const fixed = element(
       "button",
-      { type: "button", title: "A link then shows the same time tomorrow", onclick: () => this.#fix() },
-      "Fix as it is now",
+      { type: "button", title: "Use absolute times, so that a link always shows the same samples", onclick: () => this.#makeAbsolute() },
+      "Fix these times",
     );
     presets.push(fixed);
     this.#panel = element(
@@ -76,8 +76,8 @@ export class RangeField {
     if (open) this.#panel.querySelector("button").focus();
   }
 
-  /** The range in absolute times. */
-  #fix() {
+  /** Replaces relative times by absolute ones. */
+  #makeAbsolute() {
     const [start, end] = this.#shown.map((text) => toMillis(text));
     if (start < end) this.#choose(toRfc3339(start), toRfc3339(end));
   }
@@ -87,23 +87,23 @@ export class RangeField {
     try {
       this.#choose(canonicalTime(this.#from.value), canonicalTime(this.#to.value));
     } catch (error) {
-      this.#complain(error.message);
+      this.#showProblem(error.message);
     }
   }
 
   #choose(start, end) {
-    if (!(toMillis(start) < toMillis(end))) return this.#complain("“From” has to lie before “To”.");
-    this.#complain("");
+    if (!(toMillis(start) < toMillis(end))) return this.#showProblem("“From” must be before “To”.");
+    this.#showProblem("");
     this.#toggle(false);
     this.#button.focus();
     this.#submit(start, end);
   }
 
-  #complain(message) {
+  #showProblem(message) {
     this.#problem.textContent = message;
     this.#problem.hidden = !message;
   }
 }
 
-/** An API time as one would type it: local time without a zone. */
+/** Returns an API time as a person would type it: in local time, without a zone. */
 const typed = (text) => (isRelative(text) || Number.isNaN(toMillis(text)) ? text : formatMoment(toMillis(text)));

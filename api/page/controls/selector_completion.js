@@ -1,5 +1,5 @@
-// Where the cursor is in a selector, `{service="checkout", version=~"1\\.4.*"}`, and what a completion makes of it.
-// The API reads selectors for good and says what is wrong with them; this only has to follow what is being typed.
+// Completion of selectors such as `{service="checkout", version=~"1\\.4.*"}`: what can be completed at the cursor, and the
+// text after it. This only follows what is being typed; the API parses selectors and reports their errors.
 
 const NAME = /[A-Za-z_][A-Za-z0-9_.-]*/y;
 const OPERATOR = /=~|!~|!=|=/y;
@@ -16,9 +16,9 @@ export function completionAt(text, cursor) {
   if (text[at] === "{") at++;
   if (cursor < at) return null;
   for (;;) {
-    const behind = at;
+    const matcherEnd = at;
     at = skip(/[\s,]*/y, text, at);
-    if (others.length && !text.slice(behind, Math.min(at, cursor)).includes(",")) return null;
+    if (others.length && !text.slice(matcherEnd, Math.min(at, cursor)).includes(",")) return null;
     const start = Math.min(at, cursor);
     const name = readName(text, at);
     if (cursor < at || cursor <= name.end) {
@@ -61,7 +61,7 @@ export function completionAt(text, cursor) {
   }
 }
 
-/** Text and cursor after a name or value was chosen for `spot`, what completionAt gave. */
+/** Returns text and cursor after a name or value was chosen for `spot`, a result of completionAt. */
 export function complete(text, spot, choice) {
   const head = text.slice(0, spot.from);
   const tail = text.slice(spot.to);
@@ -76,7 +76,7 @@ export function complete(text, spot, choice) {
   return { text: done + (tail.includes("}") ? tail : `${tail}}`), cursor: done.length };
 }
 
-/** A selector as the API wants it: `service="x"` gets its braces, nothing is everything. */
+/** Returns a selector as the API takes it: adds missing braces. */
 export function withBraces(text) {
   const trimmed = text.trim();
   if (!trimmed) return "{}";
@@ -93,7 +93,7 @@ function readName(text, at) {
   return { text: name, end: at + name.length };
 }
 
-/** A string in quotes from `at`, or null where none begins; `text` without quotes, escapes of letters undone. */
+/** Reads a string in quotes at `at`, null if there is none. `text` is without quotes and backslashes. */
 function readString(text, at) {
   const quote = text[at];
   if (quote !== '"' && quote !== "'" && quote !== "`") return null;

@@ -1,4 +1,4 @@
-// A text field for a selector, completed from the labels there are. Arrows choose, Tab or Enter takes, Escape closes.
+// A text field for a selector, with completion of labels. Arrow keys choose, Tab or Enter accepts, Escape closes.
 
 import { debounce, element } from "../base/dom.js";
 import { complete, completionAt, withBraces } from "./selector_completion.js";
@@ -14,8 +14,8 @@ export class SelectorField {
   #spot = null;
   #choices = [];
   #active = -1;
-  #asked = 0;
-  #stale = false; // the choices shown are those of what stood there before
+  #lastQuestion = 0;
+  #stale = false; // the choices are those of an earlier text
   #submitted = "";
 
   /**
@@ -72,19 +72,19 @@ export class SelectorField {
   }
 
   async #suggest() {
-    const asked = ++this.#asked;
+    const question = ++this.#lastQuestion;
     this.#stale = false;
     const spot = completionAt(this.#input.value, this.#input.selectionStart ?? 0);
     if (!spot || document.activeElement !== this.#input) return this.#close();
-    let found = [];
+    let choices = [];
     try {
-      if (spot.what === "name") found = await this.#source.names(spot.others);
-      else found = await this.#source.values(spot.label, spot.others, spot.prefix);
+      if (spot.what === "name") choices = await this.#source.names(spot.others);
+      else choices = await this.#source.values(spot.label, spot.others, spot.prefix);
     } catch {
-      // Completion is a help: what is wrong with the selector is said when it is used.
+      // Shows no completions. Errors of the selector show when it is used.
     }
-    if (asked !== this.#asked || document.activeElement !== this.#input) return;
-    this.#open(spot, ranked(found, spot.prefix));
+    if (question !== this.#lastQuestion || document.activeElement !== this.#input) return;
+    this.#open(spot, ranked(choices, spot.prefix));
   }
 
   #open(spot, choices) {
@@ -111,7 +111,7 @@ export class SelectorField {
   }
 
   #close() {
-    this.#asked++;
+    this.#lastQuestion++;
     this.#choices = [];
     this.#list.hidden = true;
     this.#input.setAttribute("aria-expanded", "false");
@@ -136,10 +136,10 @@ export class SelectorField {
       this.#activate(this.#active < 0 ? (step > 0 ? 0 : count - 1) : (this.#active + step + count) % count);
     } else if (event.key === "Tab" && open && !event.shiftKey) {
       event.preventDefault();
-      this.#takeFirst();
+      this.#acceptFirst();
     } else if (event.key === "Enter") {
       event.preventDefault();
-      if (open && this.#active >= 0) this.#take(this.#active);
+      if (open && this.#active >= 0) this.#accept(this.#active);
       else {
         this.#close();
         this.#send();
@@ -151,17 +151,17 @@ export class SelectorField {
     return undefined;
   }
 
-  async #takeFirst() {
+  async #acceptFirst() {
     if (this.#stale) await this.#suggest();
-    if (this.#choices.length) this.#take(Math.max(0, this.#active));
+    if (this.#choices.length) this.#accept(Math.max(0, this.#active));
   }
 
   #pick(event, row) {
-    event.preventDefault(); // the field keeps the focus
-    this.#take(row);
+    event.preventDefault(); // keeps the focus in the field
+    this.#accept(row);
   }
 
-  #take(row) {
+  #accept(row) {
     const wasValue = this.#spot.what === "value";
     const { text, cursor } = complete(this.#input.value, this.#spot, this.#choices[row]);
     this.#input.value = text;
@@ -179,10 +179,10 @@ export class SelectorField {
   }
 }
 
-/** What contains the prefix; what begins with it first. */
+/** Returns choices that contain the prefix; those that start with it come first. */
 function ranked(choices, prefix) {
-  const wanted = prefix.toLowerCase();
-  const found = choices.filter((choice) => choice.toLowerCase().includes(wanted));
-  const begins = (choice) => (choice.toLowerCase().startsWith(wanted) ? 0 : 1);
-  return found.sort((a, b) => begins(a) - begins(b)).slice(0, SHOWN);
+  const typed = prefix.toLowerCase();
+  const matches = choices.filter((choice) => choice.toLowerCase().includes(typed));
+  const order = (choice) => (choice.toLowerCase().startsWith(typed) ? 0 : 1);
+  return matches.sort((a, b) => order(a) - order(b)).slice(0, SHOWN);
 }

@@ -1,22 +1,22 @@
-// The strip above the graph: the value over time as bars. Dragging over it selects a range.
+// The timeline above the graph: values over time as bars. Dragging over it selects a time range.
 
 import { cssVariable, element, fittedContext, onSchemeChange } from "../base/dom.js";
 import { formatClock, formatDay, formatRange } from "../base/times.js";
 import { hideTooltip, showTooltip } from "../base/tooltip.js";
 
-const AXIS = 15; // pixels below the bars for the times
-const DRAG_LEAST = 4; // pixels; less is a click
+const AXIS = 15; // pixels below the bars, for times
+const MIN_DRAG = 4; // pixels; less is a click
 
-export class Strip {
+export class Timeline {
   #canvas;
   #selection = element("div", { class: "selection", hidden: true });
   #host;
   #select;
-  #series = null; // {start, end, step, points: [[ms, value]]}, times in ms
+  #sums = null; // {start, end, step, points: [[time, value]]}; times in Unix milliseconds
   #format = String;
   #drag = null;
 
-  /** @param {(start: number, end: number) => void} select gets milliseconds */
+  /** @param {(start: number, end: number) => void} select gets Unix milliseconds */
   constructor(host, select) {
     this.#host = host;
     this.#select = select;
@@ -32,9 +32,9 @@ export class Strip {
     onSchemeChange(() => this.#paint());
   }
 
-  /** @param {{start: number, end: number, step: number, points: [number, number][]}} series milliseconds */
-  show(series, format) {
-    this.#series = series;
+  /** @param {{start: number, end: number, step: number, points: [number, number][]}} sums times in Unix milliseconds */
+  show(sums, format) {
+    this.#sums = sums;
     this.#format = format;
     this.#paint();
   }
@@ -43,27 +43,26 @@ export class Strip {
     const { clientWidth: width, clientHeight: height } = this.#canvas;
     if (!width) return;
     const context = fittedContext(this.#canvas);
-    if (!this.#series) return;
-    const { start, end, step, points } = this.#series;
+    if (!this.#sums) return;
+    const { start, end, step, points } = this.#sums;
     const scale = width / (end - start);
-    const highest = points.reduce((most, [, value]) => Math.max(most, value), 0);
-    const room = height - AXIS - 2;
+    const largest = points.reduce((maximum, [, value]) => Math.max(maximum, value), 0);
+    const barHeight = height - AXIS - 2;
     context.fillStyle = cssVariable("--bar");
     for (const [time, value] of points) {
       const left = Math.max(0, (time - start) * scale);
       const right = Math.min(width, (time + step - start) * scale);
-      const tall = value > 0 ? Math.max(1, (value / highest) * room) : 0;
+      const tall = value > 0 ? Math.max(1, (value / largest) * barHeight) : 0;
       if (right > left)
-        context.fillRect(left, 2 + room - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
+        context.fillRect(left, 2 + barHeight - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
     }
     this.#paintAxis(context, width, height, scale);
-    context.fillStyle = cssVariable("--muted");
     context.textAlign = "left";
-    if (highest > 0) context.fillText(this.#format(highest, step), 3, 10);
+    if (largest > 0) context.fillText(this.#format(largest, step), 3, 10);
   }
 
   #paintAxis(context, width, height, scale) {
-    const { start, end } = this.#series;
+    const { start, end } = this.#sums;
     context.fillStyle = cssVariable("--line");
     context.fillRect(0, height - AXIS, width, 1);
     context.fillStyle = cssVariable("--muted");
@@ -83,31 +82,31 @@ export class Strip {
   #timeAt(event) {
     const { left, width } = this.#canvas.getBoundingClientRect();
     const share = Math.min(1, Math.max(0, (event.clientX - left) / width));
-    return this.#series.start + share * (this.#series.end - this.#series.start);
+    return this.#sums.start + share * (this.#sums.end - this.#sums.start);
   }
 
   #begin(event) {
-    if (!this.#series || event.button !== 0) return;
+    if (!this.#sums || event.button !== 0) return;
     this.#drag = { from: this.#timeAt(event), x: event.clientX };
     this.#host.setPointerCapture(event.pointerId);
     event.preventDefault();
   }
 
   #move(event) {
-    if (!this.#series) return;
-    const at = this.#timeAt(event);
+    if (!this.#sums) return;
+    const time = this.#timeAt(event);
     if (this.#drag) {
-      const { start, end } = this.#series;
-      const share = (time) => `${(100 * (time - start)) / (end - start)}%`;
-      const [low, high] = [Math.min(this.#drag.from, at), Math.max(this.#drag.from, at)];
+      const { start, end } = this.#sums;
+      const percent = (position) => `${(100 * (position - start)) / (end - start)}%`;
+      const [low, high] = [Math.min(this.#drag.from, time), Math.max(this.#drag.from, time)];
       this.#selection.hidden = false;
-      this.#selection.style.left = share(low);
+      this.#selection.style.left = percent(low);
       this.#selection.style.width = `${(100 * (high - low)) / (end - start)}%`;
       showTooltip({ title: formatRange(low, high), rows: [] }, event.clientX, event.clientY);
       return;
     }
-    const { points, step } = this.#series;
-    const point = points.find(([time]) => time <= at && at < time + step);
+    const { points, step } = this.#sums;
+    const point = points.find(([start]) => start <= time && time < start + step);
     if (point)
       showTooltip(
         { title: this.#format(point[1], step), rows: [["", formatRange(point[0], point[0] + step)]] },
@@ -122,7 +121,7 @@ export class Strip {
     const { from, x } = this.#drag;
     const to = this.#timeAt(event);
     this.#cancel();
-    if (Math.abs(event.clientX - x) >= DRAG_LEAST) this.#select(Math.min(from, to), Math.max(from, to));
+    if (Math.abs(event.clientX - x) >= MIN_DRAG) this.#select(Math.min(from, to), Math.max(from, to));
   }
 
   #cancel() {
@@ -134,4 +133,4 @@ export class Strip {
 }
 
 const TICKS = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
-const tickStep = (least) => (TICKS.find((seconds) => seconds * 1000 >= least) ?? 604800 * 4) * 1000;
+const tickStep = (minStep) => (TICKS.find((seconds) => seconds * 1000 >= minStep) ?? 604800 * 4) * 1000;

@@ -1,4 +1,4 @@
-"""Stacks are found whatever the tables hold, and however much is kept in memory."""
+"""Stacks are resolved whatever the tables contain, and however many nodes stay in memory."""
 
 import threading
 import time
@@ -68,9 +68,9 @@ def test_cycles_and_endless_chains_of_nodes_keep_their_value(api: Api, client: C
     rows = [[DEFAULT_PROFILE_TYPE, SEEN, stack, bytes(16), bytes(8), 1, 10] for stack in stacks]
     names = ["profile_type", "time", "stack_id", "trace_id", "span_id", "count", "value"]
     client.insert("samples", rows, column_names=names)
-    found = merged(api)
-    assert found["[unresolved stack]"] >= 30
-    assert sum(found.values()) == 50
+    lines = merged(api)
+    assert lines["[unresolved stack]"] >= 30
+    assert sum(lines.values()) == 50
     assert api.json("/api/v1/merge")["total"] == 50
 
 
@@ -89,12 +89,12 @@ def test_strings_that_are_no_text_and_odd_locations_are_shown(api: Api, client: 
         "INSERT INTO locations SELECT location_id, 1, unhex('ff00'), unhex('fffe'), 1, 9,"
         " [(unhex('c328'), unhex('ff'), 4294967295, 4294967295)], now() FROM locations WHERE address = 5"
     )
-    found = merged(api)
-    assert sum(found.values()) == len(odd)
-    assert found["unknown+0x10"] == 1
-    assert found["b;checkout+0x20;a"] == 1
-    assert found["jitted"] == 1
-    assert found["\ufffd("] == 1
+    lines = merged(api)
+    assert sum(lines.values()) == len(odd)
+    assert lines["unknown+0x10"] == 1
+    assert lines["b;checkout+0x20;a"] == 1
+    assert lines["jitted"] == 1
+    assert lines["\ufffd("] == 1
     assert sum(row["flat"] for row in api.json("/api/v1/top", by="module")["top"]) == len(odd)
     assert api.json("/api/v1/merge", format="speedscope")["profiles"][0]["endValue"] == len(odd)
 

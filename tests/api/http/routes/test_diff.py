@@ -18,38 +18,40 @@ def two_versions(client: Client) -> None:
 
 @pytest.mark.usefixtures("two_versions")
 def test_both_sides_stand_on_one_tree_and_the_smaller_is_scaled_up(api: Api) -> None:
-    found = api.json("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}')
-    assert (found["total"], found["baseline_total"]) == (10_000_000, 40_000_000)
-    assert (found["relative"], found["scale"], found["baseline_scale"]) == (True, 4.0, 1.0)
-    names = [found["strings"][found["functions"]["name"][f]] for f in found["nodes"]["function"]]
-    rows = dict(zip(names, zip(found["nodes"]["total"], found["nodes"]["baseline_total"], strict=True), strict=True))
+    answer = api.json("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}')
+    assert (answer["total"], answer["baseline_total"]) == (10_000_000, 40_000_000)
+    assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (True, 4.0, 1.0)
+    names = [answer["strings"][answer["functions"]["name"][f]] for f in answer["nodes"]["function"]]
+    rows = dict(zip(names, zip(answer["nodes"]["total"], answer["nodes"]["baseline_total"], strict=True), strict=True))
     assert rows == {
         "total": (10_000_000, 40_000_000), "main": (10_000_000, 40_000_000),
         "new": (10_000_000, 0), "hot": (0, 30_000_000), "old": (0, 10_000_000),
     }  # fmt: skip
-    assert found["baseline_start"] == found["start"]
+    assert answer["baseline_start"] == answer["start"]
 
 
 @pytest.mark.usefixtures("two_versions")
 def test_an_absolute_diff_and_one_with_an_empty_side_scale_nothing(api: Api) -> None:
-    found = api.json("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}', absolute=True)
-    assert (found["relative"], found["scale"], found["baseline_scale"]) == (False, 1.0, 1.0)
+    answer = api.json("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}', absolute=True)
+    assert (answer["relative"], answer["scale"], answer["baseline_scale"]) == (False, 1.0, 1.0)
     before = {"baseline_start": str(START_S - 3600), "baseline_end": str(START_S)}
-    found = api.json("/api/v1/diff", **before)
-    assert (found["baseline_total"], found["scale"], found["baseline_scale"]) == (0, 1.0, 1.0)
+    answer = api.json("/api/v1/diff", **before)
+    assert (answer["baseline_total"], answer["scale"], answer["baseline_scale"]) == (0, 1.0, 1.0)
 
 
 @pytest.mark.usefixtures("two_versions")
 def test_as_text_a_diff_has_both_values_the_baseline_first(api: Api) -> None:
-    found = api.get("/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}', format="collapsed")
-    assert sorted(found.text.splitlines()) == ["main;hot 30000000 0", "main;new 0 10000000", "main;old 10000000 0"]
+    answer = api.get(
+        "/api/v1/diff", selector='{version="1.5"}', baseline_selector='{version="1.4"}', format="collapsed"
+    )
+    assert sorted(answer.text.splitlines()) == ["main;hot 30000000 0", "main;new 0 10000000", "main;old 10000000 0"]
 
 
 @pytest.mark.usefixtures("two_versions")
 def test_what_a_diff_cuts_is_counted_on_both_sides(api: Api) -> None:
-    found = api.json("/api/v1/diff", baseline_selector='{version="1.4"}', selector='{version="1.5"}', max_nodes=2)
-    assert found["cut"] == {"nodes": 3, "value": 10_000_000, "baseline_value": 40_000_000}
-    assert found["nodes"]["total"][0] == 10_000_000
+    answer = api.json("/api/v1/diff", baseline_selector='{version="1.4"}', selector='{version="1.5"}', max_nodes=2)
+    assert answer["cut"] == {"nodes": 3, "value": 10_000_000, "baseline_value": 40_000_000}
+    assert answer["nodes"]["total"][0] == 10_000_000
 
 
 def test_a_diff_without_a_baseline_is_refused(api: Api) -> None:

@@ -51,8 +51,8 @@ def test_what_is_shown_is_what_was_sampled(api: Api, client: Client, seed: int) 
     assert read_collapsed(api.get("/api/v1/merge", format="collapsed").text) == collapsed(samples)
     assert api.json("/api/v1/merge")["total"] == sum(s.value for s in samples)
     cart = [s for s in samples if s.labels["service"] == "cart" and s.labels["version"].startswith("1.4")]
-    found = api.get("/api/v1/merge", format="collapsed", selector='{service="cart", version=~"1\\\\.4.*"}')
-    assert read_collapsed(found.text) == collapsed(cart)
+    answer = api.get("/api/v1/merge", format="collapsed", selector='{service="cart", version=~"1\\\\.4.*"}')
+    assert read_collapsed(answer.text) == collapsed(cart)
 
 
 def test_symbols_that_come_later_name_what_was_stored_before(api: Api, client: Client) -> None:

@@ -16,13 +16,13 @@ def test_a_timeline_sums_up_steps_by_label(api: Api, client: Client) -> None:
             Sample((MAIN,), 100, labels=cart, time_s=START_S + 3599),
         ],
     )
-    found = api.json("/api/v1/timeline", step="1m", sum_by="service, version")
-    assert found["times_unix_milli"][:2] == [START_S * 1000, (START_S + 60) * 1000]
-    assert len(found["times_unix_milli"]) == 60
-    assert [(group["labels"], sum(group["values"])) for group in found["groups"]] == [
+    answer = api.json("/api/v1/timeline", step="1m", sum_by="service, version")
+    assert answer["times_unix_milli"][:2] == [START_S * 1000, (START_S + 60) * 1000]
+    assert len(answer["times_unix_milli"]) == 60
+    assert [(group["labels"], sum(group["values"])) for group in answer["groups"]] == [
         ({"service": "cart", "version": "2"}, 100), ({"service": "checkout", "version": ""}, 12),
     ]  # fmt: skip
-    assert found["groups"][1]["values"][:2] == [5, 7]
+    assert answer["groups"][1]["values"][:2] == [5, 7]
     limited = api.json("/api/v1/timeline", step="3600", sum_by="service", limit=1)
     assert (limited["rest"]["groups"], limited["rest"]["values"]) == (1, [12])
     ungrouped = api.json("/api/v1/timeline")

@@ -9,8 +9,8 @@ LIBC = Frame(("memcpy",), 77, "/lib/libc.so.6")
 
 def test_recursion_counts_once_in_the_cumulative_column(api: Api, client: Client) -> None:
     fill(client, [Sample((MAIN, REC, HOT, REC, REC), 5), Sample((MAIN, REC), 3), Sample((MAIN, HOT), 2)])
-    found = api.json("/api/v1/top")
-    assert [(r["name"], r["flat"], r["cumulative"]) for r in found["top"]] == [
+    answer = api.json("/api/v1/top")
+    assert [(r["name"], r["flat"], r["cumulative"]) for r in answer["top"]] == [
         ("rec", 8, 8), ("hot", 2, 7), ("main", 0, 10),
     ]  # fmt: skip
     by_cumulative = api.json("/api/v1/top", order="cumulative", limit=1)

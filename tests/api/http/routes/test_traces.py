@@ -45,8 +45,8 @@ def two_requests(client: Client) -> None:
 
 @pytest.mark.usefixtures("two_requests")
 def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
-    found = api.json("/api/v1/traces")
-    assert found == {
+    answer = api.json("/api/v1/traces")
+    assert answer == {
         "traces": [
             {"trace_id": A.hex(), "operation": "POST /checkout", "service": "checkout",
              "sampled_cpu_ns": 40_000_000, "thread_cpu_ns": 40_000_000, "samples": 4},
@@ -62,20 +62,20 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
 
 @pytest.mark.usefixtures("two_requests")
 def test_the_cpu_of_one_request_is_told_per_span_service_and_host(api: Api) -> None:
-    found = api.json(f"/api/v1/traces/{A.hex()}/cpu")
-    assert (found["trace_id"], found["sampled_cpu_ns"], found["thread_cpu_ns"], found["samples"]) == (
+    answer = api.json(f"/api/v1/traces/{A.hex()}/cpu")
+    assert (answer["trace_id"], answer["sampled_cpu_ns"], answer["thread_cpu_ns"], answer["samples"]) == (
         A.hex(),
         40_000_000,
         40_000_000,
         4,
     )
     assert [
-        (s["span_id"], s["name"], s["service"], s["sampled_cpu_ns"], s["parent_span_id"]) for s in found["spans"]
+        (s["span_id"], s["name"], s["service"], s["sampled_cpu_ns"], s["parent_span_id"]) for s in answer["spans"]
     ] == [
         (S1.hex(), "POST /checkout", "checkout", 30_000_000, ""),
         (S2.hex(), "charge", "payment", 10_000_000, S1.hex()),
     ]
-    assert found["hosts"] == [
+    assert answer["hosts"] == [
         {"host_id": "host-1", "sampled_cpu_ns": 40_000_000, "thread_cpu_ns": 40_000_000, "samples": 4}
     ]
     collapsed = api.get(f"/api/v1/traces/{A.hex()}/cpu", format="collapsed").text
@@ -117,5 +117,5 @@ def test_a_selector_of_other_labels_leaves_only_requests_with_such_samples(api: 
     labels = {"service": "checkout", "version": "1.5"}
     fill(client, [Sample((MAIN,), trace_id=A, labels=labels), Sample((MAIN,), trace_id=B)])
     activity(client, A, S1, 5)
-    found = api.json("/api/v1/traces", selector='{version="1.5"}')["traces"]
-    assert [t["trace_id"] for t in found] == [A.hex()]
+    answer = api.json("/api/v1/traces", selector='{version="1.5"}')["traces"]
+    assert [t["trace_id"] for t in answer] == [A.hex()]
