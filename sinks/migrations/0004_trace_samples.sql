@@ -1,4 +1,4 @@
--- The samples that have a trace, ordered by it: one trace out of a hundred million samples in milliseconds.
+-- The samples that have a trace, ordered by trace ID: reads one trace of a hundred million samples in milliseconds.
 CREATE TABLE IF NOT EXISTS trace_samples
 (
     trace_id     FixedString(16) CODEC(ZSTD(1)),

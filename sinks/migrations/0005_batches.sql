@@ -1,5 +1,5 @@
--- Which batches are stored: written after their rows, so a batch that is here is complete. The sinks skip what comes a
--- second time by it, replay finds what is missing, and a hole in a collector's sequence is a lost window.
+-- The batches that are stored. A batch is inserted after its rows, so a batch in this table is complete. By this table,
+-- the sinks skip batches that come again, and replay finds missing ones. A gap in a collector's sequence is a lost window.
 CREATE TABLE IF NOT EXISTS batches
 (
     kind         LowCardinality(String),   -- samples; corrections: late attributions, by activity batch; activity
@@ -8,7 +8,7 @@ CREATE TABLE IF NOT EXISTS batches
     sequence     UInt64 CODEC(Delta, ZSTD(1)),
     part         UInt32,                   -- of `parts` messages that the window was split into
     parts        UInt32,
-    output       UInt32,                   -- of `outputs` messages that were made of this one message
+    output       UInt32,                   -- of `outputs` messages that were made of this message
     outputs      UInt32,
     host_id      LowCardinality(String),
     profile_type LowCardinality(String),   -- '' for activity
@@ -22,7 +22,7 @@ CREATE TABLE IF NOT EXISTS batches
     count        Int64,                    -- sum of count
     value        Int64,                    -- sum of value; of activity: of thread_cpu_ns
     published_time    DateTime64(3, 'UTC') CODEC(Delta, ZSTD(1)),
-    block        String CODEC(ZSTD(1))     -- the insert it was part of
+    block        String CODEC(ZSTD(1))     -- the insert that it was part of
 )
 ENGINE = MergeTree
 ORDER BY (kind, collector, started_unix_nano, sequence, part, output)

@@ -1,8 +1,8 @@
--- What backfills have done, so that one that was killed goes on where it was.
+-- The steps that backfills have completed, so that a backfill that was killed continues where it stopped.
 CREATE TABLE IF NOT EXISTS jobs
 (
-    job   String,               -- its time range, and what it recomputes with
-    step  String,               -- what of it is done
+    job   String,               -- its time range and its operators
+    step  String,               -- the completed step
     done_time  DateTime64(3, 'UTC') DEFAULT now64(3)
 )
 ENGINE = MergeTree
