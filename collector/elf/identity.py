@@ -12,7 +12,7 @@ from itertools import islice
 
 from collector.elf import file, headers, sections
 from collector.elf.error import reading
-from collector.elf.headers import LOAD
+from collector.elf.headers import LOAD, Segment
 from collector.elf.reader import Read, bytes_reader, file_reader
 
 MAX_HASHED_BYTES = 1 << 30
@@ -24,21 +24,11 @@ _CHUNK = 1 << 20
 
 
 @dataclass(frozen=True)
-class Segment:
-    """A loaded part of the file: bytes [offset, offset + size) of the file lie at the ELF virtual address `vaddr`."""
-
-    offset: int
-    vaddr: int
-    size: int
-    executable: bool
-
-
-@dataclass(frozen=True)
 class ElfIdentity:
     """`build_id` has the prefix of schemas/ids.md ("gnu:...", "go:..."), or is "" if the file has none.
 
-    `segments` are those that the file fills, executable ones first; `load_address` is the virtual address of the first
-    loaded segment, filled or not.
+    `segments` are the loaded ones that the file fills, executable ones first; `load_address` is the virtual
+    address of the first loaded segment, filled or not.
     """
 
     build_id: str
@@ -68,14 +58,10 @@ def read(source: Read) -> ElfIdentity:
     """Reads what `source` gives. Raises ElfError."""
     elf = file.parse(source)
     loads = [segment for segment in elf.segments if segment.kind == LOAD]
-    segments = [Segment(load.offset, load.vaddr, load.size, load.executable) for load in loads if load.size]
     with reading():
         identity = _build_id(elf)
-    return ElfIdentity(
-        identity,
-        tuple(sorted(segments, key=lambda segment: not segment.executable)),
-        loads[0].vaddr if loads else 0,
-    )
+    segments = sorted((load for load in loads if load.size), key=lambda load: not load.executable)
+    return ElfIdentity(identity, tuple(segments), loads[0].vaddr if loads else 0)
 
 
 def file_hash(descriptor: int) -> str:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from collector.unwind import cfi_program
 from collector.unwind.cfi_program import Programs, State
-from collector.unwind.cfi_records import Cie, Fdes, Section
+from collector.unwind.cfi_records import Cie, Fdes, FrameSection
 from collector.unwind.cfi_steps import UNCOVERED, Steps, merged, overlay
 from icestream import address_ranges, index_ranges
 
@@ -17,7 +17,7 @@ SLICE_BYTES = 1 << 20
 """Of programs that run at once: limits memory."""
 
 
-def steps(section: Section, fdes: Fdes, code: np.ndarray) -> Steps:
+def steps(section: FrameSection, fdes: Fdes, code: np.ndarray) -> Steps:
     """Returns the rules of all functions that begin in `code`: executable addresses, int64 (k, 2), ascending and apart.
 
     Where functions overlap, the one that begins later counts; of two that begin at the same address, the first in the
@@ -59,7 +59,7 @@ def _take(fdes: Fdes, rows: np.ndarray) -> Fdes:
     )  # fmt: skip
 
 
-def _rules(section: Section, fdes: Fdes, length: np.ndarray) -> Steps:
+def _rules(section: FrameSection, fdes: Fdes, length: np.ndarray) -> Steps:
     """Returns the rules of functions with lengths that do not overlap."""
     initial, bad = _initial(fdes.cies)
     fdes = _take(replace(fdes, length=length), (length > 0) & ~bad[fdes.cie])
@@ -95,7 +95,7 @@ def _slices(fdes: Fdes) -> Iterator[slice]:
     return (slice(a, b) for a, b in pairwise(bounds) if a < b)
 
 
-def _programs(section: Section, fdes: Fdes, part: slice, initial: State) -> Programs:
+def _programs(section: FrameSection, fdes: Fdes, part: slice, initial: State) -> Programs:
     """Copies the programs of a part, one behind the other."""
     size = fdes.program_end[part] - fdes.program[part]
     begin = index_ranges.starts(size)

@@ -26,7 +26,7 @@ _FORMATS = {0: "<u8", 2: "<u2", 3: "<u4", 4: "<u8", 0xA: "<i2", 0xB: "<i4", 0xC:
 
 
 @dataclass(frozen=True)
-class Section:
+class FrameSection:
     """`data` (uint8) is the section, followed by cfi_leb.PADDING zero bytes."""
 
     data: np.ndarray
@@ -65,17 +65,17 @@ class Fdes:
 
 
 def padded(data: bytes) -> np.ndarray:
-    """Returns the data of a Section."""
+    """Returns the data of a FrameSection."""
     return np.frombuffer(data + bytes(cfi_leb.PADDING), np.uint8)
 
 
-def read(section: Section) -> Fdes:
+def read(section: FrameSection) -> Fdes:
     """Returns all valid FDEs. Raises ElfError if there are more records than any linker makes."""
     content, end, wide = _walk(section)
     return _read(section, content, end, wide)
 
 
-def read_at(section: Section, offsets: np.ndarray) -> Fdes:
+def read_at(section: FrameSection, offsets: np.ndarray) -> Fdes:
     """Returns the FDEs that begin at `offsets` (int64), for a section whose end is not known."""
     offsets = np.unique(offsets[(offsets >= 0) & (offsets + 4 <= section.size)])
     end = offsets + 4 + cfi_leb.words(section.data, offsets, "<u4").astype(np.int64)
@@ -83,7 +83,7 @@ def read_at(section: Section, offsets: np.ndarray) -> Fdes:
     return _read(section, offsets[fits] + 4, end[fits], np.zeros(int(fits.sum()), bool))
 
 
-def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _walk(section: FrameSection) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Returns for each record where its content begins, where it ends, and whether it is 64-bit DWARF. Stops at the
     terminator or at the first record that does not fit."""
     data, size = section.data[: section.size].tobytes(), section.size
@@ -114,7 +114,7 @@ def _walk(section: Section) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return begins, np.frombuffer(ends, np.int64), np.isin(np.arange(len(begins)), np.frombuffer(wide, np.int64))
 
 
-def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarray) -> Fdes:
+def _read(section: FrameSection, content: np.ndarray, end: np.ndarray, wide: np.ndarray) -> Fdes:
     """Returns the FDEs among records. In .eh_frame the pointer to the CIE has 4 bytes and counts back from itself."""
     id_size = np.where(wide & (not section.eh), 8, 4)
     fits = content + id_size <= end
@@ -136,7 +136,7 @@ def _read(section: Section, content: np.ndarray, end: np.ndarray, wide: np.ndarr
     return _fdes(section, at[keep], ends[keep], rows[cie[keep]], cies)
 
 
-def _fdes(section: Section, at: np.ndarray, end: np.ndarray, cie: np.ndarray, cies: list[Cie]) -> Fdes:
+def _fdes(section: FrameSection, at: np.ndarray, end: np.ndarray, cie: np.ndarray, cies: list[Cie]) -> Fdes:
     data = section.data
     encoding = np.array([c.encoding for c in cies], np.int64)[cie]
     augmented = np.array([c.augmented for c in cies], bool)[cie]
@@ -161,7 +161,7 @@ def _fdes(section: Section, at: np.ndarray, end: np.ndarray, cie: np.ndarray, ci
     return Fdes(start[fits], length[fits], cie[fits], at[fits], end[fits], cies)
 
 
-def _cie(section: Section, offset: int) -> Cie | None:
+def _cie(section: FrameSection, offset: int) -> Cie | None:
     """Returns the CIE whose record begins at an offset; None if there is none or it is not supported."""
     size = section.size
     if not 0 <= offset <= size - 16:
@@ -183,7 +183,7 @@ def _cie(section: Section, offset: int) -> Cie | None:
         return None
 
 
-def _parse_cie(section: Section, data: bytes, at: int) -> Cie | None:
+def _parse_cie(section: FrameSection, data: bytes, at: int) -> Cie | None:
     version = data[at]
     name_end = data.index(0, at + 1)
     augmentation, at = data[at + 1 : name_end], name_end + 1
@@ -223,7 +223,7 @@ def _parse_cie(section: Section, data: bytes, at: int) -> Cie | None:
     return Cie(encoding, augmentation[:1] == b"z", signal, code_align, data_align, data[at:])
 
 
-def _usable(encoding: int, section: Section) -> bool:
+def _usable(encoding: int, section: FrameSection) -> bool:
     base = encoding & 0x70
     if encoding == _OMIT or encoding & _INDIRECT or encoding & 0x0F not in _FORMATS:
         return False

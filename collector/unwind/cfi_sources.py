@@ -4,7 +4,7 @@ from collector.elf import compressed, eh_frame_hdr
 from collector.elf.eh_frame_hdr import ENTRY_BYTES, HEADER_BYTES
 from collector.elf.error import reading
 from collector.unwind import cfi, cfi_fallback, cfi_go, cfi_records
-from collector.unwind.cfi_records import Section
+from collector.unwind.cfi_records import FrameSection
 from collector.unwind.cfi_steps import NOTHING, Steps
 from collector.unwind.code_file import CodeFile
 
@@ -32,7 +32,7 @@ def _eh_frame(file: CodeFile) -> Steps:
         return _eh_frame_by_table(file)
     got = file.by_name.get(".got.plt") or file.by_name.get(".got")
     data = cfi_records.padded(file.section_bytes(".eh_frame") or b"")
-    section = Section(data, header.address, True, got.address if got else None)
+    section = FrameSection(data, header.address, True, got.address if got else None)
     return cfi.steps(section, cfi_records.read(section), file.code)
 
 
@@ -47,7 +47,7 @@ def _eh_frame_by_table(file: CodeFile) -> Steps:
         if table is None:
             return NOTHING
         data = cfi_records.padded(file.at(table.eh_frame, file.max_section_bytes))
-    section = Section(data, table.eh_frame, True)
+    section = FrameSection(data, table.eh_frame, True)
     return cfi.steps(section, cfi_records.read_at(section, table.fde - table.eh_frame), file.code)
 
 
@@ -55,5 +55,5 @@ def _debug_frame(file: CodeFile) -> Steps:
     data = file.section_bytes(".debug_frame")
     if data is None and (packed := file.section_bytes(".zdebug_frame")) is not None:
         data = compressed.unpack_gnu(".zdebug_frame", packed, file.max_section_bytes)
-    section = Section(cfi_records.padded(data or b""), 0, False)
+    section = FrameSection(cfi_records.padded(data or b""), 0, False)
     return cfi.steps(section, cfi_records.read(section), file.code)

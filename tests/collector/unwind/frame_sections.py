@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.unwind import cfi, cfi_records
-from collector.unwind.cfi_records import Section
+from collector.unwind.cfi_records import FrameSection
 from collector.unwind.cfi_steps import UNCOVERED, Steps, at
 
 CODE = 0x10000, 0x90000
@@ -75,7 +75,7 @@ class Frames:
         return self
 
     def steps(self, data_base: int | None = None) -> Steps:
-        section = Section(cfi_records.padded(self.data), self.vaddr, self.eh, data_base)
+        section = FrameSection(cfi_records.padded(self.data), self.vaddr, self.eh, data_base)
         return cfi.steps(section, cfi_records.read(section), np.array([CODE], np.int64))
 
     def rule(self, address: int) -> tuple[int, int, int, int] | None:

@@ -236,7 +236,7 @@ def test_many_programs_at_once_mean_what_one_after_the_other_means(
         frames.function(start, length, encoded)
         expected |= {start + offset: rule for offset, rule in said.items()}
         start += length
-    section = cfi_records.Section(cfi_records.padded(frames.data), frames.vaddr, True)
+    section = cfi_records.FrameSection(cfi_records.padded(frames.data), frames.vaddr, True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cfi, "SLICE_BYTES", 16 if small_slices else cfi.SLICE_BYTES)
         steps = cfi.steps(section, cfi_records.read(section), code)
@@ -305,7 +305,7 @@ def test_programs_of_garbage_are_survived(programs: list[bytes], eh: bool) -> No
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.booleans(), st.booleans())
 def test_sections_of_garbage_are_survived(data: bytes, eh: bool, records: bool) -> None:
-    section = cfi_records.Section(cfi_records.padded(record(data) * 3 if records else data), 0x4000, eh)
+    section = cfi_records.FrameSection(cfi_records.padded(record(data) * 3 if records else data), 0x4000, eh)
     with contextlib.suppress(ElfError):
         cfi.steps(section, cfi_records.read(section), np.array([CODE], np.int64))
         offsets = np.frombuffer(data[: len(data) // 4 * 4], "<i4").astype(np.int64)
