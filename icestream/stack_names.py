@@ -1,8 +1,7 @@
 """Names for the stack IDs of icestream.samples, learned from icestream.stacks; for authors of consumers."""
 
+from icestream.messages.raw import MAX_DEPTH
 from icestream.messages.stacks import StackColumns
-
-_MAX_DEPTH = 4096
 
 
 class StackNames:
@@ -30,7 +29,7 @@ class StackNames:
     def frames(self, stack_id: int) -> list[str]:
         """Returns the functions of a stack, leaf first, inlined ones before the function they are in; [] if unknown."""
         frames: list[str] = []
-        for _ in range(_MAX_DEPTH):
+        for _ in range(MAX_DEPTH):
             parent_id, location_id = self._nodes.get(stack_id, (0, 0))
             frames += self._locations.get(location_id, (0, []))[1]
             if parent_id == 0:

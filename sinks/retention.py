@@ -29,8 +29,8 @@ def retain(client: Client, days: int) -> None:
     for table, (column, more, least) in _BY_AGE.items():
         had = " TTL " in str(client.command(f"SHOW CREATE TABLE {table}")).replace("\\n", " ").replace("\n", " ")
         if days:
-            kept = max(days + more, least)
-            client.command(f"ALTER TABLE {table} MODIFY TTL toDateTime({column}) + INTERVAL {kept} DAY")
+            keep_days = max(days + more, least)
+            client.command(f"ALTER TABLE {table} MODIFY TTL toDateTime({column}) + INTERVAL {keep_days} DAY")
             if column in ("time", "start_time"):
                 client.command(f"ALTER TABLE {table} MODIFY SETTING ttl_only_drop_parts = 1")
         elif had:

@@ -33,10 +33,10 @@ class KnownStacks:
         self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """Stack IDs, uint64; 0 where a stack is not known."""
-        found = _find(self._keys, self._ids, keys)
-        found |= _find(self._new_keys, self._new_ids, keys)  # a key is in one of the two
-        return found
+        """Returns stack IDs, uint64; 0 where a stack is not known."""
+        stack_ids = _find(self._keys, self._ids, keys)
+        stack_ids |= _find(self._new_keys, self._new_ids, keys)  # a key is in at most one of the two
+        return stack_ids
 
     def add(self, keys: np.ndarray, stack_ids: np.ndarray) -> None:
         """Adds stacks that are not known yet."""
@@ -73,8 +73,8 @@ def stack_ids(raw: RawColumns, location_id: np.ndarray, known: KnownStacks) -> n
     stack_id = known.find(keys)
     unknown = np.flatnonzero((stack_id == 0) & (raw.stack_depth > 0))
     if len(unknown):
-        found = nodes(raw, location_id, unknown)
-        stack_id[unknown] = found.node_id[found.leaf]
+        new = nodes(raw, location_id, unknown)
+        stack_id[unknown] = new.node_id[new.leaf]
         known.add(keys[unknown], stack_id[unknown])
     stack_id[raw.stack_depth == 0] = 0
     return stack_id
@@ -123,5 +123,5 @@ def _find(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarra
 def _merge(
     keys: np.ndarray, values: np.ndarray, more_keys: np.ndarray, more_values: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    places = np.searchsorted(keys, more_keys)
-    return np.insert(keys, places, more_keys), np.insert(values, places, more_values)
+    rows = np.searchsorted(keys, more_keys)
+    return np.insert(keys, rows, more_keys), np.insert(values, rows, more_values)

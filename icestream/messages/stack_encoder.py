@@ -89,15 +89,15 @@ def _location_columns(
     """Returns the columns of some locations and of their lines; adds their mappings and strings to the message."""
     mapping_rows, location_mapping = np.unique(locations.mapping[rows], return_inverse=True)
     message.mappings.extend(locations.mappings[row] for row in mapping_rows.tolist())
-    some = [names[row] for row in rows.tolist()]
-    lines = [line for _, lines in some for line in lines]
+    row_names = [names[row] for row in rows.tolist()]
+    lines = [line for _, lines in row_names for line in lines]
     strings = {"": 0}
     columns = {
         "location_id": locations.id[rows],
         "location_mapping": location_mapping,
         "location_address": locations.address[rows],
-        "location_version": np.array([version for version, _ in some], np.uint64),
-        "location_line_count": np.array([len(lines) for _, lines in some], np.uint32),
+        "location_version": np.array([version for version, _ in row_names], np.uint64),
+        "location_line_count": np.array([len(lines) for _, lines in row_names], np.uint32),
         "line_function": np.array([strings.setdefault(line.function, len(strings)) for line in lines], np.uint32),
         "line_file": np.array([strings.setdefault(line.file, len(strings)) for line in lines], np.uint32),
         "line_number": np.array([line.line for line in lines], np.uint32),
