@@ -1,4 +1,5 @@
-"""The kernel's own code: its text by build ID and offset from `_stext` (so that KASLR does not show), and modules."""
+"""Locates addresses of the kernel: in its text, by build ID and offset from `_stext` (so KASLR does not matter), and in
+modules."""
 
 import functools
 import os
@@ -15,7 +16,7 @@ from icestream.v1.common_pb2 import Mapping
 
 KERNEL_FILE = "[kernel]"
 ELSEWHERE = MappedFile(Mapping.UNKNOWN, "", KERNEL_FILE)
-"""Kernel addresses outside its text and modules (bpf programs, trampolines), or hidden from us."""
+"""For addresses outside the kernel's text and modules (bpf programs, trampolines), or hidden from us."""
 
 _REFRESH_S = 10.0
 _DEFAULT_TEXT_BYTES = 256 << 20
@@ -42,7 +43,7 @@ class Kernel:
         return row + 1, np.where(row >= 0, addresses - self._bases[row], np.uint64(0))
 
     def _refresh(self) -> None:
-        """Reads what is loaded now. Rows of `files` keep no meaning across it, so it happens before rows are given."""
+        """Reads what is loaded now. It changes the rows of `files`, so it must come before rows are returned."""
         self._read = time.monotonic()
         areas = sorted([*_text(self._root), *_modules(self._root)], key=lambda area: area[0])
         areas = areas or [(0, 0, 0, ELSEWHERE)]

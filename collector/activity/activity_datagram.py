@@ -10,10 +10,10 @@ VERSION = 1
 MOST_BYTES = 128 << 10
 MOST_NAME_BYTES = 256
 OLDEST_NS = 3600 * 10**9
-"""No interval or span starts further back, so none is longer."""
+"""No interval or span starts earlier than this, so none is longer."""
 
 MOST_DROPPED = 2**32 - 1
-"""Taken from one datagram, so that sums stay 64-bit numbers."""
+"""Limit for one datagram, so that sums stay 64-bit numbers."""
 
 _AHEAD_NS = 10**6
 _CPU_SLACK_NS = 10**6
@@ -27,9 +27,9 @@ class MalformedDatagram(ValueError):
 
 @dataclass(frozen=True)
 class ActivityDatagram:
-    """The rows of a datagram that can be true: n intervals, c contexts, s spans."""
+    """The plausible rows of a datagram: n intervals, c contexts, s spans."""
 
-    pid: int  # what the sender takes for its process ID
+    pid: int  # the process ID that the sender sees itself
     service: str
     start_monotonic_ns: np.ndarray  # uint64 (n,)
     duration_ns: np.ndarray  # uint64 (n,)
@@ -42,7 +42,7 @@ class ActivityDatagram:
     span_ids: np.ndarray  # uint8 (s, 32): trace ID, span ID, parent's span ID
     span_names: list[str]  # s
     dropped: int  # intervals that the sender lost before
-    refused: int  # intervals and spans that cannot be true
+    refused: int  # intervals and spans that are not plausible
 
 
 def decode(content: bytes, now_monotonic_ns: int) -> ActivityDatagram:
@@ -112,7 +112,7 @@ def _not_zeros(identifiers: np.ndarray) -> np.ndarray:
 
 
 def _possible(start: np.ndarray, duration: np.ndarray, now_monotonic_ns: int) -> np.ndarray:
-    """Where an interval of CLOCK_MONOTONIC lies in the time up to now; unsigned, so nothing may wrap unseen."""
+    """Which intervals lie in the past, and not too far back. The numbers are unsigned, so no difference may wrap."""
     latest = np.uint64(now_monotonic_ns + _AHEAD_NS)
     return (start <= latest) & (latest - start <= OLDEST_NS) & (duration <= latest - start)
 

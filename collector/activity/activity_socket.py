@@ -1,4 +1,4 @@
-"""The socket on which applications of this host hand over their activity (schemas/activity-datagram.md)."""
+"""The socket to which applications of this host send their activity (schemas/activity-datagram.md)."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from collector.activity.thread_ids import ThreadIds
 from icestream.v1.activity_pb2 import Span
 
 SERVICE_SECONDS = 30.0
-"""How long a process counts as running a service after it was last heard: three hellos."""
+"""How long a process keeps its service after its last datagram: three times the interval of hellos."""
 
 MOST_SERVICES = 20_000
 _OVERHEAD = 2_000  # bytes of memory that a datagram takes besides its content
@@ -29,11 +29,11 @@ _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 class Counts:
     """Since the receiver was made."""
 
-    datagrams: int = 0  # understood
+    datagrams: int = 0  # that were understood
     malformed: int = 0  # datagrams that were not
     refused: int = 0  # intervals and spans that cannot be true
     overflowed: int = 0  # intervals for which there was no room
-    unknown_threads: int = 0  # intervals of threads that are not the sender's, or ended in a container: taken, as of 0
+    unknown_threads: int = 0  # intervals of other processes' threads, or of ended ones in containers: kept, as of 0
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class _Heard:
 
 
 class ActivityReceiver:
-    """Receives on a thread of its own, as the kernel queues ten datagrams only; keeps them until `take`.
+    """Receives datagrams on a thread of its own, because the kernel queues only ten of them. Keeps them until `take`.
 
-    The socket file is made, with its directory, open to every user; a stale one is replaced. Raises OSError where that
-    is impossible, FileExistsError where another collector listens on it or where it is no socket. At most `room` bytes
-    are kept.
+    Makes the socket file and its directory, open to every user, and replaces a stale socket. Raises OSError where that
+    is impossible, and FileExistsError where another collector listens on it or where it is no socket. Keeps at most
+    `room` bytes.
     """
 
     def __init__(self, path: str | Path, room: int = 32 << 20) -> None:
@@ -67,7 +67,7 @@ class ActivityReceiver:
         self._thread.start()
 
     def take(self) -> Intervals:
-        """Everything that came since the last call."""
+        """Returns everything that came since the last call."""
         with self._lock:
             heard, self._kept = self._kept, []
             dropped, self._dropped = self._dropped, 0
@@ -75,18 +75,18 @@ class ActivityReceiver:
         return _joined(heard, dropped)
 
     def services(self) -> dict[int, str]:
-        """Processes that were heard of lately, by process ID, and the names of their services."""
+        """The services of processes that sent something lately, by process ID."""
         since = time.monotonic() - SERVICE_SECONDS
         with self._lock:
             self._services = {pid: entry for pid, entry in self._services.items() if entry[0] >= since}
             return {pid: name for pid, (_, name) in self._services.items()}
 
     def pids(self) -> set[int]:
-        """Processes that were heard of lately."""
+        """Processes that sent something lately."""
         return set(self.services())
 
     def close(self) -> None:
-        """Receives no more, and removes the socket file. What is kept can still be taken."""
+        """Stops receiving, and removes the socket file. `take` still works."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(2.0)
@@ -156,7 +156,7 @@ def _listen(path: Path) -> socket.socket:
 
 
 def answers(path: Path) -> bool:
-    """Whether somebody listens there."""
+    """Whether a process listens on this socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(str(path))
@@ -174,7 +174,7 @@ def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
 
 
 def _joined(heard: list[_Heard], dropped: int) -> Intervals:
-    """All datagrams as one, every context once."""
+    """Joins all datagrams, with each context once."""
     datagrams = [h.datagram for h in heard]
     rows = [len(d.start_monotonic_ns) for d in datagrams]
     first_context = np.cumsum([0, *(len(d.contexts) for d in datagrams)], dtype=np.uint32)[:-1]

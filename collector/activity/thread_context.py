@@ -1,11 +1,11 @@
-"""Finds out which processes publish OpenTelemetry thread contexts, and tells the sampler where.
+"""Finds the processes that publish OpenTelemetry thread contexts, and gives the sampler the offsets.
 
 A process publishes by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947) in a file it maps. A library
-with it may be loaded at any time, so a process is looked at when it is first sampled, 1, 2 and 5 seconds later, and
-from then on every 30 seconds while it is being sampled; soon (but not more than once in a second) when it shows
-otherwise that it is traced. A look reads /proc/PID/maps and asks for the status of each file with code: about
-0.1 ms. Whether a file has the variable is remembered. One call spends at most LOOK_SECONDS and leaves the rest to the
-next, and a process that takes long to look at, with mappings in the ten thousands, is looked at more rarely.
+with it may be loaded at any time. So a process is looked at when it is first sampled, 1, 2 and 5 seconds later, and
+then every 30 seconds while it is sampled. If it shows otherwise that it is traced, it is looked at soon, but at most
+once a second. A look reads /proc/PID/maps and the status of each file with code, which takes about 0.1 ms. Whether a
+file has the variable is remembered. One call spends at most LOOK_SECONDS and leaves the rest to the next. A process
+that takes long, with tens of thousands of mappings, is looked at more rarely.
 """
 
 import logging
@@ -64,9 +64,9 @@ class ThreadContexts:
     _swept: float = float("-inf")
 
     def observe(self, pids: Iterable[int] = ()) -> None:
-        """These processes were sampled (each named once): looks at those that are due, and at noticed ones.
+        """Looks at those of the sampled processes (each given once) that are due, and at noticed ones.
 
-        Call it with every drain, and about every second with nothing.
+        Call it with every drain, and about every second without processes.
         """
         now = self.clock()
         self._sweep(now)
@@ -78,7 +78,7 @@ class ThreadContexts:
             self._look(pid)
 
     def notice(self, pid: int) -> None:
-        """This process shows that it is traced, as by sending activity: the next `observe` looks at it first."""
+        """A process shows that it is traced, for example by sending activity: the next `observe` looks at it first."""
         process = self._process(pid, self.clock())
         if process.offset is None and self.clock() - process.looked >= process.pause:
             process.due = float("-inf")

@@ -1,4 +1,4 @@
-"""Thread IDs that processes say, as the host has them: translated for containers, checked for all."""
+"""Translates the thread IDs that processes send into the host's, and checks them."""
 
 import os
 import time
@@ -11,7 +11,7 @@ _MOST_THREADS = 100_000
 
 
 class ThreadIds:
-    """Knows the threads of the processes that were heard of."""
+    """The threads of the processes that sent something."""
 
     def __init__(self) -> None:
         self._own = _namespace(os.getpid())
@@ -20,7 +20,7 @@ class ThreadIds:
     def of_host(self, pid: int, tids: np.ndarray, claimed_pid: int) -> np.ndarray:
         """uint32 (n,): IDs of the threads of process `pid`, which calls itself `claimed_pid`.
 
-        0 where it is another process's thread; and in another PID namespace, where the thread ended before it was seen.
+        0 for threads of other processes, and for threads in another PID namespace that ended before they were seen.
         """
         process = self._process(pid, claimed_pid)
         distinct, inverse = np.unique(tids, return_inverse=True)
@@ -51,11 +51,11 @@ class _Process:
         self.claimed_pid = claimed_pid
         self.same = same  # the IDs it sees are the host's
         self.since = since
-        self.tids: dict[int, int] = {}  # threads that ended stay: their activity comes after them
+        self.tids: dict[int, int] = {}  # keeps threads that ended: their activity comes later
         self._read_at = 0.0
 
     def check(self, pid: int, tids: list[int]) -> None:
-        """Looks at those it has not seen: they are its own, or nobody's any more."""
+        """Checks threads that are new: whether they are its own, or have ended."""
         if len(self.tids) > _MOST_THREADS:
             self.tids.clear()
         for tid in tids:
@@ -64,7 +64,7 @@ class _Process:
                 self.tids[tid] = tid if own else 0
 
     def read(self, pid: int) -> None:
-        """Reads its threads with the IDs it sees (proc(5): NSpid), but not all the time."""
+        """Reads its threads with the IDs that it sees itself (proc(5): NSpid), but not too often."""
         now = time.monotonic()
         if now - self._read_at < _AGAIN_SECONDS:
             return

@@ -1,6 +1,6 @@
-"""A window of samples -> the messages of one RawBatch: one, or parts where it is too large for one.
+"""Makes a window of samples into the messages of one RawBatch: one, or several parts where it is too large.
 
-Every part stands on its own: it has the stacks, locations, mappings, series and contexts of its samples, and no others.
+Each part is self-contained: it has the stacks, locations, mappings, series and contexts of its samples, and no others.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
 
 HEADER_BYTES = 2000
-"""Kept free in each part for what is filled in at the end."""
+"""Room in each part for what `finish` adds."""
 
 _SPAN_NS = 3600 * 10**9  # sample times are 32 bits of microseconds: 71 minutes
 _MAX_PATH = 4096
@@ -44,14 +44,14 @@ class Window:
 
 def split(window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
     """The window as serialized parts without BatchId, each with the fields of `common`, at most `limit` bytes together
-    with what `finish` adds. The lost samples of `common` are in the first part only. A window without samples is one
+    with what `finish` adds. Only the first part has the lost samples of `common`. A window without samples is one
     part."""
     parts = list(_parts(window, common, limit - HEADER_BYTES))
     return [part + RawBatch(lost_samples=common.lost_samples).SerializeToString() for part in parts[:1]] + parts[1:]
 
 
 def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> list[bytes]:
-    """The parts with their IDs and time of publishing (fields of a message may come in any order)."""
+    """The parts with their IDs and time of publishing (the fields of a message may come in any order)."""
     return [
         part
         + RawBatch(
@@ -92,7 +92,7 @@ def _halve(window: Window, chosen: np.ndarray, common: RawBatch, limit: int) -> 
 
 
 def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: bool = True) -> bytes:
-    """The samples `chosen` (rows, in the order of time) with everything they refer to."""
+    """One part: the samples `chosen` (rows, in the order of time) with everything they refer to."""
     message = RawBatch()
     message.CopyFrom(common)
     message.ClearField("lost_samples")
@@ -129,7 +129,7 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
 
 
 def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:
-    """Columns of some stacks; adds the mappings and strings they need to the message."""
+    """The columns of some stacks. Adds the mappings and strings that they need to the message."""
     depth = stacks.depth[chosen]
     frames = stacks.frames[index_ranges.expand(index_ranges.starts(stacks.depth)[chosen], depth)]
     locations, frame_row = renumber(frames, len(stacks.mapping))

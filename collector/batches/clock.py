@@ -1,20 +1,20 @@
-"""CLOCK_MONOTONIC as Unix time: one offset for everything a batch holds."""
+"""Converts CLOCK_MONOTONIC to Unix time, with one offset for everything in a batch."""
 
 import time
 
 STEP_NS = 50_000_000
-"""A difference up to this is left alone, so that times stay in order while NTP slews the clock."""
+"""A smaller difference does not change the offset, so that times stay in order while NTP slews the clock."""
 
 
 class Clock:
-    """`offset_ns` + CLOCK_MONOTONIC = Unix time in nanoseconds. `steps` counts how often it was set anew."""
+    """`offset_ns` + CLOCK_MONOTONIC = Unix time in nanoseconds. `steps` counts how often the offset changed."""
 
     def __init__(self) -> None:
         self.offset_ns = measure()
         self.steps = 0
 
     def update(self) -> int:
-        """Call it between two batches: takes the system's time over where it was set; returns the offset."""
+        """Changes the offset if the system's clock was set, and returns it. Call it between two batches."""
         measured = measure()
         if abs(measured - self.offset_ns) > STEP_NS:
             self.offset_ns = measured
@@ -23,7 +23,7 @@ class Clock:
 
 
 def measure() -> int:
-    """The offset now: of five readings the one that took the shortest time."""
+    """Measures the offset: the quickest of five readings."""
     best = []
     for _ in range(5):
         before = time.monotonic_ns()

@@ -1,4 +1,4 @@
-"""Frames as the CPU saw them -> distinct locations and distinct stacks, the same for all processes and hosts."""
+"""Makes frames as the CPU saw them into distinct locations and stacks, the same for all processes and hosts."""
 
 from dataclasses import dataclass
 
@@ -33,8 +33,8 @@ class Stacks:
 def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonProcesses | None = None) -> Stacks:
     """Locates every frame. Return addresses are moved back by one, into the call.
 
-    A stack ends with the first user frame that no mapping covers: there the walk has lost its way, and what seems to
-    lie above it is not a caller. A stack whose outermost frame was not reached has one more, a name that says why.
+    A stack ends with the first user frame that no mapping covers: the walk went wrong there, and what follows is no
+    caller. A stack whose outermost frame was not reached gets one more frame, whose name says why.
     collector/python/merge.py says where Python frames stand.
     """
     depth = samples.stack_depth.astype(np.int64)
@@ -79,7 +79,7 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
 def _add_python(
     samples: Samples, python: PythonProcesses, rows: "_Rows", stack: np.ndarray, position: np.ndarray
 ) -> np.ndarray:
-    """Puts Python frames between the native frames, whose stacks and positions in them are given; returns the stack of
+    """Puts Python frames between the native frames, of which `stack` and `position` are given. Returns the stack of
     each frame."""
     python_depth = samples.stack_python.astype(np.int64)
     frames = python_frames(samples.stack_kernel_depth.astype(np.int64), python_depth, samples.python_info)
@@ -96,7 +96,7 @@ def _add_python(
 def _add_reasons(
     ends: np.ndarray, rows: "_Rows", stack: np.ndarray, depth: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """One more outermost frame in each stack that was cut, which says why."""
+    """Adds an outermost frame to each stack that was cut, whose name says why."""
     cut = np.flatnonzero(ends)
     if not len(cut):
         return stack, depth
@@ -110,7 +110,8 @@ def _reason(end: str) -> Name:
 
 
 def _distinct_stacks(location: np.ndarray, position: np.ndarray, depth: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of one stack of each kind, and the kind of each stack. Compared by a 64-bit hash, as all of our IDs are."""
+    """The rows of the distinct stacks, and for each stack its position in these. Compares 64-bit hashes, as our IDs
+    do."""
     sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(ids.combine(position, location), dtype=np.uint64)])
     ends = np.cumsum(depth)
     key = ids.combine(depth, sums[ends] - sums[ends - depth])
@@ -134,7 +135,7 @@ class _Rows:
             self.mapping[at] = self._mapping_rows(kernel.files, rows)
 
     def add_processes(self, at: np.ndarray, addresses: np.ndarray, pid: np.ndarray, mappings: Mappings) -> None:
-        """Process by process: addresses mean something else in each."""
+        """Locates process by process, because addresses mean something else in each."""
         order = at[np.argsort(pid[at], kind="stable")]
         pids, first = np.unique(pid[order], return_index=True)
         for process, part in zip(pids.tolist(), np.split(order, first[1:]), strict=False):
@@ -146,7 +147,7 @@ class _Rows:
                 self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
 
     def insert(self, at: np.ndarray, mapping: MappedFile, names: list[Name], name: np.ndarray) -> None:
-        """Frames before these, each with one of `names`."""
+        """Inserts frames before these, each with one of `names`."""
         self.mapping = np.insert(self.mapping, at, self.mappings.setdefault(mapping, len(self.mappings)))
         self.address = np.insert(self.address, at, 0)
         self.name = np.insert(self.name, at, self._name_rows(names, name.astype(np.int64)))
@@ -156,7 +157,7 @@ class _Rows:
             self.insert(np.full(len(name), len(self.mapping)), mapping, names, name)
 
     def keep(self, frames: np.ndarray) -> None:
-        """Forgets the other frames."""
+        """Keeps only these frames, in this order."""
         self.mapping, self.address, self.name = self.mapping[frames], self.address[frames], self.name[frames]
 
     def _mapping_rows(self, files: list[MappedFile], rows: np.ndarray) -> np.ndarray:

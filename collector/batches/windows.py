@@ -1,4 +1,4 @@
-"""What one interval of sampling saw -> the Kafka messages about it. Knows nothing of Kafka or of how samples come."""
+"""Makes the samples and activity of a window into messages. Does not know Kafka, nor where samples come from."""
 
 import time
 from collections.abc import Iterable, Mapping
@@ -31,11 +31,11 @@ class Drained:
     samples: Samples
     start_monotonic_ns: int
     end_monotonic_ns: int
-    period_ns: int  # what each sample stands for
+    period_ns: int  # the CPU time that each sample stands for
 
 
 class Windows:
-    """Makes the batches of one start of a collector. Its methods are for one thread."""
+    """Makes the batches of one run of a collector. For one thread."""
 
     def __init__(self, host_id: str, host: Host, labels: ThreadLabels) -> None:
         self._host_id = host_id
@@ -48,7 +48,7 @@ class Windows:
         self._fresh: set[int] = set()
 
     def notice(self, pids: Iterable[int]) -> None:
-        """Processes that were just sampled: reads what /proc says of those not looked at in this window."""
+        """Reads what /proc says of processes that were just sampled, once per window."""
         for pid in pids:
             if pid not in self._fresh:
                 self._fresh.add(pid)
@@ -59,11 +59,11 @@ class Windows:
     def messages(
         self, drained: Drained, intervals: Intervals, services: Mapping[int, str], missing: int = 0
     ) -> list[Message]:
-        """The window's messages, activity before samples; none where nothing happened.
+        """Makes the window's messages, activity before samples; none where nothing happened.
 
-        `intervals` holds everything of which applications told until after the window's end, `services` the names that
-        they gave themselves, by process. `missing` samples were in windows that had to be given up since: this one
-        tells of them.
+        `intervals` has all activity that applications sent up to a moment after the window's end, `services` the names
+        of their services by process. `missing` is the number of samples in windows that were given up; this window
+        counts them as lost.
         """
         started = time.perf_counter()
         offset_ns = self._update_clock()

@@ -21,7 +21,7 @@ _ENABLE, _SET_PROGRAM = 0x2400, 0x40042408
 
 
 class PerfEvents:
-    """One event per online CPU, each running the program every `period_ns`; follows CPUs that come and go."""
+    """One event for each online CPU. Each runs the program every `period_ns`. Follows CPUs that come and go."""
 
     def __init__(self, program_fd: int, period_ns: int) -> None:
         self._program_fd, self._period_ns = program_fd, period_ns

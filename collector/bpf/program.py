@@ -1,4 +1,4 @@
-"""The profiler's program in the kernel: loaded, attached to every CPU, its buffers and tables (bpf/profile.bpf.c)."""
+"""The profiler's program in the kernel (bpf/profile.bpf.c): loads it, attaches it to every CPU, opens its maps."""
 
 import mmap
 import platform
@@ -18,7 +18,7 @@ from collector.bpf.ringbuf import RingBuffer
 
 SOURCE = Path(__file__).resolve().parents[2] / "bpf" / "profile.bpf.c"
 
-# `enum counter` of the program; the last ones count stacks by how they ended (samples.ENDS)
+# `enum counter` of the program; the last ones count stacks by where they end (samples.ENDS)
 COUNTERS = (
     "observed", "lost_sample_buffer_full", "lost_stack_buffer_full", "lost_requests", "no_user_stack",
     "python_no_thread", "python_cut",
@@ -27,12 +27,12 @@ COUNTERS = (
     "stack_too_deep",
 )  # fmt: skip
 
-PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`, what `profile` goes on to
+PROGRAMS = ("unwind", "python", "python_frames", "python_skip", "ship")  # `enum program`: what `profile` continues with
 
 ROW_PAGE_BITS = 12
 """Bytes of an entry of the map of rows, as a power of two."""
 
-_BUFFERED_SECONDS = 4  # room for that long without a poll, on all CPUs
+_BUFFERED_SECONDS = 4  # the buffers have room for this long without a poll
 _STACK_BYTES = 320  # of a description; most ticks find a stack that is known
 _SAMPLE_BUFFER = (1 << 18, 1 << 25)  # least and most bytes
 _STACK_BUFFER = (1 << 20, 1 << 26)
@@ -43,7 +43,7 @@ MOST_WAITS = 1 << 13  # threads whose wait is followed at a time
 
 
 class Image(NamedTuple):
-    """Tells the program a process is executing from what it executed before, or its parent: both are random."""
+    """Distinguishes the program that a process executes from those before, and from its parent's. Both are random."""
 
     start_code: int
     start_stack: int
@@ -56,7 +56,8 @@ def image_of(pid: int) -> Image:
 
 
 class ProfileProgram:
-    """Loaded when it is created, runs from `start` to `close`. Raises LoadError or OSError where the kernel refuses."""
+    """Is loaded when it is created, and runs from `start` to `close`. Raises LoadError or OSError if the kernel
+    refuses."""
 
     def __init__(
         self, period_ns: int, loader: str, sizes: dict[str, int] | None = None, with_off_cpu: bool = False
@@ -73,7 +74,7 @@ class ProfileProgram:
             raise
 
     def start(self) -> None:
-        """On every CPU. Raises OSError."""
+        """Attaches the program to every CPU. Raises OSError."""
         self._events.follow_cpus()
 
     def _open(self, sizes: dict[str, int]) -> None:
@@ -94,7 +95,7 @@ class ProfileProgram:
         self._epoch = 1
 
     def go_on_to(self, names: Sequence[str], programs: str) -> None:
-        """Fills a map of programs, in this order."""
+        """Fills a map of programs in this order."""
         known, entries = self._program.programs(), Map(self.map_fd(programs))
         for index, name in enumerate(names):
             if name in known:
@@ -105,11 +106,11 @@ class ProfileProgram:
         self._python_layouts.update(struct.pack("=I", row), layout)
 
     def set_off_cpu(self, distance: int, least_ns: int) -> None:
-        """Follows one of distance / 2 switches on average, none where it is 0; waits shorter than this are not told."""
+        """Follows one of distance / 2 switches on average, or none if it is 0. Shorter waits are not sent."""
         struct.pack_into("=QQ", self._control_page, 16, distance, least_ns)
 
     def next_interval(self) -> None:
-        """From here on every stack and every thread name is shipped once more."""
+        """From now on, every stack and thread name is shipped once more."""
         self._epoch = (self._epoch + 1) % (1 << 32)
         struct.pack_into("=I", self._control_page, 8, self._epoch)
 
@@ -129,7 +130,7 @@ class ProfileProgram:
         self._events.resume()
 
     def follow_cpus(self) -> None:
-        """Takes in CPUs that came online. Raises OSError."""
+        """Attaches the program to CPUs that came online. Raises OSError."""
         self._events.follow_cpus()
 
     def set_context(self, pid: int, tls_offset: int, image: Image) -> None:

@@ -1,4 +1,4 @@
-"""What bpf/profile.bpf.c puts into its buffers, taken apart into columns. Everything is an array operation."""
+"""Takes apart what bpf/profile.bpf.c puts into its buffers, into columns. Uses only array operations."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from collector.bpf.ringbuf import BUSY, LENGTH
 from icestream import index_ranges
 
 SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
-WAIT_WORDS = 9  # the same of a wait, with its stack and context when it began; distance to the next; nanoseconds
+WAIT_WORDS = 9  # the same fields of a wait (stack and context of its beginning); distance; nanoseconds
 STACK, THREAD = 1, 2
 REQUEST_WORDS = 4  # header; kind and pid; value; time
 _HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
@@ -50,8 +50,8 @@ def complete_requests(unread: np.ndarray) -> np.ndarray:
 def complete_descriptions(unread: np.ndarray, marker: int) -> int:
     """How many words at the start of a buffer of descriptions are complete.
 
-    Records differ in length, so their starts are found by the marker. A record that is not complete yet may hold
-    anything, markers of old records too: what counts is the unbroken chain of records from the start.
+    Records differ in length, so the marker shows where they start. A record that is not complete yet may hold anything,
+    even markers of old records. So only the unbroken chain of records from the start counts.
     """
     starts = np.flatnonzero(unread == np.uint64(marker)) - 1
     if len(starts) == 0 or starts[0] != 0:
@@ -65,7 +65,7 @@ def complete_descriptions(unread: np.ndarray, marker: int) -> int:
 
 
 def parse_descriptions(words: np.ndarray, marker: int) -> Descriptions:
-    """`words`: complete records, headers included."""
+    """Parses complete records, headers included."""
     starts = np.flatnonzero(words == np.uint64(marker))
     nothing = np.empty(0, np.uint64)
     key, what, depths = (words[starts + i] if len(starts) else nothing for i in (1, 2, 3))
@@ -126,7 +126,7 @@ def thread_names(descriptions: Descriptions) -> dict[int, str]:
 
 
 def distinct_contexts(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Of contexts (n, 3): the distinct ones (c, 3) other than none, and for each of n its row + 1, or 0 for none."""
+    """The distinct contexts (c, 3) of contexts (n, 3), without empty ones; and for each of n its row + 1, or 0."""
     rows = np.zeros(len(words), np.uint32)
     shown = np.flatnonzero(words.any(axis=1))
     if len(shown) == 0:

@@ -1,4 +1,4 @@
-"""A BPF ring buffer read as one array, with no system call and no call per record.
+"""Reads a BPF ring buffer as one array, with no system call and no call per record.
 
 Format: the kernel's Documentation/bpf/ringbuf.rst. A record is a word of header (u32 length with two flags,
 u32 page offset) and its bytes, padded to 8. The data pages are mapped twice in a row, so what is unread is contiguous.
@@ -13,7 +13,7 @@ LENGTH = np.uint64((1 << 30) - 1)
 
 
 class RingBuffer:
-    """`fd` of a map of `size` bytes (a power of two). One reader."""
+    """The ring buffer of a map with `size` bytes (a power of two). For one reader."""
 
     def __init__(self, fd: int, size: int) -> None:
         self._words = size // 8
@@ -24,7 +24,8 @@ class RingBuffer:
         self._data = np.frombuffer(self._producer_pages, np.uint64, offset=mmap.PAGESIZE)
 
     def unread(self) -> np.ndarray:
-        """Every word of the records not yet consumed (uint64, a view; headers included; records may still be busy)."""
+        """All words of the records that are not consumed yet (uint64, a view), with headers. Records may still be
+        busy."""
         consumed, produced = int(self._consumer[0]), int(self._producer[0])
         start = consumed // 8 % self._words
         return self._data[start : start + (produced - consumed) // 8]

@@ -1,4 +1,4 @@
-"""What one drain of the kernel's buffers gives, as columns."""
+"""The samples of one drain of the kernel's buffers, as columns."""
 
 from dataclasses import dataclass, field
 
@@ -13,18 +13,18 @@ ENDS = (
     "stack not readable",
     "too deep",
 )
-"""`enum end` of bpf/walk.h in words; "" is complete."""
+"""`enum end` of bpf/walk.h in words; "" means complete."""
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one drain, n of them, their s distinct stacks and c distinct contexts.
+    """The n samples of one drain, with their s distinct stacks and c distinct contexts.
 
     User frames that are return addresses are moved back by one, into the call. Kernel frames are as the CPU had them:
     those after the first are return addresses.
     """
 
-    time_monotonic_ns: np.ndarray  # uint64 (n,), CLOCK_MONOTONIC
+    time_monotonic_ns: np.ndarray  # uint64 (n,)
     pid: np.ndarray  # uint32 (n,), process ID (tgid) in the host's namespace
     tid: np.ndarray  # uint32 (n,)
     stack: np.ndarray  # uint32 (n,), row of the stacks
@@ -42,4 +42,4 @@ class Samples:
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one
     value: np.ndarray | None = None  # int64 (n,), nanoseconds; None: each is worth the period
-    off_cpu: "Samples | None" = None  # waits that ended, in the same interval; None: they are not followed
+    off_cpu: "Samples | None" = None  # waits that ended in the same interval; None: waits are not followed

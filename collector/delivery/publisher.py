@@ -1,7 +1,7 @@
-"""Windows from the spool to Kafka, in order, each deleted when the broker has acknowledged all of it.
+"""Publishes windows from the spool to Kafka, in order. Deletes a window when the broker has acknowledged all of it.
 
-The producer never gives a message up by itself (`message.timeout.ms` 0), so while the broker is away a few windows wait
-in its memory and the rest on disk. A window that the broker refuses for good is dropped and counted.
+The producer never gives up a message by itself (`message.timeout.ms` 0). So while the broker is away, a few windows
+wait in its memory and the rest on disk. A window that the broker refuses for good is dropped and counted.
 """
 
 import logging
@@ -33,7 +33,7 @@ _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, Ka
 
 @dataclass
 class _Flight:
-    """A window on its way."""
+    """A window in flight."""
 
     entry: Entry
     size: int
@@ -42,7 +42,7 @@ class _Flight:
 
 
 class Publisher:
-    """Sends what is in the spool, on a thread of its own, from `start` until `close`."""
+    """Publishes what is in the spool on a thread of its own, from `start` until `close`."""
 
     def __init__(self, settings: CollectorSettings, spool: Spool) -> None:
         self._settings = settings
@@ -52,7 +52,7 @@ class Publisher:
         self._not_before = 0.0
         self._fatal = False
         self._counted = (0, 0, 0)
-        self._unsaid, self._say_again = 0, 0.0
+        self._unlogged, self._log_again = 0, 0.0
         self._trouble: str | None = None
         self._error: str | None = None
         self._wake = threading.Event()
@@ -74,7 +74,7 @@ class Publisher:
         return self._spool.take_dropped_samples()
 
     def send(self, message: Message) -> None:
-        """Sends a message that need not survive us, past the spool. Raises BufferError when too much is waiting."""
+        """Publishes a message that may be lost, without the spool. Raises BufferError when too much is waiting."""
         self._producer.produce(message.topic, message.value, message.key)
 
     def ready(self) -> str | None:
@@ -82,7 +82,7 @@ class Publisher:
         return self._error
 
     def close(self, timeout_s: float = 5.0) -> int:
-        """Sends what it can within the time; returns how many windows stay in the spool."""
+        """Publishes what it can within the time. Returns how many windows stay in the spool."""
         deadline = time.monotonic() + timeout_s
         while len(self._spool) and time.monotonic() < deadline and self._thread.is_alive():
             time.sleep(0.02)
@@ -122,7 +122,7 @@ class Publisher:
         self._count()
 
     def _send_next(self) -> bool:
-        """Sends the oldest window that is not on its way; False where there is none, or no room for it."""
+        """Publishes the oldest window that is not in flight. False where there is none, or no room for it."""
         if time.monotonic() < self._not_before:
             return False
         if self._flights and (self._backlogs or sum(f.size for f in self._flights.values()) > _IN_FLIGHT_BYTES):
@@ -166,7 +166,7 @@ class Publisher:
             self._fatal = self._fatal or flight.error.fatal()
 
     def _settle(self) -> None:
-        """Deletes delivered windows; one that failed waits for its turn again."""
+        """Deletes delivered windows. One that failed is published again later."""
         for number, flight in list(self._flights.items()):
             if flight.unacknowledged:
                 continue
@@ -193,10 +193,10 @@ class Publisher:
             metrics.DROPPED.inc(dropped)
             metrics.DROPPED_SAMPLES.inc(samples)
             metrics.SPOOL_FAILURES.inc(failed)
-            self._unsaid += dropped
-        if self._unsaid and time.monotonic() >= self._say_again:
-            log.warning("the spool is full: %d of the oldest windows were dropped", self._unsaid)
-            self._unsaid, self._say_again = 0, time.monotonic() + _LOG_DROPPED_S
+            self._unlogged += dropped
+        if self._unlogged and time.monotonic() >= self._log_again:
+            log.warning("the spool is full: %d of the oldest windows were dropped", self._unlogged)
+            self._unlogged, self._log_again = 0, time.monotonic() + _LOG_DROPPED_S
         if (trouble := self._spool.trouble) != self._trouble:
             self._trouble = trouble
             if trouble:
@@ -223,7 +223,7 @@ class Publisher:
         return producer(self._settings, **more)
 
     def _reconnect(self) -> None:
-        """A new producer after an error that ends the old one's life; what it had goes out again."""
+        """Makes a new producer after a fatal error of the old one, and publishes again what the old one had."""
         self._producer.purge()
         self._producer.poll(1.0)
         self._producer.close()
@@ -243,7 +243,7 @@ class Publisher:
 
 def _advice(error: KafkaError) -> str:
     missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
-    return " (topics are made by: icestream topics create)" if missing else ""
+    return ": create the topics with: icestream topics create" if missing else ""
 
 
 def _backlogs(settings: CollectorSettings) -> Mapping[str, Backlog]:

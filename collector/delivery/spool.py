@@ -1,11 +1,11 @@
-"""Messages on disk until Kafka has them: one file a window, in order, bounded.
+"""The spool: messages on disk until Kafka has them. One file for each window, in order, and bounded.
 
-A window is written before it is sent and deleted when all of it was acknowledged, so that kill -9 loses nothing that
-was cut: the next collector sends what is left, the same bytes under the same batch ID. The page cache survives the
-death of a process, so nothing is synced; after a crash of the machine what is damaged is left out (message_log.py).
+A window is written before it is published, and deleted when all of it was acknowledged. So kill -9 loses no finished
+window: the next collector publishes what is left, the same bytes under the same batch ID. The page cache survives the
+death of a process, so nothing is synced; after a crash of the machine, damaged messages are left out (message_log.py).
 
-What the disk does not take waits in memory, a little of it: a disk that is full, or a directory that cannot be used,
-must not end profiling. Samples of windows that are given up are counted, for a later batch to tell of.
+What the disk cannot take waits in memory, up to a limit: a full disk, or a directory that cannot be used, must not end
+profiling. Samples of windows that are given up are counted, so that a later batch can report them.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from icestream.v1.raw_pb2 import RawBatch
 
 MEMORY_BYTES = 8 << 20
 _SUFFIX = ".messages"
-_AGAIN_S = 30.0  # after which a directory that could not be used is tried again
+_AGAIN_S = 30.0  # until a directory that could not be used is tried again
 
 
 class SpoolError(RuntimeError):
@@ -36,7 +36,7 @@ class SpoolError(RuntimeError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A window in the spool. `messages` is set where the disk could not take it."""
+    """A window in the spool. `messages` is set if the disk could not take it."""
 
     number: int
     size: int
@@ -48,13 +48,13 @@ class Spool:
 
     def __init__(self, directory: Path, limit_bytes: int, memory_bytes: int = MEMORY_BYTES) -> None:
         self._directory = directory
-        self._limits = {True: memory_bytes, False: limit_bytes}  # by: is it in memory
+        self._limits = {True: memory_bytes, False: limit_bytes}  # by whether they are in memory
         self._lock = threading.Lock()
         self._entries: OrderedDict[int, Entry] = OrderedDict()
-        self._last = time.time_ns() // 1000  # number given: after those of any file that an earlier collector left
+        self._last = time.time_ns() // 1000  # the last number; larger than those of an earlier collector's files
         self._held: set[int] = set()
         self._bytes = {True: 0, False: 0}
-        self.dropped = 0  # windows, for want of room
+        self.dropped = 0  # windows, because there was no room
         self.dropped_samples = 0  # in windows that were given up for any reason
         self._unreported = 0  # those that no batch has counted yet
         self.failed_writes = 0
@@ -66,7 +66,7 @@ class Spool:
         self._open()
 
     def append(self, messages: Sequence[Message]) -> None:
-        """Takes a window in. Where the limit is passed, the oldest ones that are not being sent are dropped."""
+        """Adds a window. Above the limit, drops the oldest windows that are not being published."""
         with self._lock:
             if self._lock_file is None and time.monotonic() >= self._try_again:
                 with contextlib.suppress(SpoolError):
@@ -133,7 +133,8 @@ class Spool:
         self._try_again = float("inf")
 
     def _open(self) -> None:
-        """Makes the directory ours, with what an earlier collector left in it; else it is tried again later."""
+        """Locks the directory, and takes over what an earlier collector left in it. If that fails, it is tried again
+        later."""
         self._try_again = time.monotonic() + _AGAIN_S
         try:
             self._lock_file = _own(self._directory)
@@ -149,7 +150,7 @@ class Spool:
         self._drop_oldest(False)
 
     def _written(self, number: int, messages: Sequence[Message]) -> Entry | None:
-        """The window on disk; None where that does not take it."""
+        """Writes the window to disk; None if the disk cannot take it."""
         if self._lock_file is not None:
             try:
                 entry = Entry(number, self._write(number, messages))
@@ -203,20 +204,20 @@ class Spool:
 
 
 def observed(messages: Sequence[Message]) -> int:
-    """CPU samples in raw batches, and those that the batches say were lost."""
-    found = 0
+    """The number of CPU samples in raw batches, and of those that the batches count as lost."""
+    count = 0
     for message in messages:
         if message.topic == RAW:
             with contextlib.suppress(DecodeError):
                 batch = RawBatch.FromString(message.value)
                 if batch.profile_type == DEFAULT_PROFILE_TYPE:
-                    found += (sum(batch.sample_count) or len(batch.sample_offset_us)) + batch.lost_samples
-    return found
+                    count += (sum(batch.sample_count) or len(batch.sample_offset_us)) + batch.lost_samples
+    return count
 
 
 def _own(directory: Path) -> int:
-    """Makes the directory and locks it; returns the lock's descriptor. Raises SpoolError where another one has it, and
-    OSError."""
+    """Makes the directory and locks it; returns the lock's descriptor. Raises SpoolError if another collector has it,
+    and OSError."""
     directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -230,7 +231,7 @@ def _own(directory: Path) -> int:
 
 
 def _left(directory: Path) -> Iterator[Entry]:
-    """What an earlier collector could not send; removes remains of a write that was cut off."""
+    """Windows that an earlier collector could not publish. Removes files that were not completely written."""
     for path in sorted(directory.iterdir()):
         if path.name.endswith(atomic_file.PART):
             path.unlink(missing_ok=True)

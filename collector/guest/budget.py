@@ -1,38 +1,38 @@
 """How often to sample, so that the collector stays within its share of a CPU.
 
-Every `WINDOW_S` seconds the CPU time it took is compared with the budget. Two windows in a row above it halve the
-frequency; two in a row that leave room, also for what the next step would cost at most, raise it by a quarter. So a
-burst of work that has nothing to do with sampling (symbols for a request, the first look at every process) changes
-nothing, and a steady load leads to a steady frequency.
+Every `WINDOW_S` seconds its CPU time is compared with the budget. Two windows in a row above the budget halve the
+frequency. Two in a row that leave room for the next step raise it by a quarter. So a burst of work that has nothing to
+do with sampling (symbols for a request, the first look at every process) changes nothing, and a steady load leads to a
+steady frequency.
 """
 
 import math
 
 WINDOW_S = 30.0
 WARM_UP_S = 60.0
-"""After the start: it reads what every process maps, once."""
+"""After the start, when the collector reads once what every process maps."""
 
 MIN_FREQUENCY_HZ = 1
 IN_A_ROW = 2
-_ROOM = 0.9  # of the budget, that a higher frequency may come to
+_ROOM = 0.9  # part of the budget that a higher frequency may cost
 
 
 class Budget:
-    """Decides; knows neither clocks nor kernels. `frequency_hz` is the one to sample with now."""
+    """Decides how often to sample: `frequency_hz`. Knows neither clocks nor kernels."""
 
     def __init__(self, frequency_hz: int, percent: float) -> None:
-        """`frequency_hz`: wanted, and never exceeded. `percent`: of one CPU; 0: no limit."""
+        """`frequency_hz` is never exceeded. `percent` is of one CPU; 0 means no limit."""
         self.frequency_hz = frequency_hz
         self._wanted = frequency_hz
         self._percent = percent
         self._over = self._under = 0
 
     def update(self, percent: float) -> int:
-        """Takes in what a window cost, sampled at `frequency_hz` all along; returns the frequency from now on."""
+        """Takes the cost of a window that was sampled at `frequency_hz`; returns the frequency from now on."""
         if self._percent <= 0:
             return self.frequency_hz
         higher = min(self._wanted, max(math.floor(self.frequency_hz * 1.25), self.frequency_hz + 1))
-        # What does not depend on the frequency makes the real cost lower than this.
+        # An upper bound: part of the cost does not depend on the frequency.
         at_most = percent * higher / self.frequency_hz
         self._over = self._over + 1 if percent > self._percent else 0
         self._under = self._under + 1 if at_most <= _ROOM * self._percent else 0
@@ -48,7 +48,7 @@ class Budget:
 
 
 class Windows:
-    """CPU time, read at any moment, as the cost of windows of at least `WINDOW_S`."""
+    """Makes readings of CPU time at any moment into the cost of windows of at least `WINDOW_S`."""
 
     def __init__(self, now: float) -> None:
         """`now`: time.monotonic()."""
@@ -56,7 +56,7 @@ class Windows:
         self._began: tuple[float, float] | None = None
 
     def cost(self, now: float, cpu_s: float) -> float | None:
-        """Per cent of one CPU, where a window ends now; `cpu_s` is the CPU time since the start."""
+        """The cost in per cent of one CPU if a window ends now, else None. `cpu_s` is the CPU time since the start."""
         if now < self._not_before:
             return None
         if self._began is None:
@@ -70,5 +70,5 @@ class Windows:
         return max(0.0, 100 * used / took)
 
     def begin_again(self) -> None:
-        """The next window begins at the next reading: what ran until now is no measure of what runs now."""
+        """The next window begins at the next reading, because the conditions have changed."""
         self._began = None

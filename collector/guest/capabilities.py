@@ -1,6 +1,6 @@
 """Giving up the capabilities that only loading needs (capabilities(7)), through capset(2) and prctl(2).
 
-Both are of a thread, and threads take after the one that starts them: so `drop` comes before any thread.
+Both act on one thread, and threads inherit from the one that starts them. So `drop` must come before any thread.
 """
 
 import contextlib
@@ -30,29 +30,29 @@ class Capability(enum.IntEnum):
 Capabilities = frozenset[Capability]
 
 BPF_BY_DESCRIPTOR = (5, 19)
-"""Since this kernel whoever has a map's descriptor can use it, also where kernel.unprivileged_bpf_disabled is set."""
+"""Since this kernel, a map can be used by its descriptor alone, even if kernel.unprivileged_bpf_disabled is set."""
 
 _READING = frozenset(
     {Capability.SYS_PTRACE, Capability.DAC_READ_SEARCH, Capability.CHECKPOINT_RESTORE, Capability.SYSLOG}
 )
-"""Files and memory of other processes, files behind their mappings, addresses of the kernel's functions."""
+"""For files and memory of other processes, files behind their mappings, and addresses of the kernel's functions."""
 
 _VERSION_3 = 0x20080522
 _BOUNDING_DROP, _SECURE_BITS, _NO_NEW_PRIVILEGES, _AMBIENT = 24, 28, 38, 47
 _AMBIENT_RAISE, _AMBIENT_CLEAR = 2, 4
-_NO_ROOT, _NO_ROOT_LOCKED = 1, 2  # a child of root has no capability because it is root's
+_NO_ROOT, _NO_ROOT_LOCKED = 1, 2  # a child does not get capabilities for being root
 _LAST = Path("/proc/sys/kernel/cap_last_cap")
 
 
 def permitted() -> Capabilities:
-    """What this thread may use, of those that matter here."""
+    """The capabilities of this thread, as far as they matter here."""
     mask = _get()[1]
     return frozenset(capability for capability in Capability if mask >> capability & 1)
 
 
 def at_run_time(held: Capabilities, kernel: tuple[int, int]) -> Capabilities:
-    """Of what is held: what profiling needs once it runs. CAP_SYS_ADMIN only in place of one that is not held."""
-    wanted = set(_READING) | {Capability.PERFMON}  # a CPU that comes online, another period
+    """The held capabilities that profiling needs once it runs. CAP_SYS_ADMIN only in place of one that is not held."""
+    wanted = set(_READING) | {Capability.PERFMON}  # for CPUs that come online, and for changes of the period
     if kernel < BPF_BY_DESCRIPTOR:
         wanted.add(Capability.BPF)
     if wanted & {Capability.PERFMON, Capability.BPF, Capability.CHECKPOINT_RESTORE} - held:
@@ -61,16 +61,17 @@ def at_run_time(held: Capabilities, kernel: tuple[int, int]) -> Capabilities:
 
 
 def of_children(kept: Capabilities) -> Capabilities:
-    """Of what is kept: what processes get that look for symbols."""
+    """The kept capabilities that child processes get, to look for symbols."""
     return kept & (_READING if Capability.CHECKPOINT_RESTORE in kept else _READING | {Capability.SYS_ADMIN})
 
 
 def drop(keep: Capabilities, children: Capabilities) -> None:
-    """Gives up for good what is not in `keep`; what this process executes gets `children`, and can gain nothing.
+    """Gives up for good what is not in `keep`. Programs that this process executes get `children`, and can gain no
+    more.
 
-    Raises OSError where the kernel refuses, which it does not by itself.
+    Raises OSError if the kernel refuses, which it normally does not.
     """
-    with contextlib.suppress(PermissionError):  # without CAP_SETPCAP; then no_new_privs has to do
+    with contextlib.suppress(PermissionError):  # without CAP_SETPCAP; no_new_privs must be enough then
         _prctl(_SECURE_BITS, _NO_ROOT | _NO_ROOT_LOCKED)
         for number in range(_last() + 1):
             if number not in children:
@@ -84,7 +85,7 @@ def drop(keep: Capabilities, children: Capabilities) -> None:
 
 
 def kernel_version(release: str = "") -> tuple[int, int]:
-    """Of this kernel, or of a release as uname(1) writes it: 6.18.44-fc is (6, 18)."""
+    """The version of this kernel, or of a release as uname(1) writes it: 6.18.44-fc is (6, 18)."""
     numbers = re.match(r"(\d+)(?:\.(\d+))?", release or os.uname().release)
     return (int(numbers[1]), int(numbers[2] or 0)) if numbers else (0, 0)
 

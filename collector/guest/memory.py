@@ -1,4 +1,4 @@
-"""Memory that is given back goes back to the host."""
+"""Gives freed memory back to the host."""
 
 import ctypes
 
@@ -8,8 +8,9 @@ _RETURNED_BYTES = 1 << 17
 
 
 def keep_small() -> None:
-    """Has glibc use few arenas for all threads, and keep nothing of a batch's arrays once they are freed: by itself it
-    keeps more the larger they were. Call it before threads are started; elsewhere than on glibc it does nothing."""
+    """Makes glibc use few arenas for all threads, and return a batch's arrays to the host once they are freed. By
+    default it keeps more memory the larger they were. Call it before threads are started. Does nothing without
+    glibc."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, _ARENAS)

@@ -1,8 +1,8 @@
-"""The CPU time that the collector takes: its process, its children, and the eBPF program's runs.
+"""The CPU time that the collector takes: its process, its children, and the eBPF programs.
 
-The kernel times eBPF programs only on demand (bpf(2), BPF_ENABLE_STATS), which makes all programs of the host a little
-slower and needs CAP_SYS_ADMIN. So it is asked for at the start only; from then on the program's time is the number of
-its runs times what one took on average, or what the kernel measures where somebody else keeps it measuring.
+The kernel measures eBPF programs only on demand (bpf(2), BPF_ENABLE_STATS). That slows down all programs of the host a
+little and needs CAP_SYS_ADMIN, so the collector demands it only at the start. After that, a program's time is the
+number of its runs times the average time of one; or what the kernel measures, if somebody else keeps it measuring.
 """
 
 import contextlib
@@ -23,13 +23,13 @@ _BPF_ENABLE_STATS, _RUN_TIME = 32, 0
 
 
 def process_seconds() -> float:
-    """CPU time of this process so far, and of its children: those that ended, and those that live."""
+    """The CPU time so far of this process and of its children, those that ended and those that live."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_seconds, _living_children()))
 
 
 def _living_children() -> Iterator[int]:
-    """Process IDs; none where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
+    """Process IDs of the children; none where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
     for children in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # the thread ended
             yield from map(int, children.read_text().split())
@@ -45,10 +45,11 @@ def _seconds(pid: int) -> float:
 
 
 class ProgramTime:
-    """The eBPF program's CPU time. `stats` returns totals: `observed`, `run_time_ns`, `run_count` (Sampler.stats)."""
+    """The CPU time of an eBPF program. `stats` returns totals: `observed`, `run_time_ns`, `run_count`
+    (Sampler.stats)."""
 
     def __init__(self, stats: Callable[[], dict[str, int]], run_ns: float = _DEFAULT_RUN_NS) -> None:
-        """`run_ns`: what one run is taken for until something was measured."""
+        """`run_ns` is the time of one run, until it was measured."""
         self._stats = stats
         self._until = time.monotonic() + MEASURE_S
         self._measuring = enable_stats()
@@ -57,7 +58,7 @@ class ProgramTime:
         self._total_ns = 0.0
 
     def seconds(self) -> float:
-        """So far."""
+        """The CPU time so far."""
         now = self._stats()
         runs = now["run_count"] - self._measured["run_count"]
         if runs >= _ENOUGH_RUNS:
@@ -70,7 +71,7 @@ class ProgramTime:
         return self._total_ns / 1e9
 
     def close(self) -> None:
-        """The kernel measures no longer."""
+        """Lets the kernel stop measuring."""
         fd, self._measuring = self._measuring, None
         if fd is not None:
             with contextlib.suppress(OSError):
@@ -78,7 +79,7 @@ class ProgramTime:
 
 
 def enable_stats() -> int | None:
-    """Makes the kernel time eBPF programs until the descriptor is closed; None where it does not permit it."""
+    """Makes the kernel measure eBPF programs until the descriptor is closed; None where it does not permit that."""
     number = _SYSCALL.get(platform.machine())
     if number is None:
         return None

@@ -1,4 +1,4 @@
-"""How often this host samples, and whether it is its turn: what keeps the collector's cost in bounds while it runs."""
+"""Decides how often this host samples, and whether it is its turn, so that the collector's cost stays in bounds."""
 
 import logging
 import time
@@ -12,11 +12,11 @@ from collector.settings import CollectorSettings, host_id
 
 log = logging.getLogger(__name__)
 
-_SWITCH_NS, _WAIT_NS = 100.0, 5000.0  # about what a switch of threads takes, and one that is followed
+_SWITCH_NS, _WAIT_NS = 100.0, 5000.0  # of the program at a switch of threads, and more at one that is followed
 
 
 class Sampling(Protocol):
-    """The part of the sampler that this needs."""
+    """What `Pace` needs of the sampler."""
 
     def set_period(self, period_ns: int) -> None: ...
 
@@ -30,7 +30,7 @@ class Sampling(Protocol):
 
 
 class Pace:
-    """Changes the rate of a sampler that was just started. For one thread, and made before capabilities are dropped."""
+    """Changes the rate of a sampler that was just started. For one thread. Make it before capabilities are dropped."""
 
     def __init__(self, settings: CollectorSettings, sampler: Sampling) -> None:
         self._settings = settings
@@ -43,10 +43,10 @@ class Pace:
         self._windows = budget.Windows(time.monotonic())
         self._frequency_hz = settings.frequency
         self._sampling = True
-        self._tell()
+        self._set_metric()
 
     def take_turns(self) -> None:
-        """Pauses or resumes where other hosts are to sample now. Call it about every second."""
+        """Pauses or resumes when turns change. Call it about every second."""
         settings = self._settings
         samples = samples_at(time.time(), self._host_id, settings.share, settings.share_interval)
         if samples == self._sampling:
@@ -54,14 +54,15 @@ class Pace:
         try:
             self._sampler.resume() if samples else self._sampler.pause()
         except OSError as error:
-            log.warning("sampling cannot go on, trying again: %s", error)
+            log.warning("sampling cannot be paused or resumed, trying again: %s", error)
             return
         self._sampling = samples
         self._windows.begin_again()
-        self._tell()
+        self._set_metric()
 
     def drained(self) -> None:
-        """Changes the frequency where the budget wants it. Call it right after a drain: a window has one period."""
+        """Changes the frequency if the budget requires it. Call it right after a drain, so that a window has one
+        period."""
         program_s = sum(program.seconds() for program in self._programs)
         metrics.PROGRAM_SECONDS.set(program_s)
         if not self._sampling:
@@ -86,15 +87,15 @@ class Pace:
             return
         self._frequency_hz = after
         self._windows.begin_again()
-        self._tell()
+        self._set_metric()
         if after < before:
             metrics.THROTTLED.inc()
         log.info(
-            "%d instead of %d samples a second and CPU, for a budget of %g %% of a CPU",
+            "%d instead of %d samples per second and CPU, for a budget of %g %% of a CPU",
             after, before, self._settings.cpu_budget,
         )  # fmt: skip
 
-    def _tell(self) -> None:
+    def _set_metric(self) -> None:
         metrics.FREQUENCY.set(self._frequency_hz if self._sampling else 0)
 
 

@@ -1,8 +1,8 @@
-"""Which hosts sample at a time, where it is to be a share of them: every host finds out alone, and they take turns.
+"""Decides which share of the hosts samples at a time. Every host decides for itself, and the hosts take turns.
 
-Time is cut into turns of `interval_s` since 1970, so all hosts change at the same moments. A host samples in a turn
-when a hash of its ID and the turn's number falls into the lower `share` of all hashes: about that share of the hosts at
-any time, every host for that share of the time, and the same again whenever it is asked.
+Time since 1970 is cut into turns of `interval_s`, so all hosts change at the same moments. A host samples in a turn if
+the hash of its ID and the turn's number is in the lower `share` of all hashes. So about that share of the hosts samples
+at any time, and every host samples for that share of the time. The result is the same wherever it is computed.
 """
 
 import xxhash

@@ -1,4 +1,4 @@
-"""The variables that a process was started with; only those that are asked for are kept."""
+"""The environment variables that a process was started with. Only those that are needed are kept."""
 
 from collections.abc import Collection
 from urllib.parse import unquote

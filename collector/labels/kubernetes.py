@@ -1,4 +1,4 @@
-"""Pods of this node: asked of the kubelet (`/pods`) or of the API server (pods whose spec.nodeName is this node).
+"""Pods of this node, from the kubelet (`/pods`) or the API server (pods whose spec.nodeName is this node).
 
 Only when a process shows up in a pod or container that is not known yet, on a thread of its own, and not more often
 than every few seconds: nothing waits for the answer. A pod that stays unknown is asked for five times.
@@ -35,7 +35,7 @@ _APP_LABELS = ("app.kubernetes.io/name", "app", "k8s-app")
 
 
 class KubernetesError(Exception):
-    """The pods cannot be asked for; the message says why."""
+    """The pods cannot be requested; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Pod:
 
 @dataclass(frozen=True)
 class PodSource:
-    """Where pods are asked for."""
+    """Where pods are requested."""
 
     url: str  # of a PodList
     token_file: Path | None = None  # read for each request, as Kubernetes renews it; sent by https only
@@ -61,19 +61,22 @@ class PodSource:
 
 
 def kubelet(url: str, token_file: Path | None, ca_file: Path | None, verify: bool) -> PodSource:
-    """`url` is of the kubelet, by default on this host's loopback."""
+    """The source at a kubelet. `url` is its address, by default on this host's loopback."""
     url = url or "https://127.0.0.1:10250"
     return PodSource(f"{url.rstrip('/')}/pods", token_file or _own("token"), ca_file or _own("ca.crt"), verify)
 
 
 def api_server(url: str, node: str, token_file: Path | None, ca_file: Path | None, verify: bool) -> PodSource:
-    """`url` is of the API server, by default the one that Kubernetes tells its pods of. Raises KubernetesError."""
+    """The source at an API server. `url` is its address, by default the one that Kubernetes gives to pods. Raises
+    KubernetesError."""
     if not url:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
-            raise KubernetesError("this is no pod (KUBERNETES_SERVICE_HOST is not set): say the API server's URL")
+            raise KubernetesError(
+                "this process runs in no pod (KUBERNETES_SERVICE_HOST is not set): set the API server's URL"
+            )
         url = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    # resourceVersion 0: out of the API server's memory, which spares etcd.
+    # resourceVersion 0: from the API server's memory, without a read of etcd.
     query = urllib.parse.urlencode({"fieldSelector": f"spec.nodeName={node}", "resourceVersion": "0"})
     return PodSource(
         f"{url.rstrip('/')}/api/v1/pods?{query}", token_file or _own("token"), ca_file or _own("ca.crt"), verify
@@ -94,8 +97,8 @@ class _Missing:
 
 @dataclass
 class Pods:
-    """What is known of this node's pods. `pause` is the time between two requests in seconds; after a failure it
-    doubles, up to a minute."""
+    """The known pods of this node. `pause` is the time between two requests in seconds; after a failure it doubles, up
+    to a minute."""
 
     source: PodSource
     pause: float = 5.0
@@ -107,14 +110,14 @@ class Pods:
     _thread: threading.Thread | None = None
 
     def of(self, pod_uid: str, container_id: str) -> Pod | None:
-        """From memory. Where the pod or its container is not known, they are asked for."""
+        """The pod, from memory. If the pod or its container is not known, requests the pods."""
         pod = self._pods.get(pod_uid)
         if pod is None or (container_id and container_id not in pod.containers):
             self._miss((pod_uid, container_id))
         return pod
 
     def close(self) -> None:
-        """Asks no more."""
+        """Sends no more requests."""
         self._closed.set()
         self._wanted.set()
         if self._thread is not None:
@@ -147,14 +150,18 @@ class Pods:
                 pause = self.pause
             except KubernetesError as error:
                 metrics.KUBERNETES_REQUESTS.labels("failed").inc()
-                log.log(logging.WARNING if pause == self.pause else logging.DEBUG, "pods are not known: %s", error)
+                log.log(
+                    logging.WARNING if pause == self.pause else logging.DEBUG,
+                    "the pods of this node cannot be requested: %s",
+                    error,
+                )
                 pause = min(2 * pause, max(60.0, self.pause))
                 self._try_again()
             if self._closed.wait(pause):
                 return
 
     def _try_again(self) -> None:
-        """What a request that failed did not answer still counts as not asked."""
+        """After a failed request, its pods count as not requested."""
         with self._lock:
             self._missing.clear()
 
@@ -180,14 +187,14 @@ def _request(source: PodSource) -> urllib.request.Request:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token is for the server that was named."""
+    """Follows no redirects: a token is only for the server in the settings."""
 
     def redirect_request(self, *args: Any, **named: Any) -> None:
         return None
 
 
 def _opener(source: PodSource) -> urllib.request.OpenerDirector:
-    """Without the environment's proxies: the kubelet is on this host, the API server in this cluster."""
+    """Ignores the proxies in the environment: the kubelet is on this host, the API server in this cluster."""
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
     if source.url.startswith("https://"):
         context = ssl.create_default_context(cafile=str(source.ca_file) if source.ca_file else None)
@@ -199,7 +206,7 @@ def _opener(source: PodSource) -> urllib.request.OpenerDirector:
 
 
 def _read(response: Any, until: float) -> bytes:
-    """Raises ValueError where it is too much or takes too long."""
+    """Reads the answer. Raises ValueError if it is too large or takes too long."""
     content = bytearray()
     while chunk := response.read1(1 << 16):
         content += chunk
@@ -211,7 +218,7 @@ def _read(response: Any, until: float) -> bytes:
 
 
 def parse(answer: Any) -> dict[str, Pod]:
-    """A PodList. Raises KubernetesError where it is none; pods that are none are left out."""
+    """The pods of a PodList. Raises KubernetesError if it is none; leaves out what is no pod."""
     items = answer.get("items") if isinstance(answer, dict) else None
     if (
         not isinstance(answer, dict)

@@ -25,12 +25,12 @@ class LabelConfig:
     environment: Mapping[str, str] = field(default_factory=dict)  # variable -> its label
     rules: tuple[Rule, ...] = ()
     pods: Pods | None = None
-    variables: tuple[bytes, ...] = ()  # that labels or rules need
+    variables: tuple[bytes, ...] = ()  # needed for labels or rules
     with_command_line: bool = False  # rules need it
 
 
 def label_config(settings: CollectorSettings) -> LabelConfig:
-    """Raises SettingError where a setting, or the file of rules, is not what it should be."""
+    """Reads the settings and the file of rules. Raises SettingError where one of them is wrong."""
     environment = _environment(settings.environment_labels)
     rules: tuple[Rule, ...] = ()
     of_rules: list[str] = []
@@ -61,7 +61,7 @@ def _environment(text: str) -> dict[str, str]:
             raise SettingError(f"environment_labels: expected names of variables, NAME,NAME..., got {name!r}")
         if label in LABELS or label in found.values():
             raise SettingError(
-                f"environment_labels: {name} would become the label {label}, which there is already; "
+                f"environment_labels: {name} would become the label {label}, which already exists; "
                 f"a relabeling rule can take it from {_VARIABLE}{name}"
             )
         found[name] = label

@@ -1,4 +1,4 @@
-"""What /proc says of a process, read once while it is there."""
+"""What /proc says of a process, read once while it lives."""
 
 import os
 from collections.abc import Collection
@@ -19,8 +19,8 @@ class Facts:
     comm: str = ""
     executable: str = ""  # path, as the process's mount namespace has it
     group: Cgroup = field(default_factory=Cgroup)
-    environment: dict[str, str] = field(default_factory=dict)  # of the variables that were asked for
-    command_line: str = ""  # where it was asked for
+    environment: dict[str, str] = field(default_factory=dict)  # only the variables that are needed
+    command_line: str = ""  # only if it is needed
 
 
 def read_facts(process: Process, variables: Collection[bytes], with_command_line: bool) -> Facts:

@@ -1,4 +1,4 @@
-"""Everything that is known of a process -> its labels, those of its threads aside."""
+"""Makes everything that is known of a process into its labels, without those of its threads."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _MAX_CGROUP = 1000
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of a process; "" and empty where nothing is."""
+    """What is known of a process; "" and empty where nothing is known."""
 
     pid: int
     kernel: bool = False
     facts: Facts = field(default_factory=Facts)
     context: Mapping[str, str] = field(default_factory=dict)  # attributes of its process context
-    activity: str = ""  # the service that its activity names
+    activity: str = ""  # the service in its activity
     container: Container = field(default_factory=Container)
     pod: Pod | None = None
 
 
 def process_labels(known: Known, environment: Mapping[str, str]) -> dict[str, str]:
-    """Labels, some of them ""; `environment` gives labels to variables."""
+    """The labels of a process, some of them "". `environment` has the labels of variables."""
     facts, group = known.facts, known.facts.group
     declared = resource_attributes(facts.environment)
     resource = declared | {name: value for name, value in known.context.items() if value}
@@ -83,7 +83,7 @@ def process_labels(known: Known, environment: Mapping[str, str]) -> dict[str, st
 
 
 def meta_labels(known: Known) -> dict[str, str]:
-    """Labels that are there for relabeling rules only."""
+    """The labels that exist only for relabeling rules."""
     facts = known.facts
     resource = resource_attributes(facts.environment) | dict(known.context)
     return {

@@ -42,7 +42,8 @@ def load_rules(path: Path) -> tuple[Rule, ...]:
 
 
 def parse_rules(loaded: Any, where: str) -> tuple[Rule, ...]:
-    """From what YAML holds: None, or a list of mappings. Raises SettingError, which begins with `where`."""
+    """Makes the content of a YAML file into rules: None, or a list of mappings. Raises SettingError, whose message
+    begins with `where`."""
     if not isinstance(loaded, list | None):
         raise SettingError(f"{where}: expected a list of rules, each beginning with '- ', got {_shown(loaded)}")
     if len(loaded or []) > _MAX_RULES:
@@ -86,9 +87,9 @@ def _check_names(rule: Rule, entry: dict[str, Any]) -> None:
         raise ValueError(f"{rule.action} needs a target_label")
     template = rule.action == "replace" and "$" in rule.target_label
     if rule.target_label and not (_TEMPLATE.fullmatch if template else is_name)(rule.target_label):
-        raise ValueError(f"target_label {rule.target_label!r} is no name of a label")
+        raise ValueError(f"target_label {rule.target_label!r} is no label name")
     if rule.action == "labelmap" and not _TEMPLATE.fullmatch(rule.replacement):
-        raise ValueError(f"replacement {rule.replacement!r} is no name of a label")
+        raise ValueError(f"replacement {rule.replacement!r} is no label name")
     if rule.action in ("lowercase", "uppercase") and "replacement" in entry:
         raise ValueError(f"{rule.action} takes no replacement")
 
@@ -99,7 +100,7 @@ def _source_labels(entry: dict[str, Any]) -> Iterator[str]:
         raise ValueError(f"source_labels: expected a list such as [service, unit], got {_shown(names)}")
     for name in names or []:
         if not isinstance(name, str) or not is_name(name):
-            raise ValueError(f"source_labels: {name!r} is no name of a label")
+            raise ValueError(f"source_labels: {name!r} is no label name")
         yield name
 
 
@@ -118,7 +119,7 @@ def _text(entry: dict[str, Any], field: str, default: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise ValueError(f"{field}: expected text, got {_shown(value)}; put it into quotes")
+        raise ValueError(f"{field}: expected text, got {_shown(value)}; put it in quotes")
     return value
 
 
@@ -126,7 +127,7 @@ def _compiled(expression: str) -> Pattern:
     import re2
 
     options = re2.Options()
-    options.dot_nl = True  # as Prometheus 3
+    options.dot_nl = True  # as in Prometheus 3
     options.log_errors = False
     options.max_mem = 1 << 20
     try:
@@ -152,6 +153,6 @@ def uses(rules: tuple[Rule, ...], label: str) -> bool:
 
 
 def sources(rules: tuple[Rule, ...], prefix: str) -> list[str]:
-    """The rest of the names that begin with `prefix`, of all labels that rules name as a source."""
+    """The labels that rules use as sources and whose names begin with `prefix`, without the prefix."""
     names = (name for rule in rules for name in (*rule.source_labels, rule.target_label) if name.startswith(prefix))
     return list(dict.fromkeys(name.removeprefix(prefix) for name in names))

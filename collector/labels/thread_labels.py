@@ -73,13 +73,13 @@ class _Process:
         return Facts(hint.comm, hint.executable, facts.group) if another else replace(facts, comm=hint.comm)
 
     def renew(self) -> None:
-        """Something new is known: labels are made again."""
+        """Forgets the labels, because something new is known."""
         self.base = None
         self.threads.clear()
 
 
 class ThreadLabels(ProcessListener):
-    """Labels by thread. `notice` reads what /proc says of a process while it is there; `of` answers from memory.
+    """Labels by thread. `notice` reads what /proc says of a process while it lives; `of` answers from memory.
 
     `event` and `hint` are for any thread, the other methods for one.
     """
@@ -95,7 +95,7 @@ class ThreadLabels(ProcessListener):
         self._hints_lock = threading.Lock()
 
     def notice(self, process: Process) -> None:
-        """Reads a process that is new or runs another program since, and what changed of one that is known."""
+        """Reads a process that is new or runs another program; of others, reads the process context."""
         known = self._known.get(process.pid)
         if (
             known is None
@@ -133,8 +133,8 @@ class ThreadLabels(ProcessListener):
                 del self._hints[next(iter(self._hints))]
 
     def declare(self, services: Mapping[int, str]) -> None:
-        """The services that processes name in their activity. Call it with every window. One that names none any more
-        keeps its name while it runs the same program."""
+        """Takes the services that processes name in their activity. Call it with every window. A process that names
+        none any more keeps its service while it runs the same program."""
         services = {pid: clean(service) for pid, service in services.items()}
         for pid, service in services.items():
             known = self._known.get(pid)
@@ -147,8 +147,8 @@ class ThreadLabels(ProcessListener):
                 self._look_for_pod(known)
 
     def of(self, pid: int, tid: int, thread_name: str | None) -> Labels | None:
-        """Labels of a thread; None where a relabeling rule drops it. Without a name it is read from /proc, and is the
-        process's where that is gone."""
+        """The labels of a thread; None if a relabeling rule drops it. Without a name, reads it from /proc; if the
+        thread is gone, takes the process's name."""
         known = self._known.get(pid)
         if known is None:
             known = self._add(pid, _Process())
@@ -167,8 +167,8 @@ class ThreadLabels(ProcessListener):
         return labels
 
     def forget(self, pids: Iterable[int]) -> None:
-        """Processes that have ended. Call it after every window: those that were gone when they were asked for are
-        forgotten as well."""
+        """Forgets processes that have ended, and those that were gone when `of` was called. Call it after every
+        window."""
         gone = [pid for pid in self._gone if (known := self._known.get(pid)) and known.process is None]
         with self._hints_lock:
             for pid in (*pids, *gone):

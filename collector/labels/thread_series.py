@@ -1,4 +1,4 @@
-"""Samples -> the series of each, without the samples of threads that relabeling rules drop."""
+"""Finds the series of each sample. Leaves out the samples of threads that relabeling rules drop."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The side of the loader seam for kernels without BTF: BCC compiles the source on the host (docs/loaders.md).
+"""The loader for kernels without BTF: BCC compiles the source on the host (docs/loaders.md).
 
 BCC is only the compiler, in a process that ends (bcc_compile.py). The committed object, which such a kernel cannot
 load, says which maps and programs there are; they are created here.
@@ -111,7 +111,7 @@ def compiled(source: Path, programs: tuple[str, ...], maps: tuple[str, ...]) -> 
 
 
 def check_layout(layout: TaskLayout) -> None:
-    """Says what works less. Raises LoadError where it would be nothing of worth."""
+    """Logs what will not work. Raises LoadError if nothing useful would."""
     if layout.mm is None or layout.tgid is None:
         raise LoadError("the fields of this kernel's task_struct are not found: use a kernel with BTF")
     for field, consequence in _WITHOUT.items():
@@ -126,7 +126,7 @@ def resized(definitions: list[MapDefinition], sizes: Mapping[str, int]) -> list[
 
 
 def create_maps(maps: dict[str, int], definitions: list[MapDefinition]) -> None:
-    """Into `maps`, as they are created. Raises LoadError."""
+    """Creates maps, and puts each into `maps` at once. Raises LoadError."""
     _allow_memory()
     for definition in definitions:
         try:

@@ -52,7 +52,7 @@ def compile_source(source: Path, programs: list[str], maps: list[str]) -> dict[s
 
 
 def flags(source: Path, layout: TaskLayout, maps: list[str]) -> list[str]:
-    """What the compiler is told: see bpf/bcc/."""
+    """The compiler's arguments: see bpf/bcc/."""
     offsets = {name: offset for name, offset in asdict(layout).items() if offset is not None}
     return [
         "-DCOMPILED_BY_BCC",

@@ -13,7 +13,7 @@ LOADERS = ("auto", "libbpf", "bcc")
 
 
 def choose(name: str) -> Loader:
-    """The side of that name. Raises LoadError when it is unknown or cannot run here."""
+    """The loader of that name. Raises LoadError when it is unknown or cannot run here."""
     if name == "auto":
         name = "libbpf" if libbpf.BTF.exists() else "bcc"
     if name == "libbpf":

@@ -1,4 +1,4 @@
-"""Reads the kernel's memory without knowing its structures, by a program that runs on ticks of the asking thread
+"""Reads the kernel's memory without knowing its structures, by a program that runs on ticks of the requesting thread
 (bpf/task_layout.bpf.c); and the threads and processes that look.
 """
 

@@ -1,4 +1,4 @@
-"""The libbpf side of the loader seam, and the operations on maps the collector needs, through ctypes."""
+"""The loader for kernels with BTF, and the operations on maps that the collector needs, with libbpf through ctypes."""
 
 import ctypes
 import errno

@@ -1,4 +1,4 @@
-"""The seam between the profiler and what brings its programs into the kernel: what both sides keep to."""
+"""The interface between the profiler and what brings its programs into the kernel."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ class Program(Protocol):
     """Loaded programs and their maps, as file descriptors that stay valid until `close`."""
 
     fd: int
-    """Of the program that was asked for."""
+    """Of the requested program."""
 
     def programs(self) -> Collection[str]:
-        """The names of all programs, the one that was asked for among them."""
+        """The names of all programs, including the requested one."""
 
     def program_fd(self, name: str) -> int:
         """Raises LoadError when there is no program of that name."""

@@ -229,7 +229,7 @@ def test_the_api_server_is_asked_for_the_pods_of_this_node(
     assert asked.path == "/api/v1/pods"
     assert parse_qs(asked.query) == {"fieldSelector": ["spec.nodeName=node-1"], "resourceVersion": ["0"]}
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(KubernetesError, match="say the API server's URL"):
+    with pytest.raises(KubernetesError, match="set the API server's URL"):
         api_server("", "node-1", None, None, True)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "fd00::1")
     assert api_server("", "node-1", None, None, True).url.startswith("https://[fd00::1]:443/api/v1/pods?")
