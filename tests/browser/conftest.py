@@ -32,7 +32,7 @@ class Site:
     wide_ns: int
 
     def ask(self, route: str, **parameters: Any) -> Any:
-        """The API's own answer, over the whole range unless said otherwise."""
+        """Returns the API's answer; the default time range has all samples."""
         query = {"start": self.start, "end": self.end} | parameters
         answer = httpx2.get(f"{self.address}api/v1/{route}", params=query, timeout=60)
         assert answer.status_code == 200, answer.text

@@ -25,10 +25,10 @@ class Tree:
 
     def paths(self) -> list[str]:
         """Names from the root to each node."""
-        found: list[str] = []
+        paths: list[str] = []
         for name, parent in zip(self.name, self.parent, strict=True):
-            found.append((found[parent] + ";" if parent >= 0 else "") + name)
-        return found
+            paths.append((paths[parent] + ";" if parent >= 0 else "") + name)
+        return paths
 
 
 def read_services() -> dict[str, tuple[int, Tree]]:

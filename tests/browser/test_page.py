@@ -21,8 +21,8 @@ import("./graph/tree.js").then(({ readTree, depthOf, nodeAt }) => {
   const tree = readTree({ nodes, functions, strings: ["f"], kinds: ["user"], unit: "count" });
   const { x, width, childStart } = tree;
   const under = (row) => nodeAt(tree, depthOf(tree, row), x[row] + width[row] / 2);
-  const found = [...parent.keys()].map((row) => (width[row] > 0 ? under(row) : row));
-  done({ x: [...x], width: [...width], childStart: [...childStart], found });
+  const atMiddle = [...parent.keys()].map((row) => (width[row] > 0 ? under(row) : row));
+  done({ x: [...x], width: [...width], childStart: [...childStart], atMiddle });
 }).catch((error) => done(String(error)));
 """
 
@@ -141,9 +141,9 @@ def test_no_frame_leaves_its_parent_or_covers_a_sibling(module_page: Page, data:
     for row in range(1, data.draw(st.integers(1, 30))):
         parent.append(data.draw(st.integers(max(0, parent[-1]), row - 1)))
     self_values = data.draw(st.lists(st.integers(-3, 20), min_size=len(parent), max_size=len(parent)))
-    found = module_page.js_async(_LAY_OUT, parent, self_values)
-    assert isinstance(found, dict), found
-    x, width, child = found["x"], found["width"], found["childStart"]
+    layout = module_page.js_async(_LAY_OUT, parent, self_values)
+    assert isinstance(layout, dict), layout
+    x, width, child = layout["x"], layout["width"], layout["childStart"]
     for row, above in enumerate(parent):
         assert width[row] >= 0
         if above >= 0:
@@ -152,4 +152,4 @@ def test_no_frame_leaves_its_parent_or_covers_a_sibling(module_page: Page, data:
             assert child[above] <= row < child[above + 1]
             if row > child[above]:
                 assert x[row] >= x[row - 1] + width[row - 1]
-    assert found["found"] == list(range(len(parent)))  # what lies under the middle of a frame is the frame
+    assert layout["atMiddle"] == list(range(len(parent)))  # what lies under the middle of a frame is the frame

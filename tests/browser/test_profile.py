@@ -142,9 +142,9 @@ def test_the_graph_is_walked_with_the_keyboard(page: Page) -> None:
     page.open()
     graph = page.find("#icicle .scroll")
     graph.send_keys(Keys.ARROW_DOWN, Keys.ARROW_RIGHT)
-    said = page.js("return document.getElementById('announcer').textContent")
-    assert said.startswith("runtime.goexit, ")
-    assert "total" in said
+    announcement = page.js("return document.getElementById('announcer').textContent")
+    assert announcement.startswith("runtime.goexit, ")
+    assert "total" in announcement
     graph.send_keys(Keys.ENTER)
     page.until(lambda: page.texts("#crumbs button") == ["all", "runtime.goexit"])
     graph.send_keys(Keys.ESCAPE)

@@ -95,9 +95,9 @@ def test_whatever_a_label_is_called_its_completion_can_be_read_and_means_it(
     for name, operator, value in labels:
         typed = "{" + json.dumps(name, ensure_ascii=False) + operator
         cases.append((typed, len(typed.encode("utf-16-le")) // 2, value))  # a cursor counts as JavaScript does
-    found = module_page.js_async(_COMPLETE, cases)
-    assert isinstance(found, list), found
-    names, values = found[: len(labels)], found[len(labels) :]
+    spots = module_page.js_async(_COMPLETE, cases)
+    assert isinstance(spots, list), spots
+    names, values = spots[: len(labels)], spots[len(labels) :]
     for (name, operator, value), completed_name, completed_value in zip(labels, names, values, strict=True):
         assert parse(completed_name["text"]) == (Matcher("other", "=", "x"), Matcher(name, "=", ""))
         assert completed_value["what"] == "value"
@@ -111,9 +111,9 @@ def test_whatever_a_label_is_called_its_completion_can_be_read_and_means_it(
 @given(st.lists(st.tuples(st.text("{}\"'`\\,=!~ abz.é\n", max_size=30), st.integers(0, 30)), min_size=1, max_size=20))
 def test_nothing_that_can_be_typed_breaks_the_completion(module_page: Page, typed: list[tuple[str, int]]) -> None:
     cases = [(text, min(cursor, len(text)), "x") for text, cursor in typed]
-    found = module_page.js_async(_COMPLETE, cases)
-    assert isinstance(found, list), found
-    for (text, cursor, _), spot in zip(cases, found, strict=True):
+    spots = module_page.js_async(_COMPLETE, cases)
+    assert isinstance(spots, list), spots
+    for (text, cursor, _), spot in zip(cases, spots, strict=True):
         if spot is not None:
             assert 0 <= spot["from"] <= cursor <= spot["to"] <= len(text)
             parse(spot["others"])
