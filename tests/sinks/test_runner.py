@@ -3,8 +3,7 @@
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,14 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.runner import Runner
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0) -> None:
     sender = producer(settings)
     for value in values:
         sender.produce(topic, value, key=b"host-1", partition=partition)
-    assert sender.flush(20) == 0
+    assert sender.flush(PATIENCE_S) == 0
 
 
 @contextmanager
@@ -41,15 +41,8 @@ def running(settings: KafkaSettings, sink: Any, rejected: list[Message] | None =
         yield runner
     finally:
         stop.set()
-        thread.join(30)
+        thread.join(PATIENCE_S)
         assert not thread.is_alive()
-
-
-def until(condition: Callable[[], bool], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.05)
 
 
 def number(clients: Clients, query: str) -> int:
@@ -58,7 +51,7 @@ def number(clients: Clients, query: str) -> int:
 
 def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> int:
     reader = consumer(settings, CLICKHOUSE_GROUP)
-    offset = reader.committed([TopicPartition(topic, partition)], timeout=10)[0].offset
+    offset = reader.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)[0].offset
     reader.close()
     return int(offset)
 
@@ -72,9 +65,9 @@ def test_every_topic_is_stored_and_committed_and_bad_messages_are_rejected(
     with running(broker, ClickHouseSink(clients), rejected):
         for sequence in range(1, 6):
             send(broker, SAMPLES, sample_batch(sequence), b"garbage", partition=sequence % 2)
-        until(lambda: number(clients, "SELECT count() FROM samples") == 25)
-        until(lambda: len(rejected) == 6)
-        until(lambda: (committed(broker, SAMPLES, 0), committed(broker, SAMPLES, 1)) == (4, 6))
+        wait_until(lambda: number(clients, "SELECT count() FROM samples") == 25)
+        wait_until(lambda: len(rejected) == 6)
+        wait_until(lambda: (committed(broker, SAMPLES, 0), committed(broker, SAMPLES, 1)) == (4, 6))
     assert {(m.topic(), m.value()) for m in rejected} == {(STACKS, b"\xff"), (SAMPLES, b"garbage")}
     assert number(clients, "SELECT count() FROM nodes") == 2
     assert number(clients, "SELECT count() FROM activity") == 3
@@ -97,12 +90,12 @@ def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(
 
     send(in_process_broker, SAMPLES, sample_batch(1), sample_batch(2))
     with running(in_process_broker, Sometimes(clients)) as runner:
-        until(lambda: waiting() == 1.0)
+        wait_until(lambda: waiting() == 1.0)
         assert "connection refused" in (runner.problem or "")
         send(in_process_broker, SAMPLES, sample_batch(3))
         away.clear()
-        until(lambda: number(clients, "SELECT count() FROM batches") == 3)
-        until(lambda: waiting() == 0.0)
+        wait_until(lambda: number(clients, "SELECT count() FROM batches") == 3)
+        wait_until(lambda: waiting() == 0.0)
         assert runner.problem is None
     assert number(clients, "SELECT count() FROM samples") == 15
 
@@ -138,11 +131,11 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(broker: 
     send(broker, SAMPLES, b"1", b"2")
     first = Recording(fail=True)
     with running(broker, first):
-        until(lambda: len(first.written) >= 2)
+        wait_until(lambda: len(first.written) >= 2)
     send(broker, SAMPLES, b"3", b"4")
     second = Recording()
     with running(broker, second):
-        until(lambda: sum(len(r.messages) for r in second.written) == 4)
+        wait_until(lambda: sum(len(r.messages) for r in second.written) == 4)
     assert {r.name for r in first.written} == {second.written[0].name}
     assert [r.retried for r in first.written[:2]] == [False, True]
     assert list(second.written[0].messages) == [b"1", b"2"]
@@ -159,9 +152,9 @@ def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaS
         with running(apache_kafka, two):
             for i in range(20, 60):
                 send(apache_kafka, SAMPLES, str(i).encode(), partition=i % 4)
-            until(lambda: len(two.written) > 0)
+            wait_until(lambda: len(two.written) > 0)
         send(apache_kafka, SAMPLES, b"60")
-        until(lambda: b"60" in [m for r in one.written for m in r.messages])
+        wait_until(lambda: b"60" in [m for r in one.written for m in r.messages])
     ranges = {r.name: list(r.messages) for r in one.written + two.written}
     assert sorted(int(m) for messages in ranges.values() for m in messages) == list(range(61))
 
@@ -185,7 +178,7 @@ from functools import partial
 from sinks import runner
 from sinks.runner import Runner
 
-runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 6000, "heartbeat.interval.ms": 500})
+runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 2500, "heartbeat.interval.ms": 500})
 dsn, kafka, deadly, when = sys.argv[1:]
 inserts = 0
 
@@ -222,9 +215,9 @@ def test_kill_9_between_any_two_inserts_neither_loses_nor_doubles(
             send(in_process_broker, SAMPLES, sample_batch(total), partition=total % 2)
             send(in_process_broker, ACTIVITY, activity_batch(total))
         child = subprocess.Popen([*arguments, *kill], stdin=subprocess.PIPE)
-        assert child.wait(60) == -9
+        assert child.wait(PATIENCE_S) == -9
     last = subprocess.Popen([*arguments, "0", ""], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    until(lambda: committed(in_process_broker, SAMPLES, 0) + committed(in_process_broker, SAMPLES, 1) == total)
-    until(lambda: committed(in_process_broker, ACTIVITY, 0) == total)
-    output, _ = last.communicate(timeout=60)
+    wait_until(lambda: committed(in_process_broker, SAMPLES, 0) + committed(in_process_broker, SAMPLES, 1) == total)
+    wait_until(lambda: committed(in_process_broker, ACTIVITY, 0) == total)
+    output, _ = last.communicate(timeout=PATIENCE_S)
     assert output.decode().strip() == str((5 * total, 2 * total, 3 * total, total, total))

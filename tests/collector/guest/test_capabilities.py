@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ from icestream.packed import column
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
+from tests.waiting import wait_until
 
 ICESTREAM = Path(sys.executable).parent / "icestream"
 DOCUMENTED = "perfmon,bpf,sys_ptrace,dac_read_search,syslog,checkpoint_restore"
@@ -71,15 +71,12 @@ def collecting(folder: Path, *before: str) -> Iterator[subprocess.Popen[bytes]]:
     ]  # fmt: skip
     process = subprocess.Popen(command, cwd=folder, stderr=(folder / "said").open("wb"))
     try:
-        deadline = time.monotonic() + 20
-        while len(list(folder.glob("spool/*.messages"))) < 2:
-            assert process.poll() is None, (folder / "said").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: len(list(folder.glob("spool/*.messages"))) >= 2 or process.poll() is not None)
+        assert process.poll() is None, (folder / "said").read_text()
         yield process
     finally:
         process.kill()
-        process.wait(10)
+        process.wait()
 
 
 def windows(folder: Path) -> Iterator[RawBatch]:
@@ -110,7 +107,7 @@ def test_a_running_collector_profiles_with_what_it_kept_in_every_thread(tmp_path
     spin = [sys.executable, "-c", "while True: sum(range(1000))"]
     with subprocess.Popen(spin) as program, collecting(tmp_path, *before) as process:
         kept = {task.name: masks(task) for task in Path(f"/proc/{process.pid}/task").iterdir()}
-        time.sleep(1.0)
+        wait_until(lambda: knows_files_and_kernel(tmp_path, program.pid))
         program.kill()
     mask = sum(1 << capability for capability in at_run_time(EVERY, kernel_version()))
     children = sum(1 << capability for capability in of_children(at_run_time(EVERY, kernel_version())))
@@ -121,14 +118,13 @@ def test_a_running_collector_profiles_with_what_it_kept_in_every_thread(tmp_path
         if user != "another":  # which takes CAP_SETPCAP
             assert task["CapBnd"] == children
         assert task["NoNewPrivs"] == 1
-    names: set[str] = set()
-    kernels = 0
-    for batch in windows(tmp_path):
-        if program.pid in column(batch, "sample_pid"):
-            names |= {m.file for m in batch.mappings if m.kind == Mapping.FILE and m.build_id}
-            kernels += any(m.kind == Mapping.KERNEL for m in batch.mappings)
-    assert any("python" in name for name in names)  # root's program, known by its build ID
-    assert kernels  # and the kernel's addresses
+
+
+def knows_files_and_kernel(folder: Path, pid: int) -> bool:
+    """Whether batches know the build ID of root's program, and addresses of the kernel."""
+    mappings = [m for batch in windows(folder) if pid in column(batch, "sample_pid") for m in batch.mappings]
+    files = [m.file for m in mappings if m.kind == Mapping.FILE and m.build_id]
+    return any("python" in file for file in files) and any(m.kind == Mapping.KERNEL for m in mappings)
 
 
 def test_the_capabilities_named_to_operators_are_those_that_are_needed() -> None:

@@ -22,6 +22,7 @@ from standalone.supervisor.local_kafka import why_unavailable
 from standalone.supervisor.run_info import RunInfo, read_run_info
 from tests.pipeline.running import free_port
 from tests.pipeline.synthetic import WINDOW_NS, window
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.pipeline
 
@@ -45,7 +46,7 @@ class Up:
             )  # fmt: skip
 
     def wait_ready(self) -> None:
-        wait_for(lambda: self.client.json("/readyz", {})["status"] == "ready", 60, self.log)
+        wait_for(lambda: self.client.json("/readyz", {})["status"] == "ready", self.log)
 
     @property
     def info(self) -> RunInfo:
@@ -70,10 +71,10 @@ class Up:
         ]
 
     def end(self, number: signal.Signals) -> float:
-        """Seconds it takes to end; fails over 10."""
+        """Seconds it takes to end."""
         started = time.monotonic()
         self.process.send_signal(number)
-        self.process.wait(10)
+        self.process.wait(PATIENCE_S)
         return time.monotonic() - started
 
 
@@ -100,7 +101,7 @@ def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(st
     up.wait_ready()
     assert ("Apache Kafka" if broker == "--local-kafka" else "memory only") in up.log()
     value = publish(up, 1)
-    wait_for(lambda: up.total() == value, 30, up.log)
+    wait_for(lambda: up.total() == value, up.log)
     children = up.children()
     assert len(children) == (3 if broker == "--local-kafka" else 2)
     up.end(signal.SIGINT)
@@ -111,7 +112,7 @@ def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(st
     restarted.wait_ready()
     assert restarted.total() == value
     value += publish(restarted, 2)
-    wait_for(lambda: restarted.total() == value, 30, restarted.log)
+    wait_for(lambda: restarted.total() == value, restarted.log)
     restarted.end(signal.SIGTERM)
     assert restarted.process.returncode == 0
 
@@ -120,21 +121,21 @@ def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_superviso
     up = start("--no-local-kafka")
     up.wait_ready()
     value = publish(up, 1)
-    wait_for(lambda: up.total() == value, 30, up.log)
+    wait_for(lambda: up.total() == value, up.log)
     store, streams = up.children()
     os.kill(store, signal.SIGKILL)
     os.kill(streams, signal.SIGKILL)
-    wait_for(lambda: not {store, streams} & set(up.children()) and len(up.children()) == 2, 20, up.log)
+    wait_for(lambda: not {store, streams} & set(up.children()) and len(up.children()) == 2, up.log)
     up.wait_ready()
-    wait_for(lambda: up.total() == value, 30, up.log)
+    wait_for(lambda: up.total() == value, up.log)
     children = up.children()
     up.process.kill()
-    wait_for(lambda: not any(alive(child) for child in children), 5, up.log)
+    wait_for(lambda: not any(alive(child) for child in children), up.log)
 
 
 def test_a_data_folder_can_be_used_by_one_icestream_only(start: Start, capsys: pytest.CaptureFixture[str]) -> None:
     up = start("--no-local-kafka")
-    wait_for(lambda: (up.data / "lock").exists() and (up.data / "lock").read_text() != "", 20, up.log)
+    wait_for(lambda: (up.data / "lock").exists() and (up.data / "lock").read_text() != "", up.log)
     assert cli.main(["up", "--data", str(up.data), "--listen", "127.0.0.1:0"]) == 1
     assert f"in use by another icestream (process {up.process.pid})" in capsys.readouterr().err
 
@@ -167,7 +168,7 @@ def publish(up: Up, sequence: int) -> int:
     sender = producer(up.kafka)
     sender.produce(ACTIVITY, host_window.activity, key="host-0")
     sender.produce(RAW, host_window.raw, key="host-0")
-    assert sender.flush(20) == 0
+    assert sender.flush(PATIENCE_S) == 0
     return host_window.value
 
 
@@ -178,8 +179,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], seconds: float, log: Callable[[], str]) -> None:
-    deadline = time.monotonic() + seconds
+def wait_for(condition: Callable[[], bool], log: Callable[[], str]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             if condition():
