@@ -163,8 +163,8 @@ def delete_topics(settings: KafkaSettings) -> None:
     """Deletes all our topics that are there, and waits until they are gone."""
     admin = AdminClient(client_config(settings))
     ours = {topic.name for topic in TOPICS}
-    deadline = time.monotonic() + 20
-    while present := sorted(ours & set(admin.list_topics(timeout=10).topics)):
+    deadline = time.monotonic() + 120
+    while present := sorted(ours & set(admin.list_topics(timeout=60).topics)):
         assert time.monotonic() < deadline, f"still there: {present}"
         for deletion in admin.delete_topics(present).values():
             with contextlib.suppress(KafkaException):  # it was being deleted already

@@ -53,7 +53,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunInfo]:
         yield up.info
     finally:
         up.process.terminate()
-        up.process.wait(12)
+        up.process.wait(120)
 
 
 @pytest.mark.pipeline

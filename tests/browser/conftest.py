@@ -54,7 +54,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(**json.loads(line))
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(120)
 
 
 @pytest.fixture(scope="session")

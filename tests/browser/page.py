@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
-_PATIENCE_S = 15
+_PATIENCE_S = 120
 _NODE_OF = """
 const { count, frame, functions, width } = icestream.graph.tree;
 let best = -1;

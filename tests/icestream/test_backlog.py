@@ -22,7 +22,7 @@ def test_a_producer_that_asks_for_room_loses_nothing_to_the_in_process_broker(in
     reader.subscribe([TOPIC])
     read: list[int] = []
     sent = 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while len(read) < 60 and time.monotonic() < deadline:
         if sent < 60 and backlog.room(MESSAGE):
             sender.produce(TOPIC, key=b"host", value=sent.to_bytes(MESSAGE, "big"), on_delivery=reporter(backlog))
@@ -79,7 +79,7 @@ def test_a_broker_that_does_not_answer_counts_as_nothing_read() -> None:
     backlog.sent(0, 0, 1000)
     started = time.monotonic()
     assert not backlog.room(1)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 30
     backlog.close()
 
 

@@ -30,7 +30,7 @@ def test_a_command_whose_output_is_closed_ends_quietly(arguments: list[str], unb
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-m", "icestream.cli", *arguments], stdout=write, stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=20, check=False,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=120, check=False,
     )  # fmt: skip
     os.close(write)
     assert done.stderr == b""

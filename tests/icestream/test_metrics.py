@@ -42,5 +42,5 @@ def test_other_paths_are_not_found(url: str) -> None:
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=5) as answer:
+    with urllib.request.urlopen(url, timeout=60) as answer:
         return bytes(answer.read())

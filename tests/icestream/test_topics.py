@@ -16,7 +16,7 @@ from tests.conftest import delete_topics
 def test_all_topics_fit_each_other_once_created(broker: KafkaSettings) -> None:
     assert check(broker) == []
     assert create(broker, 4, 1) == []
-    there = AdminClient(client_config(broker)).list_topics(timeout=10).topics
+    there = AdminClient(client_config(broker)).list_topics(timeout=60).topics
     assert {topic.name for topic in TOPICS} <= set(there)
     assert {len(there[topic.name].partitions) for topic in TOPICS} == {4}
 
@@ -44,7 +44,7 @@ def test_check_names_topics_whose_partitions_differ(apache_kafka: KafkaSettings)
     admin = AdminClient(client_config(apache_kafka))
     (grown,) = admin.create_partitions([NewPartitions(RAW, 6)]).values()
     grown.result()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while not (problems := check(apache_kafka)) and time.monotonic() < deadline:
         time.sleep(0.05)
     (problem,) = problems

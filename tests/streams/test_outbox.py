@@ -27,7 +27,7 @@ def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_al
     messages = [reader.poll(10) for _ in range(2)]
     assert [m.value() for m in messages if m] == [b"one", b"two"]
     assert [m.headers() for m in messages if m] == [[("icestream.position", b"1 2 3 4")]] * 2
-    assert reader.get_watermark_offsets(TopicPartition(STACKS, 2), timeout=10)[1] == 1
+    assert reader.get_watermark_offsets(TopicPartition(STACKS, 2), timeout=60)[1] == 1
     reader.close()
 
 

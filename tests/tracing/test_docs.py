@@ -30,7 +30,7 @@ COMMANDS = [line[2:] for block in _blocks("console") for line in block.splitline
 
 def _run(command: list[str], listener: Listener) -> None:
     environ = os.environ | {"ICESTREAM_ACTIVITY_SOCKET": listener.path, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     heard = listener.take()

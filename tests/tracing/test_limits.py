@@ -22,7 +22,7 @@ def burn(milliseconds):
 
 def _run(code: str, *arguments: str, executable: str = sys.executable) -> str:
     done = subprocess.run(
-        [executable, "-c", BURN + code, *arguments], capture_output=True, text=True, timeout=60, check=False
+        [executable, "-c", BURN + code, *arguments], capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr

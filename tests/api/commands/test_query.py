@@ -104,4 +104,4 @@ def test_the_api_command_serves_and_ends_on_a_signal(tmp_path: Path) -> None:
     )
     assert b"503" in ready.stderr
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(120) == 0

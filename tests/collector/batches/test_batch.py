@@ -239,7 +239,7 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
     ]
     samples = to_samples(known, [])
     rows = rng.integers(0, 3000, count)
-    started = time.perf_counter()
+    started = time.process_time()
     stacks = locate(samples, Processes(), NoKernel())
     big = batch.Window(
         time_unix_nano=np.sort(rng.integers(0, 5 * 10**9, count)), series=np.zeros(count, np.int64),
@@ -248,6 +248,6 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
         start_unix_nano=0, end_unix_nano=5 * 10**9,
     )  # fmt: skip
     parts = batch.split(big, RawBatch())
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
     assert max(len(part) for part in parts) < 900_000
     assert sum(len(RawBatch.FromString(part).sample_pid) for part in parts) == count

@@ -94,7 +94,7 @@ def profile(
     run = Run(process.pid, {}, functions(busy, process.pid))
     sampler.drain()
     process.stdin.write(b"\n")
-    output, until = b"", time.monotonic() + 60
+    output, until = b"", time.monotonic() + 300
     while output.count(b"\n") < threads:
         assert time.monotonic() < until
         if select.select([process.stdout], [], [], drain_every)[0]:

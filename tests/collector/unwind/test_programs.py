@@ -103,7 +103,7 @@ def run(programs: list[Program], host: Host, sampler: Sampler) -> list[Seen]:
 
 def wait_until_known(sampler: Sampler, pids: set[int]) -> None:
     """Until their tables are there: they are loaded when a walk meets a file for the first time on this host."""
-    until = time.monotonic() + 30
+    until = time.monotonic() + 120
     while time.monotonic() < until:
         time.sleep(0.1)
         samples = sampler.drain()
@@ -113,7 +113,7 @@ def wait_until_known(sampler: Sampler, pids: set[int]) -> None:
 
 
 def wait_until_run(pids: list[int]) -> None:
-    until, clocks = time.monotonic() + 60, [~pid << 3 | 2 for pid in pids]
+    until, clocks = time.monotonic() + 300, [~pid << 3 | 2 for pid in pids]
     begun = [time.clock_gettime(clock) for clock in clocks]
     while (
         min(time.clock_gettime(clock) - then for clock, then in zip(clocks, begun, strict=True)) < RUN_CPU_S
