@@ -50,7 +50,10 @@ def measure(seconds: float, rate: int, budget: float) -> dict[str, float]:
     used_s = watcher.cpu_s - cpu_s
     time.sleep(0.5)
     asked = pids[-ASKED:]
-    known = sum({"true", "libc.so.6"} <= {Path(row.file.file).name for row in mappings.rows(pid)} for pid in asked)
+    known = sum(
+        {"true", "libc.so.6"} <= {Path(mapped_range.file.file).name for mapped_range in mappings.ranges(pid)}
+        for pid in asked
+    )
     watcher.close()
     files.close()
     return {

@@ -83,7 +83,7 @@ def per_sample(pid: int, folder: Path, seconds: float, python: bool) -> tuple[fl
     sampler.pause()  # no other process
     host = Host(sampler.program, FileCache(), TableCache(folder))
     if not python:
-        host.python.changed = lambda pid, rows: None  # type: ignore[method-assign]
+        host.python.changed = lambda pid, ranges: None  # type: ignore[method-assign]
     host.start()
     event = open_clock(sampler.program.program_fd("profile"), PERIOD_NS, -1, pid)
     try:

@@ -17,9 +17,9 @@ from collector.batches.windows import Windows
 from collector.bpf.off_cpu import Waits
 from collector.bpf.program import ROW_PAGE_BITS
 from collector.bpf.sampler import Sampler
-from collector.delivery.output import Output
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
+from collector.delivery.window_buffer import WindowBuffer
 from collector.guest import capabilities, memory
 from collector.guest.own_cpu import process_seconds
 from collector.guest.pace import Pace
@@ -88,8 +88,8 @@ def load(settings: CollectorSettings) -> Loaded:
     return Loaded(labels, sampler, Pace(settings, sampler))
 
 
-def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache, output: Output) -> Profiler:
-    """Makes the parts that sample this host and give the messages of each window to `output`. Raises OSError where the
+def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache, buffer: WindowBuffer) -> Profiler:
+    """Makes the parts that sample this host and give the messages of each window to `buffer`. Raises OSError where the
     activity socket cannot be made."""
     labels, sampler = loaded.labels, loaded.sampler
     activity = ActivityReceiver(settings.activity_socket)
@@ -99,7 +99,7 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     work = BuildQueue()
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work])
     windows = Windows(host_id(settings), host, labels)
-    builder = BatchBuilder(work, windows, activity, output)
+    builder = BatchBuilder(work, windows, activity, buffer)
     return Profiler(
         settings, sampler=sampler, pace=loaded.pace, activity=activity, contexts=contexts, host=host, work=work,
         builder=builder,

@@ -7,7 +7,7 @@ from collector.bpf.program import ProfileProgram
 from collector.bpf.requests import Request, RequestKind, take
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings, Row
+from collector.processes.mappings import MappedRange, Mappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
 from collector.python.processes import PythonProcesses
@@ -44,7 +44,7 @@ class Host:
 
     def ready(self, pid: int) -> bool:
         """Whether the process is known, and every table that a walk of its stacks requested is loaded."""
-        return bool(self.mappings.rows(pid)) and (self._unwinding is None or self._unwinding.ready(pid))
+        return bool(self.mappings.ranges(pid)) and (self._unwinding is None or self._unwinding.ready(pid))
 
     def close(self) -> None:
         self._watcher.close()
@@ -85,8 +85,8 @@ class StackWalking(ProcessListener):
     def __init__(self, unwinding: Unwinding, python: PythonProcesses) -> None:
         self._unwinding, self._python = unwinding, python
 
-    def mapped(self, process: Process, rows: list[Row]) -> None:
-        self._unwinding.changed(process, rows, self._python.changed(process.pid, rows))
+    def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
+        self._unwinding.changed(process, ranges, self._python.changed(process.pid, ranges))
 
     def ended(self, pid: int) -> None:
         self._unwinding.ended(pid)

@@ -1,70 +1,76 @@
-"""Figures of the collector, on /metrics."""
+"""Metrics of the collector."""
 
 from prometheus_client import Counter, Gauge, Histogram
 
-BATCHES = Counter("icestream_collector_batches_total", "Windows handed over for publishing", ["topic"])
-SAMPLES = Counter("icestream_collector_samples_total", "Samples in raw batches")
-LOST = Counter("icestream_collector_lost_samples_total", "Samples that the kernel's buffers could not keep")
-WAITS = Counter("icestream_collector_off_cpu_samples_total", "Waits of threads in raw batches")
-WAITS_LOST = Counter("icestream_collector_lost_off_cpu_samples_total", "Waits that the kernel's tables could not keep")
-FREQUENCY = Gauge("icestream_collector_frequency_hertz", "Samples per second and CPU; 0 while other hosts sample")
-THROTTLED = Counter("icestream_collector_throttled_total", "How often the CPU budget lowered the frequency")
-INTERVALS = Counter("icestream_collector_activity_intervals_total", "Intervals of activity in activity batches")
-INTERVALS_DROPPED = Counter(
-    "icestream_collector_activity_dropped_total", "Intervals that applications could not hand over"
+BATCHES = Counter("icestream_collector_batches_total", "windows given to the publisher", ["topic"])
+SAMPLES = Counter("icestream_collector_samples_total", "samples in raw batches")
+LOST = Counter("icestream_collector_lost_samples_total", "samples that did not fit into the kernel's buffers")
+WAITS = Counter("icestream_collector_off_cpu_samples_total", "waits of threads in raw batches")
+WAITS_LOST = Counter(
+    "icestream_collector_lost_off_cpu_samples_total", "waits that did not fit into the kernel's tables"
 )
+FREQUENCY = Gauge("icestream_collector_frequency_hertz", "samples per second and CPU; 0 while other hosts sample")
+THROTTLED = Counter("icestream_collector_throttled_total", "times the CPU budget lowered the frequency")
+INTERVALS = Counter("icestream_collector_activity_intervals_total", "intervals of activity in activity batches")
+INTERVALS_DROPPED = Counter("icestream_collector_activity_dropped_total", "intervals that applications could not send")
 RECEIVED = Gauge(
     "icestream_collector_activity_received",
-    "Datagrams of activity that were understood or malformed; intervals refused, without room, of unknown threads",
+    "datagrams of activity by outcome; intervals that were refused, by reason",
     ["what"],
 )
-SENT_BYTES = Counter("icestream_collector_sent_bytes_total", "Bytes that Kafka acknowledged, uncompressed", ["topic"])
-ERRORS = Counter("icestream_collector_kafka_errors_total", "Errors of the Kafka client, each of them tried again")
-SPOOL_BYTES = Gauge("icestream_collector_spool_bytes", "Bytes waiting on disk or in memory for Kafka")
-SPOOL_WINDOWS = Gauge("icestream_collector_spool_windows", "Windows waiting for Kafka")
-DROPPED = Counter("icestream_collector_dropped_windows_total", "Windows given up: refused, damaged, or no place left")
+SENT_BYTES = Counter("icestream_collector_sent_bytes_total", "bytes that Kafka acknowledged, uncompressed", ["topic"])
+ERRORS = Counter("icestream_collector_kafka_errors_total", "errors of the Kafka client, each of which is tried again")
+SPOOL_BYTES = Gauge("icestream_collector_spool_bytes", "bytes waiting on disk or in memory for Kafka")
+SPOOL_WINDOWS = Gauge("icestream_collector_spool_windows", "windows waiting for Kafka")
+DROPPED = Counter("icestream_collector_dropped_windows_total", "windows given up: refused, damaged, or without room")
 DROPPED_SAMPLES = Counter(
-    "icestream_collector_dropped_samples_total", "Samples in windows given up, and those these said were lost"
+    "icestream_collector_dropped_samples_total",
+    "samples in windows that were given up, and lost samples that those windows reported",
 )
 SPOOL_FAILURES = Counter(
-    "icestream_collector_spool_failures_total", "Windows that the disk did not take: they wait in memory"
+    "icestream_collector_spool_failures_total", "windows that could not be written to the disk and wait in memory"
 )
-FAILED = Counter("icestream_collector_failed_windows_total", "Windows lost to an error of ours, see the log")
+FAILED = Counter(
+    "icestream_collector_failed_windows_total", "windows lost because of an error in the collector, see the log"
+)
 BUILD_SECONDS = Histogram(
     "icestream_collector_build_seconds",
-    "Time to make the messages of a window",
+    "time to make the messages of a window",
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
-CLOCK_STEPS = Counter("icestream_collector_clock_steps_total", "How often the system's clock was seen to be set")
-PROCESSES = Gauge("icestream_collector_processes", "Processes whose mappings are known")
-SYMBOL_REQUESTS = Counter("icestream_collector_symbol_requests_total", "Requests for symbols to this host", ["answer"])
-CPU_SECONDS = Gauge("icestream_collector_cpu_seconds", "CPU time of this process so far, its children's included")
-PROGRAM_SECONDS = Gauge("icestream_collector_bpf_seconds", "CPU time of the eBPF program so far, estimated")
+CLOCK_STEPS = Counter("icestream_collector_clock_steps_total", "times the system's clock was set")
+PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are known")
+SYMBOL_REQUESTS = Counter(
+    "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]
+)
+CPU_SECONDS = Gauge("icestream_collector_cpu_seconds", "CPU time of this process and its children")
+PROGRAM_SECONDS = Gauge("icestream_collector_bpf_seconds", "estimated CPU time of the eBPF programs")
 CPU_PERCENT = Gauge(
-    "icestream_collector_cpu_percent", "CPU that process, children and program took lately, per cent of one CPU"
+    "icestream_collector_cpu_percent",
+    "recent CPU use of the process, its children and the eBPF programs, in percent of one CPU",
 )
 KUBERNETES_REQUESTS = Counter(
-    "icestream_collector_kubernetes_requests_total", "Requests for this node's pods, ok or failed", ["result"]
+    "icestream_collector_kubernetes_requests_total", "requests for this node's pods, by result", ["result"]
 )
 RELABEL_DROPPED = Counter(
-    "icestream_collector_relabel_dropped_samples_total", "Samples not sent because a relabeling rule drops their thread"
+    "icestream_collector_relabel_dropped_samples_total", "samples of threads that a relabeling rule drops"
 )
-UNWIND_FILES = Gauge("icestream_collector_unwind_files", "Files whose unwinding tables the kernel has")
-UNWIND_ROWS = Gauge("icestream_collector_unwind_rows", "Rows of unwinding tables in the kernel, 4 bytes each")
-UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "Processes whose mappings the kernel has")
+UNWIND_FILES = Gauge("icestream_collector_unwind_files", "files whose unwinding tables are in the kernel")
+UNWIND_ROWS = Gauge("icestream_collector_unwind_rows", "rows of the unwinding tables in the kernel, 4 bytes each")
+UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "processes whose mappings are in the kernel")
 UNWIND_REFUSED = Counter(
-    "icestream_collector_unwind_refused_total", "Files without an unwinding table, processes without room", ["what"]
+    "icestream_collector_unwind_refused_total", "files without an unwinding table, and processes without room", ["what"]
 )
 PYTHON_REFUSED = Counter(
-    "icestream_collector_python_refused_total", "Files with a Python whose frames cannot be read", ["reason"]
+    "icestream_collector_python_refused_total",
+    "files with an interpreter whose frames cannot be read, by reason",
+    ["reason"],
 )
-DEBUGINFOD = Counter("icestream_collector_debuginfod_total", "Debug files asked of debuginfod servers", ["result"])
-EVENTS_LOST = Gauge(
-    "icestream_collector_events_lost", "Events of processes that the kernel's rings could not keep, so far"
+DEBUGINFOD = Counter(
+    "icestream_collector_debuginfod_total", "debug files requested from debuginfod servers, by result", ["result"]
 )
-STACKS = Gauge(
-    "icestream_collector_stacks", "User stacks so far, by where they end: complete, or why they were cut", ["end"]
-)
+EVENTS_LOST = Gauge("icestream_collector_events_lost", "events of processes that did not fit into the kernel's rings")
+STACKS = Gauge("icestream_collector_stacks", "user stacks, by how they end: complete, or why they were cut", ["end"])
 PYTHON_STACKS = Gauge(
-    "icestream_collector_python_stacks", "Stacks of Python processes so far, without Python frames or cut", ["what"]
+    "icestream_collector_python_stacks", "stacks of Python processes that have no Python frames or were cut", ["what"]
 )

@@ -26,11 +26,11 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Sinks", "`icestream sink`, `icestream migrate`.", SinkSettings),
     (
         "Jobs",
-        "`icestream replay`, `icestream backfill`: the sinks' settings, with folders under the data folder.",
+        "`icestream replay`, `icestream backfill`.",
         JobSettings,
     ),
     ("Query API", "`icestream api`.", ApiSettings),
-    ("Store", "`icestream store`: the settings of the jobs and of the query API.", StoreSettings),
+    ("Store", "`icestream store`: the settings of the sinks, the jobs and the query API.", StoreSettings),
 )
 
 _HEAD = """# Settings

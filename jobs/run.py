@@ -14,14 +14,14 @@ from jobs.pipeline_lag import describe_lag
 from jobs.replay import replay
 from jobs.sources import SourceError, choose
 from sinks.migrate import MigrationError, check
-from sinks.settings import SinkSettings
+from sinks.settings import StorageSettings
 from streams.process import Operators
 from streams.symbolize import Symbolizer
 
 log = logging.getLogger(__name__)
 
 
-def run_job(job: Job, settings: SinkSettings, clients: Clients, progress: Progress) -> list[str]:
+def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Progress) -> list[str]:
     """Runs a job in this process; returns what it did, for people. Raises JobError."""
     job.check()
     if (lag := describe_lag(settings, job.end_unix_nano)) is not None:
@@ -41,7 +41,7 @@ def run_job(job: Job, settings: SinkSettings, clients: Clients, progress: Progre
         raise JobError(str(error)) from error
 
 
-def _operators(job: Job, settings: SinkSettings) -> Operators:
+def _operators(job: Job, settings: StorageSettings) -> Operators:
     """Returns the operators that the job names. Raises JobError."""
     if not job.operators:
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from icestream.clickhouse import Clients
 from jobs.job import Job, JobError, Progress
 from jobs.run import run_job
-from sinks.settings import SinkSettings
+from sinks.settings import StorageSettings
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ _MAX_REQUEST_BYTES = 100_000
 class JobServer:
     """Runs jobs for others in this process, one at a time, until `close`."""
 
-    def __init__(self, settings: SinkSettings, clients: Clients) -> None:
+    def __init__(self, settings: StorageSettings, clients: Clients) -> None:
         """Listens if the database is embedded; a client can reach any other database itself."""
         self._settings = settings
         self._clients = clients

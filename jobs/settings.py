@@ -5,12 +5,12 @@ from typing import Self
 
 from icestream.data_folder import DataSettings
 from icestream.settings import setting
-from sinks.settings import SinkSettings
+from sinks.settings import StorageSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class JobSettings(SinkSettings, DataSettings):
-    """What `icestream replay` and `icestream backfill` take: the sinks' settings, with folders under `data`."""
+class JobSettings(StorageSettings, DataSettings):
+    """What `icestream replay` and `icestream backfill` take: where things are stored, by default under `data`."""
 
     clickhouse: str = setting(
         "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine, under --data"

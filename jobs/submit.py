@@ -10,10 +10,10 @@ from jobs.job import Job, JobError, Progress
 from jobs.run import run_job
 from jobs.server import ask_server, socket_path
 from sinks.migrate import shown
-from sinks.settings import SinkSettings
+from sinks.settings import StorageSettings
 
 
-def submit(job: Job, settings: SinkSettings, progress: Progress) -> list[str]:
+def submit(job: Job, settings: StorageSettings, progress: Progress) -> list[str]:
     """Runs a job in the process that can run it; returns what it did, for people. Raises JobError."""
     job.check()
     path = socket_path(settings.clickhouse)

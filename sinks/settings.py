@@ -1,4 +1,4 @@
-"""Settings of the sinks."""
+"""Settings of the sinks, and of whatever else works on what they have stored."""
 
 from dataclasses import dataclass
 
@@ -6,20 +6,26 @@ from icestream.settings import KafkaSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class SinkSettings(KafkaSettings):
-    """What `icestream sink`, `icestream migrate` and the jobs take."""
+class StorageSettings(KafkaSettings):
+    """Where stored rows, messages and symbols are: for sinks and jobs."""
 
     clickhouse: str = setting(
         "http://default@127.0.0.1:8123/default",
         "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE, or chdb:///FOLDER for the embedded engine",
     )
-    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     archive: str = setting("", "folder of the raw archive; empty: write none")
-    archive_days: int = setting(30, "days to keep the raw archive; 0: for ever")
     symbol_store: str = setting(
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
     )
     symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder for SymCaches")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinkSettings(StorageSettings):
+    """What `icestream sink` and `icestream migrate` take."""
+
+    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
+    archive_days: int = setting(30, "days to keep the raw archive; 0: for ever")
     flush_s: float = setting(1.0, "seconds that the ClickHouse sink collects rows before it inserts them")
     parquet_flush_s: float = setting(
         60.0, "seconds that the Parquet sink and the archive collect rows before they write them"

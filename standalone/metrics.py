@@ -3,6 +3,6 @@
 from prometheus_client import Counter, Gauge
 
 PART_READY = Gauge(
-    "icestream_supervisor_part_ready", "1 if the part was ready at the last check of its /readyz", ["part"]
+    "icestream_supervisor_part_ready", "1 while a part is ready, as of the last check of its /readyz", ["part"]
 )
 PART_STARTS = Counter("icestream_supervisor_part_starts_total", "times a part's process was started", ["part"])

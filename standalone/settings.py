@@ -7,11 +7,12 @@ from api.settings import ApiSettings
 from icestream.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, DataSettings
 from icestream.settings import KafkaSettings, setting
 from jobs.settings import JobSettings
+from sinks.settings import SinkSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoreSettings(JobSettings, ApiSettings):
-    """What `icestream store` takes: the settings of the jobs, which it runs for others, and of the API."""
+class StoreSettings(JobSettings, SinkSettings, ApiSettings):
+    """What `icestream store` takes: the settings of the sinks, of the jobs that it runs for others, and of the API."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,21 +3,21 @@
 from prometheus_client import Counter, Gauge, Histogram
 
 MESSAGES = Counter("icestream_streams_messages", "messages processed", ["topic"])
-SAMPLES = Counter("icestream_streams_samples", "samples processed, by the source of their context", ["context"])
+SAMPLES = Counter("icestream_streams_samples", "samples processed, by the source of their trace context", ["context"])
 STACKS = Counter(
     "icestream_streams_stacks", "stacks of batches, by whether all of their nodes were announced before", ["known"]
 )
 NODES = Counter("icestream_streams_nodes_announced", "nodes of the call tree announced")
-LOCATIONS = Counter("icestream_streams_locations_named", "locations named, cached or looked up", ["way"])
+LOCATIONS = Counter("icestream_streams_locations_named", "locations named, by way: cached or looked up", ["way"])
 SYMBOLS_MISSING = Counter(
     "icestream_streams_symbols_missing", "locations announced without a name because their symbols are missing"
 )
 SYMBOL_REQUESTS = Counter("icestream_streams_symbol_requests", "symbol requests sent")
 SYMBOL_FILES = Counter("icestream_streams_symbol_files", "symbol files received", ["outcome"])
 DEAD_LETTERS = Counter("icestream_streams_dead_letters", "messages that could not be processed", ["topic"])
-GAPS = Counter("icestream_streams_gaps", "batches that are missing in collectors' sequences", ["topic"])
-REPEATED = Counter("icestream_streams_repeated", "batches dropped because they came before", ["topic"])
-CORRECTIONS = Counter("icestream_streams_corrections", "samples whose context came after they were published")
+GAPS = Counter("icestream_streams_gaps", "batches missing in collectors' sequences", ["topic"])
+REPEATED = Counter("icestream_streams_repeated", "batches dropped because they were processed before", ["topic"])
+CORRECTIONS = Counter("icestream_streams_corrections", "samples that were published before their trace context came")
 LOST_SAMPLES = Counter("icestream_streams_lost_samples", "samples that collectors report as lost")
 WAITED = Counter("icestream_streams_waits", "raw batches that waited for their activity, by outcome", ["outcome"])
 LAG = Gauge("icestream_streams_lag_messages", "messages that are not processed yet", ["topic", "partition"])

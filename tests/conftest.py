@@ -30,11 +30,12 @@ SEPARATE = {"jobs", "pipeline", "sinks", "standalone"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks what takes a broker and what starts everything: `make test-fast` has none of it."""
-    taken = set(getattr(item, "fixturenames", ()))
+    """Marks tests that take a broker or start everything: `make test-fast` has none of them. Files mark other slow
+    tests themselves."""
+    fixtures = set(getattr(item, "fixturenames", ()))
     if KAFKA in item.nodeid:
         item.add_marker("kafka")
-    elif taken & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] in {"jobs", "standalone"}:
+    elif fixtures & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] == "standalone":
         item.add_marker("pipeline")
 
 

@@ -7,7 +7,7 @@ import threading
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
 from collector.batches.windows import Drained, Windows
-from collector.delivery.output import Output
+from collector.delivery.window_buffer import WindowBuffer
 from collector.processes.listener import ProcessListener
 
 log = logging.getLogger(__name__)
@@ -46,11 +46,11 @@ class BuildQueue(ProcessListener):
 
 
 class BatchBuilder:
-    """Gives the messages of each window in the queue to `output`, from `start` until the queue's end."""
+    """Gives the messages of each window in the queue to `buffer`, from `start` until the queue's end."""
 
-    def __init__(self, work: BuildQueue, windows: Windows, activity: ActivityReceiver, output: Output) -> None:
-        self._work, self._windows, self._activity, self._output = work, windows, activity, output
-        self._missing = 0  # samples of the window in work and of given-up ones, until `output` has them
+    def __init__(self, work: BuildQueue, windows: Windows, activity: ActivityReceiver, buffer: WindowBuffer) -> None:
+        self._work, self._windows, self._activity, self._buffer = work, windows, activity, buffer
+        self._missing = 0  # samples of the window in work and of given-up ones, until `buffer` has them
         self._thread = threading.Thread(target=self._run, name="build", daemon=True)
 
     def start(self) -> None:
@@ -72,9 +72,9 @@ class BatchBuilder:
                 log.exception("a window could not be made into a batch")
 
     def _build(self, window: Drained) -> None:
-        given_up = self._missing + self._output.take_dropped_samples()
+        given_up = self._missing + self._buffer.take_dropped_samples()
         self._missing = given_up + len(window.samples.pid) + window.samples.lost  # until it is handed over
         messages = self._windows.messages(window, self._activity.take(), self._activity.services(), given_up)
         if messages:
-            self._output.append(messages)
+            self._buffer.append(messages)
         self._missing = 0

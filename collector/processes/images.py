@@ -6,8 +6,8 @@ from functools import cached_property
 import numpy as np
 
 from collector.processes.mapped_files import UNKNOWN, MappedFile
+from collector.processes.mapped_ranges import MappedRange
 from collector.processes.perfmap import Name
-from collector.processes.rows import Row
 from icestream import address_ranges
 
 
@@ -32,7 +32,7 @@ class Image:
     """Never changed: what is mapped later makes another Image with the same `since_monotonic_ns`."""
 
     since_monotonic_ns: int  # of the exec or the fork that made it; 0 where we did not watch yet
-    rows: tuple[Row, ...]
+    ranges: tuple[MappedRange, ...]
 
     def add(self, located: Located, addresses: np.ndarray, wanted: np.ndarray | None = None) -> np.ndarray:
         """Locates those of the `wanted` addresses (bool) that are not located yet. Returns which addresses (bool) a
@@ -46,19 +46,21 @@ class Image:
             covered &= wanted
         located.file[covered] = row[covered] + len(located.files)
         located.address[covered] = addresses[covered] + biases[row[covered]]
-        located.files = located.files + [row.file for row in self.rows]
+        located.files = located.files + [mapped_range.file for mapped_range in self.ranges]
         named: np.ndarray = covered & anonymous[row]
         return named
 
     @cached_property
     def compiles(self) -> bool:
         """Whether it has code that may have been compiled at run time."""
-        return any(row.anonymous for row in self.rows)
+        return any(mapped_range.anonymous for mapped_range in self.ranges)
 
     @cached_property
     def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        starts, ends, biases = (np.array([row[i] for row in self.rows], np.uint64) for i in range(3))
-        return starts, ends, biases, np.array([row.anonymous for row in self.rows], bool)
+        starts, ends, biases = (
+            np.array([mapped_range[i] for mapped_range in self.ranges], np.uint64) for i in range(3)
+        )
+        return starts, ends, biases, np.array([mapped_range.anonymous for mapped_range in self.ranges], bool)
 
 
 def locate(

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass, field
 
 from collector.processes.images import Image
+from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import Process
-from collector.processes.rows import Row
 
 REFRESH_FIRST_S, _REFRESH_LAST_S = 4.0, 64.0
 _START_TOLERANCE = 3  # ticks
@@ -13,7 +13,7 @@ _START_TOLERANCE = 3  # ticks
 
 @dataclass
 class KnownProcess:
-    """`rows` is what the process has mapped now. `used` and `refreshed` are times of time.monotonic."""
+    """`ranges` is what the process has mapped now. `used` and `refreshed` are times of time.monotonic."""
 
     process: Process
     images: tuple[Image, ...]  # the newest first; () where nothing is known yet
@@ -27,8 +27,8 @@ class KnownProcess:
     forked_monotonic_ns: int = 0
 
     @property
-    def rows(self) -> tuple[Row, ...]:
-        return self.images[0].rows if self.images else ()
+    def ranges(self) -> tuple[MappedRange, ...]:
+        return self.images[0].ranges if self.images else ()
 
     def read_soon(self) -> None:
         """The last reading found something new."""

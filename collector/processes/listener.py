@@ -1,8 +1,8 @@
 """Who hears of the processes of this host."""
 
+from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import Process
 from collector.processes.process_events import Event
-from collector.processes.rows import Row
 
 
 class ProcessListener:
@@ -14,7 +14,7 @@ class ProcessListener:
     def event(self, pid: int, event: Event) -> None:
         """The kernel reported an event of the process."""
 
-    def mapped(self, process: Process, rows: list[Row]) -> None:
+    def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
         """The executable mappings of the process, sorted by address, were learned or changed."""
 
     def ended(self, pid: int) -> None:

@@ -19,13 +19,13 @@ from collector.processes.images import Image, Located, locate, nowhere
 from collector.processes.known_process import KnownProcess
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import JIT, FileCache
+from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
 from collector.processes.perfmap import PerfMaps
 from collector.processes.process import Process, read_process
 from collector.processes.process_events import Records
 from collector.processes.process_table import MAX_IMAGES, ProcessTable
-from collector.processes.rows import Row, RowMaker
 
-__all__ = ["Located", "Mappings", "Row"]
+__all__ = ["Located", "MappedRange", "Mappings"]
 
 _KEEP_S = 60.0
 _PERF_MAP_STEPS = 8  # of reading a perf map, at a time
@@ -39,9 +39,9 @@ class Mappings:
 
     def __init__(self, files: FileCache, listeners: Sequence[ProcessListener] = ()) -> None:
         self._files = files
-        self._make = RowMaker(files)
+        self._reader = MappedRangeReader(files)
         self._perf_maps = PerfMaps()
-        self._table = ProcessTable(self._make, self._perf_maps, listeners)
+        self._table = ProcessTable(self._reader, self._perf_maps, listeners)
         self._lock = threading.RLock()
 
     def __len__(self) -> int:
@@ -66,17 +66,19 @@ class Mappings:
             if known.ended and not known.has_threads():
                 return
             known.ended = False
-            if address is None or any(row.start <= address < row.end for row in known.rows):
+            if address is None or any(
+                mapped_range.start <= address < mapped_range.end for mapped_range in known.ranges
+            ):
                 self._table.announce(known)
             else:
                 self._refresh(known)
 
-    def rows(self, pid: int) -> list[Row]:
+    def ranges(self, pid: int) -> list[MappedRange]:
         """What is known of a process, sorted by address."""
         with self._lock:
             self._table.settle(pid)
             known = self._table.get(pid)
-            return list(known.rows) if known else []
+            return list(known.ranges) if known else []
 
     def scan(self, seconds: float = 0.5) -> int:
         """Reads the processes that run now, the youngest first, for at most that time. Returns how many it read."""
@@ -150,15 +152,15 @@ class Mappings:
         as_of_monotonic_ns = time.monotonic_ns()
         before = known.images if known is not None and known.is_same(process) else ()
         try:
-            rows = self._make.read(process.pid, before[0].rows if before else ())
+            ranges = self._reader.read(process.pid, before[0].ranges if before else ())
         except OSError:
             return None
-        if not rows:
+        if not ranges:
             return None
         now = time.monotonic()
         if known is not None and not before:
             self._table.forget(process.pid)
-        images = (Image(before[0].since_monotonic_ns if before else 0, tuple(rows)), *before)[:MAX_IMAGES]
+        images = (Image(before[0].since_monotonic_ns if before else 0, tuple(ranges)), *before)[:MAX_IMAGES]
         learned = KnownProcess(process, images, now, now, as_of_monotonic_ns=as_of_monotonic_ns)
         self._table.add(process.pid, learned)
         self._table.announce(learned)
@@ -190,16 +192,16 @@ class Mappings:
         if process is None or not known.is_same(process):
             return False
         try:
-            rows = tuple(self._make.read(known.process.pid, before[0].rows if before else ()))
+            ranges = tuple(self._reader.read(known.process.pid, before[0].ranges if before else ()))
         except OSError:
-            rows = ()
-        if rows:
+            ranges = ()
+        if ranges:
             known.as_of_monotonic_ns = as_of_monotonic_ns
-        if not rows or (before and before[0].rows == rows):
+        if not ranges or (before and before[0].ranges == ranges):
             known.read_later()
             return False
         since = before[0].since_monotonic_ns if before else 0
-        known.images = (Image(since, rows), *known.images)[:MAX_IMAGES]
+        known.images = (Image(since, ranges), *known.images)[:MAX_IMAGES]
         known.read_soon()
         self._table.announce(known)
         return True

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from collector.processes.images import Image
 from collector.processes.known_process import KnownProcess
 from collector.processes.listener import ProcessListener
+from collector.processes.mapped_ranges import MappedRange, MappedRangeReader, put
 from collector.processes.pending_records import PendingRecords
 from collector.processes.perfmap import PerfMaps
 from collector.processes.process import Process, start_ticks
 from collector.processes.process_events import Event, Executed, Exited, Forked, Mapped, Records
-from collector.processes.rows import Row, RowMaker, put
 
 MAX_PROCESSES = 8192
 MAX_IMAGES = 4  # of one process: what it executed one after the other
@@ -24,11 +24,11 @@ class ProcessTable:
     Until /proc was read, a `Process` that is known from events has (time of the exec, 0, 0) as its program.
     """
 
-    def __init__(self, make: RowMaker, perf_maps: PerfMaps, listeners: Sequence[ProcessListener]) -> None:
+    def __init__(self, make: MappedRangeReader, perf_maps: PerfMaps, listeners: Sequence[ProcessListener]) -> None:
         self.announcements = 0
         """How often listeners heard of mappings."""
 
-        self._make, self._perf_maps, self._listeners = make, perf_maps, listeners
+        self._reader, self._perf_maps, self._listeners = make, perf_maps, listeners
         self._known: dict[int, KnownProcess] = {}
         self._pending = PendingRecords()
         self._lost_monotonic_ns = 0
@@ -80,7 +80,7 @@ class ProcessTable:
         if pid not in self._pending:
             return
         known = self._known.get(pid)
-        rows: list[Row] | None = None  # of its image, being changed
+        ranges: list[MappedRange] | None = None  # of its image, being changed
         learned = False
         for event in self._pending.take(pid, until_monotonic_ns):
             if known is not None and event.time_monotonic_ns <= known.as_of_monotonic_ns:
@@ -88,11 +88,11 @@ class ProcessTable:
             self._announce_event(pid, event)
             if isinstance(event, Mapped):
                 if known is not None and known.images:
-                    rows = list(known.images[0].rows) if rows is None else rows
-                    learned |= put(rows, self._make.mapped(pid, event))
+                    ranges = list(known.images[0].ranges) if ranges is None else ranges
+                    learned |= put(ranges, self._reader.mapped(pid, event))
                 continue
-            _keep_rows(known, rows)
-            rows = None
+            _keep_ranges(known, ranges)
+            ranges = None
             if isinstance(event, Exited):
                 learned = False
                 if known is not None and not known.ended:
@@ -103,8 +103,8 @@ class ProcessTable:
                 known = self._execute(pid, known, event)
             else:
                 known = self._fork(pid, known, event, ancestors)
-            learned = bool(known.rows)
-        _keep_rows(known, rows)
+            learned = bool(known.ranges)
+        _keep_ranges(known, ranges)
         if known is not None and learned and not known.ended:
             self.announce(known)
 
@@ -116,7 +116,7 @@ class ProcessTable:
         if known is None:
             return ()
         image = next((image for image in known.images if image.since_monotonic_ns <= monotonic_ns), None)
-        return () if image is None else (Image(monotonic_ns, image.rows),)
+        return () if image is None else (Image(monotonic_ns, image.ranges),)
 
     def is_stale(self, known: KnownProcess) -> bool:
         """Whether events of the process may have been lost."""
@@ -126,7 +126,7 @@ class ProcessTable:
         """Tells the listeners what the process maps."""
         self.announcements += 1
         for listener in self._listeners:
-            listener.mapped(known.process, list(known.rows))
+            listener.mapped(known.process, list(known.ranges))
 
     def _execute(self, pid: int, known: KnownProcess | None, event: Executed) -> KnownProcess:
         """The process executes a program."""
@@ -184,7 +184,7 @@ def _from_event(pid: int, monotonic_ns: int) -> Process:
     return Process(pid, start_ticks(monotonic_ns), (monotonic_ns, 0, 0), False)
 
 
-def _keep_rows(known: KnownProcess | None, rows: list[Row] | None) -> None:
+def _keep_ranges(known: KnownProcess | None, ranges: list[MappedRange] | None) -> None:
     """Puts changed rows into the newest image."""
-    if known is not None and rows is not None:
-        known.images = (Image(known.images[0].since_monotonic_ns, tuple(rows)), *known.images[1:])
+    if known is not None and ranges is not None:
+        known.images = (Image(known.images[0].since_monotonic_ns, tuple(ranges)), *known.images[1:])

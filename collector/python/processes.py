@@ -9,7 +9,7 @@ from collector.processes.mapped_files import MappedFile
 from collector.processes.perfmap import Name
 from collector.python.code import Key, PythonCode
 from collector.python.layout import Layout
-from collector.python.runtime import PythonRuntimes, Row, Runtime
+from collector.python.runtime import MappedRange, PythonRuntimes, Runtime
 from icestream import ids
 from icestream.v1.common_pb2 import Mapping
 
@@ -36,9 +36,9 @@ class PythonProcesses:
         self._lock = threading.Lock()
         self._layouts: dict[int, Layout] = {}  # of processes
 
-    def changed(self, pid: int, rows: Iterable[Row]) -> Runtime | None:
+    def changed(self, pid: int, ranges: Iterable[MappedRange]) -> Runtime | None:
         """Notes the mappings of a process; returns its interpreter, or None if it has none whose frames can be read."""
-        runtime = self.runtimes.of(rows)
+        runtime = self.runtimes.of(ranges)
         while self._layouts_set < len(self.runtimes.layouts):
             self._set_layout(self._layouts_set, self.runtimes.layouts[self._layouts_set].walk.pack())
             self._layouts_set += 1

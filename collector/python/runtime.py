@@ -19,8 +19,8 @@ MAX_FILES = 8192
 _MASK = (1 << 64) - 1
 
 
-class Row(Protocol):
-    """A mapping of a process, see collector/processes/mappings.py."""
+class MappedRange(Protocol):
+    """A mapped range of a process, see collector/processes/mapped_ranges.py."""
 
     @property
     def bias(self) -> int: ...
@@ -44,9 +44,9 @@ class PythonRuntimes:
         self.refused: Counter[str] = Counter()
         """How many files have an interpreter whose frames cannot be read, by reason."""
 
-    def of(self, rows: Iterable[Row]) -> Runtime | None:
+    def of(self, ranges: Iterable[MappedRange]) -> Runtime | None:
         """Returns the runtime of a process with these mappings; None if it has none that can be read."""
-        for build_id, bias in {row.file.build_id: row.bias for row in rows}.items():
+        for build_id, bias in {mapped_range.file.build_id: mapped_range.bias for mapped_range in ranges}.items():
             interpreter = self._interpreter(build_id) if build_id else None
             if interpreter is not None and (row := self._row(interpreter.layout)) is not None:
                 return Runtime(interpreter.runtime - bias & _MASK, row)

@@ -19,7 +19,7 @@ from collector.bpf.program import ProfileProgram, image_of
 from collector.elf import identity
 from collector.elf.error import ElfError, ElfTooLarge
 from collector.processes.mapped_files import vdso_bytes
-from collector.processes.mappings import Row
+from collector.processes.mappings import MappedRange
 from collector.processes.process import Process
 from collector.python.runtime import Runtime
 from collector.unwind.cache import TableCache
@@ -51,7 +51,7 @@ class _Installed:
     """What the maps say about a process."""
 
     process: Process
-    rows: list[Row]
+    ranges: list[MappedRange]
     first: int
     build_ids: set[str]
 
@@ -82,10 +82,10 @@ class Unwinding:
         for thread in self._threads:
             thread.start()
 
-    def changed(self, process: Process, rows: list[Row], python: Runtime | None = None) -> None:
+    def changed(self, process: Process, ranges: list[MappedRange], python: Runtime | None = None) -> None:
         """Sets the executable mappings of a process, sorted, and its Python runtime."""
         with self._lock:
-            self._install(process, rows[:MAX_MAPPINGS_OF_PROCESS], python)
+            self._install(process, ranges[:MAX_MAPPINGS_OF_PROCESS], python)
 
     def ended(self, pid: int) -> None:
         with self._lock:
@@ -96,10 +96,14 @@ class Unwinding:
         """The table of the mapping that starts there, which a walk asked for: it will be there soon."""
         with self._lock:
             known = self._installed.get(pid)
-            row = next((row for row in known.rows if row.start == start), None) if known else None
-            if row is not None and self._may_have_table(row):
-                self._not_before[row.file.build_id] = _PENDING
-                self._wanted.put(row.file.build_id)
+            mapped_range = (
+                next((mapped_range for mapped_range in known.ranges if mapped_range.start == start), None)
+                if known
+                else None
+            )
+            if mapped_range is not None and self._may_have_table(mapped_range):
+                self._not_before[mapped_range.file.build_id] = _PENDING
+                self._wanted.put(mapped_range.file.build_id)
 
     def load_chunk(self, chunk: int) -> None:
         """Rows that a walk asked for."""
@@ -122,26 +126,26 @@ class Unwinding:
         with self._lock:
             self._maps.close()
 
-    def _install(self, process: Process, rows: list[Row], python: Runtime | None) -> None:
+    def _install(self, process: Process, ranges: list[MappedRange], python: Runtime | None) -> None:
         self._free_old()
         try:
             image = image_of(process.pid)
         except OSError:  # it ended
             return
-        first = self._mappings.allocate(len(rows))
+        first = self._mappings.allocate(len(ranges))
         if first is None or (len(self._installed) >= MAX_PROCESSES and process.pid not in self._installed):
             metrics.UNWIND_REFUSED.labels("process").inc()
             return
-        build_ids = {row.file.build_id for row in rows if row.file.build_id}
-        self._maps.mappings[first : first + len(rows)] = self._entries(rows)
+        build_ids = {mapped_range.file.build_id for mapped_range in ranges if mapped_range.file.build_id}
+        self._maps.mappings[first : first + len(ranges)] = self._entries(ranges)
         self._forget(process.pid)
-        self._installed[process.pid] = _Installed(process, rows, first, build_ids)
+        self._installed[process.pid] = _Installed(process, ranges, first, build_ids)
         for build_id in build_ids:
             file = self._files.get(build_id)
             if file is not None:
                 file.users += 1
         try:
-            self._maps.set_process(process.pid, image, first, len(rows), python)
+            self._maps.set_process(process.pid, image, first, len(ranges), python)
         except OSError as error:
             metrics.UNWIND_REFUSED.labels("process").inc()
             log.debug("process %d cannot be added: %s", process.pid, error)
@@ -151,7 +155,7 @@ class Unwinding:
         known = self._installed.pop(pid, None)
         if known is None:
             return
-        self._freed.append((time.monotonic() + _GRACE_S, known.first, len(known.rows)))
+        self._freed.append((time.monotonic() + _GRACE_S, known.first, len(known.ranges)))
         for build_id in known.build_ids:
             if file := self._files.get(build_id):
                 file.users -= 1
@@ -161,18 +165,30 @@ class Unwinding:
             _, first, count = self._freed.popleft()
             self._mappings.free(first, count)
 
-    def _entries(self, rows: list[Row]) -> np.ndarray:
-        return np.array([self._entry(row) for row in rows], MAPPING)
+    def _entries(self, ranges: list[MappedRange]) -> np.ndarray:
+        return np.array([self._entry(mapped_range) for mapped_range in ranges], MAPPING)
 
-    def _entry(self, row: Row) -> tuple[int, int, int, int, int]:
-        file = self._files.get(row.file.build_id) if row.file.build_id else None
+    def _entry(self, mapped_range: MappedRange) -> tuple[int, int, int, int, int]:
+        file = self._files.get(mapped_range.file.build_id) if mapped_range.file.build_id else None
         if file is not None:
-            return row.start, row.end, row.bias - file.base & _MASK, file.first_chunk, file.chunks
-        unknown = FRAME_POINTERS if row.anonymous else UNREQUESTED_CODE if self._may_have_table(row) else UNKNOWN_CODE
-        return row.start, row.end, 0, unknown, 0
+            return (
+                mapped_range.start,
+                mapped_range.end,
+                mapped_range.bias - file.base & _MASK,
+                file.first_chunk,
+                file.chunks,
+            )
+        unknown = (
+            FRAME_POINTERS
+            if mapped_range.anonymous
+            else UNREQUESTED_CODE
+            if self._may_have_table(mapped_range)
+            else UNKNOWN_CODE
+        )
+        return mapped_range.start, mapped_range.end, 0, unknown, 0
 
-    def _may_have_table(self, row: Row) -> bool:
-        build_id = row.file.build_id
+    def _may_have_table(self, mapped_range: MappedRange) -> bool:
+        build_id = mapped_range.file.build_id
         return bool(build_id) and self._not_before.get(build_id, 0.0) <= time.monotonic()
 
     def _load(self, wanted: "queue.Queue[str | None]", load: Callable[[str], None]) -> None:
@@ -221,9 +237,9 @@ class Unwinding:
 
     def _write_again(self, known: _Installed, build_id: str) -> None:
         """Updates the mappings of a file in the maps."""
-        for i, row in enumerate(known.rows, known.first):
-            if row.file.build_id == build_id:
-                _, _, bias, first_chunk, chunks = self._entry(row)
+        for i, mapped_range in enumerate(known.ranges, known.first):
+            if mapped_range.file.build_id == build_id:
+                _, _, bias, first_chunk, chunks = self._entry(mapped_range)
                 entry = self._maps.mappings[i : i + 1]
                 entry["bias"], entry["first_chunk"] = bias, first_chunk
                 entry["chunks"] = chunks  # last: until then the program sees no table

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from collector.delivery.message_log import Message
-from collector.delivery.output import MemoryOutput
+from collector.delivery.window_buffer import MemoryBuffer
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import SymbolBuilder
@@ -37,19 +37,19 @@ def run(args: argparse.Namespace) -> int:
     if not 0 < args.seconds <= 3600:
         raise CommandError(f"--seconds: expected more than 0 and at most 3600, got {args.seconds}")
     settings = CollectorSettings.from_args(args)
-    files, output = FileCache(), MemoryOutput()
+    files, buffer = FileCache(), MemoryBuffer()
     symbol_files = SymbolFiles(files.open)
     files.add_listener(symbol_files)
     stop = stop_event()
     try:
         with open(args.file, "ab"):  # fails now rather than after the recording
             pass
-        profiler = make_profiler(settings, load(settings), files, output)
+        profiler = make_profiler(settings, load(settings), files, buffer)
     except (SamplerError, OSError) as error:
         raise CommandError(str(error)) from error
     threading.Timer(args.seconds, stop.set).start()
     profiler.run(stop)
-    messages = [*output.messages, *_symbols(output.messages, SymbolBuilder(host_id(settings), "", symbol_files))]
+    messages = [*buffer.messages, *_symbols(buffer.messages, SymbolBuilder(host_id(settings), "", symbol_files))]
     size = write_recording(args.file, messages)
     print(f"{args.file}: {len(messages)} messages, {size} bytes")
     return 0

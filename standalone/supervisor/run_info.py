@@ -5,6 +5,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from icestream import atomic_file
+
 _FILE = "run.json"
 
 
@@ -23,7 +25,8 @@ class RunInfo:
 
     def write(self, folder: Path) -> None:
         """Writes run.json into the data folder. Raises OSError."""
-        (folder / _FILE).write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        atomic_file.write(folder / _FILE, text.encode())
 
 
 def read_run_info(folder: Path) -> RunInfo | None:

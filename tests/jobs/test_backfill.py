@@ -21,6 +21,8 @@ from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
 
+pytestmark = pytest.mark.pipeline
+
 END = T0 + WINDOWS * 5 * 10**9
 THIRD = (END - T0) // 3 // 10**9 * 10**9
 

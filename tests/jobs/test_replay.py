@@ -15,6 +15,8 @@ from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
 
+pytestmark = pytest.mark.pipeline
+
 END = T0 + WINDOWS * 5 * 10**9
 
 

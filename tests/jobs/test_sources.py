@@ -12,7 +12,7 @@ from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from jobs.pipeline_lag import describe_lag
 from jobs.sources import ArchiveSource, KafkaSource, SourceError, choose
 from jobs.time_range import TimeRange
-from sinks.settings import SinkSettings
+from sinks.settings import StorageSettings
 from tests.pipeline.synthetic import WINDOW_NS, window
 
 COUNT = 6
@@ -63,7 +63,7 @@ def test_the_source_is_the_archive_where_it_reaches_back_far_enough(tmp_path: Pa
     hour = tmp_path / "icestream.raw" / "date=2026-01-31" / "hour=10"
     hour.mkdir(parents=True)
     ten = 1_769_853_600 * 10**9
-    settings = SinkSettings()
+    settings = StorageSettings()
     assert isinstance(choose("auto", settings, tmp_path, ten), ArchiveSource)
     assert isinstance(choose("auto", settings, tmp_path, ten - 1), KafkaSource)
     assert isinstance(choose("archive", settings, tmp_path, ten - 1), ArchiveSource)

@@ -12,11 +12,13 @@ from icestream.clickhouse import Clients
 from jobs.job import Job, JobError
 from jobs.server import JobServer, socket_path
 from jobs.submit import submit
-from sinks.settings import SinkSettings
+from sinks.settings import StorageSettings
 from tests.jobs.stored import T0, WINDOWS, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
+
+pytestmark = pytest.mark.pipeline
 
 END = T0 + WINDOWS * 5 * 10**9
 NOWHERE = "127.0.0.1:1"
@@ -26,7 +28,7 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
     stored = make_stored(clients.get(), tmp_path)
     before = tables(clients.get())
     clients.get().command("TRUNCATE TABLE samples")
-    settings = SinkSettings(clickhouse=engine, archive=str(stored.archive), kafka=NOWHERE)
+    settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka=NOWHERE)
     server = JobServer(settings, clients)
     steps: list[float] = []
     try:
@@ -95,7 +97,7 @@ def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -
     script = (
         "from jobs.submit import *\n"
         "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2)\n"
-        f"submit(job, SinkSettings(clickhouse='chdb://{tmp_path}/db'), print)"
+        f"submit(job, StorageSettings(clickhouse='chdb://{tmp_path}/db'), print)"
     )
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     holder.communicate()
@@ -106,7 +108,9 @@ def test_a_job_refuses_a_range_that_the_pipeline_still_writes() -> None:
     now = time.time_ns()
     with pytest.raises(JobError, match="must have ended"):
         submit(
-            Job(kind="replay", start_unix_nano=now - 10**10, end_unix_nano=now), SinkSettings(), lambda part, text: None
+            Job(kind="replay", start_unix_nano=now - 10**10, end_unix_nano=now),
+            StorageSettings(),
+            lambda part, text: None,
         )
 
 
@@ -115,7 +119,7 @@ def test_without_chdb_the_message_names_the_package_and_the_other_choice(tmp_pat
         "import sys; sys.modules['chdb'] = None\n"
         "from jobs.submit import *\n"
         "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2)\n"
-        f"submit(job, SinkSettings(clickhouse='chdb://{tmp_path}/db'), print)"
+        f"submit(job, StorageSettings(clickhouse='chdb://{tmp_path}/db'), print)"
     )
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     line = asked.stderr.splitlines()[-1]

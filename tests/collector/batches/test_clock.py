@@ -10,7 +10,7 @@ from collector import metrics
 from collector.agent import load, make_profiler
 from collector.batches import clock
 from collector.batches.clock import STEP_NS, Clock
-from collector.delivery.output import MemoryOutput
+from collector.delivery.window_buffer import MemoryBuffer
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
 from icestream.packed import column
@@ -43,10 +43,10 @@ def test_batches_are_whole_and_as_long_as_they_took_however_the_clock_is_set(
         spool=tmp_path / "spool", activity_socket=tmp_path / "activity.sock", interval=0.3, settle=0, frequency=199
     )
     before = metrics.CLOCK_STEPS._value.get()
-    output = MemoryOutput()
-    messages = output.messages
+    buffer = MemoryBuffer()
+    messages = buffer.messages
     stop = threading.Event()
-    profiler = make_profiler(settings, load(settings), FileCache(), output)
+    profiler = make_profiler(settings, load(settings), FileCache(), buffer)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     for step_ns in (0, 5 * HOUR_NS, -9 * HOUR_NS, 400_000 * HOUR_NS, 0):  # noqa: B007 (the lambda reads it)

@@ -21,7 +21,7 @@ from collector.bpf.join_stacks import CodeRange, join
 from collector.bpf.off_cpu import Waits
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import Samples
-from collector.delivery.output import MemoryOutput
+from collector.delivery.window_buffer import MemoryBuffer
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.settings import CollectorSettings
@@ -278,10 +278,10 @@ def test_waits_are_batches_of_their_own_in_the_same_window(tmp_path: Path) -> No
         off_cpu=1,
         frequency=199,
     )
-    output = MemoryOutput()
-    messages = output.messages
+    buffer = MemoryBuffer()
+    messages = buffer.messages
     stop = threading.Event()
-    profiler = make_profiler(settings, load(settings), FileCache(), output)
+    profiler = make_profiler(settings, load(settings), FileCache(), buffer)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     until = time.monotonic() + 120

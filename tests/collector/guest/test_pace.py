@@ -10,7 +10,7 @@ import pytest
 
 from collector.agent import load, make_profiler
 from collector.bpf.sampler import Sampler
-from collector.delivery.output import MemoryOutput
+from collector.delivery.window_buffer import MemoryBuffer
 from collector.guest import budget
 from collector.guest.own_cpu import ProgramTime, enable_stats
 from collector.guest.pace import Pace
@@ -47,11 +47,11 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     monkeypatch.setattr(budget, "WINDOW_S", 0.3)
     monkeypatch.setattr(budget, "WARM_UP_S", 2.0)
     monkeypatch.setattr(budget, "MIN_FREQUENCY_HZ", 499)  # so that there are samples enough to compare
-    output = MemoryOutput()
-    messages = output.messages
+    buffer = MemoryBuffer()
+    messages = buffer.messages
     stop = threading.Event()
     limited = settings(tmp_path, frequency=FREQUENCY, cpu_budget=0.01)
-    profiler = make_profiler(limited, load(limited), FileCache(), output)
+    profiler = make_profiler(limited, load(limited), FileCache(), buffer)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     while not messages:  # it learns first what runs here

@@ -12,7 +12,7 @@ from collector.elf import identity
 from collector.processes import mappings, process_table
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings, Row
+from collector.processes.mappings import MappedRange, Mappings
 from collector.processes.process import Process
 from collector.processes.process_events import parse
 from tests.collector.processes import kernel_records as kernel
@@ -51,12 +51,12 @@ class Heard(ProcessListener):
     """Mappings, and what it announced."""
 
     def __init__(self) -> None:
-        self.announced: list[tuple[Process, list[Row]]] = []
+        self.announced: list[tuple[Process, list[MappedRange]]] = []
         self.ends: list[int] = []
         self.mappings = Mappings(FileCache(), [self])
 
-    def mapped(self, process: Process, rows: list[Row]) -> None:
-        self.announced.append((process, rows))
+    def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
+        self.announced.append((process, ranges))
 
     def ended(self, pid: int) -> None:
         self.ends.append(pid)
@@ -93,8 +93,8 @@ def test_exec_at_the_same_addresses_is_told_apart_by_time(heard: Heard, one: Pro
 def test_what_the_program_before_exec_had_elsewhere_is_still_located(heard: Heard, one: Program, two: Program) -> None:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(20, PID), two.mapped(21, PID, BASE << 1))
     assert heard.paths(PID, BASE, BASE << 1) == [one.path, two.path]
-    [(process, rows)] = heard.announced
-    assert [row.file.file for row in rows] == [two.path]
+    [(process, ranges)] = heard.announced
+    assert [mapped_range.file.file for mapped_range in ranges] == [two.path]
     assert process.program == (20, 0, 0)
 
 
@@ -122,7 +122,7 @@ def test_a_child_has_what_its_parent_had_when_it_was_forked(
 def test_what_waits_is_decoded_when_somebody_asks(heard: Heard, one: Program) -> None:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID), eager=False)
     assert len(heard.mappings) == 0
-    assert [row.file.file for row in heard.mappings.rows(PID)] == [one.path]
+    assert [mapped_range.file.file for mapped_range in heard.mappings.ranges(PID)] == [one.path]
     assert heard.mappings.notice(PID) is None  # there is no such process
 
 
@@ -131,7 +131,7 @@ def test_who_was_told_of_a_process_is_told_what_happens_to_it(heard: Heard, one:
     heard.mappings.announce(PID)
     heard.apply(one.mapped(12, PID, BASE << 1), one.mapped(12, PID + 1), eager=False)
     heard.apply(kernel.exit_record(13, PID), kernel.exit_record(13, PID + 1), eager=False)
-    assert [(process.pid, len(rows)) for process, rows in heard.announced] == [(PID, 1), (PID, 2)]
+    assert [(process.pid, len(ranges)) for process, ranges in heard.announced] == [(PID, 1), (PID, 2)]
     assert heard.ends == [PID]
 
 
@@ -170,7 +170,7 @@ def test_copies_that_share_a_build_id_keep_their_own_addresses(heard: Heard, one
     found = [int(heard.mappings.locate(PID + i, np.array([BASE], np.uint64)).address[0]) for i in range(3)]
     assert found == [one.segment.vaddr, one.segment.vaddr + 0x100_0000, one.segment.vaddr]
     heard.apply(kernel.execute(10, PID + 3), kernel.mapped(11, PID + 3, BASE, 0x1000, offset, "/gone", build_id))
-    assert heard.mappings.rows(PID + 3)[0].file.build_id == ""  # which copy it was, nobody can say
+    assert heard.mappings.ranges(PID + 3)[0].file.build_id == ""  # which copy it was, nobody can say
 
 
 def test_a_file_at_the_path_that_is_another_one_by_now_is_not_taken_for_it(
@@ -178,8 +178,8 @@ def test_a_file_at_the_path_that_is_another_one_by_now_is_not_taken_for_it(
 ) -> None:
     told_id = bytes.fromhex(one.build_id.removeprefix("gnu:"))
     heard.apply(kernel.execute(10, PID), kernel.mapped(11, PID, BASE, 0x1000, 0x1000, two.path, told_id))
-    [row] = heard.mappings.rows(PID)
-    assert (row.file.build_id, row.file.file) == ("", two.path)
+    [mapped_range] = heard.mappings.ranges(PID)
+    assert (mapped_range.file.build_id, mapped_range.file.file) == ("", two.path)
 
 
 def test_memory_without_a_file_may_have_been_compiled_and_the_system_calls_page_not(heard: Heard) -> None:
@@ -190,10 +190,10 @@ def test_memory_without_a_file_may_have_been_compiled_and_the_system_calls_page_
         kernel.mapped(13, PID, 0x8000, 0x1000, 0, "[vsyscall]"),
         kernel.mapped(14, PID, 0xC000, 0x2000, 0, "[vdso]"),
     )
-    rows = heard.mappings.rows(PID)
-    assert [row.file.file for row in rows] == ["[anon]", "/memfd:jit", "[vsyscall]", "[vdso]"]
-    assert [row.anonymous for row in rows][0::2] == [True, False]
-    assert rows[3].file.build_id.startswith("gnu:")
+    ranges = heard.mappings.ranges(PID)
+    assert [mapped_range.file.file for mapped_range in ranges] == ["[anon]", "/memfd:jit", "[vsyscall]", "[vdso]"]
+    assert [mapped_range.anonymous for mapped_range in ranges][0::2] == [True, False]
+    assert ranges[3].file.build_id.startswith("gnu:")
 
 
 def test_telling_what_is_known_already_changes_nothing(heard: Heard, one: Program) -> None:

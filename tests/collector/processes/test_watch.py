@@ -16,7 +16,7 @@ from collector.elf import identity
 from collector.processes import mappings, watch
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
-from collector.processes.mappings import Mappings, Row
+from collector.processes.mappings import MappedRange, Mappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
 
@@ -28,12 +28,12 @@ class Seen(ProcessListener):
 
     def __init__(self) -> None:
         self.files = FileCache()
-        self.rows: dict[int, list[Row]] = {}
+        self.ranges: dict[int, list[MappedRange]] = {}
         self.ends: set[int] = set()
         self.mappings = Mappings(self.files, [self])
 
-    def mapped(self, process: Process, rows: list[Row]) -> None:
-        self.rows[process.pid] = rows
+    def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
+        self.ranges[process.pid] = ranges
         self.ends.discard(process.pid)
 
     def ended(self, pid: int) -> None:
@@ -41,7 +41,7 @@ class Seen(ProcessListener):
 
     def build_ids(self, pid: int) -> dict[str, str]:
         """By file, of what is known of a process."""
-        return {row.file.file: row.file.build_id for row in self.mappings.rows(pid)}
+        return {mapped_range.file.file: mapped_range.file.build_id for mapped_range in self.mappings.ranges(pid)}
 
 
 @contextmanager
@@ -123,8 +123,12 @@ def test_200_processes_that_are_gone_are_known_with_the_right_build_ids(spinning
 def test_a_process_is_told_of_while_it_runs_and_its_end_as_well(program: Path) -> None:
     with watching(budget=1.0) as (seen, _):
         process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert until(lambda: any(row.file.file.endswith("libc.so.6") for row in seen.rows.get(process.pid, [])))
-        assert str(program) in {row.file.file for row in seen.rows[process.pid]}
+        assert until(
+            lambda: any(
+                mapped_range.file.file.endswith("libc.so.6") for mapped_range in seen.ranges.get(process.pid, [])
+            )
+        )
+        assert str(program) in {mapped_range.file.file for mapped_range in seen.ranges[process.pid]}
         process.communicate(b"\n")
         assert until(lambda: process.pid in seen.ends)
         assert str(program) in seen.build_ids(process.pid)
@@ -157,7 +161,9 @@ def test_a_library_that_is_loaded_later_is_told_of(tmp_path: Path) -> None:
         process.stdin.write(b"\n")
         process.stdin.flush()
         process.stdout.readline()
-        assert until(lambda: str(library) in {row.file.file for row in seen.rows.get(process.pid, [])})
+        assert until(
+            lambda: str(library) in {mapped_range.file.file for mapped_range in seen.ranges.get(process.pid, [])}
+        )
         process.communicate(b"\n")
         assert seen.build_ids(process.pid)[str(library)] == build_id(library)
 
@@ -169,7 +175,9 @@ def test_a_file_that_was_deleted_while_it_ran_is_known_and_can_be_opened(program
         assert process.stdout is not None
         process.stdout.readline()
         program.unlink()
-        assert until(lambda: str(program) in {row.file.file for row in seen.rows.get(process.pid, [])})
+        assert until(
+            lambda: str(program) in {mapped_range.file.file for mapped_range in seen.ranges.get(process.pid, [])}
+        )
         process.communicate(b"\n")
         assert seen.build_ids(process.pid)[str(program)] == expected
         descriptor = seen.files.open(expected)
@@ -187,7 +195,9 @@ def test_a_file_of_a_container_that_is_gone_is_known_and_can_be_opened(program: 
         assert process.stdout is not None
         if b"ready" not in process.stdout.readline():
             pytest.skip("no mount namespaces here")
-        assert until(lambda: f"{inside}/p" in {row.file.file for row in seen.rows.get(process.pid, [])})
+        assert until(
+            lambda: f"{inside}/p" in {mapped_range.file.file for mapped_range in seen.ranges.get(process.pid, [])}
+        )
         process.communicate(b"\n")
         expected = build_id(program)
         assert seen.build_ids(process.pid)[f"{inside}/p"] == expected
@@ -242,8 +252,12 @@ def test_other_sources_are_answered_and_errors_in_them_are_survived() -> None:
 def test_processes_that_ran_before_are_read_in_advance() -> None:
     with watching() as (seen, _):
         assert seen.mappings.scan(5.0) > 1
-        assert os.getpid() in seen.rows
-        address = next(row.start for row in seen.rows[os.getpid()] if row.file.file.endswith("libc.so.6"))
+        assert os.getpid() in seen.ranges
+        address = next(
+            mapped_range.start
+            for mapped_range in seen.ranges[os.getpid()]
+            if mapped_range.file.file.endswith("libc.so.6")
+        )
         found = seen.mappings.locate(os.getpid(), np.array([address], np.uint64))
         assert found.files[int(found.file[0])].file.endswith("libc.so.6")
 
@@ -267,7 +281,7 @@ def test_a_process_whose_first_thread_has_ended_lives_on_in_the_others(
         assert until(lambda: process.pid in seen.ends)
         seen.mappings.announce(process.pid)
         assert process.pid not in seen.ends
-        assert str(leaderless) in {row.file.file for row in seen.rows[process.pid]}
+        assert str(leaderless) in {mapped_range.file.file for mapped_range in seen.ranges[process.pid]}
         process.communicate(b"\n")
         seen.mappings.announce(process.pid)
         monkeypatch.setattr(mappings, "_KEEP_S", -1.0)

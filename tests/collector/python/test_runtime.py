@@ -32,13 +32,13 @@ int main(void) {{ return 0; }}
 Build = Callable[..., bytes]
 
 
-class Row(NamedTuple):
+class MappedRange(NamedTuple):
     bias: int
     file: MappedFile
 
 
-def row(build_id: str, bias: int = 0) -> Row:
-    return Row(bias, MappedFile(Mapping.FILE, build_id, "/bin/some"))
+def mapped_range(build_id: str, bias: int = 0) -> MappedRange:
+    return MappedRange(bias, MappedFile(Mapping.FILE, build_id, "/bin/some"))
 
 
 @pytest.fixture(scope="module")
@@ -68,9 +68,9 @@ def test_the_interpreter_of_a_file_is_found_by_what_it_exports(python: Interpret
     runtimes = PythonRuntimes(open_file)
     listed = subprocess.run(["nm", "-D", python.library], capture_output=True, text=True, check=True).stdout
     symbol = next(int(line.split()[0], 16) for line in listed.splitlines() if line.split()[-1] == "_PyRuntime")
-    rows = [row("gnu:2", 5), row(""), row("gnu:1", 2**64 - 0x7F00_0000_0000)]
-    assert runtimes.of(rows) == runtimes.of(rows) == Runtime(0x7F00_0000_0000 + symbol, 0)
-    assert runtimes.of(rows[:1]) is None
+    ranges = [mapped_range("gnu:2", 5), mapped_range(""), mapped_range("gnu:1", 2**64 - 0x7F00_0000_0000)]
+    assert runtimes.of(ranges) == runtimes.of(ranges) == Runtime(0x7F00_0000_0000 + symbol, 0)
+    assert runtimes.of(ranges[:1]) is None
     assert sorted(opened) == ["gnu:1", "gnu:2"]
     assert runtimes.refused == {}
 
@@ -78,8 +78,8 @@ def test_the_interpreter_of_a_file_is_found_by_what_it_exports(python: Interpret
 def test_a_file_that_is_gone_is_looked_for_again() -> None:
     python, places = interpreters()[0], [None, "there"]
     runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY) if places.pop(0) else None)
-    assert runtimes.of([row("gnu:1")]) is None
-    assert runtimes.of([row("gnu:1")]) is not None
+    assert runtimes.of([mapped_range("gnu:1")]) is None
+    assert runtimes.of([mapped_range("gnu:1")]) is not None
 
 
 def test_a_stripped_executable_that_exports_nothing_is_found_by_its_section(build: Build) -> None:
@@ -99,7 +99,7 @@ def test_builds_that_cannot_be_read_are_counted_by_the_reason(build: Build, tmp_
     old.write_bytes(build(version="Other"))
     files = {"gnu:1": debug, "gnu:2": old}
     runtimes = PythonRuntimes(lambda build_id: os.open(files[build_id], os.O_RDONLY))
-    assert runtimes.of([row("gnu:1"), row("gnu:2")]) is None
+    assert runtimes.of([mapped_range("gnu:1"), mapped_range("gnu:2")]) is None
     assert [text.split(":")[0] for text in runtimes.refused] == [
         "debug builds of CPython 3.11 and 3.12 have other offsets",
         "expected Py_Version",
@@ -110,7 +110,7 @@ def test_builds_beyond_the_program_s_table_are_refused() -> None:
     python = interpreters()[0]
     runtimes = PythonRuntimes(lambda _: os.open(python.library, os.O_RDONLY))
     runtimes.layouts += [None] * MAX_LAYOUTS  # type: ignore[list-item]
-    assert runtimes.of([row("gnu:1")]) is None
+    assert runtimes.of([mapped_range("gnu:1")]) is None
     assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS} builds of CPython on this host"]
 
 

@@ -11,7 +11,7 @@ from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFi
 from collector.processes.process_events import Mapped
 from icestream.v1.common_pb2 import Mapping
 
-MAX_ROWS = 16_384  # of one process
+MAX_RANGES = 16_384  # of one process
 MAX_PARTS = 8192
 _MASK = (1 << 64) - 1
 _PAGE = 4096
@@ -22,7 +22,7 @@ _NOT_COMPILED = ("[vsyscall]", "[uprobes]")
 _start, _end = attrgetter("start"), attrgetter("end")
 
 
-class Row(NamedTuple):
+class MappedRange(NamedTuple):
     """Addresses [start, end) of a process."""
 
     start: int
@@ -44,65 +44,70 @@ class _FilePart(NamedTuple):
     size: int  # to the end of the segment
 
 
-class RowMaker:
-    """Makes rows. It remembers parts of files, so that the next row of the same part is cheap."""
+class MappedRangeReader:
+    """Reads mapped ranges. It remembers parts of files, so that the next range of the same part is cheap."""
 
     def __init__(self, files: FileCache) -> None:
         self._files = files
         self._parts: dict[tuple[bytes, str, int, int], _FilePart] = {}  # by build ID, path, offset and size
 
-    def read(self, pid: int, before: Iterable[Row] = ()) -> list[Row]:
-        """Reads what the process has mapped now; [] where it has no memory of its own, or none any more. Raises
-        OSError.
+    def read(self, pid: int, before: Iterable[MappedRange] = ()) -> list[MappedRange]:
+        """Returns what the process has mapped now; [] if it has no memory of its own, or none any more.
 
-        It does not open the files of rows that the process had `before`.
+        Does not open the files of ranges that the process had `before`. Raises OSError.
         """
-        known = {row.place: row for row in before if row.place and row.file.build_id}
+        known = {
+            mapped_range.place: mapped_range
+            for mapped_range in before
+            if mapped_range.place and mapped_range.file.build_id
+        }
         with open(f"/proc/{pid}/maps", "rb") as maps:
-            lines = _LINE.findall(maps.read())[:MAX_ROWS]
-        rows: list[Row] = []
+            lines = _LINE.findall(maps.read())[:MAX_RANGES]
+        ranges: list[MappedRange] = []
         for start, end, offset, major, minor, inode, name in lines:
             path = name.decode("utf-8", "replace").replace("\\012", "\n")
             device = os.makedev(int(major, 16), int(minor, 16))
             place = _place(pid, int(start, 16), int(end, 16), path, device, int(inode))
-            rows.append(known.get(place) or self._row(place, int(offset, 16))[0])
-        return rows
+            ranges.append(known.get(place) or self._range(place, int(offset, 16))[0])
+        return ranges
 
-    def mapped(self, pid: int, event: Mapped) -> Row:
-        """The row of an event. Loaders first map the whole file, then put data over parts of it; such a row ends with
-        the segment that holds code."""
+    def mapped(self, pid: int, event: Mapped) -> MappedRange:
+        """Returns the range of an event. A loader first maps the whole file, then puts data over parts of it; such a
+        range ends with the segment that holds code."""
         start, offset = event.start, event.offset
         key = (event.build_id, event.path, offset, event.end - start)
         part = self._parts.get(key)
         if part is not None:
             place = Place(pid, start, event.end, 0, 0, part.path, part.deleted)
             self._files.met(part.identity, place)
-            return Row(start, start + part.size, part.vaddr - start & _MASK, part.file, False, place)
+            return MappedRange(start, start + part.size, part.vaddr - start & _MASK, part.file, False, place)
         place = _place(pid, start, event.end, event.path, event.device, event.inode)
-        row, identity = self._row(place, offset, event.build_id)
-        if identity is None or not row.file.build_id:
-            return row
-        row = row._replace(end=_segment_end(identity, place, offset))
+        mapped_range, identity = self._range(place, offset, event.build_id)
+        if identity is None or not mapped_range.file.build_id:
+            return mapped_range
+        mapped_range = mapped_range._replace(end=_segment_end(identity, place, offset))
         if event.build_id and identity.inode:
             if len(self._parts) >= MAX_PARTS:
                 self._parts.clear()
-            vaddr = start + row.bias & _MASK
-            self._parts[key] = _FilePart(identity, row.file, place.path, place.deleted, vaddr, row.end - start)
-        return row
+            vaddr = start + mapped_range.bias & _MASK
+            self._parts[key] = _FilePart(
+                identity, mapped_range.file, place.path, place.deleted, vaddr, mapped_range.end - start
+            )
+        return mapped_range
 
-    def _row(self, place: Place, offset: int, reported: bytes = b"") -> tuple[Row, Identity | None]:
-        """The row, and the identity of its file, where it has one."""
+    def _range(self, place: Place, offset: int, reported: bytes = b"") -> tuple[MappedRange, Identity | None]:
+        """Returns the range, and the identity of its file if it has one."""
         path, start, end = place.path, place.start, place.end
         if path == VDSO:
             identity = self._files.vdso()
             if identity is None:
-                return Row(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), False, None), None
+                return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", path), False, None), None
             bias = (identity.elf.vaddr(0) or 0) - start & _MASK
-            return Row(start, end, bias, MappedFile(Mapping.FILE, identity.build_id, path), False, None), None
+            return MappedRange(start, end, bias, MappedFile(Mapping.FILE, identity.build_id, path), False, None), None
         if not path.startswith("/") or path == "//anon":
             file = MappedFile(Mapping.UNKNOWN, "", path) if path.startswith("[") else _ANONYMOUS
-            return Row(start, end, 0, file, path not in _NOT_COMPILED, None), None
-        unknown = Row(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, place)
+            return MappedRange(start, end, 0, file, path not in _NOT_COMPILED, None), None
+        unknown = MappedRange(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, place)
         try:
             files = self._files
             identity = files.identify_reported(place, reported, offset) if reported else files.identify(place)
@@ -114,35 +119,40 @@ class RowMaker:
         if vaddr is None:
             return unknown, None
         file = MappedFile(Mapping.FILE, identity.build_id, path)
-        return Row(start, end, vaddr - start & _MASK, file, False, place), identity
+        return MappedRange(start, end, vaddr - start & _MASK, file, False, place), identity
 
 
-def put(rows: list[Row], row: Row) -> bool:
-    """Puts `row` in place of what was mapped there. Returns whether that changes anything."""
-    first = bisect_right(rows, row.start, key=_end)  # the first that ends behind our start
-    last = bisect_left(rows, row.end, key=_start)  # the first that starts behind our end
-    if last == first + 1 and _covers(rows[first], row):
+def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
+    """Puts `mapped_range` in place of what was mapped there. Returns whether that changes anything."""
+    first = bisect_right(ranges, mapped_range.start, key=_end)  # the first that ends behind our start
+    last = bisect_left(ranges, mapped_range.end, key=_start)  # the first that starts behind our end
+    if last == first + 1 and _covers(ranges[first], mapped_range):
         return False
-    pieces = [row]
+    pieces = [mapped_range]
     if first < last:
-        left, right = rows[first], rows[last - 1]
-        if left.start < row.start:
-            pieces.insert(0, left._replace(end=row.start))
-        if right.end > row.end:
-            pieces.append(right._replace(start=row.end))
-    elif first > 0 and row.anonymous and row.place is None and _continues(rows[first - 1], row):
+        left, right = ranges[first], ranges[last - 1]
+        if left.start < mapped_range.start:
+            pieces.insert(0, left._replace(end=mapped_range.start))
+        if right.end > mapped_range.end:
+            pieces.append(right._replace(start=mapped_range.end))
+    elif (
+        first > 0
+        and mapped_range.anonymous
+        and mapped_range.place is None
+        and _continues(ranges[first - 1], mapped_range)
+    ):
         first -= 1
-        pieces = [rows[first]._replace(end=row.end)]
-    rows[first:last] = pieces
-    del rows[MAX_ROWS:]
+        pieces = [ranges[first]._replace(end=mapped_range.end)]
+    ranges[first:last] = pieces
+    del ranges[MAX_RANGES:]
     return True
 
 
-def _covers(old: Row, new: Row) -> bool:
+def _covers(old: MappedRange, new: MappedRange) -> bool:
     return old.start <= new.start and old.end >= new.end and (old.bias, old.file) == (new.bias, new.file)
 
 
-def _continues(old: Row, new: Row) -> bool:
+def _continues(old: MappedRange, new: MappedRange) -> bool:
     return old.end == new.start and old.place is None and old.file == new.file
 
 

@@ -1,4 +1,4 @@
-"""Where windows go."""
+"""What takes the messages of each window from the builder."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -6,17 +6,17 @@ from typing import Protocol
 from collector.delivery.message_log import Message
 
 
-class Output(Protocol):
-    """Takes the messages of windows."""
+class WindowBuffer(Protocol):
+    """Holds the messages of windows until somebody takes them."""
 
     def append(self, messages: Sequence[Message]) -> None:
-        """Takes a window. Its messages keep their order."""
+        """Adds the messages of a window, which stay in order."""
 
     def take_dropped_samples(self) -> int:
-        """How many samples were in windows that were given up since the last call."""
+        """Returns how many samples were in windows that were given up since the last call."""
 
 
-class MemoryOutput:
+class MemoryBuffer:
     """Keeps all messages in memory."""
 
     def __init__(self) -> None:
