@@ -27,7 +27,7 @@ class Status(NamedTuple):
     service: str
     socket: str
     thread_context: str
-    """"published", or why threads cannot show their context to a profiler here (activity is sent all the same)."""
+    """"published", or why threads cannot publish their context here (activity is still sent)."""
     process_context: bool
     opentelemetry: bool
     sent_intervals: int
@@ -52,7 +52,7 @@ _tracing = _Tracing()
 
 
 def start(service: str | None = None, socket: str | None = None) -> None:
-    """Shows, from now on, which request each thread works for. Started already: does nothing.
+    """Starts to publish which request each thread works for. Does nothing if tracing has started.
 
     `service` is by default OTEL_SERVICE_NAME, service.name in OTEL_RESOURCE_ATTRIBUTES or of OpenTelemetry's tracer
     provider, or the program's name. `socket` is the collector's, by default ICESTREAM_ACTIVITY_SOCKET, or
@@ -79,7 +79,7 @@ def start(service: str | None = None, socket: str | None = None) -> None:
 
 
 def stop() -> None:
-    """Sends what there is, and takes everything back. Threads leave the contexts they are in as their spans end."""
+    """Sends the remaining activity and removes all hooks. Threads leave their contexts when their spans end."""
     with _tracing.lock:
         sender, _tracing.sender = _tracing.sender, None
         if sender is None:

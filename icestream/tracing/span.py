@@ -32,10 +32,9 @@ _ids = _SpanIds()
 class span:
     """What runs in the `with` block works for this trace and span.
 
-    IDs are hexadecimal, 32 and 16 digits; without a span ID one is made (attribute `span_id`). Raises ValueError for
-    others. The parent is the enclosing span of the same trace, or else the one given: a span of the caller, where the
-    request came from another process. Works the same in coroutines (`with` or `async with`):
-    the task keeps its span while others run. An object serves once.
+    IDs are hexadecimal, 32 and 16 digits; others raise ValueError. A missing span ID is made (attribute `span_id`).
+    The parent is the enclosing span of the same trace, else `parent_id`: the span of the process that sent the request.
+    It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
 
     __slots__ = ("_caller", "_context", "_parent", "_start", "_token", "name")
