@@ -1,6 +1,6 @@
-"""The agent on a host, and the parts it is made of: profiles, publishes to Kafka, answers requests for symbols.
+"""The agent on a host: makes and runs its parts, which profile, publish to Kafka, and answer requests for symbols.
 
-Each part is made after those it uses. Nothing here starts a thread before the capabilities are dropped.
+Each part is made after the parts that it uses. No thread starts before the capabilities are dropped.
 """
 
 import logging
@@ -71,7 +71,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What needs the privileges of the start. The sampler is started, and paused until it is known what runs here."""
+    """The parts whose making needs privileges. The sampler is started, and paused until processes are known."""
 
     labels: ThreadLabels
     sampler: Sampler
@@ -111,7 +111,7 @@ def _waits(settings: CollectorSettings) -> Waits | None:
 
 
 def _drop_capabilities() -> None:
-    """Keeps only what profiling needs from now on. A thread that runs already keeps all it has, so there should be
+    """Keeps only the capabilities that profiling needs. Threads that run already would keep theirs, so there should be
     none."""
     keep = capabilities.at_run_time(capabilities.permitted(), capabilities.kernel_version())
     capabilities.drop(keep, capabilities.of_children(keep))

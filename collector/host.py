@@ -1,4 +1,4 @@
-"""What is known of the processes of this host, kept current: what they map, how to walk their stacks, their Python."""
+"""Follows the processes of this host: what they map, how to walk their stacks, and their Python interpreters."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ from collector.unwind.unwinding import Unwinding
 
 
 class Host:
-    """Answers the eBPF program's requests and takes the kernel's events on a thread of its own, from `start` to
-    `close`. `listeners` hear of every process."""
+    """Answers the eBPF program's requests and handles the kernel's events, on a thread of its own from `start` to
+    `close`. It tells `listeners` about every process."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Host:
         self._watcher.add(program.requests_fd, self._answer)
 
     def start(self) -> None:
-        """Reads what runs now, for half a second at most, and follows it from then on."""
+        """Reads the running processes, for half a second at most, and follows all processes from then on."""
         if self._unwinding:
             self._unwinding.start()
         self._watcher.start()

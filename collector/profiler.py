@@ -1,7 +1,7 @@
 """Samples this host: the sampling thread.
 
-It does little and never waits for a disk or for Kafka, so that the kernel's buffers do not run full. The building
-thread makes batches of what it drains (batches/builder.py).
+This thread never waits for a disk or for Kafka, so that the kernel's buffers do not run full. It drains windows of
+samples from the kernel; the building thread makes batches of them (batches/builder.py).
 """
 
 import logging
@@ -31,14 +31,14 @@ _OBSERVE_S = 1.0
 
 @dataclass(frozen=True)
 class _Settling:
-    """A window that is complete, with its activity, at `at` (time.monotonic)."""
+    """A drained window. At `at` (time.monotonic), all activity that belongs to it has come."""
 
     window: Drained
     at: float
 
 
 class Profiler:
-    """Runs parts that are ready to start; collector/agent.py makes them. `run` may be called once."""
+    """Runs the parts that collector/agent.py made. Call `run` once."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Profiler:
         work: BuildQueue,
         builder: BatchBuilder,
     ) -> None:
-        """`sampler` is started, and paused."""
+        """`sampler` must be started and paused."""
         self._interval_s, self._settle_s = settings.interval, settings.settle
         self._sampler, self._pace = sampler, pace
         self._activity, self._contexts = activity, contexts

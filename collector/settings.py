@@ -19,9 +19,9 @@ class CollectorSettings(KafkaSettings):
 
     frequency: int = setting(19, "samples per second and CPU")
     cpu_budget: float = setting(
-        2.0, "CPU that the collector may take before it samples less often, in per cent of one CPU; 0: any"
+        2.0, "CPU that the collector may take before it samples less often, in percent of one CPU; 0: no limit"
     )
-    share: float = setting(1.0, "share of the hosts that sample at the same time, in turns: 0.1 for every tenth")
+    share: float = setting(1.0, "share of the hosts that sample at any one time, in turns: 0.1 for a tenth")
     share_interval: float = setting(60.0, "seconds that a turn lasts")
     off_cpu: float = setting(
         0.0, "share of the threads' waits to follow for the off-CPU profile: 1 for all, 0 for none"
@@ -32,9 +32,9 @@ class CollectorSettings(KafkaSettings):
     loader: str = setting("auto", "what loads the eBPF programs: libbpf (kernel with BTF), bcc (compiles), or auto")
     host_id: str = setting("", "ID of this host in Kafka; by default /etc/machine-id, else the host's name")
     host: str = setting("", "value of the label `host`; by default the host's name")
-    spool: Path = setting(_SPOOL, "directory for batches that Kafka has not taken yet")
+    spool: Path = setting(_SPOOL, "folder for batches that Kafka has not taken yet")
     spool_limit_mb: int = setting(512, "size of the spool in MB, above which the oldest batches are dropped")
-    unwind_cache: Path = setting(_TABLES, "directory for unwinding tables, which are made once for each file")
+    unwind_cache: Path = setting(_TABLES, "folder for unwinding tables, which are made once for each file")
     unwind_tables_mb: int = setting(32, "kernel memory for unwinding tables in MB: about 1 MB for 10 MB of code")
     activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
@@ -43,7 +43,9 @@ class CollectorSettings(KafkaSettings):
         "environment variables of processes that become labels, as VERSION,DEPLOY_ENV; the labels are in lower case",
     )
     relabel: str = setting("", "file of relabeling rules in YAML, see docs/labels.md")
-    kubernetes: str = setting("off", "source of pods' names: kubelet, api, or off (the container runtime alone)")
+    kubernetes: str = setting(
+        "off", "source of pods' names: kubelet, api, or off (only the files of the container runtime)"
+    )
     kubernetes_url: str = setting(
         "", "URL of the kubelet, by default https://127.0.0.1:10250, or of the API server, by default this cluster's"
     )
@@ -54,9 +56,9 @@ class CollectorSettings(KafkaSettings):
     debuginfod_urls: str = setting(
         "", "debuginfod servers to ask for debug files, separated by spaces; env: those of DEBUGINFOD_URLS; empty: none"
     )
-    debuginfod_cache: Path = setting(_DEBUGINFOD, "directory for debug files from debuginfod")
+    debuginfod_cache: Path = setting(_DEBUGINFOD, "folder for debug files from debuginfod")
     debuginfod_cache_limit_mb: int = setting(
-        2048, "size of that directory in MB, and so of the largest debug file taken"
+        2048, "largest size of that folder in MB; a larger debug file is not downloaded"
     )
     metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
     raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")

@@ -68,7 +68,7 @@ test)
     need chromium command -v chromium
     need chromium-driver command -v chromedriver
     need openssl command -v openssl # makes the certificate of a test kubelet
-    need debuginfod command -v debuginfod # a server of debug files
+    need debuginfod command -v debuginfod # serves debug files to a test
     need golang-go command -v go # tests read our profiles with its pprof
     apt_install
     install_packages test

@@ -86,12 +86,14 @@ class KafkaSettings(Settings):
     kafka_security_protocol: str = setting("PLAINTEXT", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
     kafka_sasl_mechanism: str = setting("", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
     kafka_sasl_username: str = setting("", "SASL user")
-    kafka_sasl_password: str = setting("", "SASL password; better set as the environment variable")
+    kafka_sasl_password: str = setting(
+        "", "SASL password; set it as an environment variable, because others can read command lines"
+    )
     kafka_ssl_ca: str = setting("", "file of the CA certificates to trust, PEM")
     kafka_ssl_certificate: str = setting("", "file of the client's certificate, PEM")
     kafka_ssl_key: str = setting("", "file of the client's key, PEM")
     kafka_in_process: bool = setting(
-        False, "the broker is icestream's in-process one: hold messages back before it drops unread ones"
+        False, "the broker is the in-process one: hold messages back so that it does not drop unread ones"
     )
 
 

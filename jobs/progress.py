@@ -13,7 +13,7 @@ _LOG_INTERVAL_S = 10.0
 
 
 def progress_display() -> Progress:
-    """Returns a function that draws a bar on a terminal, else logs a line now and then."""
+    """Returns a function that draws a bar on a terminal, else logs a line from time to time."""
     start = last_log = time.monotonic()
 
     def draw_bar(part: float, text: str) -> None:

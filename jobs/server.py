@@ -78,7 +78,7 @@ class JobServer:
                 job = Job(**json.loads(stream.readline(_MAX_REQUEST_BYTES)))
                 send(done=run_job(job, self._settings, self._clients, lambda part, text: send(part=part, text=text)))
             except BrokenPipeError:
-                log.warning("the client of a job is gone: the job was stopped")
+                log.warning("the client of a job has disconnected: the job was stopped")
             except (JobError, ValueError, TypeError) as error:
                 send(error=str(error))
             except Exception as error:

@@ -1,4 +1,4 @@
-"""The raw archive: messages of icestream.raw and icestream.activity as they came, in Parquet files, for replays.
+"""The raw archive: unchanged messages of icestream.raw and icestream.activity in Parquet files, for replays.
 
     ARCHIVE/TOPIC/date=2026-01-31/hour=13/CLUSTER-PARTITION-FIRST-LAST.parquet
 

@@ -1,4 +1,4 @@
-"""The partitions that are assigned to a sink, and what was read of them."""
+"""The partitions that are assigned to a sink, and the messages that it has read but not written."""
 
 import contextlib
 import logging

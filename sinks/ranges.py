@@ -2,7 +2,7 @@
 
 Before a range is written, the group's offset is committed at its first message, with the range as metadata. After a
 crash, the next owner of the partition reads the metadata and writes exactly the same range again under the same name.
-So a store that recognises the name (as ClickHouse's deduplication token) takes the range once.
+So a store that recognises the name (in ClickHouse, the deduplication token) stores the range once.
 """
 
 import re
@@ -41,7 +41,7 @@ class InFlight:
 
     @classmethod
     def parse(cls, metadata: str | None) -> "InFlight | None":
-        """Reads the metadata of a commit; None where it names no range."""
+        """Reads the metadata of a commit; None if it names no range."""
         match = re.fullmatch(r"inflight:(\d{1,19})-(\d{1,19}):([0-9a-f]{12})", metadata or "")
         return cls(int(match[1]), int(match[2]), match[3]) if match else None
 

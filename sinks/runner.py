@@ -1,7 +1,7 @@
 """The consumer loop of a sink: reads messages, and has ranges of them written by time and size, then committed.
 
-A sink decodes messages and writes ranges; everything that concerns Kafka is done for it. When the store does not take a
-range, it is written again after growing pauses, without reading on and without leaving the group.
+A sink decodes messages and writes ranges; the runner does everything that concerns Kafka. If the store does not take a
+range, the runner tries again after growing pauses; until then it reads nothing more, and stays in the group.
 """
 
 import logging

@@ -32,6 +32,6 @@ class SinkSettings(StorageSettings):
     )
     retention_days: int | None = setting(
         None,
-        "days that `icestream migrate` makes the tables keep; 0: for ever; empty: as before (at first: for ever)",
+        "days after which tables drop rows, set by `icestream migrate`; 0: never; empty: unchanged (new tables: never)",
     )
     metrics_listen: str = setting("127.0.0.1:4063", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")

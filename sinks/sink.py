@@ -1,4 +1,4 @@
-"""What a sink is to the loop that runs it."""
+"""The interface of a sink, which `sinks.runner` calls."""
 
 from typing import Any, Protocol
 

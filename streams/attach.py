@@ -1,4 +1,4 @@
-"""Gives samples their trace context: the one that bpf read from the thread, else that of the covering interval."""
+"""Gives samples their trace context: the one that the eBPF program read, else that of the interval that covers them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -60,7 +60,7 @@ def join(parts: Sequence[Intervals]) -> Intervals:
 
 
 def attach(raw: RawColumns, intervals: Intervals) -> Attached:
-    """Returns the contexts of a batch's samples, from bpf and from intervals of its host."""
+    """Returns the contexts of a batch's samples, from the eBPF program and from intervals of the host."""
     by_bpf = int(np.count_nonzero(raw.sample_context))
     if not len(intervals):
         return Attached(raw.sample_context, raw.contexts, by_bpf, 0)

@@ -1,4 +1,4 @@
-"""Late activity: corrects recent samples that an interval covers, but that were published without a context."""
+"""Corrects recent samples that were published without a context, when an interval comes that covers them."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from streams.state import Partition
 
 @dataclass(frozen=True)
 class Claim:
-    """n samples of one raw message that intervals cover."""
+    """n samples of one raw message, each covered by an interval."""
 
     series: list[bytes]  # serialized Series
     columns: dict[str, np.ndarray]  # of the samples (n,), named as in Recent

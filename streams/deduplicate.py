@@ -12,7 +12,7 @@ from streams import identify
 DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
 MAX_IDS = 1_000_000
-"""IDs remembered for each day and kind, 8 bytes each. Beyond it all are forgotten and announced again: no harm."""
+"""IDs remembered for each day and kind, 8 bytes each. Beyond it, all are forgotten, and announced again."""
 _DAY_NS = 86_400 * 10**9
 
 

@@ -54,8 +54,8 @@ class PartitionTask:
     """Processes one partition from `start` to `close`.
 
     For each topic, one asyncio task processes messages, and another waits for the broker and acknowledges them. A raw
-    batch waits up to `wait_s` for the activity that its collector promised. Activity waits for raw batches only to not
-    run far ahead of them. A message that cannot be decoded or processed becomes a dead letter. Any other error goes to
+    batch waits up to `wait_s` for the activity that its collector promised. Activity waits for raw batches only if it
+    is far ahead. A message that cannot be decoded or processed becomes a dead letter. Any other error goes to
     `failed`, and nothing after it is acknowledged.
     """
 

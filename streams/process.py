@@ -1,8 +1,8 @@
 """Runs the operators: turns messages of icestream.raw and icestream.activity into outputs.
 
-There is no Kafka in here. `streams.app` feeds a Processor from topics. A job feeds it in-process: first all activity
-of the time range (`Limits(complete=True)`), then the raw batches. So a job neither waits nor corrects: no activity is
-late.
+This module does not use Kafka. `streams.app` feeds a Processor from topics. A job feeds it in-process: first all
+activity of the time range (`Limits(complete=True)`), then the raw batches. So a job neither waits nor corrects, because
+no activity is late.
 
 **Order.** A partition's outputs depend on the order in which its raw and activity messages are given. Raw messages come
 in the order of their offsets, and so do activity messages. The caller chooses how the two interleave. Every output
@@ -55,7 +55,7 @@ class Operators:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The outputs of one input message; none where its batch was processed before."""
+    """The outputs of one input message; empty if its batch was processed before."""
 
     key: bytes  # of all outputs: the host ID
     stacks: list[bytes] = field(default_factory=list)  # for icestream.stacks

@@ -1,17 +1,18 @@
 """Recovery: rebuilds the state of a partition from Kafka when a worker takes the partition over.
 
-A partition's outputs depend on how far activity was processed when a raw message was, and the other way round. The
-topic icestream.samples is the log of that: every message names its source, and its header `icestream.position` is the
-`Position` after it. A worker that takes over a partition reads the end of that log. Then it processes the raw and
-activity messages that the state still needs once more, without publishing their samples. So the samples that no
-activity has covered are remembered again, and late activity corrects each exactly once. Batches that collectors send
-again are recognised.
+A partition's outputs depend on the order in which its raw and activity messages were processed. The topic
+icestream.samples records that order: every message names its source, and its header `icestream.position` is the
+`Position` after it. A worker that takes over a partition reads the end of that topic. Then it processes once more the
+raw and activity messages that the state needs, without publishing their samples. So it again remembers the samples
+without a context, late activity corrects each of them exactly once, and batches that collectors send again are
+recognised.
 
-Two things can be lost. Where more than MAX_MESSAGES would have to be processed, or where Kafka has deleted messages,
-the oldest are left out: activity that comes late for those samples does not correct them, and they stay without a
-trace. A repeated raw batch is recognised only if the first one is among the last TAIL messages of icestream.samples, or
-among the raw messages that are processed again; else both are published with the same batch ID, by which sinks
-recognise the second.
+There are two limits:
+- Recovery leaves out the oldest messages beyond MAX_MESSAGES, and those that Kafka has deleted. Late activity does not
+  correct their samples, which stay without a trace.
+- A repeated raw batch is recognised only if the first one is among the last TAIL messages of icestream.samples, or
+  among the raw messages that are processed again. Otherwise both are published with the same batch ID, and sinks skip
+  the second.
 """
 
 from collections.abc import Iterator
@@ -41,7 +42,7 @@ _IDLE_S = 5.0
 
 @dataclass(frozen=True)
 class Recovery:
-    """The messages that rebuild a partition's state, and where processing goes on after them."""
+    """The messages that rebuild a partition's state, and the offsets at which processing continues."""
 
     earlier: list[BatchId] = field(default_factory=list)  # processed raw batches before those of `raw`
     raw: list[tuple[int, bytes]] = field(default_factory=list)  # offset, message

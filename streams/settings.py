@@ -15,9 +15,10 @@ class StreamsSettings(KafkaSettings):
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
     )
     symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder for SymCaches")
-    symbol_cache_mb: int = setting(4096, "size of that folder in MB")
+    symbol_cache_mb: int = setting(4096, "largest size of that folder in MB")
     attach_wait_s: float = setting(2.0, "seconds that a batch waits for activity that its collector promised")
     watchdog_s: float = setting(60.0, "seconds without progress, while lag grows, after which the process ends")
     hold_back_for: str = setting(
-        CLICKHOUSE_GROUP, "with the in-process broker: groups that must keep up with what is sent, separated by commas"
+        CLICKHOUSE_GROUP,
+        "with the in-process broker: groups that must keep up with stacks and samples, separated by commas",
     )

@@ -24,7 +24,7 @@ class SymbolReader:
     """A thread that hands symbol files to `symcaches`, from construction until `close`.
 
     It calls `received` with every good message. It sets `caught_up` when it has read everything that was there at the
-    start: before that, missing symbols may only be not read yet.
+    start: before that, symbols that seem to be missing may just not be read yet.
     """
 
     def __init__(self, settings: KafkaSettings, symcaches: SymCaches, received: Callable[[SymbolFile], None]) -> None:
@@ -84,7 +84,13 @@ class SymbolReader:
             new = self._symcaches.add(file)
         except (BadMessage, SymCacheError, OSError) as error:
             metrics.SYMBOL_FILES.labels("bad").inc()
-            log.warning("%s/%s/%s: %s", message.topic(), message.partition(), message.offset(), error)
+            log.warning(
+                "a symbol file cannot be used: %s/%s/%s: %s",
+                message.topic(),
+                message.partition(),
+                message.offset(),
+                error,
+            )
             return
         metrics.SYMBOL_FILES.labels("refused" if file.error else "new" if new else "known").inc()
         self._received(file)

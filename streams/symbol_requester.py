@@ -1,4 +1,4 @@
-"""Asks hosts for missing symbol files: one host after the other, less and less often."""
+"""Asks hosts for missing symbol files, one host after the other and with growing pauses."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field

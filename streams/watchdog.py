@@ -33,7 +33,7 @@ class Look:
 
 @dataclass
 class Standstill:
-    """Decides from looks whether the group stands still. Times are seconds of a steady clock."""
+    """Decides from the latest looks whether the group makes no progress. Times are seconds of a steady clock."""
 
     limit_s: float
     since_s: float | None = None
@@ -41,7 +41,7 @@ class Standstill:
     lag: int = 0
 
     def seen(self, look: Look, busy: bool, now_s: float) -> bool:
-        """Returns whether the group stood still for too long while its lag grew. `busy`: it waits for others."""
+        """Returns whether the group made no progress for too long while its lag grew. `busy`: it waits for others."""
         if look.committed != self.committed or look.lag == 0 or busy:
             self.since_s, self.committed, self.lag = now_s, look.committed, look.lag
             return False

@@ -66,7 +66,7 @@ class Worker:
             # This commits the acknowledged offsets.
             await asyncio.wait_for(self._app.stop(), STOP_S)
         except Exception as error:
-            log.warning("the application did not stop in order: %r", error)
+            log.warning("the application did not stop cleanly: %r", error)
         await self._tasks.revoke()
         self._symbols.close()
         self._outbox.close(1.0)

@@ -1,1 +1,1 @@
-"""What is asked of ClickHouse: a module for each question, with bound arguments only."""
+"""Queries of ClickHouse: one module for each question; arguments are always bound."""

@@ -1,4 +1,4 @@
-"""Conditions of a WHERE clause. What a caller wrote is only ever the value of a parameter, never SQL text."""
+"""Conditions of a WHERE clause. Text of a caller becomes the value of a parameter, never SQL text."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

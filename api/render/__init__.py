@@ -1,1 +1,1 @@
-"""Output formats, one a file."""
+"""Output formats, one in each file."""

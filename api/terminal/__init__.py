@@ -1,1 +1,1 @@
-"""The API asked from a terminal, and its answers drawn there."""
+"""Queries the API from a terminal, and draws its answers."""

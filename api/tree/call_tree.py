@@ -1,4 +1,4 @@
-"""The call tree of locations, kept in memory. Node IDs are hashes of content, so a node once read never changes."""
+"""The call tree of locations, kept in memory. Node IDs are hashes of content, so nodes never change."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""What a frame of a graph shows: its function, or what stands for a location without symbols."""
+"""What a frame of a graph shows: its function, or `module+0xaddress` if its location has no symbols."""
 
 import os.path
 

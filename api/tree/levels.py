@@ -1,4 +1,4 @@
-"""Arithmetic on trees as columns: levels, what is above a row, depth-first order."""
+"""Arithmetic on trees as columns: levels, ancestors, depth-first order."""
 
 from itertools import pairwise
 

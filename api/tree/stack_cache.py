@@ -1,4 +1,4 @@
-"""Stack IDs become functions or addresses here, by trees that stay in memory and serve all queries."""
+"""Turns stack IDs into functions or addresses, with trees that stay in memory for all queries."""
 
 import threading
 from dataclasses import dataclass

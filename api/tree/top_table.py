@@ -1,4 +1,4 @@
-"""What a graph spends its value in: flat (in itself) and cumulative (with what it called)."""
+"""The table of a graph's functions or modules: flat (in itself) and cumulative (with what it called)."""
 
 from dataclasses import dataclass
 

@@ -1,1 +1,1 @@
-"""What applications tell of their requests."""
+"""Activity: what applications report about their requests."""

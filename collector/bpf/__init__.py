@@ -1,1 +1,1 @@
-"""The programs in the kernel: loading them, running them, reading what they tell."""
+"""The eBPF programs: loads them, runs them, and reads their records."""

@@ -1,1 +1,1 @@
-"""What `icestream collect --check` looks at: a function a thing, in files by where the thing belongs."""
+"""The checks of `icestream collect --check`: one function for each check, one file for each area."""

@@ -37,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     upload.add_argument("--dry-run", action="store_true", help="only print what would be uploaded")
     upload.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ELF file, or folder with --recursive")
     UploadSettings.add_arguments(upload)
-    inspect = actions.add_parser("inspect", help="print what names files have")
-    inspect.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ELF file, or folder with --recursive")
+    inspect = actions.add_parser("inspect", help="print which names files have")
+    inspect.add_argument("files", nargs="+", type=Path, metavar="FILE", help="ELF file")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,1 +1,1 @@
-"""Delivery: messages to Kafka, by way of a spool on disk."""
+"""Delivery: sends messages to Kafka through a spool on disk."""

@@ -1,1 +1,1 @@
-"""What keeps the collector cheap, and without privileges that it does not need."""
+"""Limits the collector's CPU and memory, and drops privileges that it does not need."""

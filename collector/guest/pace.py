@@ -91,7 +91,7 @@ class Pace:
         if after < before:
             metrics.THROTTLED.inc()
         log.info(
-            "%d instead of %d samples per second and CPU, for a budget of %g %% of a CPU",
+            "now %d instead of %d samples per second and CPU, to stay within a budget of %g %% of a CPU",
             after, before, self._settings.cpu_budget,
         )  # fmt: skip
 

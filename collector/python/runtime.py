@@ -86,4 +86,4 @@ class PythonRuntimes:
         self.refused[reason] += 1
         metrics.PYTHON_REFUSED.labels(reason).inc()
         if self.refused[reason] == 1:
-            log.info("functions of a Python are not shown: %s", reason)
+            log.info("the functions of a Python interpreter are not shown: %s", reason)

@@ -1,1 +1,1 @@
-"""Names of addresses in files: where they come from, and who asks for them."""
+"""Symbols: finds the names of addresses in files, and answers requests for them."""

@@ -1,1 +1,1 @@
-"""Subcommands of `icestream`, one a file."""
+"""Subcommands of `icestream`, one in each file."""

@@ -99,7 +99,7 @@ function startShifts(state) {
     {
       type: "button",
       id: "absolute",
-      title: "Compare values as they are. Otherwise the smaller side is scaled up, so that shares are compared.",
+      title: "Compare absolute values. If this is off, the smaller side is scaled up, so that shares are compared.",
       onclick: () => state.update({ absolute: state.values.absolute ? "" : "true" }),
     },
     "Absolute",

@@ -43,7 +43,7 @@ export class RangeField {
     const fixed = element(
       "button",
       { type: "button", title: "Use absolute times, so that a link always shows the same samples", onclick: () => this.#makeAbsolute() },
-      "Fix these times",
+      "Make these times absolute",
     );
     presets.push(fixed);
     this.#panel = element(

@@ -17,7 +17,7 @@ const COMPARE_COLUMNS = [
   { key: "name", title: "Function", hint: "" },
   { key: "flat", title: "Flat", hint: "in the function itself, and its change" },
   { key: "cumulative", title: "Cumulative", hint: "with what it called, and its change" },
-  { key: "change", title: "Flat change", hint: "difference of both sides, scaled to the same total" },
+  { key: "change", title: "Flat change", hint: "difference between the two sides, scaled to the same total" },
 ];
 
 export class FunctionTable {
