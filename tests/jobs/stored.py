@@ -16,7 +16,7 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from streams.process import Processor
-from tests.pipeline.synthetic import window
+from tests.data.windows import window
 
 T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
 """Half a minute before a midnight: the range spans two days."""

@@ -13,7 +13,7 @@ from jobs.pipeline_lag import describe_lag
 from jobs.sources import ArchiveSource, KafkaSource, SourceError, choose
 from jobs.time_range import TimeRange
 from sinks.settings import StorageSettings
-from tests.pipeline.synthetic import WINDOW_NS, window
+from tests.data.windows import WINDOW_NS, window
 
 COUNT = 6
 

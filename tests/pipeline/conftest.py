@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from icestream.settings import KafkaSettings
+from tests.data.windows import WINDOW_NS
 from tests.pipeline.running import Pipeline
-from tests.pipeline.synthetic import WINDOW_NS
 
 
 @pytest.fixture

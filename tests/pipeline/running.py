@@ -21,8 +21,8 @@ from icestream.settings import KafkaSettings
 from icestream.times import format_unix_nano
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from icestream.v1.raw_pb2 import RawBatch
+from tests.data.windows import Made
 from tests.pipeline.reading import lag, messages
-from tests.pipeline.synthetic import Made
 from tests.waiting import PATIENCE_S
 
 T = TypeVar("T")

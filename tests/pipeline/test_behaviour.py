@@ -3,9 +3,9 @@
 import pytest
 
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
+from tests.data.windows import WINDOW_NS, Made, window
 from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline, between
-from tests.pipeline.synthetic import WINDOW_NS, Made, window
 
 pytestmark = pytest.mark.pipeline
 

@@ -5,8 +5,8 @@ import time
 
 import pytest
 
+from tests.data.windows import WINDOW_NS, window
 from tests.pipeline.running import Pipeline, between
-from tests.pipeline.synthetic import WINDOW_NS, window
 from tests.pipeline.test_behaviour import expected_traces
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from icestream.times import format_unix_nano
+from tests.data.windows import WINDOW_NS, window
 from tests.pipeline.running import ICESTREAM, Pipeline, between
-from tests.pipeline.synthetic import WINDOW_NS, window
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
 

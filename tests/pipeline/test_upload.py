@@ -13,8 +13,8 @@ from icestream import packed
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
+from tests.data.windows import PERIOD_NS, WINDOW_NS
 from tests.pipeline.running import ICESTREAM, Pipeline, between
-from tests.pipeline.synthetic import PERIOD_NS, WINDOW_NS
 
 pytestmark = pytest.mark.pipeline
 

@@ -14,8 +14,7 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from streams.process import Limits, Operators, Processor
-from tests.icestream import ids_reference as reference
-from tests.streams.make import (
+from tests.data.handwritten import (
     MAPPINGS,
     START,
     WINDOW_NS,
@@ -30,7 +29,8 @@ from tests.streams.make import (
     rows,
     stacks,
 )
-from tests.streams.strategies import intervals, raws
+from tests.data.strategies import intervals, raws
+from tests.icestream import ids_reference as reference
 
 NONE = b""
 

@@ -14,7 +14,7 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from streams import recovery
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
-from tests.streams.make import START, WINDOW_NS, Interval, Raw, Row, Sample, activity, context, rows, stacks
+from tests.data.handwritten import START, WINDOW_NS, Interval, Raw, Row, Sample, activity, context, rows, stacks
 from tests.streams.test_process import expected_rows
 
 SEQUENCES = range(1, 9)

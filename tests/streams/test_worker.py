@@ -22,8 +22,8 @@ from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolRequest
 from standalone.supervisor.in_process_broker import InProcessBroker
-from tests.pipeline.synthetic import Made, window
-from tests.streams.make import Raw, Sample, rows
+from tests.data.handwritten import Raw, Sample, rows
+from tests.data.windows import Made, window
 
 pytestmark = pytest.mark.pipeline
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tests.streams.make import Interval, Raw, Sample, context
+from tests.data.handwritten import Interval, Raw, Sample, context
 
 LOCATIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), min_size=1, max_size=12)
 TIMES_US = st.integers(0, 4_999_999)
