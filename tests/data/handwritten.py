@@ -1,6 +1,5 @@
-"""Raw and activity messages for tests, from plain Python values; and what the messages that come out hold."""
+"""Raw and activity batches written by hand, from plain Python values."""
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -9,14 +8,11 @@ import numpy as np
 from icestream import packed
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW
-from icestream.v1.activity_pb2 import ActivityBatch
-from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
+from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
-from icestream.v1.samples_pb2 import SampleBatch
-from icestream.v1.stacks_pb2 import StackBatch
+from tests.data import messages
 
 START = 1_700_000_000 * 10**9
-WINDOW_NS = 5 * 10**9
 MAPPINGS = [
     Mapping(),
     Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/bin/a"),
@@ -56,20 +52,12 @@ class Raw:
     mappings: Sequence[Mapping] = field(default_factory=lambda: MAPPINGS)
 
     def message(self) -> RawBatch:
-        """Without its columns."""
-        contexts = b"".join(self.contexts)
-        return RawBatch(
-            id=BatchId(
-                collector=self.host, started_unix_nano=self.started, sequence=self.sequence, part=self.part,
-                parts=self.parts,
-            ),
-            host_id=self.host, profile_type=self.profile_type, start_unix_nano=self.start,
-            end_unix_nano=self.start + WINDOW_NS, period=10, published_unix_nano=self.start + WINDOW_NS,
-            activity_complete_unix_nano=self.start, activity_sequence=self.activity_sequence,
-            strings=["", "f", "g", "file.js"], mappings=self.mappings,
-            series=[Series(labels=[Label(name=n, value=v) for n, v in labels.items()]) for labels in self.series],
-            context_trace_ids=b"".join(contexts[i : i + 16] for i in range(0, len(contexts), 24)),
-            context_span_ids=b"".join(contexts[i + 16 : i + 24] for i in range(0, len(contexts), 24)),
+        """The message without its columns."""
+        batch = messages.batch_id(self.sequence, self.host, self.started, self.part, self.parts)
+        return messages.raw_header(
+            batch, self.start, profile_type=self.profile_type, period=10, activity_complete_unix_nano=self.start,
+            activity_sequence=self.activity_sequence, strings=["", "f", "g", "file.js"], mappings=self.mappings,
+            series=[messages.raw_series(labels) for labels in self.series], **messages.contexts(self.contexts),
         )  # fmt: skip
 
     def columns(self) -> dict[str, np.ndarray]:
@@ -96,7 +84,7 @@ class Raw:
         }
 
     def bytes(self) -> bytes:
-        return packed.serialize(self.message(), {k: v for k, v in self.columns().items() if len(v)})
+        return packed.serialize(self.message(), self.columns())
 
 
 @dataclass(frozen=True)
@@ -113,22 +101,15 @@ def activity(
     intervals: Sequence[Interval], sequence: int = 1, host: str = "host", started: int = 7, complete: int = START
 ) -> bytes:
     """An ActivityBatch."""
-    message = ActivityBatch(
-        id=BatchId(collector=host, started_unix_nano=started, sequence=sequence, part=0, parts=1),
-        host_id=host, complete_unix_nano=complete, published_unix_nano=complete, start_unix_nano=START, strings=[""],
-        context_trace_ids=b"".join(i.context[:16] for i in intervals),
-        context_span_ids=b"".join(i.context[16:] for i in intervals),
-    )  # fmt: skip
     columns = {
         "interval_start_offset_ns": [i.start_us * 1000 for i in intervals],
         "interval_duration_ns": [(i.end_us - i.start_us) * 1000 for i in intervals],
-        "interval_thread_cpu_ns": [0 for _ in intervals],
-        "interval_pid": [100 for _ in intervals],
         "interval_tid": [i.tid for i in intervals],
-        "interval_context": list(range(len(intervals))),
-        "interval_service": [0 for _ in intervals],
+        "interval_context": range(len(intervals)),
     }
-    return packed.serialize(message, {k: np.array(v) for k, v in columns.items() if v})
+    batch = messages.batch_id(sequence, host, started)
+    fields = messages.contexts([i.context for i in intervals])
+    return messages.activity_batch(batch, START, columns, complete_unix_nano=complete, **fields)
 
 
 def context(number: int) -> bytes:
@@ -142,41 +123,3 @@ def raw_id(offset: int = 0, partition: int = 0) -> MessageId:
 
 def activity_id(offset: int = 0, partition: int = 0) -> MessageId:
     return MessageId("cluster", ACTIVITY, partition, offset)
-
-
-Row = tuple[int, int, int, int, int, bytes]
-
-
-def rows(messages: Sequence[bytes]) -> "Counter[Row]":
-    """What samples hold: (time in ms, series, pid, tid, stack, context) -> value, corrections added up; no zeros."""
-    found: Counter[Row] = Counter()
-    for message in messages:
-        batch = SampleBatch.FromString(message)
-        columns = zip(
-            batch.sample_offset_ms, batch.sample_series, batch.sample_pid, batch.sample_tid, batch.sample_stack_id,
-            batch.sample_context, batch.sample_value, strict=True,
-        )  # fmt: skip
-        for time_ms, series, pid, tid, stack, at, value in columns:
-            trace = batch.context_trace_ids[16 * (at - 1) : 16 * at] if at else b""
-            span = batch.context_span_ids[8 * (at - 1) : 8 * at] if at else b""
-            key = (batch.start_unix_milli + time_ms, batch.series[series].id, pid, tid, stack, trace + span)
-            found[key] += value
-    return Counter({key: value for key, value in found.items() if value})
-
-
-def stacks(messages: Sequence[bytes]) -> tuple[dict[int, tuple[int, int]], dict[int, tuple[str, ...]]]:
-    """What announcements hold: node -> (parent, location), location -> functions."""
-    nodes: dict[int, tuple[int, int]] = {}
-    locations: dict[int, tuple[str, ...]] = {}
-    for message in messages:
-        batch = StackBatch.FromString(message)
-        assert len(batch.node_id) == len(batch.node_parent_id) == len(batch.node_location_id)
-        for node, parent, location in zip(batch.node_id, batch.node_parent_id, batch.node_location_id, strict=True):
-            nodes[node] = (parent, location)
-        line = 0
-        for location, lines in zip(batch.location_id, batch.location_line_count, strict=True):
-            functions = batch.line_function[line : line + lines]
-            locations[location] = tuple(batch.strings[function] for function in functions)
-            line += lines
-        assert line == len(batch.line_function)
-    return nodes, locations

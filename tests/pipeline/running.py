@@ -21,7 +21,7 @@ from icestream.settings import KafkaSettings
 from icestream.times import format_unix_nano
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from icestream.v1.raw_pb2 import RawBatch
-from tests.data.windows import Made
+from tests.data.windows import Window
 from tests.pipeline.reading import lag, messages
 from tests.waiting import PATIENCE_S
 
@@ -86,7 +86,7 @@ class Pipeline:
         for name in list(self._processes):
             self.kill(name)
 
-    def publish(self, made: Made, host: int = 0) -> None:
+    def publish(self, made: Window, host: int = 0) -> None:
         """Activity, then raw, as a collector does; returns when both are acknowledged."""
         key = f"host-{host}"
         self._producer.produce(ACTIVITY, made.activity, key=key)

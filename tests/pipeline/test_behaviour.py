@@ -3,7 +3,7 @@
 import pytest
 
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
-from tests.data.windows import WINDOW_NS, Made, window
+from tests.data.windows import WINDOW_NS, Window, window
 from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline, between
 
@@ -56,7 +56,7 @@ def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, s
     assert sorted(by_streams) == sorted(bad * 2)
 
 
-def expected_traces(made: list[Made]) -> dict[str, int]:
+def expected_traces(made: list[Window]) -> dict[str, int]:
     """CPU of each trace that got any."""
     return {trace: value for one in made for trace, value in one.by_trace.items() if value}
 

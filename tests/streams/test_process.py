@@ -17,20 +17,18 @@ from streams.process import Limits, Operators, Processor
 from tests.data.handwritten import (
     MAPPINGS,
     START,
-    WINDOW_NS,
     Interval,
     Raw,
-    Row,
     Sample,
     activity,
     activity_id,
     context,
     raw_id,
-    rows,
-    stacks,
 )
+from tests.data.messages import WINDOW_NS
 from tests.data.strategies import intervals, raws
 from tests.icestream import ids_reference as reference
+from tests.streams.outputs import Row, rows, stacks
 
 NONE = b""
 

@@ -14,7 +14,9 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from streams import recovery
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
-from tests.data.handwritten import START, WINDOW_NS, Interval, Raw, Row, Sample, activity, context, rows, stacks
+from tests.data.handwritten import START, Interval, Raw, Sample, activity, context
+from tests.data.messages import WINDOW_NS
+from tests.streams.outputs import Row, rows, stacks
 from tests.streams.test_process import expected_rows
 
 SEQUENCES = range(1, 9)

@@ -14,7 +14,8 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.process import Operators, Processor
 from streams.symbolize import Symbolizer
-from tests.data.handwritten import Raw, Sample, raw_id, stacks
+from tests.data.handwritten import Raw, Sample, raw_id
+from tests.streams.outputs import stacks
 
 MAPPINGS = [Mapping(), Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/bin/p"), Mapping(kind=Mapping.NAMED)]
 

@@ -22,8 +22,9 @@ from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolRequest
 from standalone.supervisor.in_process_broker import InProcessBroker
-from tests.data.handwritten import Raw, Sample, rows
-from tests.data.windows import Made, window
+from tests.data.handwritten import Raw, Sample
+from tests.data.windows import Window, window
+from tests.streams.outputs import rows
 
 pytestmark = pytest.mark.pipeline
 
@@ -57,7 +58,7 @@ class Worker:
         self._sender.produce(topic, value, key=key)
         assert self._sender.flush(10) == 0
 
-    def publish(self, made: Made, host: int = 0) -> None:
+    def publish(self, made: Window, host: int = 0) -> None:
         self.send(ACTIVITY, made.activity, f"host-{host}")
         self.send(RAW, made.raw, f"host-{host}")
 
@@ -101,7 +102,7 @@ def worker(broker: KafkaSettings, tmp_path: Path) -> Iterator[Worker]:
     one.process.wait()
 
 
-def expected(made: list[Made]) -> tuple[int, int]:
+def expected(made: list[Window]) -> tuple[int, int]:
     return sum(m.value for m in made), sum(sum(m.by_trace.values()) for m in made)
 
 
@@ -157,7 +158,7 @@ def test_workers_share_the_partitions_and_take_over_from_each_other(
     apache_kafka: KafkaSettings, tmp_path: Path
 ) -> None:
     workers = [Worker(apache_kafka, tmp_path / name) for name in ("a", "b", "c")]
-    made: list[Made] = []
+    made: list[Window] = []
 
     def publish(sequences: range) -> None:
         for sequence in sequences:
