@@ -42,7 +42,7 @@ class HealthServer:
                 self.wfile.write(body)
 
             def log_message(self, *args: object) -> None:
-                """Requests are not news."""
+                """Requests are not logged."""
 
         self._server = http.server.ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
         self._server.daemon_threads = True

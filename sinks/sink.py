@@ -15,7 +15,7 @@ class Sink(Protocol):
     topics: tuple[str, ...]
     """In the order in which ranges that are due at the same time are written."""
     keeps_ranges: bool
-    """Whether a range must be written again exactly as it was begun. Else the sink knows what it has stored."""
+    """Whether a retry must write exactly the same range. If not, the sink itself knows which messages it has stored."""
 
     def check(self) -> None:
         """Raises where the store is not what the sink needs."""

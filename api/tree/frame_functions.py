@@ -28,7 +28,7 @@ class FrameFunctions:
             return Function(f"[unresolved location {int(self._locations.ids[location]):016x}]", named=False)
         mapping = self._mappings[mapping_row]
         address = int(self._locations.address[location])
-        # No mapping covered the address: the process was gone, or the stack walk went astray.
+        # No mapping covered the address: the process had ended, or the stack walk was wrong.
         if not mapping.file and not address:
             return Function("[unknown]", kind=mapping.function_kind, named=False)
         name = f"{os.path.basename(mapping.file) or 'unknown'}+{address:#x}"

@@ -24,7 +24,7 @@ LOOK_SECONDS = 0.02
 MAX_FILES = 16_384  # remembered
 MAX_PROCESSES = 16_384
 
-_LOOK_AGAIN = (1.0, 2.0, 5.0, 30.0)  # seconds after the look before; the last for good
+_LOOK_AGAIN = (1.0, 2.0, 5.0, 30.0)  # seconds after the previous look; the last one repeats
 _NOTICE_SECONDS = 1.0
 _PAUSE_PER_COST = 200  # a process takes at most 0.5 % of a CPU
 _SWEEP_SECONDS = 30.0

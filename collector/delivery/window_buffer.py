@@ -7,7 +7,7 @@ from collector.delivery.message_log import Message
 
 
 class WindowBuffer(Protocol):
-    """Holds the messages of windows until somebody takes them."""
+    """Holds the messages of windows until they are taken."""
 
     def append(self, messages: Sequence[Message]) -> None:
         """Adds the messages of a window, which stay in order."""

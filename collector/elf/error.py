@@ -1,4 +1,4 @@
-"""The errors of a file that is not what it should be."""
+"""Errors of malformed ELF files."""
 
 import struct
 from collections.abc import Iterator

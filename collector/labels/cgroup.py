@@ -30,7 +30,7 @@ _MAX_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class Cgroup:
-    """What a process's control group tells; "" for what it does not."""
+    """Facts from the path of a process's control group; "" for unknown ones."""
 
     path: str = ""  # without what is common to all: "" for the root
     container_id: str = ""

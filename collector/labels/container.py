@@ -28,7 +28,7 @@ _STORAGE = "containers/storage/overlay-containers"
 
 @dataclass(frozen=True)
 class Container:
-    """ "" is what the runtime does not tell."""
+    """ "" for fields that the runtime does not have."""
 
     name: str = ""
     service: str = ""  # of Docker Compose

@@ -20,7 +20,7 @@ _MAX_PAYLOAD = 64 << 10
 _MAX_ATTRIBUTES = 256
 _MAX_MAPS = 32 << 20
 _CHUNK = 1 << 14
-_LOOK_AGAIN = (1.0, 2.0, 5.0, 60.0)  # seconds after the look before; the last for good
+_LOOK_AGAIN = (1.0, 2.0, 5.0, 60.0)  # seconds after the previous look; the last one repeats
 _REREAD = 5.0
 _PAUSE_PER_COST = 2000  # looking at a process takes at most 0.05 % of a CPU
 

@@ -1,4 +1,4 @@
-"""What /proc says of a process, read once while it lives."""
+"""Facts about a process from /proc, read once while it runs."""
 
 import os
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""The label `service`: the first that somebody says, from what the process says itself to what it is."""
+"""The label `service`: from the first of the sources in docs/labels.md that names one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 KERNEL = "[kernel]"
 UNKNOWN = "unknown_service"
-"""What OpenTelemetry's SDKs say, with or without more behind it, where nobody gave them a name."""
+"""The prefix of the name that OpenTelemetry's SDKs use if none is set."""
 
 
 def service_name(

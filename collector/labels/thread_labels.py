@@ -79,7 +79,7 @@ class _Process:
 
 
 class ThreadLabels(ProcessListener):
-    """Labels by thread. `notice` reads what /proc says of a process while it lives; `of` answers from memory.
+    """Labels by thread. `notice` reads /proc while a process runs; `of` answers from memory.
 
     `event` and `hint` are for any thread, the other methods for one.
     """

@@ -1,4 +1,4 @@
-"""Areas of addresses, each with a value, where a later one takes the place of what it covers of earlier ones."""
+"""Areas of addresses, each with a value. A later area replaces the parts of earlier ones that it covers."""
 
 from typing import NamedTuple
 

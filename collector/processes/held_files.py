@@ -58,7 +58,7 @@ class HeldFiles:
             return None if held is None else os.dup(held[0])
 
     def expire(self) -> None:
-        """Closes what nobody mapped for KEEP_S seconds."""
+        """Closes files that no process has mapped for KEEP_S seconds."""
         with self._lock:
             closing = self._expired(time.monotonic())
         _close(closing)

@@ -17,7 +17,7 @@ class KnownProcess:
 
     process: Process
     images: tuple[Image, ...]  # the newest first; () where nothing is known yet
-    used: float  # when somebody last asked about it
+    used: float  # when it was last looked up
     refreshed: float  # when /proc was last read
     wait_s: float = field(default_factory=lambda: REFRESH_FIRST_S)  # from then until it may be read again
     as_of_monotonic_ns: int = 0  # the images include every event up to this time

@@ -1,4 +1,4 @@
-"""Who hears of the processes of this host."""
+"""The interface of listeners, which follow the processes of this host."""
 
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import Process
@@ -6,7 +6,7 @@ from collector.processes.process_events import Event
 
 
 class ProcessListener:
-    """Hears of processes. A listener overrides the methods for what it wants to hear.
+    """Is called for events of processes. A listener overrides the methods of the events that it needs.
 
     The thread that learned the news calls them, in order and while other threads wait: they must be quick.
     """

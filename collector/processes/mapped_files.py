@@ -148,7 +148,7 @@ class FileCache:
         return None if place is None else _open_identified(place, build_id)
 
     def expire(self) -> None:
-        """Closes files that nobody has mapped for some minutes. Call it now and then."""
+        """Closes files that no process has mapped for some minutes. Call it from time to time."""
         self._held.expire()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Records that are not decoded, because nobody has asked about their processes yet."""
+"""Records that are not decoded yet, because their processes were not looked up."""
 
 from collections import deque
 from collections.abc import Iterator

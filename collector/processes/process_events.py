@@ -30,7 +30,7 @@ class Forked(NamedTuple):
 
 
 class Executed(NamedTuple):
-    """The process runs another program from now on; nothing of what it had mapped remains."""
+    """The process executes another program; all of its mappings are gone."""
 
     time_monotonic_ns: int
     comm: str

@@ -125,7 +125,7 @@ class Watcher:
             self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Calls; the thread lives on, whatever happens."""
+        """Calls a function, and logs its errors, so that the thread continues."""
         try:
             call()
         except Exception:

@@ -1,4 +1,4 @@
-"""Lets a child process (symcache_child.py), which lives while there is work, make the SymbolFile messages of files."""
+"""Makes the SymbolFile messages of files in a child process (symcache_child.py), which runs while there is work."""
 
 import json
 import os

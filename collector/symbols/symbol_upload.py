@@ -35,7 +35,7 @@ class Candidate:
 
 
 def examine(path: Path) -> Candidate:
-    """Returns what a file has to upload. Raises UploadError if nobody could look up its names."""
+    """Returns the symbols to upload of a file. Raises UploadError if its names could not be looked up."""
     descriptor = next(opened(str(path)), None)
     if descriptor is None:
         raise UploadError("no such file, or no regular one that can be read")
@@ -51,7 +51,7 @@ def examine(path: Path) -> Candidate:
     if elf.load_address >= _KERNEL:
         raise UploadError("a kernel: its names come from the hosts that run it")
     if not elf.build_id:
-        raise UploadError("no build ID, so nobody could find its names: link with -Wl,--build-id")
+        raise UploadError("no build ID, so its names could not be found: link with -Wl,--build-id")
     version = max(map(best, open_by_build_id(elf.build_id, (), str(path.absolute()))), default=NOTHING)
     return Candidate(path, elf.build_id, version)
 

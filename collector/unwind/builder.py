@@ -1,4 +1,4 @@
-"""Lets a child process (child.py), which lives while there is work, build unwinding tables."""
+"""Builds unwinding tables in a child process (child.py), which runs while there is work."""
 
 import contextlib
 import os

@@ -59,7 +59,7 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Takes the patches back, where nobody else has patched over them."""
+    """Removes the patches, except where other code has patched over them."""
     while _undo:
         _undo.pop()()
 

@@ -1,4 +1,4 @@
-"""The thread that hands activity to the collector on this host: every 200 ms, never making anybody wait."""
+"""The thread that sends activity to the collector on this host, every 200 ms and without blocking the application."""
 
 import logging
 import os
