@@ -109,8 +109,8 @@ def _sizes(clients: Clients) -> dict[str, int]:
     rows = clients.get().query(
         "SELECT table, sum(bytes_on_disk) FROM system.parts WHERE active AND database = currentDatabase() GROUP BY 1"
     )
-    found = {str(table): int(size) for table, size in rows.result_rows}
-    return {table: found.get(table, 0) for table in tables}
+    sizes = {str(table): int(size) for table, size in rows.result_rows}
+    return {table: sizes.get(table, 0) for table in tables}
 
 
 if __name__ == "__main__":

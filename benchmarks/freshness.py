@@ -15,13 +15,13 @@ import sys
 def main(argv: list[str] | None = None) -> int:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args(argv)
     command = [sys.executable, "-m", "icestream.cli", "demo", "--once", "--json"]
-    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    report = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     print(
         json.dumps(
             {
-                "freshness_p95_s": found["freshness_p95_s"],
-                "sampled_over_thread_cpu": round(found["sampled_cpu_s"] / found["thread_cpu_s"], 4),
-                "samples": found["samples"],
+                "freshness_p95_s": report["freshness_p95_s"],
+                "sampled_over_thread_cpu": round(report["sampled_cpu_s"] / report["thread_cpu_s"], 4),
+                "samples": report["samples"],
             }
         )
     )

@@ -44,12 +44,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def measure(share: float, seconds: float, ends: tuple[int, int]) -> dict[str, float]:
     """Figures of one share. Rounds with the program and without it take turns."""
-    kept, per_switch, per_wait = [], [], []
+    throughput, per_switch, per_wait = [], [], []
     for _ in range(ROUNDS):
         without = exchanges(seconds, ends)
         sampler = Sampler(1, waits=Waits(share, 1_000_000))
         sampler.start()
-        kept.append(exchanges(seconds, ends) / without)
+        throughput.append(exchanges(seconds, ends) / without)
         measuring = enable_stats()
         before, waits = sampler.off_cpu_stats(), sampler.stats()["off_cpu_followed"]
         exchanges(seconds, ends)
@@ -63,7 +63,7 @@ def measure(share: float, seconds: float, ends: tuple[int, int]) -> dict[str, fl
     return {
         "ns_per_switch": round(statistics.median(per_switch)),
         "ns_per_followed_wait": round(statistics.median(per_wait)),
-        "switches_kept": round(statistics.median(kept), 3),
+        "switches_kept": round(statistics.median(throughput), 3),
     }
 
 

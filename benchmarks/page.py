@@ -96,12 +96,12 @@ def _measure_at(site: dict[str, Any], folder: Path) -> dict[str, float]:
         for _ in range(600):
             if browser.execute_script("return document.getElementById('main').getAttribute('aria-busy')") == "false":
                 break
-        found: dict[str, float] = browser.execute_async_script(_MEASURE)
+        seconds: dict[str, float] = browser.execute_async_script(_MEASURE)
     finally:
         browser.quit()
-    if "error" in found:
-        raise RuntimeError(found["error"])
-    return {name: round(value, 3) for name, value in found.items()}
+    if "error" in seconds:
+        raise RuntimeError(seconds["error"])
+    return {name: round(value, 3) for name, value in seconds.items()}
 
 
 if __name__ == "__main__":

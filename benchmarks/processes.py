@@ -46,7 +46,7 @@ def measure(seconds: float, rate: int, budget: float) -> dict[str, float]:
     _start(WARM_UP_S, rate)  # what was saved up for a burst is used up
     cpu_s, started, began = watcher.cpu_s, _started(), time.monotonic()
     pids = _start(seconds, rate)
-    took, many = time.monotonic() - began, _started() - started
+    took, count = time.monotonic() - began, _started() - started
     used_s = watcher.cpu_s - cpu_s
     time.sleep(0.5)
     asked = pids[-ASKED:]
@@ -57,8 +57,8 @@ def measure(seconds: float, rate: int, budget: float) -> dict[str, float]:
     watcher.close()
     files.close()
     return {
-        "processes_per_second": round(many / took, 1),
-        "us_per_process": round(1e6 * used_s / many, 1),
+        "processes_per_second": round(count / took, 1),
+        "us_per_process": round(1e6 * used_s / count, 1),
         "percent": round(100 * used_s / took, 3),
         "known": known / len(asked),
         "lost_records": watcher.lost,

@@ -50,11 +50,11 @@ def measure(path: Path) -> dict[str, float]:
     finally:
         os.close(descriptor)
     with tempfile.TemporaryDirectory() as folder:
-        kept = TableCache(Path(folder))
+        cache = TableCache(Path(folder))
         data = unwind_table.to_bytes(table, "gnu:00")
-        kept._store("gnu:00", data)
-        took = [_seconds(time.perf_counter, lambda: kept.cached("gnu:00")) for _ in range(TURNS)]
-        kept.close()
+        cache._store("gnu:00", data)
+        took = [_seconds(time.perf_counter, lambda: cache.cached("gnu:00")) for _ in range(TURNS)]
+        cache.close()
     figures["read_ms"] = round(1e3 * statistics.median(took), 3)
     figures["kept_kb"] = len(data) // 1000
     figures["code_mb"] = round(int((code[:, 1] - code[:, 0]).sum()) / 1e6, 1)

@@ -120,13 +120,13 @@ class Partition:
             return
         host.activity.append((offset, intervals))
         if not self.limits.complete:
-            rows = sum(len(kept) for _, kept in host.activity)
+            rows = sum(len(intervals) for _, intervals in host.activity)
             while rows > self.limits.intervals_per_host:
                 rows -= len(host.activity.pop(0)[1])
 
     def intervals(self, host_id: str, start_unix_nano: int, end_unix_nano: int) -> Intervals:
         """Returns the intervals of a host that overlap [start_unix_nano, end_unix_nano)."""
-        parts = [kept.overlapping(start_unix_nano, end_unix_nano) for _, kept in self.host(host_id).activity]
+        parts = [intervals.overlapping(start_unix_nano, end_unix_nano) for _, intervals in self.host(host_id).activity]
         return join([part for part in parts if len(part)])
 
     def raw_done(self, host_id: str, end_unix_nano: int, recent: Recent | None) -> None:
@@ -164,8 +164,8 @@ class Partition:
 
     def claim(self, recent: Recent, rows: np.ndarray) -> None:
         """Forgets recent samples that have a context now. `rows`: bool."""
-        for name, kept in recent.columns(~rows).items():
-            setattr(recent, name, kept)
+        for name, column in recent.columns(~rows).items():
+            setattr(recent, name, column)
         self.recent_rows -= int(rows.sum())
 
     def position(self) -> Position:

@@ -56,7 +56,7 @@ class ActivityReceiver:
         self.counts = Counts()
         self._room = room
         self._lock = threading.Lock()
-        self._kept: list[_Heard] = []
+        self._heard: list[_Heard] = []
         self._kept_bytes = 0
         self._dropped = 0
         self._services: dict[int, tuple[float, str]] = {}
@@ -69,7 +69,7 @@ class ActivityReceiver:
     def take(self) -> Intervals:
         """Returns everything that came since the last call."""
         with self._lock:
-            heard, self._kept = self._kept, []
+            heard, self._heard = self._heard, []
             dropped, self._dropped = self._dropped, 0
             self._kept_bytes = 0
         return _joined(heard, dropped)
@@ -133,7 +133,7 @@ class ActivityReceiver:
                 self._dropped += len(tid)
                 return
             self._kept_bytes += size
-            self._kept.append(_Heard(pid, tid, datagram))
+            self._heard.append(_Heard(pid, tid, datagram))
 
 
 def _listen(path: Path) -> socket.socket:

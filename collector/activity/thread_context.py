@@ -70,8 +70,8 @@ class ThreadContexts:
         """
         now = self.clock()
         self._sweep(now)
-        some = [(self._process(pid, now).due, pid) for pid in {*pids, *self._noticed}]
-        for due, pid in sorted(some):
+        due_pids = [(self._process(pid, now).due, pid) for pid in {*pids, *self._noticed}]
+        for due, pid in sorted(due_pids):
             if due > now or self.clock() - now > LOOK_SECONDS:
                 break
             self._noticed.discard(pid)

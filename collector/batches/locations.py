@@ -50,11 +50,11 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
     lost = (position >= kernel_depth) & (rows.mapping == 0)
     end = np.full(len(depth), np.iinfo(np.int64).max)
     np.minimum.at(end, stack[lost], position[lost])
-    kept = position <= end[stack]
-    rows.keep(kept)
-    stack = stack[kept]
+    keep = position <= end[stack]
+    rows.keep(keep)
+    stack = stack[keep]
     if python is not None and len(samples.python_code):
-        stack = _add_python(samples, python, rows, stack, position[kept])
+        stack = _add_python(samples, python, rows, stack, position[keep])
     depth = np.bincount(stack, minlength=len(depth))
     stack, depth = _add_reasons(samples.stack_end, rows, stack, depth)
     position = index_ranges.positions(depth)

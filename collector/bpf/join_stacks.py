@@ -37,12 +37,12 @@ def join(
     that frame and those further in.
     """
     keys, stack = np.unique(samples[:, 1], return_inverse=True)
-    stacks, found = _find(keys, descriptions, before)
+    stacks, has_stack = _find(keys, descriptions, before)
     missing = 0
-    if not found.all():
-        keep = found[stack]
+    if not has_stack.all():
+        keep = has_stack[stack]
         missing = int((~keep).sum())
-        samples, stack = samples[keep], (np.cumsum(found) - 1)[stack[keep]]
+        samples, stack = samples[keep], (np.cumsum(has_stack) - 1)[stack[keep]]
     contexts, context = records.distinct_contexts(samples[:, 3:6])
     python = records.python_frames(stacks)
     depth, kernel_depth, frames = _frames(stacks, leave_out)
@@ -72,11 +72,11 @@ def join(
 
 def _find(keys: np.ndarray, descriptions: Descriptions, before: Descriptions) -> tuple[Descriptions, np.ndarray]:
     """The descriptions of the distinct `keys`, in the order of the keys; and which keys have one (bool)."""
-    rows, found = _rows(keys, descriptions)
-    if not found.all() and len(before.key):
+    rows, has_stack = _rows(keys, descriptions)
+    if not has_stack.all() and len(before.key):
         descriptions = records.concatenate(descriptions, before)
-        rows, found = _rows(keys, descriptions)
-    return records.select(descriptions, rows[found]), found
+        rows, has_stack = _rows(keys, descriptions)
+    return records.select(descriptions, rows[has_stack]), has_stack
 
 
 def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.ndarray]:
@@ -100,5 +100,5 @@ def _frames(stacks: Descriptions, leave_out: CodeRange) -> tuple[np.ndarray, np.
     # The frame that is the innermost now is a return address, and later code cannot know that: move it into the call.
     left = np.flatnonzero((out > 0) & (out < depth))
     frames[(first + out)[left]] -= (out < kernel_depth)[left].astype(np.uint64)
-    kept = index_ranges.positions(depth) >= np.repeat(out, depth)
-    return (depth - out).astype(np.uint32), (kernel_depth - out).astype(np.uint32), frames[kept]
+    keep = index_ranges.positions(depth) >= np.repeat(out, depth)
+    return (depth - out).astype(np.uint32), (kernel_depth - out).astype(np.uint32), frames[keep]

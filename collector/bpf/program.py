@@ -143,11 +143,11 @@ class ProfileProgram:
     def counters(self) -> dict[str, int]:
         """COUNTERS, each summed over the CPUs, since the start."""
         cpus = possible_cpus()
-        found = {}
+        counters = {}
         for index, name in enumerate(COUNTERS):
             value = self._counters.lookup(struct.pack("=I", index), 8 * cpus)
-            found[name] = int(np.frombuffer(value or b"", np.uint64).sum())
-        return found
+            counters[name] = int(np.frombuffer(value or b"", np.uint64).sum())
+        return counters
 
     def run_stats(self) -> dict[str, int]:
         """`run_time_ns` and `run_count` of the program; 0 unless the sysctl kernel.bpf_stats_enabled is on."""

@@ -131,14 +131,14 @@ def distinct_contexts(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     shown = np.flatnonzero(words.any(axis=1))
     if len(shown) == 0:
         return np.empty((0, 3), np.uint64), rows
-    some = words[shown]
-    order = np.lexsort(some.T)
-    some = some[order]
-    new = np.empty(len(some), bool)
+    contexts = words[shown]
+    order = np.lexsort(contexts.T)
+    contexts = contexts[order]
+    new = np.empty(len(contexts), bool)
     new[0] = True
-    new[1:] = (some[1:] != some[:-1]).any(axis=1)
+    new[1:] = (contexts[1:] != contexts[:-1]).any(axis=1)
     rows[shown[order]] = np.cumsum(new)
-    return some[new], rows
+    return contexts[new], rows
 
 
 def _complete(unread: np.ndarray, words: int) -> np.ndarray:

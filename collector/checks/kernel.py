@@ -19,13 +19,13 @@ _ROOT = Path("/")
 
 def version(release: str = "") -> Row:
     release = release or os.uname().release
-    found = kernel_version(release)
-    if found < FLOOR:
+    running = kernel_version(release)
+    if running < FLOOR:
         return missing(
             "kernel", f"{release} is older than {_dotted(FLOOR)}, the first with ring buffers for eBPF",
             "use a newer kernel; some distributions offer one", needed=True,
         )  # fmt: skip
-    if found < BUILD_IDS:
+    if running < BUILD_IDS:
         advice = f"from {_dotted(BUILD_IDS)} on, the kernel reports the build ID"
         return limited("kernel", f"{release}; a file that is gone before the collector opens it has no names", advice)
     return ok("kernel", f"{release}; {_dotted(FLOOR)} is the oldest, {_dotted(TESTED)} is what was tested")

@@ -43,8 +43,8 @@ def _capability(capability: Capability, held: Capabilities) -> Row:
 
 
 def seccomp(status: Path = Path("/proc/self/status")) -> Row:
-    found = re.search(r"^Seccomp:\s+(\d)", status.read_text(), re.MULTILINE)
-    if found is None or found[1] == "0":
+    match = re.search(r"^Seccomp:\s+(\d)", status.read_text(), re.MULTILINE)
+    if match is None or match[1] == "0":
         return ok("seccomp", "no filter of system calls")
     return limited(
         "seccomp", "a filter is active; filters of container runtimes often refuse bpf and perf_event_open",

@@ -5,7 +5,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterator
 
-from collector.checks import containers, kernel, places, privileges, programs
+from collector.checks import containers, kernel, privileges, programs, resources
 from collector.checks.row import Mark, Row, limited
 from collector.settings import CollectorSettings
 
@@ -31,13 +31,13 @@ CHECKS: dict[str, Check] = {
     "cgroups": lambda settings: containers.cgroups(),
     "labels": containers.labels,
     "Kubernetes": containers.kubernetes,
-    "spool": places.spool,
-    "unwinding tables": lambda settings: places.folder(
+    "spool": resources.spool,
+    "unwinding tables": lambda settings: resources.folder(
         "unwinding tables", settings.unwind_cache, "tables are built anew at every start", "--unwind-cache"
     ),
-    "activity socket": places.activity_socket,
-    "metrics": places.metrics_listen,
-    "Kafka": places.kafka,
+    "activity socket": resources.activity_socket,
+    "metrics": resources.metrics_listen,
+    "Kafka": resources.kafka,
 }
 """In the order in which they are shown."""
 

@@ -66,8 +66,8 @@ def _inspect(files: list[Path]) -> int:
     failed = 0
     for path in files:
         try:
-            found = examine(path)
-            print(f"{path}: {found.build_id}, {IN_WORDS[found.version]}")
+            candidates = examine(path)
+            print(f"{path}: {candidates.build_id}, {IN_WORDS[candidates.version]}")
         except UploadError as error:
             failed += _fail(path, str(error))
     return 1 if failed else 0
@@ -75,7 +75,7 @@ def _inspect(files: list[Path]) -> int:
 
 def _examine(files: list[Path], recursive: bool) -> tuple[list[Candidate], int]:
     """What can be uploaded, and how many of the files that were named cannot be."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     failed = 0
     for given in files:
         if given.is_dir() and not recursive:
@@ -83,12 +83,12 @@ def _examine(files: list[Path], recursive: bool) -> tuple[list[Candidate], int]:
             continue
         for path in files_below(given) if given.is_dir() else [given]:
             try:
-                found.append(examine(path))
+                candidates.append(examine(path))
             except NotElfError as error:
                 failed += _fail(path, str(error)) if path == given else 0
             except UploadError as error:
                 failed += _fail(path, str(error))
-    return found, failed
+    return candidates, failed
 
 
 def _upload(named: list[Candidate], settings: UploadSettings) -> int:

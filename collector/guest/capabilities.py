@@ -35,7 +35,7 @@ BPF_BY_DESCRIPTOR = (5, 19)
 _READING = frozenset(
     {Capability.SYS_PTRACE, Capability.DAC_READ_SEARCH, Capability.CHECKPOINT_RESTORE, Capability.SYSLOG}
 )
-"""For files and memory of other processes, files behind their mappings, and addresses of the kernel's functions."""
+"""Capabilities to read files and memory of other processes, their mapped files, and addresses of kernel functions."""
 
 _VERSION_3 = 0x20080522
 _BOUNDING_DROP, _SECURE_BITS, _NO_NEW_PRIVILEGES, _AMBIENT = 24, 28, 38, 47
@@ -45,13 +45,13 @@ _LAST = Path("/proc/sys/kernel/cap_last_cap")
 
 
 def permitted() -> Capabilities:
-    """The capabilities of this thread, as far as they matter here."""
+    """Returns the capabilities of this thread that the collector may need."""
     mask = _get()[1]
     return frozenset(capability for capability in Capability if mask >> capability & 1)
 
 
 def at_run_time(held: Capabilities, kernel: tuple[int, int]) -> Capabilities:
-    """The held capabilities that profiling needs once it runs. CAP_SYS_ADMIN only in place of one that is not held."""
+    """Returns the held capabilities that profiling needs once it runs. CAP_SYS_ADMIN replaces one that is not held."""
     wanted = set(_READING) | {Capability.PERFMON}  # for CPUs that come online, and for changes of the period
     if kernel < BPF_BY_DESCRIPTOR:
         wanted.add(Capability.BPF)
@@ -60,9 +60,9 @@ def at_run_time(held: Capabilities, kernel: tuple[int, int]) -> Capabilities:
     return frozenset(wanted & held)
 
 
-def of_children(kept: Capabilities) -> Capabilities:
-    """The kept capabilities that child processes get, to look for symbols."""
-    return kept & (_READING if Capability.CHECKPOINT_RESTORE in kept else _READING | {Capability.SYS_ADMIN})
+def of_children(remaining: Capabilities) -> Capabilities:
+    """Returns those of the remaining capabilities that child processes get, to look for symbols."""
+    return remaining & (_READING if Capability.CHECKPOINT_RESTORE in remaining else _READING | {Capability.SYS_ADMIN})
 
 
 def drop(keep: Capabilities, children: Capabilities) -> None:
@@ -77,8 +77,8 @@ def drop(keep: Capabilities, children: Capabilities) -> None:
             if number not in children:
                 _prctl(_BOUNDING_DROP, number)
     _prctl(_NO_NEW_PRIVILEGES, 1)
-    kept = _mask(keep)
-    _set(kept, kept, _mask(children))
+    remaining = _mask(keep)
+    _set(remaining, remaining, _mask(children))
     _prctl(_AMBIENT, _AMBIENT_CLEAR)
     for capability in children:
         _prctl(_AMBIENT, _AMBIENT_RAISE, capability)

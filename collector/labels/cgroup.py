@@ -1,5 +1,7 @@
-"""/proc/PID/cgroup -> container, Kubernetes pod and systemd unit of a process. See cgroups(7); how runtimes name their
-groups is written nowhere but in their sources: tests/collector/labels/test_cgroup.py has a line of each."""
+"""Reads the container, the Kubernetes pod and the systemd unit of a process from /proc/PID/cgroup, see cgroups(7).
+
+How container runtimes name their groups is documented only in their sources. tests/collector/labels/test_cgroup.py has
+a line of each."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +9,7 @@ from dataclasses import dataclass
 
 _ID = "[0-9a-f]{64}"
 _SCOPE = re.compile(rf"(?:(?P<prefix>[a-z][a-z0-9.-]*?)-)?(?P<id>{_ID})(?:\.scope|\.service)?")
-_COLON = re.compile(rf".*\.slice:(?P<prefix>[a-z0-9-]+):(?P<id>{_ID})")  # a cgroup driver takes another's path
+_COLON = re.compile(rf".*\.slice:(?P<prefix>[a-z0-9-]+):(?P<id>{_ID})")  # one cgroup driver with the path of another
 _POD = re.compile(
     r"(?:.*-)?pod(?P<uid>[0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12}|[0-9a-f]{32})(?:\.slice)?(?::.*)?"
 )
@@ -34,9 +36,7 @@ class Cgroup:
 
     path: str = ""  # without what is common to all: "" for the root
     container_id: str = ""
-    runtime: str = (
-        ""  # docker, containerd, cri-o, podman, lxc, systemd-nspawn, garden; or "" where the group names none
-    )
+    runtime: str = ""  # docker, containerd, cri-o, podman, lxc, systemd-nspawn or garden
     pod_uid: str = ""
     unit: str = ""  # the innermost .service or .scope; of a container only what runs inside it
     slice: str = ""  # the innermost .slice
@@ -50,7 +50,7 @@ class _Container:
 
 
 def read_cgroup(pid: int) -> Cgroup:
-    """Nothing, where the process is gone."""
+    """Returns an empty Cgroup if the process is gone."""
     try:
         with open(f"/proc/{pid}/cgroup", "rb") as file:
             return parse_cgroup(file.read(_MAX_BYTES).decode("utf-8", "replace"))
@@ -59,13 +59,14 @@ def read_cgroup(pid: int) -> Cgroup:
 
 
 def parse_cgroup(text: str) -> Cgroup:
-    """Of the groups in all hierarchies, the first that is in a container; else of version 2, of systemd, or any."""
+    """Returns the first group of any hierarchy that is in a container or a pod. If there is none, prefers the group of
+    version 2, then that of systemd."""
     hierarchies = [line.split(":", 2)[1:] for line in text.splitlines() if line.count(":") >= 2]
     order = {"": 0, "name=systemd": 1}
     paths = [path for name, path in sorted(hierarchies, key=lambda h: order.get(h[0], 2)) if path.strip("/.")]
-    found = [_parse(path) for path in dict.fromkeys(paths)]
-    return next((one for one in found if one.container_id), next((one for one in found if one.pod_uid), None)) or (
-        found[0] if found else Cgroup()
+    groups = [_parse(path) for path in dict.fromkeys(paths)]
+    return next((one for one in groups if one.container_id), next((one for one in groups if one.pod_uid), None)) or (
+        groups[0] if groups else Cgroup()
     )
 
 
@@ -86,15 +87,15 @@ def _parse(path: str) -> Cgroup:
 
 
 def _container(parts: list[str]) -> _Container | None:
-    """The innermost: a node of a cluster may be a container itself."""
-    return next((found for part in reversed(range(len(parts))) for found in _containers(parts, part)), None)
+    """Returns the innermost container: a node of a cluster may be a container itself."""
+    return next((container for part in reversed(range(len(parts))) for container in _containers(parts, part)), None)
 
 
 def _containers(parts: list[str], at: int) -> Iterator[_Container]:
     part, parent = parts[at], parts[at - 1] if at else ""
     if match := _COLON.fullmatch(part) or _SCOPE.fullmatch(part):
         prefix = match["prefix"] or ""
-        if not prefix.endswith("conmon"):  # it watches over a container from outside
+        if not prefix.endswith("conmon"):  # conmon watches a container from outside
             yield _Container(at, match["id"], _RUNTIMES.get(prefix) or _PARENTS.get(parent, ""))
     elif match := _LXC.fullmatch(part):
         yield _Container(at, match["name"] or (parts[at + 1] if at + 1 < len(parts) else "") or "lxc", "lxc")

@@ -1,9 +1,9 @@
-"""What a container is called, from the files that its runtime keeps of it on this host.
+"""Finds the names of containers in the files that their runtimes keep on this host.
 
 Docker's config.v2.json, the bundle's config.json of containerd and CRI-O (its annotations, OCI runtime specification),
-and containers.json of containers/storage (Podman). No runtime documents the places; they have been where they are for
-years, and a file that is not there or not as expected leaves the container without a name. Files are found from the
-root of process 1, so that they are also found from within a container in the host's PID namespace.
+and containers.json of containers/storage (Podman). No runtime documents these paths, but they are stable.
+If a file is missing or not as expected, the container has no name. Paths start at the root of process 1, so they also
+work from within a container in the host's PID namespace.
 """
 
 import json
@@ -28,7 +28,7 @@ _STORAGE = "containers/storage/overlay-containers"
 
 @dataclass(frozen=True)
 class Container:
-    """ "" for fields that the runtime does not have."""
+    """What a runtime says about a container; "" for fields that it does not have."""
 
     name: str = ""
     service: str = ""  # of Docker Compose
@@ -39,42 +39,42 @@ class Container:
 
 
 class Containers:
-    """Reads each container's files once; `root` is where the host's files are."""
+    """Reads the files of each container once. `root` is the root of the host's files."""
 
     def __init__(self, root: Path = Path("/proc/1/root")) -> None:
         self._root = root
         self._known: dict[str, Container] = {}
 
     def of(self, group: Cgroup) -> Container:
-        """The container that the control group says; one without a name where it says none."""
+        """Returns the container of a control group; one without a name if it cannot be found."""
         if not _PLAIN.fullmatch(group.container_id):
             return Container()
-        found = self._known.get(group.container_id)
-        if found is None:
-            found = next(self._look(group), Container())
+        container = self._known.get(group.container_id)
+        if container is None:
+            container = next(self._look(group), Container())
             if len(self._known) >= MAX_CONTAINERS:
                 del self._known[next(iter(self._known))]
-            self._known[group.container_id] = found
-        return found
+            self._known[group.container_id] = container
+        return container
 
     def _look(self, group: Cgroup) -> Iterator[Container]:
-        found = group.container_id
+        container_id = group.container_id
         if group.runtime in ("lxc", "systemd-nspawn"):
-            yield Container(name=clean(found))
-        config = f"var/lib/docker/containers/{found}/config.v2.json"
+            yield Container(name=clean(container_id))
+        config = f"var/lib/docker/containers/{container_id}/config.v2.json"
         if group.runtime in ("docker", "") and (described := self._json(config)):
             yield _docker(described)
         if group.runtime in ("containerd", ""):
             tasks = self._root / "run/containerd/io.containerd.runtime.v2.task"
             for namespace in ("k8s.io", *_names(tasks)):
-                if bundle := self._json(tasks / namespace / found / "config.json"):
+                if bundle := self._json(tasks / namespace / container_id / "config.json"):
                     yield _bundle(bundle)
         if group.runtime in ("cri-o", "podman", ""):
             for storage in self._storages(group):
-                container = _bundle(self._json(storage / found / "userdata/config.json"))
+                container = _bundle(self._json(storage / container_id / "userdata/config.json"))
                 if container.name:
                     yield container
-                for name in _stored(self._json(storage / "containers.json"), found):
+                for name in _stored(self._json(storage / "containers.json"), container_id):
                     yield Container(name=name)
 
     def _storages(self, group: Cgroup) -> Iterator[Path]:
@@ -87,7 +87,7 @@ class Containers:
             yield Path(home.lstrip("/"), ".local/share", _STORAGE)
 
     def _json(self, path: str | Path) -> Any:
-        """None where there is no such regular file, or it is too large or no JSON."""
+        """Returns None if there is no such regular file, or if it is too large or not JSON."""
         try:
             descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
             with open(descriptor, "rb") as file:
@@ -109,7 +109,7 @@ def _docker(config: Any) -> Container:
 
 
 def _bundle(config: Any) -> Container:
-    """From annotations of containerd's CRI plugin, of CRI-O, and of nerdctl."""
+    """Reads the annotations of containerd's CRI plugin, of CRI-O, and of nerdctl."""
     notes = _get(config, "annotations")
 
     def first(*names: str) -> str:
@@ -124,10 +124,10 @@ def _bundle(config: Any) -> Container:
     )
 
 
-def _stored(containers: Any, found: str) -> Iterator[str]:
+def _stored(containers: Any, container_id: str) -> Iterator[str]:
     for container in containers if isinstance(containers, list) else ():
         names = _get(container, "names")
-        if _get(container, "id") == found and isinstance(names, list) and names:
+        if _get(container, "id") == container_id and isinstance(names, list) and names:
             yield clean(str(names[0]))
 
 
@@ -143,5 +143,5 @@ def _get(value: Any, key: str) -> Any:
 
 
 def _string(value: Any, key: str) -> str:
-    found = _get(value, key)
-    return clean(found) if isinstance(found, str) else ""
+    text = _get(value, key)
+    return clean(text) if isinstance(text, str) else ""

@@ -1,4 +1,4 @@
-"""The environment variables that a process was started with. Only those that are needed are kept."""
+"""Reads the environment variables that a process was started with. Keeps only those that are needed."""
 
 from collections.abc import Collection
 from urllib.parse import unquote
@@ -12,12 +12,12 @@ _SERVICE, _RESOURCE = b"OTEL_SERVICE_NAME", b"OTEL_RESOURCE_ATTRIBUTES"
 
 
 def read_environment(pid: int, names: Collection[bytes]) -> dict[str, str]:
-    """Values of the variables `names` and of OpenTelemetry's that name the service; nothing where the process is gone.
+    """Returns the variables `names`, and OpenTelemetry's that name the service; {} if the process is gone.
 
-    The first of two variables of one name counts, as for getenv(3).
+    If two variables have the same name, the first one counts, as for getenv(3).
     """
     wanted = {*names, _SERVICE, _RESOURCE}
-    found: dict[bytes, bytes] = {}
+    values: dict[bytes, bytes] = {}
     try:
         with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:
             rest = b""
@@ -27,17 +27,17 @@ def read_environment(pid: int, names: Collection[bytes]) -> dict[str, str]:
                 for entry in entries if chunk else [*entries, rest]:
                     name, equals, value = entry.partition(b"=")
                     if equals and name in wanted:
-                        found.setdefault(name, value[:_MAX_ENTRY])
+                        values.setdefault(name, value[:_MAX_ENTRY])
                 if not chunk:
                     break
                 rest = rest[:_MAX_ENTRY]
     except OSError:
         pass
-    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in found.items()}
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in values.items()}
 
 
 def resource_attributes(environment: dict[str, str]) -> dict[str, str]:
-    """Attributes of the OpenTelemetry resource that the variables declare; OTEL_SERVICE_NAME wins, as specified."""
+    """Returns the attributes of the OpenTelemetry resource in the variables. OTEL_SERVICE_NAME wins, as specified."""
     attributes = {}
     for pair in environment.get(_RESOURCE.decode(), "").split(",")[:256]:
         key, equals, value = pair.partition("=")

@@ -1,7 +1,7 @@
-"""Pods of this node, from the kubelet (`/pods`) or the API server (pods whose spec.nodeName is this node).
+"""Requests the pods of this node from the kubelet (`/pods`) or the API server (pods whose spec.nodeName is this node).
 
-Only when a process shows up in a pod or container that is not known yet, on a thread of its own, and not more often
-than every few seconds: nothing waits for the answer. A pod that stays unknown is asked for five times.
+A request is sent only when a process appears in an unknown pod or container, and at most every few seconds. A separate
+thread sends it, so nothing waits for the answer. A pod that stays unknown is requested five times.
 """
 
 import contextlib
@@ -218,7 +218,7 @@ def _read(response: Any, until: float) -> bytes:
 
 
 def parse(answer: Any) -> dict[str, Pod]:
-    """The pods of a PodList. Raises KubernetesError if it is none; leaves out what is no pod."""
+    """Returns the pods of a PodList by UID. Leaves out malformed pods. Raises KubernetesError if it is no PodList."""
     items = answer.get("items") if isinstance(answer, dict) else None
     if (
         not isinstance(answer, dict)
@@ -255,11 +255,11 @@ def _pod(item: dict[str, Any]) -> Pod:
 
 
 def _containers(status: dict[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Of containers of all kinds, those that run and those that ran before: IDs are RUNTIME://ID."""
+    """Yields ID, name and runtime of containers of all kinds, also of those that have ended. IDs are RUNTIME://ID."""
     for kind in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
         for container in status.get(kind) or ():
             ended = (container.get("lastState") or {}).get("terminated") or {}
             for identifier in (ended.get("containerID"), container.get("containerID")):
-                runtime, _, found = str(identifier or "").partition("://")
-                if found:
-                    yield found, (clean(str(container["name"])), clean(runtime))
+                runtime, _, container_id = str(identifier or "").partition("://")
+                if container_id:
+                    yield container_id, (clean(str(container["name"])), clean(runtime))

@@ -30,7 +30,7 @@ class LabelConfig:
 
 
 def label_config(settings: CollectorSettings) -> LabelConfig:
-    """Reads the settings and the file of rules. Raises SettingError where one of them is wrong."""
+    """Reads the settings and the file of rules. Raises SettingError if one of them is wrong."""
     environment = _environment(settings.environment_labels)
     rules: tuple[Rule, ...] = ()
     of_rules: list[str] = []
@@ -54,18 +54,18 @@ def _environment(text: str) -> dict[str, str]:
     names = [name for part in text.split(",") if (name := part.strip())]
     if len(names) > MAX_VARIABLES:
         raise SettingError(f"environment_labels: more than {MAX_VARIABLES} variables")
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for name in names:
         label = label_name(name.lower())
         if "=" in name or "\0" in name or label.startswith("__"):
             raise SettingError(f"environment_labels: expected names of variables, NAME,NAME..., got {name!r}")
-        if label in LABELS or label in found.values():
+        if label in LABELS or label in labels.values():
             raise SettingError(
                 f"environment_labels: {name} would become the label {label}, which already exists; "
                 f"a relabeling rule can take it from {_VARIABLE}{name}"
             )
-        found[name] = label
-    return found
+        labels[name] = label
+    return labels
 
 
 def _pods(settings: CollectorSettings) -> Pods | None:

@@ -98,17 +98,17 @@ def find_mapping(pid: int) -> int | None:
 
 def parse(context: bytes) -> Attributes:
     """The attributes of the resource that are strings, booleans or integers, as text; what is malformed ends it."""
-    found: Attributes = {}
+    attributes: Attributes = {}
     try:
         for resource in _messages(context, 1):
             for attribute in _messages(resource, 1):
                 key = next(_messages(attribute, 1), b"").decode("utf-8", "replace")
                 text = next((_text(value) for value in _messages(attribute, 2)), None)
-                if key and text is not None and len(found) < _MAX_ATTRIBUTES:
-                    found[key] = text
+                if key and text is not None and len(attributes) < _MAX_ATTRIBUTES:
+                    attributes[key] = text
     except ValueError:
         pass
-    return found
+    return attributes
 
 
 def _text(value: bytes) -> str | None:
@@ -124,7 +124,7 @@ def _text(value: bytes) -> str | None:
 
 
 def _messages(content: bytes, number: int) -> Iterator[bytes]:
-    return (found for n, found in _fields(content) if n == number and isinstance(found, bytes))
+    return (value for n, value in _fields(content) if n == number and isinstance(value, bytes))
 
 
 def _fields(content: bytes) -> Iterator[tuple[int, int | bytes]]:

@@ -14,7 +14,7 @@ _MAX_COMMAND_LINE = 4096
 
 @dataclass(frozen=True)
 class Facts:
-    """ "" is what could not be read: the process had ended, or it is the kernel's."""
+    """What /proc says; "" for what could not be read: the process had ended, or it is the kernel's."""
 
     comm: str = ""
     executable: str = ""  # path, as the process's mount namespace has it
@@ -45,12 +45,12 @@ def read_executable(pid: int) -> str:
 
 
 def read_thread_name(pid: int, tid: int) -> str:
-    """ "" where it is gone."""
+    """Returns "" if the thread is gone."""
     return _start(f"/proc/{pid}/task/{tid}/comm", 64)
 
 
 def _start(path: str, limit: int) -> str:
-    """The first bytes, words apart by spaces."""
+    """Returns the first bytes as text, with spaces in place of zero bytes."""
     try:
         with open(path, "rb", buffering=0) as file:
             content = file.read(limit)

@@ -1,4 +1,4 @@
-"""Makes everything that is known of a process into its labels, without those of its threads."""
+"""Makes the labels of a process of everything that is known about it. Labels of its threads come later."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _MAX_CGROUP = 1000
 
 
 @dataclass(frozen=True)
-class Known:
-    """What is known of a process; "" and empty where nothing is known."""
+class ProcessDescription:
+    """Everything that labels are made of; "" and empty where nothing is known."""
 
     pid: int
     kernel: bool = False
@@ -44,19 +44,19 @@ class Known:
     pod: Pod | None = None
 
 
-def process_labels(known: Known, environment: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a process, some of them "". `environment` has the labels of variables."""
-    facts, group = known.facts, known.facts.group
+def process_labels(described: ProcessDescription, environment: Mapping[str, str]) -> dict[str, str]:
+    """Returns the labels of a process, some of them "". `environment` maps variables to their labels."""
+    facts, group = described.facts, described.facts.group
     declared = resource_attributes(facts.environment)
-    resource = declared | {name: value for name, value in known.context.items() if value}
-    container, runtime = known.container.name, group.runtime
-    if known.pod and group.container_id in known.pod.containers:
-        container, runtime = known.pod.containers[group.container_id]
+    resource = declared | {name: value for name, value in described.context.items() if value}
+    container, runtime = described.container.name, group.runtime
+    if described.pod and group.container_id in described.pod.containers:
+        container, runtime = described.pod.containers[group.container_id]
     named = service_name.service_name(
-        context=known.context.get("service.name", ""),
-        activity=known.activity,
+        context=described.context.get("service.name", ""),
+        activity=described.activity,
         environment=declared.get("service.name", ""),
-        container=service_name.of_container(known.container, known.pod, container),
+        container=service_name.of_container(described.container, described.pod, container),
         unit=service_name.of_unit(group),
         executable=clean(facts.executable, 4096),
         comm=facts.comm,
@@ -68,11 +68,11 @@ def process_labels(known: Known, environment: Mapping[str, str]) -> dict[str, st
         "container_id": clean(group.container_id),
         "container_runtime": group.runtime or runtime,
         "executable": clean(os.path.basename(facts.executable)),
-        "namespace": known.pod.namespace if known.pod else known.container.namespace,
-        "node": known.pod.node if known.pod else "",
-        "pod": known.pod.name if known.pod else known.container.pod,
-        "pod_uid": group.pod_uid or known.container.pod_uid,
-        "service": service_name.KERNEL if known.kernel else named,
+        "namespace": described.pod.namespace if described.pod else described.container.namespace,
+        "node": described.pod.node if described.pod else "",
+        "pod": described.pod.name if described.pod else described.container.pod,
+        "pod_uid": group.pod_uid or described.container.pod_uid,
+        "service": service_name.KERNEL if described.kernel else named,
         "unit": clean(group.unit),
     }
     for label, names in RESOURCE_LABELS.items():
@@ -82,20 +82,20 @@ def process_labels(known: Known, environment: Mapping[str, str]) -> dict[str, st
     return labels
 
 
-def meta_labels(known: Known) -> dict[str, str]:
-    """The labels that exist only for relabeling rules."""
-    facts = known.facts
-    resource = resource_attributes(facts.environment) | dict(known.context)
+def meta_labels(described: ProcessDescription) -> dict[str, str]:
+    """Returns the labels that exist only for relabeling rules."""
+    facts = described.facts
+    resource = resource_attributes(facts.environment) | dict(described.context)
     return {
-        "__meta_pid": str(known.pid),
+        "__meta_pid": str(described.pid),
         "__meta_executable_path": clean(facts.executable, 1000),
         "__meta_command_line": facts.command_line,
         "__meta_systemd_slice": clean(facts.group.slice),
-        "__meta_container_image": known.container.image,
+        "__meta_container_image": described.container.image,
         **{f"__meta_environment_{label_name(n)}": clean(value, 1000) for n, value in facts.environment.items()},
         **{f"__meta_otel_{label_name(name)}": value for name, value in resource.items()},
         **{
             f"__meta_kubernetes_pod_label_{label_name(name)}": value
-            for name, value in (known.pod.labels if known.pod else {}).items()
+            for name, value in (described.pod.labels if described.pod else {}).items()
         },
     }

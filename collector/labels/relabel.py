@@ -1,7 +1,7 @@
-"""Relabeling: rules that rename, make, keep and drop labels, with the meaning of Prometheus's relabel_config.
+"""Relabeling: rules that rename, add, keep and drop labels, with the meaning of Prometheus's relabel_config.
 
-Regular expressions are RE2's, match the whole value, and take time linear in its length, whatever a program may call
-itself. Labels whose names begin with two underscores are there for rules, and go after the last.
+Regular expressions are RE2's: they match the whole value, and take time linear in its length, whatever a program calls
+itself. Labels whose names begin with two underscores exist only for rules, and are removed after the last rule.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True)
 class Rule:
-    """One step; see collector/labels/relabel_config.py for what its fields may be."""
+    """One step. collector/labels/relabel_config.py says which values its fields may have."""
 
     action: str
     source_labels: tuple[str, ...]
@@ -50,17 +50,17 @@ class Rule:
 
 
 def relabel(labels: dict[str, str], rules: Iterable[Rule]) -> dict[str, str] | None:
-    """What the rules make of labels, without those that are for rules only; None where they drop it all."""
+    """Returns the labels after all rules, without those that exist only for rules; None if a rule drops the thread."""
     labels = dict(labels)
     for rule in rules:
         if not _apply(rule, labels):
             return None
-    kept = [name for name in sorted(labels) if not name.startswith("__")]
-    return {name: labels[name][:MAX_VALUE] for name in kept[:MAX_LABELS] if labels[name]}
+    names = [name for name in sorted(labels) if not name.startswith("__")]
+    return {name: labels[name][:MAX_VALUE] for name in names[:MAX_LABELS] if labels[name]}
 
 
 def _apply(rule: Rule, labels: dict[str, str]) -> bool:
-    """False: drop it."""
+    """Applies a rule to the labels. Returns False if it drops the thread."""
     value = rule.separator.join([labels.get(name, "") for name in rule.source_labels])[:_MAX_INPUT]
     match rule.action:
         case "keep":
@@ -81,9 +81,9 @@ def _apply(rule: Rule, labels: dict[str, str]) -> bool:
             digest = hashlib.md5(value.encode("utf-8", "replace"), usedforsecurity=False).digest()
             _set(labels, rule.target_label, str(int.from_bytes(digest[8:], "big") % rule.modulus))
         case "labelmap":
-            for name, kept in sorted(labels.items()):
-                if (other := _renamed(rule.regex, rule.replacement, name)) is not None:
-                    _set(labels, other, kept)
+            for name, label_value in sorted(labels.items()):
+                if (new_name := _renamed(rule.regex, rule.replacement, name)) is not None:
+                    _set(labels, new_name, label_value)
         case "labeldrop" | "labelkeep":
             for name in list(labels):
                 if (_renamed(rule.regex, "", name) is not None) == (rule.action == "labeldrop"):
@@ -99,13 +99,13 @@ def _replace(rule: Rule, labels: dict[str, str], value: str) -> None:
 
 @lru_cache(4096)
 def _renamed(regex: Pattern, replacement: str, name: str) -> str | None:
-    """None where the expression does not match. There are few names, again and again."""
+    """Returns None if the expression does not match. Cached, because the same few names come for every thread."""
     match = regex.fullmatch(name)
     return None if match is None else expand(replacement, regex, match)
 
 
 def _set(labels: dict[str, str], name: str, value: str) -> None:
-    """An empty value takes the label away; a name that is none changes nothing."""
+    """Sets a label. An empty value removes it; an invalid name changes nothing."""
     if is_name(name):
         labels[name] = value[:_MAX_INPUT]
         if not value:
@@ -113,13 +113,13 @@ def _set(labels: dict[str, str], name: str, value: str) -> None:
 
 
 def is_name(text: str) -> bool:
-    """Whether it can be a label's name."""
+    """Whether this can be the name of a label."""
     return len(text) <= 200 and _NAME.fullmatch(text) is not None
 
 
 def expand(template: str, regex: Pattern, match: Match) -> str:
-    """$1, ${1}, $name and ${name} as what the groups matched, "" for groups that are not there or did not match; $$ is
-    a dollar sign (as Go's regexp.Expand)."""
+    """Replaces $1, ${1}, $name and ${name} by what the groups matched, as Go's regexp.Expand does. A group that does
+    not exist or did not match is ""; $$ is a dollar sign."""
 
     def text(reference: re.Match[str]) -> str:
         if reference["dollar"]:

@@ -19,22 +19,23 @@ UNKNOWN = "unknown_service"
 def service_name(
     context: str, activity: str, environment: str, container: str, unit: str, executable: str, comm: str
 ) -> str:
-    """Each is "" where it does not say: `context` of the process context, `activity` of what the process reports,
-    `environment` of OpenTelemetry's variables (which children inherit), then the container, the unit, the program.
-    A program that is executed out of memory may have another name each time: then it is `comm`.
+    """Returns the first of these that is not "": the name in the process context, in the activity that the process
+    reports, in OpenTelemetry's variables (which children inherit), then the container, the unit, the program, `comm`.
+    A program that is executed from memory may have another name each time, so `comm` names it.
     """
-    said = (name for name in (context, activity, environment) if not name.startswith(UNKNOWN))
+    given = (name for name in (context, activity, environment) if not name.startswith(UNKNOWN))
     program = "" if executable.startswith("/memfd:") else os.path.basename(executable)
-    return next(filter(None, said), "") or container or unit or program or comm
+    return next(filter(None, given), "") or container or unit or program or comm
 
 
 def of_container(container: Container, pod: Pod | None, name: str) -> str:
-    """`name` is the container's; without one a pod is known by the application it says it is of."""
+    """Returns the service of a container. `name` is the container's; without one, the pod's application counts."""
     return container.service or name or (pod.app if pod else "")
 
 
 def of_unit(group: Cgroup) -> str:
-    """A systemd service. Scopes are sessions and started applications, and user@.service is a user's everything."""
+    """Returns the name of a systemd service. A scope is a session or an application, and user@.service is all that a
+    user runs: these name no service."""
     if not group.unit.endswith(".service") or group.unit.startswith("user@"):
         return ""
     return group.unit.removesuffix(".service")

@@ -1,13 +1,13 @@
-"""Text that programs, files and servers say -> text that is safe to pass on."""
+"""Makes text of programs, files and servers safe to pass on."""
 
 
 def clean(text: str, limit: int = 200) -> str:
-    """At most `limit` characters, without control characters and broken ones, which anybody may put into names."""
+    """Returns at most `limit` characters. Replaces unprintable ones, which anybody may put into names, by "?"."""
     cut = text[: 2 * limit].strip()[:limit]
     return cut if cut.isprintable() else "".join(c if c.isprintable() else "?" for c in cut)
 
 
 def label_name(text: str) -> str:
-    """A label name in Prometheus's alphabet: letters, digits and underscores, not beginning with a digit; "" for ""."""
+    """Returns a label name as Prometheus allows it: letters, digits and underscores, no digit first; "" for ""."""
     name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in text[:200])
     return f"_{name}" if name[:1].isdigit() else name

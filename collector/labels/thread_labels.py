@@ -1,7 +1,7 @@
-"""Series labels of sampled threads; docs/labels.md says which there are.
+"""Makes the series labels of sampled threads; docs/labels.md lists them.
 
-What names a process is read while it lives, its labels are made once for each thread and name, and made again where
-something new is said of it: another program, another process context, another name in its activity, its pod.
+Reads what names a process while it lives. Makes labels once for each thread and thread name, and anew when the process
+changes: another program, another process context, another service in its activity, its pod.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collector.labels.container import Container, Containers
 from collector.labels.label_config import LabelConfig
 from collector.labels.process_context import ContextReader
 from collector.labels.process_facts import Facts, read_facts, read_thread_name
-from collector.labels.process_labels import Known, meta_labels, process_labels
+from collector.labels.process_labels import ProcessDescription, meta_labels, process_labels
 from collector.labels.relabel import MAX_VALUE, relabel
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
@@ -36,7 +36,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Hint(NamedTuple):
-    """What events say of a process that may be gone before /proc can be read."""
+    """What events say about a process that may be gone before /proc can be read."""
 
     comm: str = ""
     executable: str = ""
@@ -60,7 +60,7 @@ class _Process:
     threads: dict[int, tuple[str, Labels | None]] = field(default_factory=dict)  # name and labels of each
 
     def now(self) -> Facts:
-        """What /proc said; what events say where the process has executed another program since, or was gone."""
+        """Returns what /proc said, or what events say if the process was gone or has executed another program since."""
         facts, hint = self.facts, self.hint
         if self.process is None:
             return replace(facts, comm=hint.comm, executable=hint.executable)
@@ -156,9 +156,9 @@ class ThreadLabels(ProcessListener):
         hint = self._hints.get(pid, known.hint)
         if hint is not known.hint:
             self._take(hint, known)
-        found = known.threads.get(tid)
-        if found is not None and thread_name in (None, found[0]):
-            return found[1]
+        cached = known.threads.get(tid)
+        if cached is not None and thread_name in (None, cached[0]):
+            return cached[1]
         name = thread_name or read_thread_name(pid, tid) or known.now().comm
         labels = self._labels(pid, tid, known, clean(name))
         if len(known.threads) >= MAX_THREADS:
@@ -229,7 +229,7 @@ class ThreadLabels(ProcessListener):
 
     def _base(self, pid: int, known: _Process) -> dict[str, str]:
         facts = known.now()
-        everything = Known(
+        described = ProcessDescription(
             pid=pid,
             kernel=pid == 0 or (known.process is not None and known.process.kernel),
             facts=facts,
@@ -238,5 +238,5 @@ class ThreadLabels(ProcessListener):
             container=known.container,
             pod=known.pod,
         )
-        labels = process_labels(everything, self._config.environment) | {"host": self._host}
-        return labels | (meta_labels(everything) if self._config.rules else {})
+        labels = process_labels(described, self._config.environment) | {"host": self._host}
+        return labels | (meta_labels(described) if self._config.rules else {})

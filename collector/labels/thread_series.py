@@ -10,9 +10,9 @@ from collector.labels.thread_labels import Labels, ThreadLabels
 
 
 def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, list[Labels]]:
-    """The samples that are to be sent, of each its row in the labels, int64 (n,), and the labels, none twice.
+    """Returns the samples to send, the row of each in the labels (int64 (n,)), and the distinct labels.
 
-    Stacks stay as they are, also those that no sample has any more.
+    Stacks stay as they are, even if no sample refers to them.
     """
     threads, of_sample = np.unique(
         samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
@@ -21,9 +21,9 @@ def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, l
     rows = np.full(len(threads), -1, np.int64)
     for i, thread in enumerate(threads.tolist()):
         pid, tid = thread >> 32, thread & 0xFFFFFFFF
-        found = known.of(pid, tid, samples.comms.get(tid))
-        if found is not None:
-            rows[i] = labels.setdefault(found, len(labels))
+        thread_labels = known.of(pid, tid, samples.comms.get(tid))
+        if thread_labels is not None:
+            rows[i] = labels.setdefault(thread_labels, len(labels))
     series = rows[of_sample]
     sent = series >= 0
     if sent.all():

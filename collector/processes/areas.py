@@ -39,7 +39,7 @@ def over(old: Areas, new: Areas) -> Areas:
         return new if len(new.start) else old
     first = np.searchsorted(new.end, old.start, side="right")  # of the new ones that overlap each old one
     count = np.searchsorted(new.start, old.end, side="left") - first
-    kept, cut = count == 0, np.flatnonzero(count)
+    untouched, cut = count == 0, np.flatnonzero(count)
     # What is left of an old area with k new ones on it: the k + 1 gaps before, between and behind them.
     gaps = count[cut] + 1
     of = np.repeat(cut, gaps)
@@ -48,12 +48,12 @@ def over(old: Areas, new: Areas) -> Areas:
     starts = np.where(first_gap, old.start[of], new.end[np.maximum(index, 1) - 1])
     ends = np.where(last_gap, old.end[of], new.start[np.minimum(index, len(new.start) - 1)])
     left = starts < ends
-    start = np.concatenate([old.start[kept], starts[left], new.start])
+    start = np.concatenate([old.start[untouched], starts[left], new.start])
     order = np.argsort(start, kind="stable")
     return Areas(
         start[order],
-        np.concatenate([old.end[kept], ends[left], new.end])[order],
-        np.concatenate([old.value[kept], old.value[of[left]], new.value])[order],
+        np.concatenate([old.end[untouched], ends[left], new.end])[order],
+        np.concatenate([old.value[untouched], old.value[of[left]], new.value])[order],
     )
 
 
@@ -66,9 +66,9 @@ def _paint_overlapping(start: np.ndarray, end: np.ndarray, value: np.ndarray) ->
     rank = np.arange(len(start))
     top = np.full(len(bounds), -1, np.int64)
     for k in range(int(power.max()), -1, -1):
-        some = power == k
-        np.maximum.at(top, first[some], rank[some])
-        np.maximum.at(top, last[some] - (1 << k), rank[some])
+        of_power = power == k
+        np.maximum.at(top, first[of_power], rank[of_power])
+        np.maximum.at(top, last[of_power] - (1 << k), rank[of_power])
         if k:
             half, halved = 1 << (k - 1), top.copy()
             np.maximum(halved[half:], top[:-half], out=halved[half:])

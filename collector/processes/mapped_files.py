@@ -42,9 +42,9 @@ TRUNCATED = MappedFile(Mapping.NAMED, "", "[truncated]")
 VDSO = "[vdso]"
 
 
-class Place(NamedTuple):
-    """Where a process has a file, as /proc/PID/maps says; device and inode are 0 where the kernel reported a build
-    ID."""
+class MapsEntry(NamedTuple):
+    """Where a process has a file mapped, as a line of /proc/PID/maps says. Device and inode are 0 if the kernel
+    reported a build ID instead."""
 
     pid: int
     start: int
@@ -75,7 +75,7 @@ class Identity:
 class FileListener(Protocol):
     """Hears where files are met."""
 
-    def note(self, build_id: str, place: Place) -> None:
+    def note(self, build_id: str, entry: MapsEntry) -> None:
         """A process has the file mapped. Called at most once a second for each build ID, on any thread."""
 
 
@@ -93,7 +93,7 @@ class FileCache:
             OrderedDict()
         )  # by build ID: paths, and files there
         self._met: dict[str, float] = {}  # when each build ID was noted, oldest first
-        self._places: dict[str, Place] = {}  # the last of each build ID
+        self._entries: dict[str, MapsEntry] = {}  # the last of each build ID
         self._held = HeldFiles()
         self._vdso: Identity | None = None
 
@@ -101,38 +101,38 @@ class FileCache:
         """Call it before the first file is identified."""
         self._listeners.append(listener)
 
-    def identify(self, place: Place) -> Identity | None:
-        """Identifies the file at a place; None where it is no ELF file. Raises OSError where the process is gone, and
-        the file cannot be found."""
+    def identify(self, entry: MapsEntry) -> Identity | None:
+        """Identifies the file of an entry; None if it is no ELF file. Raises OSError if the process is gone and the
+        file cannot be found."""
         with self._lock:
-            return self.met(self._identify(place), place)
+            return self.met(self._identify(entry), entry)
 
-    def identify_reported(self, place: Place, reported: bytes, offset: int) -> Identity | None:
-        """The same for a file of which the kernel reported the build ID when it was mapped from `offset` on. Reads
-        nothing where a file at that path, with that build ID and with code there, is known. Raises OSError."""
+    def identify_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
+        """Identifies a file whose build ID the kernel reported when the file was mapped from `offset` on. Reads nothing
+        if a file with that path, that build ID and code at that offset is known. Raises OSError."""
         with self._lock:
-            return self.met(self._find_reported(place, reported, offset), place)
+            return self.met(self._find_reported(entry, reported, offset), entry)
 
-    def met(self, identity: Identity | None, place: Place) -> Identity | None:
+    def met(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
         """Notes that a process has this file mapped, at most once a second for each build ID."""
         if identity is None or not identity.build_id:
             return identity
         now = time.monotonic()
         if now - self._met.get(identity.build_id, float("-inf")) < 1:
             return identity
-        if not place.inode:
-            place = place._replace(device=identity.device, inode=identity.inode)
+        if not entry.inode:
+            entry = entry._replace(device=identity.device, inode=identity.inode)
         with self._lock:
             self._met.pop(identity.build_id, None)
             self._met[identity.build_id] = now
-            self._places[identity.build_id] = place
+            self._entries[identity.build_id] = entry
             if len(self._met) > MAX_FILES:
                 oldest = next(iter(self._met))
-                del self._met[oldest], self._places[oldest]
+                del self._met[oldest], self._entries[oldest]
         for listener in self._listeners:
-            listener.note(identity.build_id, place)
+            listener.note(identity.build_id, entry)
         if not self._held.touch(identity.build_id):
-            descriptor = _open_identified(place, identity.build_id)
+            descriptor = _open_identified(entry, identity.build_id)
             if descriptor is not None:
                 self._held.keep(identity.build_id, descriptor)
         return identity
@@ -144,8 +144,8 @@ class FileCache:
         if held is not None:
             return held
         with self._lock:
-            place = self._places.get(build_id)
-        return None if place is None else _open_identified(place, build_id)
+            entry = self._entries.get(build_id)
+        return None if entry is None else _open_identified(entry, build_id)
 
     def expire(self) -> None:
         """Closes files that no process has mapped for some minutes. Call it from time to time."""
@@ -164,26 +164,26 @@ class FileCache:
             self._vdso = Identity(vdso.build_id, vdso)
         return self._vdso
 
-    def _find_reported(self, place: Place, reported: bytes, offset: int) -> Identity | None:
+    def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
         known = self._reported.get(reported, [])
-        length = place.end - place.start
+        length = entry.end - entry.start
         fitting = [(path, identity) for path, identity in known if identity.mapped_at(offset, length)]
-        here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == place.path}
+        here = {identity.elf.vaddr(offset): identity for path, identity in fitting if path == entry.path}
         if len(here) == 1:
             return next(iter(here.values()))
         try:
-            identity = self._identify(place, reported)
+            identity = self._identify(entry, reported)
         except OSError:
             elsewhere = {identity.elf.vaddr(offset): identity for _, identity in fitting or known}
             if len(elsewhere) != 1:  # not known, or copies that differ
                 raise
             return dataclasses.replace(next(iter(elsewhere.values())), device=0, inode=0)
         if identity is not None:
-            self._learn(reported, place.path, identity)
+            self._learn(reported, entry.path, identity)
         return identity
 
-    def _identify(self, place: Place, reported: bytes = b"") -> Identity | None:
-        descriptor = open_place(place, reported)
+    def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
+        descriptor = open_entry(entry, reported)
         try:
             status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -219,13 +219,13 @@ def vdso_bytes() -> bytes:
         return memory.read(int(end, 16) - int(start, 16))
 
 
-def open_place(place: Place, reported: bytes = b"") -> int:
+def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     """Opens the file; the caller closes the descriptor. `reported` is the build ID that the kernel reported, if any.
 
     Raises OSError where the file is gone or no regular file, or where the path leads to another file by now.
     """
     error: OSError | None = None
-    for path, sure in _paths(place, reported):
+    for path, sure in _paths(entry, reported):
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
         except OSError as failed:
@@ -234,15 +234,15 @@ def open_place(place: Place, reported: bytes = b"") -> int:
         except ValueError:  # a name with a NUL
             continue
         status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and (sure or _same(status, place) or _has(descriptor, reported)):
+        if stat.S_ISREG(status.st_mode) and (sure or _same(status, entry) or _has(descriptor, reported)):
             return descriptor
         os.close(descriptor)
-    raise error or FileNotFoundError(f"{place.path} is not the file that process {place.pid} mapped")
+    raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")
 
 
-def _open_identified(place: Place, build_id: str) -> int | None:
+def _open_identified(entry: MapsEntry, build_id: str) -> int | None:
     try:
-        descriptor = open_place(place)
+        descriptor = open_entry(entry)
     except OSError:
         return None
     try:
@@ -262,17 +262,17 @@ def _read(descriptor: int, status: os.stat_result) -> Identity | None:
         return None
 
 
-def _paths(place: Place, reported: bytes) -> Iterator[tuple[str, bool]]:
+def _paths(entry: MapsEntry, reported: bytes) -> Iterator[tuple[str, bool]]:
     """Paths to try, and whether the file there is certainly the one that was mapped."""
-    process = f"/proc/{place.pid}"
-    yield f"{process}/map_files/{place.start:x}-{place.end:x}", True
-    if place.path.startswith("/"):
-        yield f"{process}/root{place.path}", not (reported or place.deleted)
-        yield place.path, False
+    process = f"/proc/{entry.pid}"
+    yield f"{process}/map_files/{entry.start:x}-{entry.end:x}", True
+    if entry.path.startswith("/"):
+        yield f"{process}/root{entry.path}", not (reported or entry.deleted)
+        yield entry.path, False
 
 
-def _same(status: os.stat_result, place: Place) -> bool:
-    return (status.st_dev, status.st_ino) == (place.device, place.inode)
+def _same(status: os.stat_result, entry: MapsEntry) -> bool:
+    return (status.st_dev, status.st_ino) == (entry.device, entry.inode)
 
 
 def _has(descriptor: int, reported: bytes) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFile, Place
+from collector.processes.mapped_files import VDSO, FileCache, Identity, MappedFile, MapsEntry
 from collector.processes.process_events import Mapped
 from icestream.v1.common_pb2 import Mapping
 
@@ -30,7 +30,7 @@ class MappedRange(NamedTuple):
     bias: int  # ELF virtual address - address, modulo 2^64
     file: MappedFile
     anonymous: bool  # no ELF file: the code there may have been compiled at run time
-    place: Place | None  # None where it is no file
+    entry: MapsEntry | None  # None if it is no file
 
 
 class _FilePart(NamedTuple):
@@ -57,9 +57,9 @@ class MappedRangeReader:
         Does not open the files of ranges that the process had `before`. Raises OSError.
         """
         known = {
-            mapped_range.place: mapped_range
+            mapped_range.entry: mapped_range
             for mapped_range in before
-            if mapped_range.place and mapped_range.file.build_id
+            if mapped_range.entry and mapped_range.file.build_id
         }
         with open(f"/proc/{pid}/maps", "rb") as maps:
             lines = _LINE.findall(maps.read())[:MAX_RANGES]
@@ -67,8 +67,8 @@ class MappedRangeReader:
         for start, end, offset, major, minor, inode, name in lines:
             path = name.decode("utf-8", "replace").replace("\\012", "\n")
             device = os.makedev(int(major, 16), int(minor, 16))
-            place = _place(pid, int(start, 16), int(end, 16), path, device, int(inode))
-            ranges.append(known.get(place) or self._range(place, int(offset, 16))[0])
+            entry = _entry(pid, int(start, 16), int(end, 16), path, device, int(inode))
+            ranges.append(known.get(entry) or self._range(entry, int(offset, 16))[0])
         return ranges
 
     def mapped(self, pid: int, event: Mapped) -> MappedRange:
@@ -78,26 +78,26 @@ class MappedRangeReader:
         key = (event.build_id, event.path, offset, event.end - start)
         part = self._parts.get(key)
         if part is not None:
-            place = Place(pid, start, event.end, 0, 0, part.path, part.deleted)
-            self._files.met(part.identity, place)
-            return MappedRange(start, start + part.size, part.vaddr - start & _MASK, part.file, False, place)
-        place = _place(pid, start, event.end, event.path, event.device, event.inode)
-        mapped_range, identity = self._range(place, offset, event.build_id)
+            entry = MapsEntry(pid, start, event.end, 0, 0, part.path, part.deleted)
+            self._files.met(part.identity, entry)
+            return MappedRange(start, start + part.size, part.vaddr - start & _MASK, part.file, False, entry)
+        entry = _entry(pid, start, event.end, event.path, event.device, event.inode)
+        mapped_range, identity = self._range(entry, offset, event.build_id)
         if identity is None or not mapped_range.file.build_id:
             return mapped_range
-        mapped_range = mapped_range._replace(end=_segment_end(identity, place, offset))
+        mapped_range = mapped_range._replace(end=_segment_end(identity, entry, offset))
         if event.build_id and identity.inode:
             if len(self._parts) >= MAX_PARTS:
                 self._parts.clear()
             vaddr = start + mapped_range.bias & _MASK
             self._parts[key] = _FilePart(
-                identity, mapped_range.file, place.path, place.deleted, vaddr, mapped_range.end - start
+                identity, mapped_range.file, entry.path, entry.deleted, vaddr, mapped_range.end - start
             )
         return mapped_range
 
-    def _range(self, place: Place, offset: int, reported: bytes = b"") -> tuple[MappedRange, Identity | None]:
+    def _range(self, entry: MapsEntry, offset: int, reported: bytes = b"") -> tuple[MappedRange, Identity | None]:
         """Returns the range, and the identity of its file if it has one."""
-        path, start, end = place.path, place.start, place.end
+        path, start, end = entry.path, entry.start, entry.end
         if path == VDSO:
             identity = self._files.vdso()
             if identity is None:
@@ -107,10 +107,10 @@ class MappedRangeReader:
         if not path.startswith("/") or path == "//anon":
             file = MappedFile(Mapping.UNKNOWN, "", path) if path.startswith("[") else _ANONYMOUS
             return MappedRange(start, end, 0, file, path not in _NOT_COMPILED, None), None
-        unknown = MappedRange(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, place)
+        unknown = MappedRange(start, end, offset - start & _MASK, MappedFile(Mapping.UNKNOWN, "", path), False, entry)
         try:
             files = self._files
-            identity = files.identify_reported(place, reported, offset) if reported else files.identify(place)
+            identity = files.identify_reported(entry, reported, offset) if reported else files.identify(entry)
         except OSError:
             return unknown, None
         if identity is None:  # no ELF file: code that something generated into a file
@@ -119,7 +119,7 @@ class MappedRangeReader:
         if vaddr is None:
             return unknown, None
         file = MappedFile(Mapping.FILE, identity.build_id, path)
-        return MappedRange(start, end, vaddr - start & _MASK, file, False, place), identity
+        return MappedRange(start, end, vaddr - start & _MASK, file, False, entry), identity
 
 
 def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
@@ -138,7 +138,7 @@ def put(ranges: list[MappedRange], mapped_range: MappedRange) -> bool:
     elif (
         first > 0
         and mapped_range.anonymous
-        and mapped_range.place is None
+        and mapped_range.entry is None
         and _continues(ranges[first - 1], mapped_range)
     ):
         first -= 1
@@ -153,16 +153,16 @@ def _covers(old: MappedRange, new: MappedRange) -> bool:
 
 
 def _continues(old: MappedRange, new: MappedRange) -> bool:
-    return old.end == new.start and old.place is None and old.file == new.file
+    return old.end == new.start and old.entry is None and old.file == new.file
 
 
-def _place(pid: int, start: int, end: int, path: str, device: int, inode: int) -> Place:
-    return Place(pid, start, end, device, inode, path.removesuffix(_DELETED), path.endswith(_DELETED))
+def _entry(pid: int, start: int, end: int, path: str, device: int, inode: int) -> MapsEntry:
+    return MapsEntry(pid, start, end, device, inode, path.removesuffix(_DELETED), path.endswith(_DELETED))
 
 
-def _segment_end(identity: Identity, place: Place, offset: int) -> int:
+def _segment_end(identity: Identity, entry: MapsEntry, offset: int) -> int:
     for segment in identity.elf.segments:
         if segment.executable and segment.offset & -_PAGE <= offset < segment.offset + segment.size:
             size = segment.offset + segment.size - offset + _PAGE - 1 & -_PAGE
-            return min(place.end, place.start + size)
-    return place.end
+            return min(entry.end, entry.start + size)
+    return entry.end

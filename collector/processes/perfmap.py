@@ -158,13 +158,13 @@ class PerfMaps:
     def of(self, pid: int) -> PerfMap:
         """The map of a process, which is now the one asked about last."""
         self.expire()
-        found = self._maps.pop(pid, None) or self._create(pid)
-        self._maps[pid] = found
+        perf_map = self._maps.pop(pid, None) or self._create(pid)
+        self._maps[pid] = perf_map
         while len(self._maps) > 1 and (
             len(self._maps) > MAX_OPEN or sum(len(perf_map) for perf_map in self._maps.values()) > MAX_TOTAL
         ):
             self._maps.popitem(last=False)[1].close()
-        return found
+        return perf_map
 
     def forget(self, pid: int) -> None:
         """The process ended, or executes another program. Any thread may say so."""
@@ -173,18 +173,18 @@ class PerfMaps:
     def expire(self) -> None:
         """Closes the maps of processes that were forgotten. Call it now and then."""
         while self._forgotten:
-            found = self._maps.pop(self._forgotten.popleft(), None)
-            if found is not None:
-                found.close()
+            perf_map = self._maps.pop(self._forgotten.popleft(), None)
+            if perf_map is not None:
+                perf_map.close()
 
 
-def _latest(some: Areas, limit: int) -> Areas:
+def _latest(areas: Areas, limit: int) -> Areas:
     """Where there are too many: three quarters of the limit, those whose lines were written last."""
-    if len(some.value) <= limit:
-        return some
-    count = len(some.value) - limit * 3 // 4
-    kept = some.value >= np.partition(some.value, count)[count]
-    return Areas(*(column[kept] for column in some))
+    if len(areas.value) <= limit:
+        return areas
+    count = len(areas.value) - limit * 3 // 4
+    keep = areas.value >= np.partition(areas.value, count)[count]
+    return Areas(*(column[keep] for column in areas))
 
 
 def _parse(data: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

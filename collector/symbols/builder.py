@@ -37,8 +37,8 @@ class SymbolBuilder:
             compressed = os.path.join(folder, "symcache.zst")
             fields = self._run(
                 {
-                    "build_id": build_id, "path": path, "places": self._files.places(build_id), "more": [*more, *held],
-                    "store": self._store, "compressed": compressed,
+                    "build_id": build_id, "path": path, "entries": self._files.entries(build_id),
+                    "more": [*more, *held], "store": self._store, "compressed": compressed,
                 }
             )  # fmt: skip
             if "error" in fields:

@@ -136,7 +136,7 @@ class SymbolResponder:
 
     def _download(self, build_id: str, path: str) -> bool:
         """Starts the download of a file that was seen on this host; returns False if nothing will be downloaded."""
-        if self._downloads is None or not path.startswith("/") or not self._files.places(build_id):
+        if self._downloads is None or not path.startswith("/") or not self._files.entries(build_id):
             return False
         return self._downloads.ask(build_id, path)
 

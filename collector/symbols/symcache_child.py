@@ -18,7 +18,7 @@ from typing import Any
 
 from collector.elf import identity
 from collector.elf.reader import bytes_reader
-from collector.processes.mapped_files import VDSO, Place, vdso_bytes
+from collector.processes.mapped_files import VDSO, MapsEntry, vdso_bytes
 from collector.symbols import kallsyms
 from collector.symbols.code_ranges import breakpad
 from collector.symbols.file_names import Made, NamesError, best, from_text, make
@@ -48,8 +48,8 @@ def main() -> int:
 def answer(job: dict[str, Any]) -> dict[str, Any]:
     """Returns the fields of a SymbolFile.
 
-    `job`: build_id; path, where the file was seen; places; more, other paths; store, or without one `compressed`, the
-    path of the zstd file to write.
+    `job`: build_id; path, where the file was seen; entries (MapsEntry); more, other paths; store, or without one
+    `compressed`, the path of the zstd file to write.
     """
     try:
         names = _kernel(job) or _file(job)
@@ -92,8 +92,8 @@ def _file(job: dict[str, Any]) -> Made:
 def _by_quality(job: dict[str, Any], opened: ExitStack) -> Iterator[tuple[int, int]]:
     """Yields (kind of names, descriptor), the best first."""
     others: list[tuple[int, int]] = []
-    places = [Place(*place) for place in job["places"]]
-    for descriptor in open_by_build_id(job["build_id"], places, job["path"], job["more"]):
+    entries = [MapsEntry(*entry) for entry in job["entries"]]
+    for descriptor in open_by_build_id(job["build_id"], entries, job["path"], job["more"]):
         version = best(descriptor)
         if version == DEBUG_INFO:
             yield version, descriptor

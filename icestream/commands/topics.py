@@ -85,34 +85,35 @@ def create(settings: KafkaSettings, partitions: int, replication: int) -> list[s
 
 def check(settings: KafkaSettings) -> list[str]:
     """Problems of the topics, one sentence each. Raises KafkaException."""
-    found = _partitions(settings)
-    problems = [f"{topic.name}: missing; run `icestream topics create`" for topic in TOPICS if topic.name not in found]
-    per_host = {topic.name: found[topic.name] for topic in TOPICS if topic.per_host and topic.name in found}
+    partitions = _partitions(settings)
+    missing = [topic.name for topic in TOPICS if topic.name not in partitions]
+    problems = [f"{name}: missing; run `icestream topics create`" for name in missing]
+    per_host = {topic.name: partitions[topic.name] for topic in TOPICS if topic.per_host and topic.name in partitions}
     if len(set(per_host.values())) > 1:
         counts = ", ".join(f"{name} has {count}" for name, count in per_host.items())
         problems.append(f"topics that are keyed by host need the same number of partitions, but {counts}")
-    for name, policy in _config(settings, list(found), "cleanup.policy").items():
+    for name, policy in _config(settings, list(partitions), "cleanup.policy").items():
         if policy != "delete":
             problems.append(f"{name}: cleanup.policy is {policy}; compaction would drop all but a host's last message")
     return problems
 
 
 def _print_list(settings: KafkaSettings) -> None:
-    found = _partitions(settings)
-    retention = _config(settings, list(found), "retention.ms")
+    partitions = _partitions(settings)
+    retention = _config(settings, list(partitions), "retention.ms")
     print(f"{'topic':28} {'partitions':>10} {'retention':>12}")
     for topic in TOPICS:
-        if topic.name not in found:
+        if topic.name not in partitions:
             print(f"{topic.name:28} {'missing':>10}")
             continue
         days = f"{int(retention[topic.name]) / 86_400_000:.4g} days" if topic.name in retention else "in memory"
-        print(f"{topic.name:28} {found[topic.name]:>10} {days:>12}")
+        print(f"{topic.name:28} {partitions[topic.name]:>10} {days:>12}")
 
 
 def _partitions(settings: KafkaSettings) -> dict[str, int]:
     """Number of partitions of each of our topics that exists."""
-    there = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
-    return {topic.name: len(there[topic.name].partitions) for topic in TOPICS if topic.name in there}
+    existing = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
+    return {topic.name: len(existing[topic.name].partitions) for topic in TOPICS if topic.name in existing}
 
 
 def _config(settings: KafkaSettings, names: list[str], key: str) -> dict[str, str]:

@@ -51,10 +51,10 @@ def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEn
     count = max(1, -(-len(columns.tid) // MOST_INTERVALS), -(-len(spans) // MOST_SPANS))
     for number in range(count):
         at, span_at = number * MOST_INTERVALS, number * MOST_SPANS
-        some = columns.rows(at, at + MOST_INTERVALS)
+        part = columns.rows(at, at + MOST_INTERVALS)
         reported = dropped if number == 0 else 0
-        content = _pack(service, pid, some, spans[span_at : span_at + MOST_SPANS], reported)
-        yield Datagram(content, len(some.tid), reported)
+        content = _pack(service, pid, part, spans[span_at : span_at + MOST_SPANS], reported)
+        yield Datagram(content, len(part.tid), reported)
 
 
 def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:

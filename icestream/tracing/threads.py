@@ -136,10 +136,10 @@ class Thread:
 
     def _record(self, opened: Open, now: int, cpu: int) -> None:
         rows = self.rows
-        kept = len(rows)
-        if kept < Limits.rows:
+        length = len(rows)
+        if length < Limits.rows:
             rows.extend((*opened, now, cpu))
-            if kept == Limits.wake:
+            if length == Limits.wake:
                 registry.wake()
         elif Limits.rows:
             self.dropped += 1
@@ -157,7 +157,7 @@ class Thread:
     def take(self) -> list[bytes | int]:
         """Finished rows, and the open one up to now; flat, WIDTH values each."""
         opened = self.opened  # before the rows: so that all that ended before it are among them
-        rows = _taken(self.rows)
+        rows = _take_all(self.rows)
         if self.cut is not None and rows:
             start, *sent_up_to = self.cut
             starts = rows[1::WIDTH]
@@ -169,7 +169,7 @@ class Thread:
 
     def take_spans(self) -> list[SpanEnd]:
         """Spans that ended."""
-        return _taken(self.spans)
+        return _take_all(self.spans)
 
     def _cut(self, opened: Open | None) -> list[bytes | int]:
         """The part of the open interval that was not sent yet, as a row; nothing where it is no longer open."""
@@ -251,8 +251,8 @@ def _cpu_clock() -> int | None:
         return None
 
 
-def _taken(items: list[_T]) -> list[_T]:
+def _take_all(items: list[_T]) -> list[_T]:
     """Takes all items out of a list that another thread appends to."""
-    taken = items[:]
-    del items[: len(taken)]
-    return taken
+    copied = items[:]
+    del items[: len(copied)]
+    return copied

@@ -28,7 +28,7 @@ from collector.bpf.loaders.task_layout import TaskLayout
 log = logging.getLogger(__name__)
 
 MACHINE = "x86_64"
-"""Where the layout of the kernel's structures can be found out, and where this was tried."""
+"""The only machine for which the layout of the kernel's structures can be found."""
 
 _COMPILE_SECONDS = 120
 _LOAD_MAP, _MAP_FD = 0x18, 1  # BPF_LD | BPF_IMM | BPF_DW; BPF_PSEUDO_MAP_FD
@@ -42,7 +42,7 @@ _WITHOUT = {
 
 
 class BccProgram:
-    """Programs and maps by name."""
+    """Loaded programs and maps, by name."""
 
     def __init__(self, main: str, programs: dict[str, int], maps: dict[str, int]) -> None:
         self._programs, self._maps = programs, maps
@@ -88,9 +88,10 @@ class BccLoader:
             raise
 
 
-@functools.lru_cache(maxsize=2)  # who could not load it with everything tries with less
+@functools.lru_cache(maxsize=2)  # a caller that cannot load everything tries again with less
 def compiled(source: Path, programs: tuple[str, ...], maps: tuple[str, ...]) -> tuple[dict[str, bytes], TaskLayout]:
-    """Instructions of the programs, that refer to maps by their places in `maps`. Raises LoadError."""
+    """Returns the instructions of each program, which refer to maps by their indices in `maps`, and the layout of the
+    kernel's structures. Raises LoadError."""
     job = json.dumps({"source": str(source), "programs": programs, "maps": maps})
     try:
         child = subprocess.run(
@@ -104,14 +105,14 @@ def compiled(source: Path, programs: tuple[str, ...], maps: tuple[str, ...]) -> 
     except ValueError:
         answer = {"error": f"BCC ended with status {child.returncode} while it compiled {source.name}"}
     if "error" in answer:
-        said = child.stderr.decode(errors="replace").splitlines()
-        raise LoadError("\n  ".join([answer["error"], *said[-LOG_LINES:]]))
+        log_lines = child.stderr.decode(errors="replace").splitlines()
+        raise LoadError("\n  ".join([answer["error"], *log_lines[-LOG_LINES:]]))
     code = {name: base64.b64decode(instructions) for name, instructions in answer["programs"].items()}
     return code, TaskLayout(**answer["layout"])
 
 
 def check_layout(layout: TaskLayout) -> None:
-    """Logs what will not work. Raises LoadError if nothing useful would."""
+    """Logs what will not work. Raises LoadError if nothing useful would work."""
     if layout.mm is None or layout.tgid is None:
         raise LoadError("the fields of this kernel's task_struct are not found: use a kernel with BTF")
     for field, consequence in _WITHOUT.items():
@@ -126,7 +127,7 @@ def resized(definitions: list[MapDefinition], sizes: Mapping[str, int]) -> list[
 
 
 def create_maps(maps: dict[str, int], definitions: list[MapDefinition]) -> None:
-    """Creates maps, and puts each into `maps` at once. Raises LoadError."""
+    """Creates maps. Adds each to `maps` at once, so that the caller can close them. Raises LoadError."""
     _allow_memory()
     for definition in definitions:
         try:
@@ -143,14 +144,14 @@ def load(name: str, kind: int, code: bytes) -> int:
 
 
 def with_maps(code: bytes, descriptors: list[int]) -> bytes:
-    """The instructions with descriptors where they have places of maps."""
+    """Returns the instructions with descriptors in place of indices of maps. Raises LoadError."""
     instructions = np.frombuffer(code, [("operation", "u1"), ("registers", "u1"), ("offset", "<i2"), ("value", "<i4")])
     instructions = instructions.copy()
     refers = (instructions["operation"] == _LOAD_MAP) & (instructions["registers"] >> 4 == _MAP_FD)
-    places = instructions["value"][refers]
-    if len(places) and not 0 <= places.min() <= places.max() < len(descriptors):
-        raise LoadError("BCC compiled a reference to a map that there is not")
-    instructions["value"][refers] = np.array(descriptors, np.int32)[places]
+    indices = instructions["value"][refers]
+    if len(indices) and not 0 <= indices.min() <= indices.max() < len(descriptors):
+        raise LoadError("BCC compiled a reference to a map that does not exist")
+    instructions["value"][refers] = np.array(descriptors, np.int32)[indices]
     return instructions.tobytes()
 
 
@@ -161,11 +162,11 @@ def close_all(*groups: dict[str, int]) -> None:
 
 
 def _allow_memory() -> None:
-    """Before Linux 5.11 maps count as locked memory."""
+    """Raises the limit of locked memory: before Linux 5.11 maps count as such."""
     try:
         resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     except (OSError, ValueError):
-        log.debug("the limit of locked memory stays")
+        log.debug("the limit of locked memory cannot be raised")
 
 
 def _explain(what: str, error: OSError) -> str:

@@ -1,5 +1,5 @@
-"""Reads the kernel's memory without knowing its structures, by a program that runs on ticks of the requesting thread
-(bpf/task_layout.bpf.c); and the threads and processes that look.
+"""Reads the kernel's memory without knowing its structures: with a program that runs on ticks of the requesting thread
+(bpf/task_layout.bpf.c), in threads and child processes.
 """
 
 import json
@@ -18,7 +18,7 @@ from collector.bpf.loaders.loader import LoadError
 from collector.bpf.perf_event import open_clock
 
 SOURCE = Path(__file__).resolve().parents[3] / "bpf" / "task_layout.bpf.c"
-PIECE = 1024  # bytes that the program shows at a time
+PIECE = 1024  # bytes that the program copies at a time
 
 _HEAD = struct.Struct("=12Q")  # struct look, without the bytes
 _TICK_NS = 20_000
@@ -26,12 +26,12 @@ _PATIENCE_S = 10.0  # with one tick
 
 Rows = set[tuple[int, ...]]
 Candidates = dict[str, Rows]
-"""What fields may be: rows of offsets, by the name of the first field of a row."""
+"""Where fields may be: rows of offsets, by the name of the first field of a row."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """What the program and those who look share; one looks at a time."""
+    """The memory that the program shares with its users. One `Look` uses it at a time."""
 
     program_fd: int
     memory: mmap.mmap
@@ -39,19 +39,19 @@ class Window:
 
 @contextmanager
 def open_window() -> Iterator[Window]:
-    """Needs no BTF. Raises LoadError."""
+    """Loads the program, which needs no BTF. Raises LoadError."""
     program = LibbpfLoader(needs_btf=False).load(SOURCE, "answer", {})
     try:
         with mmap.mmap(program.map_fd("look"), mmap.PAGESIZE) as memory:
             yield Window(program.fd, memory)
     except (OSError, ValueError) as error:
-        raise LoadError(f"the kernel's memory cannot be looked at: {error}") from error
+        raise LoadError(f"the kernel's memory cannot be read: {error}") from error
     finally:
         program.close()
 
 
 class Look:
-    """For the thread that makes it. A context manager; raises OSError and LoadError."""
+    """Reads memory for the thread that creates it. A context manager. Raises OSError and LoadError."""
 
     def __init__(self, window: Window) -> None:
         self._memory = window.memory
@@ -59,7 +59,7 @@ class Look:
         self.task = self.tgid = self.pid = 0
         """The address of this thread's task_struct; its IDs in the host's namespace."""
         self.registers: tuple[int, ...] = ()
-        """ip, cs, flags, sp, ss, when it was read last."""
+        """ip, cs, flags, sp and ss at the last read."""
         self.read(0, 8)
 
     def __enter__(self) -> "Look":
@@ -69,11 +69,11 @@ class Look:
         os.close(self._clock)
 
     def number(self, address: int) -> int | None:
-        """32 bits."""
+        """Returns the 32 bits at an address; None if they cannot be read."""
         return next(iter(memoryview(self.read(address, 4)).cast("I")), None)
 
     def read(self, address: int, size: int) -> bytes:
-        """Less where the memory ends."""
+        """Returns up to `size` bytes: less if the memory ends before."""
         read = b""
         while len(read) < size:
             piece = self._piece(address + len(read))
@@ -96,29 +96,30 @@ class Look:
 
 
 def in_thread(observe: Callable[[], Candidates]) -> Candidates:
-    found: list[Candidates] = []
-    thread = threading.Thread(target=lambda: found.append(observe()))
+    """Calls `observe` in another thread. Raises LoadError if it fails."""
+    results: list[Candidates] = []
+    thread = threading.Thread(target=lambda: results.append(observe()))
     thread.start()
     thread.join()
-    if not found:
-        raise LoadError("a thread could not look at its task_struct")
-    return found[0]
+    if not results:
+        raise LoadError("a thread could not read its task_struct")
+    return results[0]
 
 
 def in_child(observe: Callable[[], Candidates]) -> Candidates:
-    """Forks."""
+    """Calls `observe` in a forked child process. Raises LoadError if it fails."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            found = {name: sorted(rows) for name, rows in observe().items()}
-            os.write(writer, json.dumps(found).encode())
+            candidates = {name: sorted(rows) for name, rows in observe().items()}
+            os.write(writer, json.dumps(candidates).encode())
         finally:
             os._exit(0)
     os.close(writer)
     with open(reader, "rb") as pipe:
-        said = pipe.read()
+        answer = pipe.read()
     os.waitpid(pid, 0)
-    if not said:
-        raise LoadError("a child process could not look at its task_struct")
-    return {name: {tuple(row) for row in rows} for name, rows in json.loads(said).items()}
+    if not answer:
+        raise LoadError("a child process could not read its task_struct")
+    return {name: {tuple(row) for row in rows} for name, rows in json.loads(answer).items()}

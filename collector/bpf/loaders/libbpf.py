@@ -11,7 +11,7 @@ from collector.bpf.loaders.bpf_syscall import MapDefinition
 from collector.bpf.loaders.loader import LoadError
 
 BTF = Path("/sys/kernel/btf/vmlinux")
-LOG_LINES = 12  # of the verifier's log in an error; its end says what was refused
+LOG_LINES = 12  # of the verifier's log in an error message; the last lines say what was refused
 
 _PRINT_LEVEL_WARN = 0
 _MAP_NUMBERS = ("type", "key_size", "value_size", "max_entries", "map_flags")  # as in MapDefinition
@@ -27,27 +27,27 @@ class LibbpfProgram:
         self.fd = self.program_fd(program)
 
     def programs(self) -> list[str]:
-        names, found = [], self._library.bpf_object__next_program(self._handle, None)
-        while found:
-            if self._library.bpf_program__fd(found) >= 0:  # not one that was left out
-                names.append(self._library.bpf_program__name(found).decode())
-            found = self._library.bpf_object__next_program(self._handle, found)
+        names, program = [], self._library.bpf_object__next_program(self._handle, None)
+        while program:
+            if self._library.bpf_program__fd(program) >= 0:  # not one that was left out
+                names.append(self._library.bpf_program__name(program).decode())
+            program = self._library.bpf_object__next_program(self._handle, program)
         return names
 
     def program_fd(self, name: str) -> int:
-        found = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
-        if not found:
+        program = self._library.bpf_object__find_program_by_name(self._handle, name.encode())
+        if not program:
             raise LoadError(f"the object has no program {name!r}")
-        fd = int(self._library.bpf_program__fd(found))
+        fd = int(self._library.bpf_program__fd(program))
         if fd < 0:
             raise LoadError(f"the program {name!r} was left out when the object was loaded")
         return fd
 
     def map_fd(self, name: str) -> int:
-        found = self._library.bpf_object__find_map_by_name(self._handle, name.encode())
-        if not found:
+        map_handle = self._library.bpf_object__find_map_by_name(self._handle, name.encode())
+        if not map_handle:
             raise LoadError(f"the object has no map {name!r}")
-        return int(self._library.bpf_map__fd(found))
+        return int(self._library.bpf_map__fd(map_handle))
 
     def close(self) -> None:
         handle, self._handle = self._handle, 0
@@ -83,19 +83,20 @@ class LibbpfLoader:
 
 
 def describe(path: Path) -> tuple[list[MapDefinition], dict[str, int]]:
-    """The maps of an object, and the types of its programs by name; loads nothing. Raises LoadError."""
+    """Returns the maps of an object, and the types of its programs by name. Loads nothing. Raises LoadError."""
     library = _open_library()
     previous = library.libbpf_set_print(None)
     handle = library.bpf_object__open_file(str(path).encode(), None)
     library.libbpf_set_print(previous)
     if not handle:
         raise LoadError(_explain(f"{path.name} cannot be read", ctypes.get_errno(), []))
-    maps, programs, found = [], {}, None
-    while found := library.bpf_object__next_map(handle, found):
-        numbers = (getattr(library, f"bpf_map__{name}")(found) for name in _MAP_NUMBERS)
-        maps.append(MapDefinition(library.bpf_map__name(found).decode(), *numbers))
-    while found := library.bpf_object__next_program(handle, found):
-        programs[library.bpf_program__name(found).decode()] = int(library.bpf_program__type(found))
+    maps, programs = [], {}
+    map_handle = program = None
+    while map_handle := library.bpf_object__next_map(handle, map_handle):
+        numbers = (getattr(library, f"bpf_map__{name}")(map_handle) for name in _MAP_NUMBERS)
+        maps.append(MapDefinition(library.bpf_map__name(map_handle).decode(), *numbers))
+    while program := library.bpf_object__next_program(handle, program):
+        programs[library.bpf_program__name(program).decode()] = int(library.bpf_program__type(program))
     library.bpf_object__close(handle)
     return maps, programs
 
@@ -110,13 +111,14 @@ class Map:
         _check(self._library.bpf_map_update_elem(self._fd, key, value, 0))
 
     def delete(self, key: bytes) -> None:
-        """A key that is not there is no error."""
+        """Deletes a key. Does nothing if there is none."""
         result = self._library.bpf_map_delete_elem(self._fd, key)
         if result != -errno.ENOENT:
             _check(result)
 
     def lookup(self, key: bytes, value_size: int) -> bytes | None:
-        """None: no such key. In a per-CPU map `value_size` is that of all possible CPUs together."""
+        """Returns the value; None if there is no such key. In a per-CPU map `value_size` is that of all possible CPUs
+        together."""
         value = ctypes.create_string_buffer(value_size)
         result = self._library.bpf_map_lookup_elem(self._fd, key, value)
         if result == -errno.ENOENT:
@@ -125,14 +127,14 @@ class Map:
         return value.raw
 
     def values(self, key_size: int, value_size: int, most: int) -> bytes:
-        """The values of at most that many entries, one after the other. Since Linux 5.6."""
+        """Returns the values of at most `most` entries, one after the other. Needs Linux 5.6."""
         keys, values = bytearray(most * key_size), bytearray(most * value_size)
         after, count = ctypes.c_uint32(), ctypes.c_uint32(most)
         result = self._library.bpf_map_lookup_batch(
             self._fd, None, ctypes.byref(after), (ctypes.c_char * len(keys)).from_buffer(keys),
             (ctypes.c_char * len(values)).from_buffer(values), ctypes.byref(count), None,
         )  # fmt: skip
-        if result != -errno.ENOENT:  # which says that these were the last ones
+        if result != -errno.ENOENT:  # no more entries follow
             _check(result)
         return bytes(memoryview(values)[: count.value * value_size])
 
@@ -145,7 +147,7 @@ def open_raw_tracepoint(name: str, program_fd: int) -> int:
 
 
 def run_stats(program_fd: int) -> dict[str, int]:
-    """What the kernel measured of a program (struct bpf_prog_info); 0 unless sysctl kernel.bpf_stats_enabled is on."""
+    """Returns what the kernel measured of a program (struct bpf_prog_info); 0 unless kernel.bpf_stats_enabled is on."""
     info, size = ctypes.create_string_buffer(256), ctypes.c_uint32(256)
     _check(_open_library().bpf_obj_get_info_by_fd(program_fd, info, ctypes.byref(size)))
     run_time_ns, run_count = struct.unpack_from("=QQ", info, 192)
@@ -153,7 +155,7 @@ def run_stats(program_fd: int) -> dict[str, int]:
 
 
 def possible_cpus() -> int:
-    """How many values an entry of a per-CPU map has."""
+    """Returns how many values an entry of a per-CPU map has."""
     count = int(_open_library().libbpf_num_possible_cpus())
     if count < 0:
         raise OSError(-count, os.strerror(-count))
@@ -215,8 +217,8 @@ def _load(
         raise LoadError(_explain(f"{path.name} cannot be read", ctypes.get_errno(), log))
     try:
         for name, entries in sizes.items():
-            found = library.bpf_object__find_map_by_name(handle, name.encode())
-            if not found or library.bpf_map__set_max_entries(found, entries) < 0:
+            map_handle = library.bpf_object__find_map_by_name(handle, name.encode())
+            if not map_handle or library.bpf_map__set_max_entries(map_handle, entries) < 0:
                 raise LoadError(f"{path.name}: map {name!r} cannot have {entries} entries")
         if without:
             _leave_out(library, handle, without)
@@ -229,11 +231,11 @@ def _load(
 
 
 def _leave_out(library: ctypes.CDLL, handle: int, prefix: str) -> None:
-    found = library.bpf_object__next_program(handle, None)
-    while found:
-        if library.bpf_program__name(found).decode().startswith(prefix):
-            library.bpf_program__set_autoload(found, False)
-        found = library.bpf_object__next_program(handle, found)
+    program = library.bpf_object__next_program(handle, None)
+    while program:
+        if library.bpf_program__name(program).decode().startswith(prefix):
+            library.bpf_program__set_autoload(program, False)
+        program = library.bpf_object__next_program(handle, program)
 
 
 def _explain(what: str, code: int, log: list[str]) -> str:
@@ -245,8 +247,10 @@ def _explain(what: str, code: int, log: list[str]) -> str:
 
 
 def _format(form: bytes, arguments: int) -> str:
-    """What printf would print of a va_list, which both x86-64 and aarch64 pass as a pointer."""
-    va_list = ctypes.string_at(arguments, _VA_LIST_BYTES)  # printing uses one up, and it takes two: a log is long
+    """Returns what printf would print of a va_list. Both x86-64 and aarch64 pass one as a pointer."""
+    va_list = ctypes.string_at(
+        arguments, _VA_LIST_BYTES
+    )  # each vsnprintf uses up a va_list, so the second needs a copy
     libc = ctypes.CDLL(None)
     libc.vsnprintf.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_char_p)
     length = libc.vsnprintf(None, 0, form, va_list)

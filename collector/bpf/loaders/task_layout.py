@@ -1,9 +1,8 @@
-"""Where fields of the running kernel's task_struct, mm_struct and struct pid lie, where no BTF says so (x86-64).
+"""Finds the offsets of fields in task_struct, mm_struct and struct pid of a kernel without BTF (x86-64).
 
-Threads of ours look at their own task_struct (kernel_look.py). What is known of such a thread from elsewhere (its IDs,
-its thread pointer, where its code and stack start, its registers, its parent) tells which field lies where. Two threads
-and two forked processes have to agree, each with values of its own. What is not found for certain is left out: no field
-is guessed.
+Threads of the collector read their own task_struct (kernel_look.py). Their IDs, thread pointer, starts of code and
+stack, registers and parent are known from elsewhere, and tell which field is where. Two threads and two forked
+processes have to agree, each with its own values. A field that is not certain is left out: nothing is guessed.
 
 Offsets are in bytes. The fields: include/linux/sched.h, mm_types.h, pid.h; arch/x86/include/asm/processor.h.
 """
@@ -19,7 +18,7 @@ from collector.bpf.loaders.kernel_look import PIECE, Candidates, Look, Rows, Win
 from collector.bpf.loaders.task_ids import thread_id_rows
 from collector.bpf.loaders.task_state import state_rows
 
-_TASK_BYTES = 8 << 10  # looked at; more than task_struct has up to the end of its thread_struct
+_TASK_BYTES = 8 << 10  # that are read; more than task_struct has up to the end of its thread_struct
 _MM_BYTES = 2 << 10
 _THREAD_SIZES = (16 << 10, 32 << 10)  # of a kernel stack, without and with KASAN
 _USER_CS = 0x33
@@ -37,7 +36,7 @@ _FIELDS = {
     "thread_pid": ("thread_pid", "level", "numbers"),
 }
 _PAIRS = ("mm", "real_parent")
-"""Followed by a field that is the same wherever it matters: active_mm (of a thread with user space), and parent (of a
+"""Fields that are followed by one with the same value: active_mm (in a thread with user space), and parent (in a
 process that nobody traces)."""
 
 
@@ -46,7 +45,7 @@ _MORE_LOOKS = 2
 
 @dataclass(frozen=True)
 class TaskLayout:
-    """None: not found."""
+    """Offsets in bytes, in task_struct unless noted; None if not found."""
 
     tgid: int | None = None
     real_parent: int | None = None
@@ -55,70 +54,70 @@ class TaskLayout:
     start_stack: int | None = None  # in mm_struct
     fsbase: int | None = None
     stack: int | None = None
-    registers: int | None = None  # from where `stack` points: the registers with which a thread entered the kernel
-    state: int | None = None  # before Linux 5.14 of 64 bits, since then of 32
+    registers: int | None = None  # from the start of the stack: registers at the entry into the kernel
+    state: int | None = None  # 64 bits before Linux 5.14, 32 bits since
     thread_pid: int | None = None
     level: int | None = None  # in struct pid
     numbers: int | None = None  # in struct pid
 
 
 def find_task_layout() -> TaskLayout:
-    """Takes about 0.2 s, and forks: call it before this process has threads. Raises LoadError.
+    """Finds the fields in about 0.2 s. Forks, so call it before this process has threads. Raises LoadError.
 
-    On a busy host a look may come to no answer for some field: then it looks again.
+    On a busy host one attempt may miss a field: then it tries again.
     """
-    found = _look()
+    layout = _look()
     for _ in range(_MORE_LOOKS):
-        if None not in astuple(found):
+        if None not in astuple(layout):
             break
-        found = max(found, _look(), key=lambda layout: sum(offset is not None for offset in astuple(layout)))
-    return found
+        layout = max(layout, _look(), key=lambda candidate: sum(offset is not None for offset in astuple(candidate)))
+    return layout
 
 
 def _look() -> TaskLayout:
     with open_window() as window:
-        found = _of_relatives(window, _of_threads(window))
-        found["state"] = state_rows(window, _TASK_BYTES)
-        found["thread_pid"] = thread_id_rows(window, _TASK_BYTES)
+        candidates = _of_relatives(window, _of_threads(window))
+        candidates["state"] = state_rows(window, _TASK_BYTES)
+        candidates["thread_pid"] = thread_id_rows(window, _TASK_BYTES)
     fields: dict[str, int] = {}
     for name, names in _FIELDS.items():
-        offsets = _first_of_pair(found[name]) if name in _PAIRS else _only(found[name])
+        offsets = _first_of_pair(candidates[name]) if name in _PAIRS else _only(candidates[name])
         fields |= zip(names, offsets or (), strict=False)
     return TaskLayout(**fields)
 
 
 def _of_threads(window: Window) -> Candidates:
-    """What this thread and another one agree on."""
+    """Returns the candidates on which this thread and another one agree."""
     with Look(window) as look:
-        found = _candidates(look, None)
+        candidates = _candidates(look, None)
 
     def other() -> Candidates:
         with Look(window) as look:
-            return _candidates(look, found)
+            return _candidates(look, candidates)
 
-    return _common(found, in_thread(other))
+    return _common(candidates, in_thread(other))
 
 
-def _of_relatives(window: Window, found: Candidates) -> Candidates:
-    """What a child of this process and a child of that child agree on."""
-    if (last := _only(found["fsbase"])) is not None:
-        # thread_struct ends every task_struct: what lies behind it belongs to another
-        found = {name: {row for row in rows if row[0] <= last[0]} for name, rows in found.items()}
-    found["real_parent"] = {(at,) for at in range(0, _TASK_BYTES, 8)}
+def _of_relatives(window: Window, candidates: Candidates) -> Candidates:
+    """Returns the candidates on which a child of this process and a child of that child agree."""
+    if (last := _only(candidates["fsbase"])) is not None:
+        # thread_struct is at the end of task_struct: what follows is another structure
+        candidates = {name: {row for row in rows if row[0] <= last[0]} for name, rows in candidates.items()}
+    candidates["real_parent"] = {(at,) for at in range(0, _TASK_BYTES, 8)}
     with Look(window) as look:
         own_tgid = look.tgid
-    return in_child(lambda: _family(window, found, own_tgid, generations=2))
+    return in_child(lambda: _family(window, candidates, own_tgid, generations=2))
 
 
 def _family(window: Window, among: Candidates, parent_tgid: int, generations: int) -> Candidates:
     with Look(window) as look:
-        found = _candidates(look, among)
-        found["real_parent"] = _parents(look, _only(among["tgid"] & found["tgid"]), parent_tgid)
+        candidates = _candidates(look, among)
+        candidates["real_parent"] = _parents(look, _only(among["tgid"] & candidates["tgid"]), parent_tgid)
         own_tgid = look.tgid
-    found = _common(among, found)
+    candidates = _common(among, candidates)
     if generations == 1:
-        return found
-    return in_child(lambda: _family(window, found, own_tgid, generations - 1))
+        return candidates
+    return in_child(lambda: _family(window, candidates, own_tgid, generations - 1))
 
 
 def _candidates(look: Look, among: Candidates | None) -> Candidates:
@@ -130,8 +129,8 @@ def _candidates(look: Look, among: Candidates | None) -> Candidates:
         for at, pointer in pointers
         if among is None or at in {row[0] for row in among["mm"]}
         for memory in [look.read(pointer, _MM_BYTES)]
-        for code in _places(memory, start_code)
-        for stack in _places(memory, start_stack)
+        for code in _offsets_of(memory, start_code)
+        for stack in _offsets_of(memory, start_stack)
     }
     stack: Rows = {
         (at, registers)
@@ -143,14 +142,14 @@ def _candidates(look: Look, among: Candidates | None) -> Candidates:
     numbers = memoryview(task).cast("I")
     return {
         "tgid": {(4 * i,) for i, number in enumerate(numbers) if number == look.tgid},
-        "fsbase": {(at,) for at in _places(task, _thread_pointer())},
+        "fsbase": {(at,) for at in _offsets_of(task, _thread_pointer())},
         "mm": mm,
         "stack": stack,
     }
 
 
 def _registers(look: Look, stack: int) -> list[int]:
-    """Where on a kernel stack the registers of the interrupted program lie."""
+    """Returns the offset of the interrupted program's registers on a kernel stack; [] if they are not found."""
     for size in _THREAD_SIZES:
         for _ in range(10):
             top = look.read(stack + size - PIECE, PIECE)
@@ -183,17 +182,17 @@ def _first_of_pair(rows: Rows) -> tuple[int, ...] | None:
 
 
 def _pointers(memory: bytes) -> list[tuple[int, int]]:
-    """(offset, pointer)"""
+    """Returns (offset, pointer) of each pointer to data of the kernel."""
     words = memoryview(memory).cast("Q")
     return [(8 * i, word) for i, word in enumerate(words) if word % 8 == 0 and word in _DATA]
 
 
-def _places(memory: bytes, word: int) -> list[int]:
-    return [8 * i for i, found in enumerate(memoryview(memory).cast("Q")) if found == word]
+def _offsets_of(memory: bytes, word: int) -> list[int]:
+    return [8 * i for i, actual in enumerate(memoryview(memory).cast("Q")) if actual == word]
 
 
 def _starts() -> tuple[int, int]:
-    """Addresses where this process's code and stack start."""
+    """Returns the addresses where the code and the stack of this process start."""
     fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()  # from the third on, see proc(5)
     return int(fields[26 - 3]), int(fields[28 - 3])
 

@@ -1,4 +1,4 @@
-"""Where task_struct says whether a thread runs, found by a process that sleeps and one that is stopped."""
+"""Finds the field of task_struct that says whether a thread runs, with a process that sleeps and is then stopped."""
 
 import os
 import signal
@@ -14,25 +14,25 @@ _PATIENCE_S = 10.0
 
 
 def state_rows(window: Window, size: int) -> Rows:
-    """Offsets below `size` that hold the state of a thread. Forks. Raises OSError or LoadError."""
-    asleep, told = os.pipe(), os.pipe()
+    """Returns the offsets below `size` that may hold the state of a thread. Forks. Raises OSError and LoadError."""
+    sleep_pipe, address_pipe = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             with Look(window) as look:
-                os.write(told[1], look.task.to_bytes(8, "little"))
-            os.close(asleep[1])
-            os.read(asleep[0], 1)  # until it is killed
+                os.write(address_pipe[1], look.task.to_bytes(8, "little"))
+            os.close(sleep_pipe[1])
+            os.read(sleep_pipe[0], 1)  # until it is killed
         finally:
             os._exit(0)
     try:
-        os.close(told[1])
-        task = int.from_bytes(os.read(told[0], 8), "little")
+        os.close(address_pipe[1])
+        task = int.from_bytes(os.read(address_pipe[0], 8), "little")
         return _rows(window, pid, task, size) if task else set()
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-        for fd in (*asleep, told[0]):
+        for fd in (*sleep_pipe, address_pipe[0]):
             os.close(fd)
 
 
@@ -55,9 +55,9 @@ def _numbers(look: Look, task: int, size: int) -> memoryview:
 
 
 def _wait_until(pid: int, state: bytes) -> None:
-    """Of the letters of proc(5)."""
+    """Waits until a process is in a state, a letter of proc(5). Raises LoadError."""
     until = time.monotonic() + _PATIENCE_S
     while Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] != state:
         if time.monotonic() > until:
-            raise LoadError(f"a child process does not come to state {state.decode()}")
+            raise LoadError(f"a child process does not reach the state {state.decode()}")
         time.sleep(0.001)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from collector.checks import containers, kernel, places, privileges, programs, report
+from collector.checks import containers, kernel, privileges, programs, report, resources
 from collector.checks.row import Mark, Row, limited, missing, ok
 from collector.delivery.spool import Spool
 from collector.guest.capabilities import Capability
@@ -180,27 +180,27 @@ def test_on_other_machines_stacks_need_frame_pointers() -> None:
 def test_places_that_cannot_be_used_are_told_by_what_it_means(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     beneath = settings(tmp_path / "file")
-    assert places.spool(beneath).mark is Mark.LIMITED
-    assert places.activity_socket(beneath).needed
-    assert places.metrics_listen(settings(tmp_path, metrics_listen="nonsense")).needed
-    assert places.metrics_listen(settings(tmp_path, metrics_listen="127.0.0.1:0")).mark is Mark.OK
-    assert "the limit of 1048576 MB" in places.spool(settings(tmp_path, spool_limit_mb=1 << 20)).says
+    assert resources.spool(beneath).mark is Mark.LIMITED
+    assert resources.activity_socket(beneath).needed
+    assert resources.metrics_listen(settings(tmp_path, metrics_listen="nonsense")).needed
+    assert resources.metrics_listen(settings(tmp_path, metrics_listen="127.0.0.1:0")).mark is Mark.OK
+    assert "the limit of 1048576 MB" in resources.spool(settings(tmp_path, spool_limit_mb=1 << 20)).says
     taken = settings(tmp_path, metrics_listen="")
     (tmp_path / "run").mkdir()
     taken.activity_socket.write_text("")
-    assert "is no socket" in places.activity_socket(taken).says
+    assert "is no socket" in resources.activity_socket(taken).says
 
 
 def test_a_running_collector_is_told_from_a_fault(tmp_path: Path) -> None:
     running = Spool(tmp_path / "spool", 1 << 20)
-    row = places.spool(settings(tmp_path))
+    row = resources.spool(settings(tmp_path))
     assert (row.mark, "another collector" in row.says) == (Mark.LIMITED, True)
     running.close()
-    assert places.spool(settings(tmp_path)).mark is Mark.OK
+    assert resources.spool(settings(tmp_path)).mark is Mark.OK
 
 
 def test_kafka_that_answers_and_topics_that_are_there(in_process_broker: KafkaSettings, tmp_path: Path) -> None:
-    row = places.kafka(CollectorSettings(kafka=in_process_broker.kafka))
+    row = resources.kafka(CollectorSettings(kafka=in_process_broker.kafka))
     assert row == ok("Kafka", f"{in_process_broker.kafka} answers and has the topics")
 
 

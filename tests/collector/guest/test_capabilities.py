@@ -129,7 +129,7 @@ def knows_files_and_kernel(folder: Path, pid: int) -> bool:
 
 def test_the_capabilities_named_to_operators_are_those_that_are_needed() -> None:
     """In the unit, on the page, and in --help."""
-    import collector.command
+    import collector.commands.collect
 
     root = Path(__file__).parents[3]
     needed = {f"CAP_{name.upper()}" for name in DOCUMENTED.split(",")}
@@ -138,4 +138,4 @@ def test_the_capabilities_named_to_operators_are_those_that_are_needed() -> None
         (given,) = re.findall(rf"^{line}=(.+)$", unit, re.MULTILINE)
         assert set(given.split()) - {"CAP_SETPCAP"} == needed
     assert needed <= set(re.findall(r"CAP_\w+", (root / "docs/collector.md").read_text()))
-    assert needed <= set(re.findall(r"CAP_\w+", collector.command.__doc__ or ""))
+    assert needed <= set(re.findall(r"CAP_\w+", collector.commands.collect.__doc__ or ""))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.processes.mapped_files import MappedFile, Place
+from collector.processes.mapped_files import MappedFile, MapsEntry
 from collector.processes.mapped_ranges import MappedRange, put
 from icestream.v1.common_pb2 import Mapping
 
@@ -17,7 +17,7 @@ def mapped_range(start: int, end: int, number: int) -> MappedRange:
         return MappedRange(start, end, 0, MappedFile(Mapping.UNKNOWN, "", "[anon]"), True, None)
     path = f"/lib/{number}.so"
     file = MappedFile(Mapping.FILE, f"gnu:{number:02x}", path)
-    return MappedRange(start, end, -start, file, False, Place(1, start, end, 0, 0, path))
+    return MappedRange(start, end, -start, file, False, MapsEntry(1, start, end, 0, 0, path))
 
 
 @given(st.lists(mapping, max_size=12))

@@ -15,7 +15,7 @@ import pytest
 
 from collector.elf import identity
 from collector.processes import known_process, mappings
-from collector.processes.mapped_files import JIT, FileCache, MappedFile, Place, open_place
+from collector.processes.mapped_files import JIT, FileCache, MappedFile, MapsEntry, open_entry
 from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from icestream.v1.common_pb2 import Mapping
@@ -179,10 +179,10 @@ def test_a_path_that_holds_another_file_now_is_not_taken_for_the_old_one(tmp_pat
     (tmp_path / "file").write_text("x")
     status = (tmp_path / "file").stat()
     gone = 2**22 + 1  # no process has this ID
-    place = Place(gone, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "file"))
-    os.close(open_place(place))
+    entry = MapsEntry(gone, 0, 1, status.st_dev, status.st_ino, str(tmp_path / "file"))
+    os.close(open_entry(entry))
     with pytest.raises(OSError, match="file"):
-        open_place(place._replace(inode=place.inode + 1))
+        open_entry(entry._replace(inode=entry.inode + 1))
 
 
 def test_locating_takes_no_time_per_address(mine: Mappings) -> None:

@@ -1,4 +1,4 @@
-"""Names of stripped programs from files beside them: each place, and what must not be taken."""
+"""Names of stripped programs from files beside them: each path, and what must not be taken."""
 
 import lzma
 import os
@@ -13,7 +13,7 @@ import zstandard
 from symbolic.symcache import SymCache
 
 from collector.elf import identity
-from collector.processes.mapped_files import FileCache, Place
+from collector.processes.mapped_files import FileCache, MapsEntry
 from collector.symbols import debug_files, symcache_child
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
@@ -62,10 +62,10 @@ def debug_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def names(tmp_path: Path, debug_folder: Path) -> Callable[..., tuple[int, list[tuple[str, int]]]]:
     """The version, and what it names in `local`: functions and lines."""
 
-    def names(program: Program, *places: Place, path: str | None = None) -> tuple[int, list[tuple[str, int]]]:
+    def names(program: Program, *entries: MapsEntry, path: str | None = None) -> tuple[int, list[tuple[str, int]]]:
         packed = str(tmp_path / "symcache.zst")
         job = {"build_id": program.build_id, "path": str(program.path) if path is None else path, "more": []}
-        answer = symcache_child.answer(job | {"places": places, "store": "", "compressed": packed})
+        answer = symcache_child.answer(job | {"entries": entries, "store": "", "compressed": packed})
         if "error" in answer:
             raise AssertionError(answer["error"])
         cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
@@ -103,14 +103,14 @@ def test_a_debug_file_is_found_by_build_id(program: Program, names: Names, debug
 
 @pytest.mark.parametrize("flag", ["-Wl,--build-id", NO_BUILD_ID])
 @pytest.mark.parametrize(
-    "place", ["{folder}/program.debug", "{folder}/.debug/program.debug", "{debug}{folder}/program.debug"]
+    "debug_path", ["{folder}/program.debug", "{folder}/.debug/program.debug", "{debug}{folder}/program.debug"]
 )
 def test_a_debug_file_is_found_by_the_link_in_the_program(
-    names: Names, tmp_path: Path, debug_folder: Path, flag: str, place: str
+    names: Names, tmp_path: Path, debug_folder: Path, flag: str, debug_path: str
 ) -> None:
     program = Program(tmp_path / "linked", flag)
     assert program.build_id.startswith("sha256:" if flag == NO_BUILD_ID else "gnu:")
-    program.move_debug(Path(place.format(folder=program.path.parent, debug=debug_folder)))
+    program.move_debug(Path(debug_path.format(folder=program.path.parent, debug=debug_folder)))
     assert names(program) == WHOLE
 
 
@@ -151,9 +151,9 @@ def test_debug_files_in_the_root_of_a_container_are_found(program: Program, name
         assert process.stdout is not None
         assert process.stdout.readline() == b"there\n"
         status = program.path.stat()
-        place = Place(process.pid, 0, 1, status.st_dev, status.st_ino, str(program.path))
+        entry = MapsEntry(process.pid, 0, 1, status.st_dev, status.st_ino, str(program.path))
         assert names(program) == STRIPPED
-        assert names(program, place) == WHOLE
+        assert names(program, entry) == WHOLE
     finally:
         process.kill()
         process.communicate()
@@ -214,7 +214,7 @@ def test_a_damaged_debug_file_leaves_the_names_that_the_program_has(program: Pro
 def test_debug_information_ends_symbols_that_have_no_size(program: Program, names: Names, tmp_path: Path) -> None:
     """`_init` does not name the PLT behind it, nor `_fini` all that follows."""
     packed = str(tmp_path / "packed")
-    job = {"build_id": program.build_id, "path": str(program.path), "places": [], "more": []}
+    job = {"build_id": program.build_id, "path": str(program.path), "entries": [], "more": []}
     answer = symcache_child.answer(job | {"store": "", "compressed": packed})
     assert answer["version"] == DEBUG_INFO
     cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
@@ -268,7 +268,7 @@ def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path:
     assert (answer.version, answer.error) == (DEBUG_INFO, "")
 
 
-def mapped(pid: int, path: Path) -> Place:
+def mapped(pid: int, path: Path) -> MapsEntry:
     """Where a process has a file, once it has."""
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
@@ -276,7 +276,7 @@ def mapped(pid: int, path: Path) -> Place:
             if line.endswith(str(path)):
                 start, end = (int(part, 16) for part in line.split()[0].split("-"))
                 status = path.stat()
-                return Place(pid, start, end, status.st_dev, status.st_ino, str(path))
+                return MapsEntry(pid, start, end, status.st_dev, status.st_ino, str(path))
     raise AssertionError(f"{path} was not mapped")
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.elf import identity
-from collector.processes.mapped_files import Place
+from collector.processes.mapped_files import MapsEntry
 from collector.settings import CollectorSettings
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
@@ -98,9 +98,9 @@ def compiled(path: Path, *flags: str) -> str:
         return identity.read_file(file.fileno()).build_id
 
 
-def place(path: Path) -> Place:
+def entry(path: Path) -> MapsEntry:
     status = path.stat()
-    return Place(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(path))
+    return MapsEntry(2**22 + 1, 0, 1, status.st_dev, status.st_ino, str(path))
 
 
 def test_what_is_asked_of_this_host_is_answered_and_nothing_else(
@@ -143,7 +143,7 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     server.answer = answer
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
     for path, build_id in ids.items():
-        files.note(build_id, place(path))
+        files.note(build_id, entry(path))
         ask(asking, build_id, host="me", file=str(path))
     before = answers(2)
     assert {(a.build_id, a.version, a.error) for a in before} == {
@@ -164,7 +164,7 @@ def test_what_debuginfod_does_not_have_is_an_answer(
     build_id = compiled(stripped, "-s")
     server = Server()
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
-    files.note(build_id, place(stripped))
+    files.note(build_id, entry(stripped))
     ask(asking, build_id, host="me", file=str(stripped))
     ask(asking, "gnu:" + "00" * 20, host="me", file="/never/seen/here")
     found = {a.build_id: a.error for a in answers(2)}

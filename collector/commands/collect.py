@@ -79,13 +79,13 @@ def _check(settings: CollectorSettings, with_json: bool) -> int:
     """Prints what works; 0 where profiling would."""
     from collector.checks import report
 
-    found = []
+    rows = []
     for row in report.rows(settings):
-        found.append(row)
+        rows.append(row)
         if not with_json:
             print(report.text(row), flush=True)
-    print(report.as_json(found) if with_json else f"\n{report.verdict(found)}")
-    return 0 if report.works(found) else 1
+    print(report.as_json(rows) if with_json else f"\n{report.verdict(rows)}")
+    return 0 if report.works(rows) else 1
 
 
 def _health_server(listen: str, agent: "Agent") -> HealthServer | None:
