@@ -59,7 +59,7 @@ class Listener:
         intervals = self.receiver.take()
         traces = np.frombuffer(intervals.trace_ids, "V16")
         for row, context in enumerate(intervals.context.tolist()):
-            start = int(intervals.start_ns[row])
+            start = int(intervals.start_monotonic_ns[row])
             self.heard.rows.append(
                 (
                     int(intervals.pid[row]),
