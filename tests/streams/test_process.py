@@ -45,12 +45,12 @@ def expected_nodes(raw: Raw, stack: int) -> list[int]:
     return reference.nodes([expected_location(raw, row) for row in reversed(raw.stacks[stack])])
 
 
-def expected_rows(raw: Raw, found: list[Interval]) -> "Counter[Row]":
+def expected_rows(raw: Raw, intervals: list[Interval]) -> "Counter[Row]":
     """By brute force: every sample, every interval."""
     expected: Counter[Row] = Counter()
     for sample in raw.samples:
         time_us = (raw.start - START) // 1000 + sample.time_us
-        covering = [i.context for i in found if i.tid == sample.tid and i.start_us <= time_us < i.end_us]
+        covering = [i.context for i in intervals if i.tid == sample.tid and i.start_us <= time_us < i.end_us]
         at = raw.contexts[sample.context - 1] if sample.context else covering[0] if covering else NONE
         nodes = expected_nodes(raw, sample.stack)
         series = reference.series(raw.series[sample.series])
@@ -138,11 +138,11 @@ def test_the_same_messages_give_the_same_bytes(data: st.DataObject) -> None:
 @given(st.data(), st.randoms(use_true_random=False))
 def test_the_order_of_stacks_and_samples_in_a_batch_changes_nothing(data: st.DataObject, random: random.Random) -> None:
     raw = data.draw(raws())
-    places = list(range(len(raw.stacks)))
-    random.shuffle(places)
-    samples = [replace(sample, stack=places.index(sample.stack)) for sample in raw.samples]
+    order = list(range(len(raw.stacks)))
+    random.shuffle(order)
+    samples = [replace(sample, stack=order.index(sample.stack)) for sample in raw.samples]
     random.shuffle(samples)
-    other = replace(raw, stacks=[raw.stacks[place] for place in places], samples=samples)
+    other = replace(raw, stacks=[raw.stacks[row] for row in order], samples=samples)
     outputs = [Processor().raw(batch.bytes(), raw_id()) for batch in (raw, other)]
     assert rows(outputs[0].samples) == rows(outputs[1].samples)
     assert stacks(outputs[0].stacks) == stacks(outputs[1].stacks)

@@ -30,11 +30,11 @@ def window(number: int, size: int = 100) -> list[Message]:
 
 def content(spool: Spool) -> list[int]:
     """Takes everything out, in order."""
-    found: list[int] = []
+    numbers: list[int] = []
     while (entry := spool.hold(set())) is not None:
-        found += [int.from_bytes(message.value[:4], "big") for message in spool.read(entry)]
+        numbers += [int.from_bytes(message.value[:4], "big") for message in spool.read(entry)]
         spool.delete(entry)
-    return found
+    return numbers
 
 
 @given(messages, st.integers(0, 400))
@@ -42,8 +42,8 @@ def test_frames_come_back_as_they_were_and_a_torn_end_is_cut_off(given_messages:
     data = b"".join(encode(given_messages))
     assert list(decode(io.BytesIO(data))) == given_messages
     torn = data[: max(len(MAGIC), len(data) - cut)]
-    found = list(decode(io.BytesIO(torn)))
-    assert found == given_messages[: len(found)]
+    decoded = list(decode(io.BytesIO(torn)))
+    assert decoded == given_messages[: len(decoded)]
 
 
 @given(messages.filter(bool), st.data())
@@ -51,9 +51,9 @@ def test_a_damaged_frame_is_never_taken_for_a_good_one(given_messages: list[Mess
     encoded = bytearray(b"".join(encode(given_messages)))
     at = data.draw(st.integers(len(MAGIC), len(encoded) - 1))
     encoded[at] ^= data.draw(st.integers(1, 255))
-    found = list(decode(io.BytesIO(bytes(encoded))))
-    assert found == given_messages[: len(found)]
-    assert len(found) < len(given_messages)
+    decoded = list(decode(io.BytesIO(bytes(encoded))))
+    assert decoded == given_messages[: len(decoded)]
+    assert len(decoded) < len(given_messages)
 
 
 def test_what_is_no_file_of_frames_is_a_clear_error() -> None:
@@ -83,10 +83,10 @@ def test_beyond_the_limit_the_oldest_are_dropped_and_counted_but_not_one_that_is
     assert spool.hold(set()) is not None
     for number in range(1, 10):
         spool.append(window(number))
-    kept = content(spool)
-    assert kept[0] == 0
-    assert kept[1:] == list(range(10 - len(kept) + 1, 10))
-    assert spool.dropped == 10 - len(kept) > 0
+    remaining = content(spool)
+    assert remaining[0] == 0
+    assert remaining[1:] == list(range(10 - len(remaining) + 1, 10))
+    assert spool.dropped == 10 - len(remaining) > 0
     spool.close()
 
 
@@ -129,10 +129,10 @@ def test_a_directory_that_cannot_be_made_leaves_windows_in_memory_until_it_can(
 def test_what_arrives_and_what_it_says_is_lost_is_everything_that_was_sampled(tmp_path: Path) -> None:
     """Windows that are dropped count, and those that these would have told of; whatever is dropped when."""
     spool = Spool(tmp_path, 3000)
-    sampled = told = 0
+    sampled = reported = 0
     for number in range(200):
         if number % 7 == 0 and (entry := spool.hold(set())) is not None:  # one is delivered
-            told += observed(spool.read(entry))
+            reported += observed(spool.read(entry))
             spool.delete(entry)
         elif number % 11 == 0 and (entry := spool.hold(set())) is not None:  # one is refused for good
             spool.give_up(entry)
@@ -145,9 +145,9 @@ def test_what_arrives_and_what_it_says_is_lost_is_everything_that_was_sampled(tm
     assert spool.dropped > 50
     missing = spool.take_dropped_samples()
     while (entry := spool.hold(set())) is not None:
-        told += observed(spool.read(entry))
+        reported += observed(spool.read(entry))
         spool.delete(entry)
-    assert told + missing == sampled
+    assert reported + missing == sampled
     assert spool.dropped_samples > 0
     spool.close()
 
@@ -200,9 +200,9 @@ def test_windows_that_were_taken_in_survive_kill_9(tmp_path: Path) -> None:
             writer.stdout.readline()
             time.sleep(0.05)
             writer.send_signal(signal.SIGKILL)
-            taken = [0, *(int(line) for line in writer.stdout.read().splitlines() if line)]
+            appended = [0, *(int(line) for line in writer.stdout.read().splitlines() if line)]
         spool = Spool(tmp_path, 1 << 30)
-        found = content(spool)
+        stored = content(spool)
         spool.close()
-        assert found[: len(taken)] == taken
-        assert found == list(range(len(found)))
+        assert stored[: len(appended)] == appended
+        assert stored == list(range(len(stored)))

@@ -44,26 +44,33 @@ def python(program: str = "", **environ: str) -> Iterator[Process]:
 
 
 def labels(known: ThreadLabels, process: Process, name: str | None = None) -> dict[str, str]:
-    found = known.of(process.pid, process.pid, name)
-    assert found is not None
-    return dict(found)
+    actual = known.of(process.pid, process.pid, name)
+    assert actual is not None
+    return dict(actual)
 
 
 def of(known: ThreadLabels, pid: int, tid: int, name: str | None = None) -> dict[str, str]:
-    found = known.of(pid, tid, name)
-    assert found is not None
-    return dict(found)
+    actual = known.of(pid, tid, name)
+    assert actual is not None
+    return dict(actual)
 
 
 def test_a_process_is_named_by_itself_then_its_environment_its_container_its_unit_and_its_program() -> None:
-    said = {"context": "a", "activity": "b", "environment": "c", "container": "d", "unit": "e", "executable": "/bin/f"}
-    said["comm"] = "g"
+    sources = {
+        "context": "a",
+        "activity": "b",
+        "environment": "c",
+        "container": "d",
+        "unit": "e",
+        "executable": "/bin/f",
+    }
+    sources["comm"] = "g"
     for expected in "abcdefg":
-        assert service_name(**said) == expected
-        said[next(who for who, name in said.items() if name)] = ""
-    assert service_name(**said | {"executable": "/memfd:sealed-7f", "comm": "runc"}) == "runc"
+        assert service_name(**sources) == expected
+        sources[next(who for who, name in sources.items() if name)] = ""
+    assert service_name(**sources | {"executable": "/memfd:sealed-7f", "comm": "runc"}) == "runc"
     unknown = {"context": "unknown_service:java", "activity": "unknown_service"}
-    assert service_name(**said | unknown | {"environment": "shop", "container": "x"}) == "shop"
+    assert service_name(**sources | unknown | {"environment": "shop", "container": "x"}) == "shop"
 
 
 def test_the_environment_names_a_process_where_its_activity_does_not() -> None:
@@ -100,10 +107,10 @@ def test_a_process_context_names_the_process_and_its_version(monkeypatch: pytest
     with python(publish, OTEL_RESOURCE_ATTRIBUTES=declared, OTEL_SERVICE_NAME="env") as process:
         known.notice(process)
         known.declare({process.pid: "activity"})
-        found = labels(known, process)
-    assert found["service"] == "shop"
-    assert (found["service_version"], found["service_namespace"]) == ("1.4", "web")
-    assert found["deployment_environment"] == "old"
+        actual = labels(known, process)
+    assert actual["service"] == "shop"
+    assert (actual["service_version"], actual["service_namespace"]) == ("1.4", "web")
+    assert actual["deployment_environment"] == "old"
 
 
 def test_a_context_that_is_published_later_gives_the_threads_other_labels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,10 +133,10 @@ def test_selected_variables_are_labels_and_no_others(tmp_path: Path) -> None:
     known = ThreadLabels("h", config)
     with python(VERSION="1.4\x1b", SECRET="hunter2", **{"2ND-x": "y" * 1000}) as process:
         known.notice(process)
-        found = labels(known, process)
-    assert found["version"] == "1.4?"
-    assert found["_2nd_x"] == "y" * 200
-    assert "absent" not in found
+        actual = labels(known, process)
+    assert actual["version"] == "1.4?"
+    assert actual["_2nd_x"] == "y" * 200
+    assert "absent" not in actual
     assert "hunter2" not in repr(known._known)
 
 
@@ -146,12 +153,12 @@ def test_what_only_rules_need_is_there_for_rules_and_goes_then(tmp_path: Path) -
     known = ThreadLabels("h", label_config(CollectorSettings(relabel=str(file))))
     with python(TEAM="blue", OTEL_RESOURCE_ATTRIBUTES="team.lead=ann") as process:
         known.notice(process)
-        found = labels(known, process)
-    assert (found["team"], found["command"], found["lead"]) == ("blue", "print", "ann")
-    assert found["ids"] == f"{process.pid};{process.pid}"
-    assert found["path"] == os.path.realpath(sys.executable)
-    assert "host" not in found
-    assert not any(name.startswith("__") for name in found)
+        actual = labels(known, process)
+    assert (actual["team"], actual["command"], actual["lead"]) == ("blue", "print", "ann")
+    assert actual["ids"] == f"{process.pid};{process.pid}"
+    assert actual["path"] == os.path.realpath(sys.executable)
+    assert "host" not in actual
+    assert not any(name.startswith("__") for name in actual)
 
 
 def test_a_thread_that_a_rule_drops_has_no_labels_and_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +207,13 @@ def test_a_container_and_a_unit_name_what_does_not_name_itself(monkeypatch: pyte
         "/user.slice/user-0.slice/user@0.service": {"service": EXECUTABLE, "unit": "user@0.service"},
     }  # fmt: skip
     with python() as process:
-        for path, told in expected.items():
+        for path, expected_labels in expected.items():
             in_group(monkeypatch, path)
             known = ThreadLabels("h", containers=Runtime())
             known.notice(process)
-            found = labels(known, process)
-            assert found | told == found
-            assert found["cgroup"] == path
+            actual = labels(known, process)
+            assert actual | expected_labels == actual
+            assert actual["cgroup"] == path
 
 
 @pytest.mark.ebpf  # as root
@@ -220,10 +227,10 @@ def test_a_process_in_a_control_group_of_docker_has_its_container() -> None:
         with python() as process:
             (group / "cgroup.procs").write_text(str(process.pid))
             known.notice(process)
-            found = labels(known, process)
-        assert (found["container_id"], found["container_runtime"]) == (CONTAINER, "docker")
-        assert found["cgroup"].endswith(f"/icestream-test/docker-{CONTAINER}.scope")
-        assert found["service"] == "web"
+            actual = labels(known, process)
+        assert (actual["container_id"], actual["container_runtime"]) == (CONTAINER, "docker")
+        assert actual["cgroup"].endswith(f"/icestream-test/docker-{CONTAINER}.scope")
+        assert actual["service"] == "web"
     finally:
         group.rmdir()
         group.parent.rmdir()
@@ -248,12 +255,12 @@ def test_a_pod_that_becomes_known_gives_the_threads_other_labels(monkeypatch: py
         assert labels(known, process) | {"service": EXECUTABLE, "pod_uid": POD} == labels(known, process)
         known.declare({})
         known.declare({})
-        found = labels(known, process)
+        actual = labels(known, process)
         asked = pods.pause
         known.declare({})
         assert pods.pause == asked, "who is known is not asked for"
     expected = {"pod": "shop-x2x", "namespace": "prod", "container": "main", "node": "node-1", "team": "blue"}
-    assert found | expected | {"service": "main", "container_runtime": "containerd"} == found
+    assert actual | expected | {"service": "main", "container_runtime": "containerd"} == actual
 
 
 def test_labels_are_sorted_by_name_and_none_is_empty() -> None:
@@ -339,8 +346,8 @@ def test_a_process_that_was_gone_is_in_the_container_of_its_parent(monkeypatch: 
         known.notice(process)
         known.hint(pid, parent=process.pid)
         known.hint(pid, comm="gzip", executable_path="/bin/gzip")
-        found = of(known, pid, pid, "gzip")
-    assert (found["service"], found["container_id"], found["executable"]) == ("web", CONTAINER, "gzip")
+        actual = of(known, pid, pid, "gzip")
+    assert (actual["service"], actual["container_id"], actual["executable"]) == ("web", CONTAINER, "gzip")
 
 
 def test_a_program_executed_after_a_process_was_read_is_the_one_that_counts() -> None:
@@ -376,10 +383,10 @@ def test_an_environment_of_any_size_and_content_is_read() -> None:
     odd = {"ODD": "é\udcff\n", "OTEL_SERVICE_NAME": "a\nb\x1b[31m"}
     environ = {"FIRST": "1", **huge, **odd, "LAST": "=a=b"}
     with python(**environ) as process:
-        found = read_environment(process.pid, [b"FIRST", b"LAST", b"ODD", b"ABSENT", b"FILL_3"])
-    assert (found["FIRST"], found["LAST"], found["ODD"]) == ("1", "=a=b", "é\ufffd\n")
-    assert len(found["FILL_3"]) == 100_000
-    assert resource_attributes(found) == {"service.name": "a?b?[31m"}
+        actual = read_environment(process.pid, [b"FIRST", b"LAST", b"ODD", b"ABSENT", b"FILL_3"])
+    assert (actual["FIRST"], actual["LAST"], actual["ODD"]) == ("1", "=a=b", "é\ufffd\n")
+    assert len(actual["FILL_3"]) == 100_000
+    assert resource_attributes(actual) == {"service.name": "a?b?[31m"}
     assert read_environment(2**22 + 1, [b"FIRST"]) == {}
 
 

@@ -26,14 +26,14 @@ def map_file(tmp_path: Path) -> Path:
 
 def names(of: PerfMap, *addresses: int) -> list[Name | None]:
     of.refresh()
-    rows, found = of.lookup(np.array(addresses, np.uint64))
-    return [found[row] if row >= 0 else None for row in rows.tolist()]
+    rows, distinct_names = of.lookup(np.array(addresses, np.uint64))
+    return [distinct_names[row] if row >= 0 else None for row in rows.tolist()]
 
 
 def test_the_map_is_found_by_the_process_id_of_its_own_namespace(map_file: Path, tmp_path: Path) -> None:
     map_file.write_text("1000 20 first\n0x2000 0x10 second one\n")
-    found = names(PerfMap(PID, str(tmp_path)), 0x1000, 0x101F, 0x1020, 0x2008, 0xFFF, 2**64 - 1)
-    assert found == [Name("first", ""), Name("first", ""), None, Name("second one", ""), None, None]
+    actual = names(PerfMap(PID, str(tmp_path)), 0x1000, 0x101F, 0x1020, 0x2008, 0xFFF, 2**64 - 1)
+    assert actual == [Name("first", ""), Name("first", ""), None, Name("second one", ""), None, None]
 
 
 def test_what_is_appended_is_read_also_when_a_line_comes_in_pieces(map_file: Path, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(
     assert names(of, 0x1000, 0x1180) == [Name("one", ""), Name("two", "")]
     with open(map_file, "a") as file:
         file.write("1080 100 new\n10c0 10 newest\n")
-    found = names(of, 0x1000, 0x1080, 0x10C0, 0x10D0, 0x1180)
-    assert found == [Name(name, "") for name in ("one", "new", "newest", "new", "two")]
+    actual = names(of, 0x1000, 0x1080, 0x10C0, 0x10D0, 0x1180)
+    assert actual == [Name(name, "") for name in ("one", "new", "newest", "new", "two")]
 
 
 def test_functions_of_javascript_have_their_file_and_line(map_file: Path, tmp_path: Path) -> None:
@@ -159,9 +159,9 @@ def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(map_file: P
     of = PerfMap(PID, str(tmp_path))
     of.refresh()
     map_file.write_text("9000 10 one\n2000 10 two\n4000 10 three\n")  # the same size: not noticed
-    rows, found = of.lookup(np.array([0x1000, 0x2000, 0x3000], np.uint64))
+    rows, distinct_names = of.lookup(np.array([0x1000, 0x2000, 0x3000], np.uint64))
     assert rows.tolist() == [-1, 0, -1]
-    assert found == [Name("two", "")]
+    assert distinct_names == [Name("two", "")]
     map_file.write_text("1000 10 other\n")
     assert names(of, 0x1000, 0x2000) == [Name("other", ""), None]
 
@@ -203,19 +203,21 @@ def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(
         for start, end, name in plainly(data):
             expected = {at: known for at, known in expected.items() if not start <= at < end} | {start: name}
         starts = sorted(expected)
-        rows, found = of.lookup(np.array(starts, np.uint64))
+        rows, distinct_names = of.lookup(np.array(starts, np.uint64))
         of.close()
-    assert [found[row].function if row >= 0 else None for row in rows.tolist()] == [expected[at] for at in starts]
+    assert [distinct_names[row].function if row >= 0 else None for row in rows.tolist()] == [
+        expected[at] for at in starts
+    ]
 
 
 def plainly(data: bytes) -> list[tuple[int, int, str]]:
     """Start, end and name of the areas."""
-    found = []
+    entries = []
     for text in data.split(b"\n"):
         match = re.fullmatch(
             rb"(?:0x)?([0-9a-fA-F]{1,16})[ \t]{1,8}(?:0x)?([0-9a-fA-F]{1,16})[ \t]{1,8}([^ \t].*)", text, re.DOTALL
         )
         if match and 0 < int(match[2], 16) < 2**32 and int(match[1], 16) < 2**64 - 2**32 and match[3].strip():
             start = int(match[1], 16)
-            found.append((start, start + int(match[2], 16), match[3].rstrip().decode("utf-8", "replace")))
-    return found
+            entries.append((start, start + int(match[2], 16), match[3].rstrip().decode("utf-8", "replace")))
+    return entries
