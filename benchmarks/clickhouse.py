@@ -15,17 +15,14 @@ import time
 
 import numpy as np
 
-from icestream import packed
 from icestream.clickhouse import Clients
-from icestream.ids import series_id
 from icestream.messages.message_id import MessageId
-from icestream.topics import DEFAULT_PROFILE_TYPE, RAW, SAMPLES
-from icestream.v1.common_pb2 import BatchId, Label, Series, Source
-from icestream.v1.samples_pb2 import SampleBatch
+from icestream.topics import SAMPLES
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import migrate
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
+from tests.data.messages import batch_id, sample_batch, sample_series, source
 
 ROWS, SERVICES, STACKS, THREADS, HOSTS = 6080, 40, 75, 400, 20
 START_MS = 1_770_000_000_000
@@ -72,22 +69,10 @@ def message(random: np.random.Generator, host: int, window: int) -> bytes:
     thread = np.sort(random.integers(0, THREADS, ROWS))
     service = thread % SERVICES
     stack = (service * STACKS + np.minimum(random.zipf(1.4, ROWS), STACKS) - 1).astype(np.uint64)
-    series = []
-    for i in range(SERVICES):
-        labels = [("host", host_id), ("service", f"service-{i}")]
-        series.append(Series(id=series_id(labels), labels=[Label(name=n, value=v) for n, v in labels]))
     traces = random.integers(0, 256, (30, 24)).astype(np.uint8)
     context = np.where(random.random(ROWS) < 0.1, random.integers(1, 31, ROWS), 0)
-    batch = SampleBatch(
-        source=Source(
-            batch=BatchId(collector=host_id, started_unix_nano=1, sequence=window + 1, part=0, parts=1),
-            cluster="C", topic=RAW, partition=0, offset=window * HOSTS + host, part=0, parts=1,
-        ),
-        host_id=host_id, profile_type=DEFAULT_PROFILE_TYPE, start_unix_milli=START_MS + window * 5000, series=series,
-        context_trace_ids=traces[:, :16].tobytes(), context_span_ids=traces[:, 16:].tobytes(),
-    )  # fmt: skip
-    return packed.serialize(
-        batch,
+    return sample_batch(
+        source(batch_id(window + 1, host_id), offset=window * HOSTS + host), START_MS + window * 5000,
         {
             "sample_offset_ms": np.sort(random.integers(0, 5000, ROWS)),
             "sample_series": service,
@@ -98,7 +83,9 @@ def message(random: np.random.Generator, host: int, window: int) -> bytes:
             "sample_count": np.ones(ROWS),
             "sample_value": np.full(ROWS, 52_631_579),
         },
-    )
+        series=[sample_series({"host": host_id, "service": f"service-{i}"}) for i in range(SERVICES)],
+        context_trace_ids=traces[:, :16].tobytes(), context_span_ids=traces[:, 16:].tobytes(),
+    )  # fmt: skip
 
 
 def _sizes(clients: Clients) -> dict[str, int]:

@@ -14,13 +14,10 @@ import time
 
 import numpy as np
 
-from icestream import packed
 from icestream.messages.message_id import MessageId
-from icestream.topics import DEFAULT_PROFILE_TYPE
-from icestream.v1.activity_pb2 import ActivityBatch
-from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
-from icestream.v1.raw_pb2 import RawBatch
+from icestream.v1.common_pb2 import Mapping
 from streams.process import Processor
+from tests.data.messages import activity_batch, batch_id, raw_batch, raw_series
 
 CPUS, HERTZ, WINDOW_S = 64, 19, 5
 SAMPLES = CPUS * HERTZ * WINDOW_S
@@ -80,14 +77,7 @@ def _window(
 ) -> tuple[bytes, bytes]:
     """Messages of a window: raw, activity."""
     start = START + sequence * WINDOW_NS
-    batch_id = BatchId(collector="host", started_unix_nano=1, sequence=sequence, part=0, parts=1)
-    raw = RawBatch(
-        id=batch_id, host_id="host", profile_type=DEFAULT_PROFILE_TYPE, start_unix_nano=start, period=52_631_579,
-        end_unix_nano=start + WINDOW_NS, published_unix_nano=start + WINDOW_NS, activity_sequence=sequence,
-        activity_complete_unix_nano=start + WINDOW_NS, strings=[""],
-        mappings=[Mapping()] + [Mapping(kind=Mapping.FILE, build_id=f"gnu:{i:040x}", file=f"/f{i}") for i in range(40)],
-        series=[Series(labels=_labels(i)) for i in range(SERVICES)],
-    )  # fmt: skip
+    batch = batch_id(sequence, "host")
     columns = {
         "location_mapping": np.arange(len(location_address)) % 40 + 1,
         "location_address": location_address,
@@ -98,14 +88,13 @@ def _window(
         "sample_pid": random.integers(1, 200, SAMPLES),
         "sample_tid": random.integers(1, THREADS, SAMPLES),
         "sample_stack": random.integers(0, STACKS, SAMPLES),
-        "sample_context": np.zeros(SAMPLES),
     }
-    intervals = 2000
-    activity = ActivityBatch(
-        id=batch_id, host_id="host", complete_unix_nano=start + WINDOW_NS, start_unix_nano=start,
-        published_unix_nano=start + WINDOW_NS, strings=["", "checkout"],
-        context_trace_ids=random.bytes(16 * intervals), context_span_ids=random.bytes(8 * intervals),
+    raw = raw_batch(
+        batch, start, columns, period=52_631_579, activity_sequence=sequence,
+        mappings=[Mapping()] + [Mapping(kind=Mapping.FILE, build_id=f"gnu:{i:040x}", file=f"/f{i}") for i in range(40)],
+        series=[raw_series(_labels(i)) for i in range(SERVICES)],
     )  # fmt: skip
+    intervals = 2000
     numbers = np.arange(intervals)
     activity_columns = {
         "interval_start_offset_ns": numbers // (THREADS // 2) * (WINDOW_NS // 10),
@@ -116,12 +105,15 @@ def _window(
         "interval_context": numbers,
         "interval_service": np.ones(intervals),
     }
-    return packed.serialize(raw, columns), packed.serialize(activity, activity_columns)
+    activity = activity_batch(
+        batch, start, activity_columns, complete_unix_nano=start + WINDOW_NS, strings=["", "checkout"],
+        context_trace_ids=random.bytes(16 * intervals), context_span_ids=random.bytes(8 * intervals),
+    )  # fmt: skip
+    return raw, activity
 
 
-def _labels(i: int) -> list[Label]:
-    labels = {"host": "host", "namespace": "shop", "pod": f"cart-{i}-abcde", "service": f"cart-{i}", "version": "1.4"}
-    return [Label(name=name, value=value) for name, value in labels.items()]
+def _labels(i: int) -> dict[str, str]:
+    return {"host": "host", "namespace": "shop", "pod": f"cart-{i}-abcde", "service": f"cart-{i}", "version": "1.4"}
 
 
 if __name__ == "__main__":

@@ -2,22 +2,16 @@
 
 import random
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 
-import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from icestream.ids import combine, mapping_id, series_id
+from icestream.ids import series_id
 from icestream.topics import DEFAULT_PROFILE_TYPE
+from tests.data import tables
+from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, insert_series, node_id, to_datetime
 
 START_S = 1_770_000_000
-NO_TRACE, NO_SPAN = bytes(16), bytes(8)
-SEEN = datetime.fromtimestamp(START_S, timezone.utc)
-
-SAMPLE_COLUMNS = [
-    "profile_type", "service", "series_id", "host_id", "time", "pid", "tid", "stack_id", "trace_id", "span_id",
-    "count", "value",
-]  # fmt: skip
+SEEN = to_datetime(START_S)
 
 
 @dataclass(frozen=True)
@@ -32,8 +26,7 @@ class Frame:
 
     @property
     def location_id(self) -> int:
-        identity = np.array([mapping_id(self.build_id, self.file)], np.uint64)
-        return int(combine(identity, np.array([self.address], np.uint64))[0])
+        return tables.location_id(self.build_id, self.file, self.address)
 
     @property
     def names(self) -> list[str]:
@@ -64,10 +57,9 @@ def stack_id(stack: tuple[Frame, ...]) -> int:
 
 def path_ids(stack: tuple[Frame, ...]) -> list[int]:
     """Node IDs, root first."""
-    ids, node = [], np.zeros(1, np.uint64)
+    ids: list[int] = []
     for part in stack:
-        node = combine(node, np.array([part.location_id], np.uint64))
-        ids.append(int(node[0]))
+        ids.append(node_id(ids[-1] if ids else 0, part.location_id))
     return ids
 
 
@@ -82,23 +74,17 @@ def fill(client: Client, samples: list[Sample], nodes: bool = True, locations: b
 
 
 def insert_samples(client: Client, samples: list[Sample]) -> None:
-    if not samples:
-        return
     rows = [
-        [
-            s.profile_type, s.labels.get("service", ""), series_id(s.labels.items()), s.host,
-            datetime.fromtimestamp(s.time_s, timezone.utc), 7, 8, stack_id(s.stack), s.trace_id, s.span_id,
-            s.count, s.value,
-        ]
+        {
+            "profile_type": s.profile_type, "service": s.labels.get("service", ""),
+            "series_id": series_id(s.labels.items()), "host_id": s.host, "time": to_datetime(s.time_s),
+            "stack_id": stack_id(s.stack), "trace_id": s.trace_id, "span_id": s.span_id, "count": s.count,
+            "value": s.value,
+        }
         for s in samples
     ]  # fmt: skip
-    client.insert("samples", rows, column_names=SAMPLE_COLUMNS)
-    series = {series_id(s.labels.items()): s.labels for s in samples}
-    client.insert(
-        "series",
-        [[key, labels, SEEN] for key, labels in series.items()],
-        column_names=["series_id", "labels", "last_seen"],
-    )
+    insert_rows(client, "samples", rows)
+    insert_series(client, [s.labels for s in samples], SEEN)
 
 
 def insert_nodes(client: Client, stacks: set[tuple[Frame, ...]]) -> None:
@@ -106,27 +92,24 @@ def insert_nodes(client: Client, stacks: set[tuple[Frame, ...]]) -> None:
     for stack in stacks:
         ids = path_ids(stack)
         for node, parent, part in zip(ids, [0, *ids], stack, strict=False):
-            rows[node] = [node, parent, part.location_id, SEEN]
-    if rows:
-        columns = ["node_id", "parent_id", "location_id", "last_seen"]
-        client.insert("nodes", list(rows.values()), column_names=columns)
+            rows[node] = {"node_id": node, "parent_id": parent, "location_id": part.location_id, "last_seen": SEEN}
+    insert_rows(client, "nodes", list(rows.values()))
 
 
 def insert_locations(client: Client, frames: set[Frame], version: int | None = None) -> None:
+    """Inserts locations; their version is by default 1 with names and 0 without."""
     rows = [
-        [
-            part.location_id, part.kind, part.build_id, part.file, part.address,
-            (1 if part.functions else 0) if version is None else version,
-            [(name, f"{name}.c", 10 + i, 10) for i, name in enumerate(part.functions)], SEEN,
-        ]
+        {
+            "location_id": part.location_id, "kind": part.kind, "build_id": part.build_id, "file": part.file,
+            "address": part.address, "version": (1 if part.functions else 0) if version is None else version,
+            "lines": [(name, f"{name}.c", 10 + i, 10) for i, name in enumerate(part.functions)], "last_seen": SEEN,
+        }
         for part in frames
     ]  # fmt: skip
-    columns = ["location_id", "kind", "build_id", "file", "address", "version", "lines", "last_seen"]
-    if rows:
-        client.insert("locations", rows, column_names=columns)
+    insert_rows(client, "locations", rows)
 
 
-def random_samples(seed: int, many: int = 300) -> list[Sample]:
+def random_samples(seed: int, count: int = 300) -> list[Sample]:
     """Recursion, inlined frames, frames without symbols, samples without stack; several services and versions."""
     rng = random.Random(seed)
     names = ["main", "serve", "parse;x", "alloc", "λ\nf", "memcpy"]
@@ -148,5 +131,5 @@ def random_samples(seed: int, many: int = 300) -> list[Sample]:
             time_s=START_S + rng.randrange(600),
             trace_id=rng.choice([NO_TRACE, NO_TRACE, b"a" * 16, b"b" * 16]),
         )
-        for _ in range(many)
+        for _ in range(count)
     ]

@@ -112,11 +112,6 @@ def activity(
     return messages.activity_batch(batch, START, columns, complete_unix_nano=complete, **fields)
 
 
-def context(number: int) -> bytes:
-    """A context: trace and span ID of a number from 1."""
-    return number.to_bytes(16, "big") + number.to_bytes(8, "big")
-
-
 def raw_id(offset: int = 0, partition: int = 0) -> MessageId:
     return MessageId("cluster", RAW, partition, offset)
 

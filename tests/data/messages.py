@@ -57,8 +57,13 @@ def sample_series(labels: AbcMapping[str, str]) -> Series:
     return Series(id=series_id(labels.items()), labels=raw_series(labels).labels)
 
 
+def context(number: int) -> bytes:
+    """A context of 24 bytes: a trace ID and a span ID that are both `number`."""
+    return number.to_bytes(16, "big") + number.to_bytes(8, "big")
+
+
 def contexts(trace_and_span_ids: Sequence[bytes]) -> dict[str, bytes]:
-    """Fields of a message for contexts of 24 bytes: a trace ID and a span ID each."""
+    """Fields of a message that hold contexts of 24 bytes."""
     return {
         "context_trace_ids": b"".join(ids[:16] for ids in trace_and_span_ids),
         "context_span_ids": b"".join(ids[16:] for ids in trace_and_span_ids),

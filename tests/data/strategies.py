@@ -2,7 +2,8 @@
 
 from hypothesis import strategies as st
 
-from tests.data.handwritten import Interval, Raw, Sample, context
+from tests.data.handwritten import Interval, Raw, Sample
+from tests.data.messages import context
 
 LOCATIONS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2**64 - 1)), min_size=1, max_size=12)
 TIMES_US = st.integers(0, 4_999_999)

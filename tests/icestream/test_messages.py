@@ -17,7 +17,8 @@ from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import Label, Mapping, Series
 from streams.attach import traced
 from streams.process import Processor
-from tests.data.handwritten import Interval, Raw, Sample, activity, activity_id, context, raw_id
+from tests.data.handwritten import Interval, Raw, Sample, activity, activity_id, raw_id
+from tests.data.messages import context
 from tests.data.strategies import intervals, raws
 
 GOOD = Raw([Sample(5, stack=1, context=1), Sample(6)], [[0], [1, 0]], [(1, 16), (3, 2)], contexts=[context(1)])

@@ -3,7 +3,6 @@
 import json
 import time
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,62 +12,39 @@ from icestream.kafka import producer
 from icestream.message_rows import DECODERS
 from icestream.messages.checks import BadMessage
 from icestream.messages.stacks import decode_stacks
-from icestream.packed import serialize
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
-from icestream.topics import DEAD_LETTERS, DEFAULT_PROFILE_TYPE, RAW, SAMPLES, STACKS
-from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series, Source
-from icestream.v1.samples_pb2 import SampleBatch
+from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS
+from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
+from tests.data import messages as builders
 
 TRACE = bytes(range(16))
 
 
 def sample_batch(service: str = "shop") -> bytes:
     """Two samples: one in `hot`, called by `main`, with a trace; one whose stack nobody announced."""
-    batch = SampleBatch(
-        source=Source(batch=BatchId(collector="host-1", sequence=1, parts=1), cluster="C", topic=RAW, part=0, parts=1),
-        host_id="host-1",
-        profile_type=DEFAULT_PROFILE_TYPE,
-        start_unix_milli=1_790_000_000_000,
-    )
-    labels = [Label(name="comm", value="worker"), Label(name="service", value=service)]
-    batch.series.append(Series(id=7, labels=labels))
-    batch.context_trace_ids = TRACE
-    batch.context_span_ids = bytes(8)
-    return serialize(
-        batch,
+    return builders.sample_batch(
+        builders.source(builders.batch_id()), 1_790_000_000_000,
         {
-            "sample_offset_ms": np.array([5, 10]),
-            "sample_series": np.array([0, 0]),
-            "sample_pid": np.array([10, 10]),
-            "sample_tid": np.array([11, 12]),
-            "sample_stack_id": np.array([2, 99], np.uint64),
-            "sample_context": np.array([1, 0]),
-            "sample_count": np.array([1, 1]),
-            "sample_value": np.array([5_000_000, 5_000_000]),
+            "sample_offset_ms": [5, 10], "sample_pid": [10, 10], "sample_tid": [11, 12],
+            "sample_stack_id": [2, 99], "sample_context": [1, 0], "sample_value": [5_000_000, 5_000_000],
         },
-    )
+        series=[builders.sample_series({"comm": "worker", "service": service})],
+        **builders.contexts([TRACE + bytes(8)]),
+    )  # fmt: skip
 
 
 def stack_batch(hot: str = "hot", version: int = 1) -> StackBatch:
-    batch = StackBatch(strings=["", "main", hot, "inlined"], mappings=[Mapping(), Mapping(file="/bin/shop")])
-    columns = {
-        "node_id": [1, 2, 3],
-        "node_parent_id": [0, 1, 1],
-        "node_location_id": [100, 101, 102],
-        "location_id": [100, 101, 102],
-        "location_mapping": [1, 1, 1],
-        "location_address": [0x10, 0x20, 0x30],
-        "location_version": [version, version, 0],
-        "location_line_count": [1, 2, 0],
-        "line_function": [1, 3, 2],
-        "line_file": [0, 0, 0],
-        "line_number": [0, 0, 0],
-        "line_start_line": [0, 0, 0],
-    }
-    arrays = {name: np.array(values, np.uint64) for name, values in columns.items()}
-    return StackBatch.FromString(serialize(batch, arrays))
+    data = builders.stack_batch(
+        {
+            "node_id": [1, 2, 3], "node_parent_id": [0, 1, 1], "node_location_id": [100, 101, 102],
+            "location_id": [100, 101, 102], "location_address": [0x10, 0x20, 0x30],
+            "location_version": [version, version, 0], "location_line_count": [1, 2, 0], "line_function": [1, 3, 2],
+        },
+        strings=["", "main", hot, "inlined"], mappings=[Mapping(), Mapping(file="/bin/shop")],
+    )  # fmt: skip
+    return StackBatch.FromString(data)
 
 
 def learn(names: StackNames, batch: StackBatch) -> None:

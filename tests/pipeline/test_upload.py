@@ -9,11 +9,9 @@ import numpy as np
 import pytest
 
 from collector.elf import identity
-from icestream import packed
-from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
-from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
-from icestream.v1.raw_pb2 import RawBatch
-from tests.data.windows import PERIOD_NS, WINDOW_NS
+from icestream.topics import RAW
+from icestream.v1.common_pb2 import Mapping
+from tests.data.messages import PERIOD_NS, WINDOW_NS, batch_id, raw_batch, raw_series
 from tests.pipeline.running import ICESTREAM, Pipeline, between
 
 pytestmark = pytest.mark.pipeline
@@ -55,30 +53,15 @@ def batch(program: Path, stack: list[int], start: int) -> bytes:
     descriptor = os.open(program, os.O_RDONLY)
     build_id = identity.read_file(descriptor).build_id
     os.close(descriptor)
-    raw = RawBatch(
-        id=BatchId(collector="host-0", started_unix_nano=1, sequence=1, part=0, parts=1), host_id="host-0",
-        profile_type=DEFAULT_PROFILE_TYPE, start_unix_nano=start, end_unix_nano=start + WINDOW_NS, period=PERIOD_NS,
-        published_unix_nano=start + WINDOW_NS, activity_complete_unix_nano=start + WINDOW_NS, strings=[""],
-        mappings=[Mapping(), Mapping(kind=Mapping.FILE, build_id=build_id, file=str(program))],
-        series=[Series(labels=[Label(name="host", value="host-0"), Label(name="service", value="shop")])],
-    )  # fmt: skip
-    one = np.zeros(1)
-    count = len(stack)
-    return packed.serialize(
-        raw,
+    rows = range(len(stack))
+    return raw_batch(
+        batch_id(host="host-0"), start,
         {
-            "location_mapping": np.ones(count),
-            "location_address": np.array(stack, np.uint64),
-            "location_function": np.zeros(count),
-            "location_file": np.zeros(count),
-            "location_line": np.zeros(count),
-            "stack_depth": np.array([count]),
-            "stack_frames": np.arange(count),
-            "sample_offset_us": one,
-            "sample_series": one,
-            "sample_pid": one + 100,
-            "sample_tid": one + 100,
-            "sample_stack": one,
-            "sample_context": one,
+            "location_mapping": np.ones(len(rows)), "location_address": np.array(stack, np.uint64),
+            "location_function": np.zeros(len(rows)), "location_file": np.zeros(len(rows)),
+            "location_line": np.zeros(len(rows)), "stack_depth": [len(rows)], "stack_frames": rows,
+            "sample_offset_us": [0],
         },
-    )
+        mappings=[Mapping(), Mapping(kind=Mapping.FILE, build_id=build_id, file=str(program))],
+        series=[raw_series({"host": "host-0", "service": "shop"})],
+    )  # fmt: skip

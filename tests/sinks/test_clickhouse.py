@@ -12,7 +12,8 @@ from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import MigrationError
 from sinks.tables.decode import Tables
-from tests.sinks.messages import PERIOD, START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
+from tests.data.messages import PERIOD_NS
+from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 
 TABLES = ("samples", "trace_samples", "batches", "activity")
 
@@ -29,7 +30,7 @@ def test_samples_are_stored_with_series_trace_and_the_batch_they_came_in(clients
     ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2)))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
     row = client.query("SELECT service, host_id, pid, count, value FROM samples LIMIT 1").result_rows[0]
-    assert row == ("checkout", "host-1", 100, 1, PERIOD)
+    assert row == ("checkout", "host-1", 100, 1, PERIOD_NS)
     traced = client.query(
         "SELECT hex(trace_id), hex(span_id), toUnixTimestamp64Milli(time) FROM trace_samples ORDER BY time"
     )
@@ -38,7 +39,7 @@ def test_samples_are_stored_with_series_trace_and_the_batch_they_came_in(clients
         ({"host": "host-1", "service": "checkout"},)
     ]
     kept = client.query("SELECT kind, collector, sequence, offset, rows, count, value FROM batches ORDER BY sequence")
-    assert kept.result_rows[0] == ("samples", "host-1", 1, 1, 5, 5, 5 * PERIOD)
+    assert kept.result_rows[0] == ("samples", "host-1", 1, 1, 5, 5, 5 * PERIOD_NS)
 
 
 def test_stacks_and_activity_are_stored(clients: Clients, client: Client) -> None:
@@ -88,7 +89,7 @@ def test_outputs_of_one_batch_and_its_corrections_are_not_taken_for_each_other(
     sink.write(make_range(SAMPLES, [*decoded(1, part=0, parts=2), *decoded(1, part=1, parts=2)]))
     sink.write(make_range(SAMPLES, decoded(1, rows=4, correction=True), first=2))
     assert counts(client)["samples"] == 14
-    assert client.query("SELECT sum(count), sum(value) FROM samples").result_rows == [(10, 10 * PERIOD)]
+    assert client.query("SELECT sum(count), sum(value) FROM samples").result_rows == [(10, 10 * PERIOD_NS)]
     assert client.query("SELECT sum(count) FROM trace_samples").result_rows == [(4 + 2,)]
 
 

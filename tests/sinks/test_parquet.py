@@ -14,7 +14,8 @@ from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.parquet import ParquetSink, compact
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables
-from tests.sinks.messages import PERIOD, activity_batch, sample_batch, stack_batch, tables
+from tests.data.messages import PERIOD_NS
+from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tables
 
 
 def write(sink: ParquetSink, topic: str, first: int, *contents: Any, partition: int = 0) -> None:
@@ -36,7 +37,7 @@ def test_all_tables_hold_what_came(tmp_path: Path) -> None:
     write(sink, STACKS, 0, tables(STACKS, stack_batch(3, ["main", "work"])))
     write(sink, ACTIVITY, 0, tables(ACTIVITY, activity_batch(1)))
     stored = rows(tmp_path, "samples")
-    assert sum(row["value"] for row in stored) == 10 * PERIOD
+    assert sum(row["value"] for row in stored) == 10 * PERIOD_NS
     assert {row["trace_id"] for row in stored} == {bytes(16), (1).to_bytes(16, "big"), (2).to_bytes(16, "big")}
     assert all(str(row["date"]) == f"{row['time']:%Y-%m-%d}" for row in stored)
     assert [dict(row["labels"]) for row in rows(tmp_path, "series")] == [{"host": "host-1", "service": "checkout"}]

@@ -11,7 +11,6 @@ import pytest
 import zstandard
 from symbolic.debuginfo import Archive
 
-from icestream import packed
 from icestream.clickhouse import Clients
 from icestream.kafka import producer
 from icestream.messages.stack_encoder import LocationNames
@@ -24,6 +23,7 @@ from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import service
 from sinks.resolve import Location, stack_batches
 from sinks.settings import SinkSettings
+from tests.data.messages import stack_batch
 from tests.waiting import PATIENCE_S, wait_until
 
 SOURCE = "int deep(int x) { return x * 3; }\nint main(int argc, char **argv) { return deep(argc); }\n"
@@ -52,16 +52,12 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[SymbolFile],
 
 def announced(address: int, location: int) -> bytes:
     """An unnamed location of the program, and one past its end."""
-    message = StackBatch(
-        seen_unix_nano=time.time_ns(), strings=[""], mappings=[Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/p")]
-    )
-    return packed.serialize(
-        message,
+    return stack_batch(
         {
-            "location_id": np.array([location, location + 1], np.uint64), "location_mapping": np.zeros(2),
-            "location_address": np.array([address, 2**40]), "location_version": np.zeros(2),
-            "location_line_count": np.zeros(2),
+            "location_id": [location, location + 1], "location_mapping": np.zeros(2),
+            "location_address": [address, 2**40],
         },
+        seen_unix_nano=time.time_ns(), mappings=[Mapping(kind=Mapping.FILE, build_id="gnu:aa", file="/p")],
     )  # fmt: skip
 
 

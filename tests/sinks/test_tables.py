@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from icestream import packed
 from icestream.messages.checks import BadMessage
-from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW, SAMPLES, STACKS
+from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, SAMPLES, STACKS
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import Mapping, Series, Source
 from icestream.v1.samples_pb2 import SampleBatch
@@ -18,7 +18,8 @@ from icestream.v1.stacks_pb2 import StackBatch
 from sinks.tables.activity import ActivityTables
 from sinks.tables.samples import SampleTables
 from sinks.tables.stacks import StackTables
-from tests.sinks.messages import activity_batch, batch_id, sample_batch, stack_batch, tables
+from tests.data.messages import batch_id, source
+from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tables
 
 ONE = np.zeros(1)
 SAMPLE = {
@@ -31,7 +32,7 @@ INTERVAL = {
 CONTEXT = {"context_trace_ids": bytes(16), "context_span_ids": bytes(8)}
 FAR = 2**63
 SAMPLE_HEADER = {
-    "source": Source(batch=batch_id(1), cluster="C", topic=RAW, part=0, parts=1),
+    "source": source(batch_id()),
     "host_id": "host-1",
     "profile_type": DEFAULT_PROFILE_TYPE,
 }

@@ -12,7 +12,8 @@ from streams.outbox import Outbox
 from streams.partition_task import Event, PartitionTask
 from streams.process import Operators, Outputs, Processor
 from streams.recovery import Recovery
-from tests.data.handwritten import Interval, Raw, Sample, activity, context
+from tests.data.handwritten import Interval, Raw, Sample, activity
+from tests.data.messages import context
 from tests.streams.outputs import rows
 
 

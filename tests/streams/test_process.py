@@ -14,18 +14,8 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from streams.process import Limits, Operators, Processor
-from tests.data.handwritten import (
-    MAPPINGS,
-    START,
-    Interval,
-    Raw,
-    Sample,
-    activity,
-    activity_id,
-    context,
-    raw_id,
-)
-from tests.data.messages import WINDOW_NS
+from tests.data.handwritten import MAPPINGS, START, Interval, Raw, Sample, activity, activity_id, raw_id
+from tests.data.messages import WINDOW_NS, context
 from tests.data.strategies import intervals, raws
 from tests.icestream import ids_reference as reference
 from tests.streams.outputs import Row, rows, stacks

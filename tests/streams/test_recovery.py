@@ -14,8 +14,8 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
 from streams import recovery
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
-from tests.data.handwritten import START, Interval, Raw, Sample, activity, context
-from tests.data.messages import WINDOW_NS
+from tests.data.handwritten import START, Interval, Raw, Sample, activity
+from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows, stacks
 from tests.streams.test_process import expected_rows
 

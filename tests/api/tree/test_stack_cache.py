@@ -12,7 +12,6 @@ from api.http.app import create_app
 from api.queries import id_lists
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
-from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import (
     SEEN,
@@ -26,6 +25,7 @@ from tests.api.fill import (
     random_samples,
 )
 from tests.api.http.routes.test_merge import collapsed, read_collapsed
+from tests.data.tables import insert_columns
 
 
 def merged(api: Api) -> Counter[str]:
@@ -60,14 +60,10 @@ def test_a_full_memory_starts_anew_and_answers_stay_right(engine: str, database:
 
 
 def test_cycles_and_endless_chains_of_nodes_keep_their_value(api: Api, client: Client) -> None:
-    columns = ["node_id", "parent_id", "location_id", "last_seen"]
-    cycle = [[1, 2, 9, SEEN], [2, 1, 9, SEEN], [3, 3, 9, SEEN]]
-    chain = [[1000 + i, 999 + i if i else 0, 9, SEEN] for i in range(4000)]
-    client.insert("nodes", cycle + chain, column_names=columns)
-    stacks = (1, 2, 3, 1000 + 3999, 1000 + 100)
-    rows = [[DEFAULT_PROFILE_TYPE, SEEN, stack, bytes(16), bytes(8), 1, 10] for stack in stacks]
-    names = ["profile_type", "time", "stack_id", "trace_id", "span_id", "count", "value"]
-    client.insert("samples", rows, column_names=names)
+    parents = {1: 2, 2: 1, 3: 3} | {1000 + i: 999 + i if i else 0 for i in range(4000)}
+    nodes, stacks = list(parents), [1, 2, 3, 1000 + 3999, 1000 + 100]
+    insert_columns(client, "nodes", node_id=nodes, parent_id=list(parents.values()), location_id=9, last_seen=SEEN)
+    insert_columns(client, "samples", time=SEEN, stack_id=stacks, value=10)
     lines = merged(api)
     assert lines["[unresolved stack]"] >= 30
     assert sum(lines.values()) == 50

@@ -1,10 +1,9 @@
-from datetime import datetime, timedelta, timezone
-
 import pytest
 from clickhouse_connect.driver.client import Client
 
 from tests.api.conftest import Api
-from tests.api.fill import NO_SPAN, NO_TRACE, START_S, Sample, fill, frame
+from tests.api.fill import START_S, Sample, fill, frame
+from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
 
 MAIN, HOT = frame("main"), frame("hot")
 A, B = b"a" * 16, b"b" * 16
@@ -14,17 +13,19 @@ S1, S2 = b"1" * 8, b"2" * 8
 def activity(
     client: Client, trace: bytes, span: bytes, sampled_cpu_ns: int, service: str = "checkout", after_s: int = 1
 ) -> None:
-    start = datetime.fromtimestamp(START_S + after_s, timezone.utc)
-    row = [trace, span, "host-1", service, 7, 8, start, sampled_cpu_ns, sampled_cpu_ns]
-    columns = ["trace_id", "span_id", "host_id", "service", "pid", "tid", "start_time", "duration_ns", "thread_cpu_ns"]
-    client.insert("activity", [row], column_names=columns)
+    row = {
+        "trace_id": trace, "span_id": span, "host_id": "host-1", "service": service,
+        "start_time": to_datetime(START_S + after_s), "duration_ns": sampled_cpu_ns, "thread_cpu_ns": sampled_cpu_ns,
+    }  # fmt: skip
+    insert_rows(client, "activity", [row])
 
 
 def span(client: Client, trace: bytes, span_id: bytes, parent: bytes, name: str, service: str = "checkout") -> None:
-    start = datetime.fromtimestamp(START_S + 1, timezone.utc)
-    row = [trace, span_id, parent, name, service, "host-1", start, start + timedelta(seconds=1)]
-    columns = ["trace_id", "span_id", "parent_span_id", "name", "service", "host_id", "start_time", "end_time"]
-    client.insert("spans", [row], column_names=columns)
+    row = {
+        "trace_id": trace, "span_id": span_id, "parent_span_id": parent, "name": name, "service": service,
+        "host_id": "host-1", "start_time": to_datetime(START_S + 1), "end_time": to_datetime(START_S + 2),
+    }  # fmt: skip
+    insert_rows(client, "spans", [row])
 
 
 @pytest.fixture
