@@ -1,7 +1,8 @@
-"""Makes threads take up the context of each callback of asyncio, and of functions that `to_thread` hands them.
+"""Switches a thread to the context of each asyncio callback, and of each function that `to_thread` passes to it.
 
 A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds. Before and after it
-the thread is in what it was in when the loop was started, mostly nothing: the loop's own work belongs to nobody.
+the thread is in the context in which the loop was started. This is mostly none: the
+loop's own work belongs to no request.
 
 uvloop calls back in machine code, but is handed every step of a task by `call_soon`, which is followed; its timers and
 protocols are not. Under other event loops, coroutines are in no context, rather than in one that may be another's.
@@ -65,7 +66,7 @@ def uninstall() -> None:
 
 
 def followed() -> bool:
-    """False where the calling thread runs an event loop that is not followed."""
+    """Returns False if the calling thread runs an event loop that is not followed."""
     loop = _running_loop()
     return loop is None or isinstance(loop, _followed_loops)
 
@@ -116,7 +117,7 @@ def _call_in_context(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _called(callback: Callable[..., Any], *args: Any) -> None:
-    """A callback of uvloop, which has set the callback's `contextvars.Context` already."""
+    """Runs a callback of uvloop, which has already set the callback's `contextvars.Context`."""
     outer = local.thread.context if local.thread is not None else None
     context = context_of_task.get()
     if context is not outer:

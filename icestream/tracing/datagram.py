@@ -19,7 +19,7 @@ HEADER = struct.Struct("<4sHHIIIIIIIIQ")
 
 
 class Columns(NamedTuple):
-    """Intervals, a value each in every column."""
+    """Columns of intervals: each has one value for each interval."""
 
     context: list[bytes]
     start: list[int]
@@ -29,7 +29,7 @@ class Columns(NamedTuple):
     tid: list[int]
 
     def rows(self, first: int, end: int) -> "Columns":
-        """Some of the rows."""
+        """Returns the rows from `first` to before `end`."""
         return Columns(
             self.context[first:end],
             self.start[first:end],
@@ -47,7 +47,7 @@ class Datagram(NamedTuple):
 
 
 def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> Iterator[Datagram]:
-    """As many datagrams as it takes, at least one; the first one reports the dropped intervals."""
+    """Yields as many datagrams as needed, at least one; the first one reports the dropped intervals."""
     count = max(1, -(-len(columns.tid) // MOST_INTERVALS), -(-len(spans) // MOST_SPANS))
     for number in range(count):
         at, span_at = number * MOST_INTERVALS, number * MOST_SPANS
@@ -88,5 +88,5 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
 
 
 def _rows(values: Sequence[_T]) -> dict[_T, int]:
-    """Row of each distinct value."""
+    """Returns the row of each distinct value, in the order of first occurrence."""
     return {value: row for row, value in enumerate(dict.fromkeys(values))}

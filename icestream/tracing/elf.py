@@ -9,7 +9,7 @@ Contents (System V ABI, "Object Files" and "Dynamic Linking"; ELF Handling for T
 
 The TLSDESC relocation makes the dynamic linker fill the descriptor as it loads the object; when the variable is in
 static TLS, the second word is its distance from the thread pointer, the same for every thread. That word is what a
-profiler reads. Section headers (.dynsym, .dynstr, .rela.dyn and their kin) are there for readers that go by them.
+profiler reads. Section headers (.dynsym, .dynstr, .rela.dyn and their kin) are there for tools that use them.
 """
 
 import struct
@@ -27,7 +27,7 @@ _R, _W, _X = 4, 2, 1
 
 
 def shared_object(machine: str, tls_size: int = 8) -> tuple[bytes, int]:
-    """The file, and the address of the TLS descriptor in it (relative to where it is loaded).
+    """Returns the file, and the address of the TLS descriptor in it (relative to where it is loaded).
 
     `machine` is what `platform.machine()` says. Raises ValueError for a machine other than x86_64 and aarch64.
     """
@@ -85,7 +85,7 @@ def shared_object(machine: str, tls_size: int = 8) -> tuple[bytes, int]:
 
 
 def _append(text: bytearray, data: bytes) -> int:
-    """Where in `text` the data went, at the next multiple of 8."""
+    """Appends data at the next multiple of 8, and returns its offset in `text`."""
     text += bytes(-len(text) % 8)
     at = len(text)
     text += data
@@ -95,7 +95,7 @@ def _append(text: bytearray, data: bytes) -> int:
 def _sections(
     sections: tuple[tuple[str, int, int, int, int, int, int, int, int], ...], file: bytes
 ) -> tuple[int, bytes]:
-    """Where the section headers begin, and the file with the sections' names and headers added."""
+    """Returns the offset of the section headers, and the file with the sections' names and headers added."""
     names = b"".join(name.encode() + b"\0" for name, *_ in sections)
     names_at = len(file)
     file += names + bytes(-len(names) % 8)

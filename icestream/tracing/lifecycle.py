@@ -1,4 +1,4 @@
-"""Start and stop."""
+"""Starts and stops tracing in this process."""
 
 import atexit
 import logging
@@ -27,7 +27,7 @@ class Status(NamedTuple):
     service: str
     socket: str
     thread_context: str
-    """"published", or why threads cannot publish their context here (activity is still sent)."""
+    """"published", or the reason why threads cannot publish their context here (activity is still sent)."""
     process_context: bool
     opentelemetry: bool
     sent_intervals: int
@@ -129,7 +129,7 @@ def _load_slots() -> None:
 def _no_thread_context(reason: str) -> None:
     if _tracing.thread_context != reason:
         _tracing.thread_context = reason
-        _LOG.warning("threads cannot show their context to a profiler: %s; activity is sent all the same", reason)
+        _LOG.warning("threads cannot show their context to a profiler: %s; activity is still sent", reason)
 
 
 def _hook_opentelemetry() -> None:
@@ -144,7 +144,7 @@ def _hook_opentelemetry() -> None:
 
 
 def _named(service: str) -> None:
-    """OpenTelemetry's tracer provider has this service's name."""
+    """Takes over the service's name from OpenTelemetry's tracer provider, unless `start` was given one."""
     sender = _tracing.sender
     if sender is not None and not _tracing.service_given and sender.service != service:
         sender.service = service
@@ -164,7 +164,7 @@ def _publish_process() -> None:
 
 
 def _forked() -> None:
-    """In the child of a fork."""
+    """Runs in the child of a fork."""
     _tracing.lock = threading.RLock()
     if _tracing.sender is None:
         return
@@ -195,4 +195,4 @@ def _program() -> str:
 
 
 def _nothing() -> None:
-    """What there is to wake when tracing is off."""
+    """Takes the place of the sender's functions while tracing is off."""

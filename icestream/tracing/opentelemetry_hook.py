@@ -1,4 +1,4 @@
-"""Makes threads take up the span of the OpenTelemetry context that is attached, and reports spans that ended.
+"""Switches threads to the span of the attached OpenTelemetry context, and reports spans that ended.
 
 The hook sits on the runtime context, which every `attach` and `detach` goes through whatever name it was imported by.
 It stays once it is installed, and passes everything on unchanged while tracing is off.
@@ -19,7 +19,7 @@ _DEFAULT_SERVICE = "unknown_service"
 
 
 class Token:
-    """What `attach` gives: OpenTelemetry's own token, and ours."""
+    """What `attach` returns: OpenTelemetry's own token, and ours."""
 
     __slots__ = ("ours", "theirs")
 
@@ -34,7 +34,7 @@ class Token:
 class Hook:
     """The installed hook. Raises ImportError where there is no OpenTelemetry.
 
-    `named` is told the service's name that a tracer provider carries.
+    It calls `named` with the service's name in the tracer provider's resource.
     """
 
     def __init__(self, named: Callable[[str], None]) -> None:
@@ -79,7 +79,7 @@ class Hook:
             self._add_processor(provider)
 
     def tell_service(self) -> None:
-        """Says the service's name, if a provider has one."""
+        """Passes on the service's name, if a provider has one."""
         if self._service:
             self._named(self._service)
 
@@ -93,7 +93,7 @@ class Hook:
                 self.tell_service()
 
     def _record(self, context: "Context") -> bytes | None:
-        """The thread record of the span in the context."""
+        """Returns the thread record of the span in the context, or None if it has no valid span."""
         span = self._trace.get_current_span(context).get_span_context()
         if not span.is_valid:
             return None

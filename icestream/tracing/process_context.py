@@ -16,9 +16,9 @@ _SCHEMA = "tlsdesc_v1_dev"
 
 
 def publish(service: str, thread_context: bool) -> mmap.mmap | None:
-    """Publishes until the mapping given back is closed; None where the system has no named memory.
+    """Publishes the context until the returned mapping is closed. Returns None if the system has no named memory.
 
-    A child of a fork does not have it.
+    A child of a fork does not have this mapping.
     """
     payload = _message(1, _attribute("service.name", service) + _attribute("telemetry.sdk.language", "python"))
     if thread_context:
@@ -44,7 +44,7 @@ def publish(service: str, thread_context: bool) -> mmap.mmap | None:
 
 
 def abandon(mapping: mmap.mmap) -> None:
-    """In the child of a fork, which does not have the memory: never unmap what may be there now."""
+    """Runs in the child of a fork, which does not have the memory: never unmaps what may be there now."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(mapping))
 
 
@@ -54,7 +54,7 @@ def _address(mapping: mmap.mmap) -> int:
 
 
 def _attribute(key: str, text: str) -> bytes:
-    """An entry of Resource.attributes."""
+    """Encodes an entry of Resource.attributes."""
     return _message(1, _key_value(key, _message(1, text.encode("utf-8", "replace"))))
 
 
@@ -63,7 +63,7 @@ def _key_value(key: str, value: bytes) -> bytes:
 
 
 def _message(field: int, content: bytes) -> bytes:
-    """A length-delimited field of a protobuf message."""
+    """Encodes a length-delimited field of a protobuf message."""
     size, length = len(content), bytearray()
     while size > 0x7F:
         length.append(size & 0x7F | 0x80)

@@ -23,11 +23,11 @@ _FAR = 1 << 20
 
 
 class Unsupported(Exception):
-    """Why threads cannot show their context here."""
+    """Threads cannot show their context here; the message says why."""
 
 
 class Slots:
-    """The thread-local variable, loaded into this process for good. Raises Unsupported."""
+    """The thread-local variable, which stays loaded in this process. Raises Unsupported."""
 
     def __init__(self) -> None:
         _check_platform()
@@ -43,7 +43,9 @@ class Slots:
             raise Unsupported("no room is left in static TLS (too many libraries with thread-local variables)")
 
     def of_this_thread(self) -> ctypes.c_char_p:
-        """The calling thread's slot: its `value` is the record. Only this thread may set it, and not after its end."""
+        """Returns the calling thread's slot: its `value` is the record. Only this thread may set it,
+        and not after its end.
+        """
         return ctypes.c_char_p.in_dll(self._library, SYMBOL)
 
 
@@ -59,10 +61,10 @@ def _check_platform() -> None:
 
 
 def _load(content: bytes) -> tuple[ctypes.CDLL, str]:
-    """The library, and its path as the process's mappings show it.
+    """Returns the library, and its path as the process's mappings show it.
 
-    A file of its own where one may be executed from, since profilers take memfd mappings for anonymous memory. It is
-    unlinked at once: they open it through /proc/PID/map_files.
+    It is a file if one can be executed here, because profilers take memfd mappings for anonymous memory. The file is
+    unlinked at once: profilers open it through /proc/PID/map_files.
     """
     try:
         file, path = tempfile.mkstemp(prefix="otel_thread_ctx-", suffix=".so")
@@ -91,7 +93,7 @@ def _load_memfd(content: bytes) -> tuple[ctypes.CDLL, str]:
 
 
 def _descriptor_word(path: str, descriptor: int) -> int:
-    """The second word of the TLS descriptor, as the dynamic linker filled it in."""
+    """Returns the second word of the TLS descriptor, as the dynamic linker filled it in."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             fields = line.rstrip("\n").split(maxsplit=5)

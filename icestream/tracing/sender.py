@@ -12,11 +12,11 @@ from icestream.tracing.threads import WIDTH, SpanEnd, Thread, registry
 
 PERIOD_SECONDS = 0.2
 HELLO_SECONDS = 5.0
-"""A datagram at least this often, so that a collector that was started later knows the service."""
+"""Sends a datagram at least this often, so that a collector that started later knows the service."""
 
 MOST_WAITING_BYTES = 1 << 20
 MOST_WAITING_SECONDS = 10.0
-"""Datagrams for a collector that is away are kept within these bounds, the oldest given up first."""
+"""Limits of the datagrams that wait for an absent collector. The oldest are dropped first."""
 
 _LOG = logging.getLogger("icestream.tracing")
 _TRIES = 20
@@ -46,7 +46,7 @@ class Sender:
         self._socket: socket.socket | None = None
 
     def run(self) -> None:
-        """Starts the thread, if it is not there."""
+        """Starts the thread if it does not run."""
         with self._start_lock:
             if self._thread is None:
                 thread = threading.Thread(target=self._loop, name="icestream-tracing", daemon=True)
@@ -57,14 +57,14 @@ class Sender:
                 self._thread = thread
 
     def wake(self) -> None:
-        """Makes it send now."""
+        """Makes the thread send now."""
         try:
             self._bell.release()
         except RuntimeError:  # it is awake
             return
 
     def forked(self) -> None:
-        """In the child of a fork: nothing to send, no thread."""
+        """Resets the state in the child of a fork, which has nothing to send and no sending thread."""
         if self._socket is not None:
             self._socket.close()
         self._waiting.clear()
@@ -72,7 +72,7 @@ class Sender:
         self._begin()
 
     def close(self) -> None:
-        """Sends what there is, and ends the thread."""
+        """Sends the remaining activity, and ends the thread."""
         self._closing = True
         self.wake()
         thread = self._thread
@@ -122,7 +122,7 @@ class Sender:
         self._unreported += datagram.intervals + datagram.dropped
 
     def _send(self, content: bytes) -> bool:
-        """Whether it was sent, or never can be. A collector that is busy is given a moment."""
+        """Returns whether the datagram was sent. Retries for a moment if the collector is busy."""
         for _ in range(_TRIES):
             try:
                 if self._socket is None:
@@ -137,7 +137,7 @@ class Sender:
 
 
 def _collect() -> tuple[Columns, list[SpanEnd], int]:
-    """Everything that threads have to send, and the number of intervals they could not keep."""
+    """Returns everything that threads have to send, and the number of intervals that they dropped."""
     columns = Columns([], [], [], [], [], [])
     spans: list[SpanEnd] = []
     dropped = 0

@@ -16,7 +16,7 @@ _ODD = 0x9E3779B97F4A7C15
 
 
 class _SpanIds:
-    """Span IDs that no other process is likely to make: a random start, and a walk through all 64-bit numbers."""
+    """Makes span IDs that no other process is likely to make: a walk through all 64-bit numbers from a random start."""
 
     def __init__(self) -> None:
         self._start = int.from_bytes(os.urandom(8), "big")
@@ -32,7 +32,7 @@ _ids = _SpanIds()
 class span:
     """What runs in the `with` block works for this trace and span.
 
-    IDs are hexadecimal, 32 and 16 digits; others raise ValueError. A missing span ID is made (attribute `span_id`).
+    IDs have 32 and 16 hexadecimal digits; others raise ValueError. A missing span ID is made (attribute `span_id`).
     The parent is the enclosing span of the same trace, else `parent_id`: the span of the process that sent the request.
     It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
@@ -91,7 +91,7 @@ class span:
 
 
 def forked() -> None:
-    """In the child of a fork: IDs from another start."""
+    """Makes the child of a fork continue with IDs from another start."""
     global _ids
     _ids = _SpanIds()
 

@@ -49,7 +49,7 @@ class Local(threading.local):
 
 
 class Limits:
-    """Bounds of the buffers; zero when nothing is to be kept."""
+    """Limits of the buffers; zero while tracing is off."""
 
     rows = 0
     wake = 0
@@ -72,7 +72,7 @@ class Registry:
             self.set_limits(True)
 
     def set_limits(self, on: bool) -> None:
-        """Keeps intervals and spans from now on, or none."""
+        """Sets the limits: keeps intervals and spans from now on, or none if `on` is false."""
         share = ALL_INTERVALS // max(1, len(self.threads))
         Limits.rows = WIDTH * max(FEWEST, min(MOST_INTERVALS, share)) if on else 0
         Limits.wake = Limits.rows // WIDTH // 2 * WIDTH
@@ -151,11 +151,11 @@ class Thread:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to take, and more to come."""
+        """Whether there is nothing to take now, although the thread still runs."""
         return not (self.rows or self.opened or self.spans or self.ended or self.dropped != self.reported)
 
     def take(self) -> list[bytes | int]:
-        """Finished rows, and the open one up to now; flat, WIDTH values each."""
+        """Returns the finished rows and the part of the open one until now, WIDTH values for each row in one list."""
         opened = self.opened  # before the rows: so that all that ended before it are among them
         rows = _take_all(self.rows)
         if self.cut is not None and rows:
@@ -168,7 +168,7 @@ class Thread:
         return rows + self._cut(opened)
 
     def take_spans(self) -> list[SpanEnd]:
-        """Spans that ended."""
+        """Removes and returns the spans that ended."""
         return _take_all(self.spans)
 
     def _cut(self, opened: Open | None) -> list[bytes | int]:
@@ -192,7 +192,7 @@ class Thread:
 
 
 class _Guard:
-    """Lives as long as its thread, which on its way out leaves its context."""
+    """Lives as long as its thread, and makes the thread leave its context when it ends."""
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
@@ -216,7 +216,7 @@ local = Local()
 
 
 def this_thread() -> Thread:
-    """State of the calling thread, made at the first call."""
+    """Returns the state of the calling thread, and makes it at the first call."""
     thread = local.thread
     if thread is None:
         thread = local.thread = Thread(registry.slot())
@@ -228,7 +228,7 @@ def this_thread() -> Thread:
 
 
 def enter(context: bytes | None) -> int:
-    """The calling thread takes up a context, or none. Returns the monotonic clock."""
+    """Switches the calling thread to a context, or to none. Returns the monotonic clock in ns."""
     return (local.thread or this_thread()).switch(context)
 
 
