@@ -99,13 +99,12 @@ def _overview(commands: list[EntryPoint], argv: list[str]) -> int:
 
 def _summary(module: str) -> str:
     """First line of a module's docstring as a help text, without running the module."""
-    import ast
+    import pydoc
 
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
         return ""
-    with open(spec.origin, encoding="utf-8") as file:
-        line = (ast.get_docstring(ast.parse(file.read())) or "").partition("\n")[0]
+    line = pydoc.synopsis(spec.origin) or ""
     return line[:1].lower() + line[1:].removesuffix(".")
 
 
