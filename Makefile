@@ -8,12 +8,12 @@ FAST := not pipeline and not kafka and not ebpf and not browser and not alone
 # says which tests share a process, and which go first.
 TOGETHER := -n 4
 # The steps of `make test`: first those that fail fast.
-STEPS := setup-test lint schemas-check bpf-check kafka test-together test-alone
+STEPS := setup-test lint schemas-check bpf-check kafka test-together test-ebpf test-alone
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,11 @@ test: ## install what tests need, run all tests, and print how long each step to
 	 done; echo "all steps passed:$${took%,}"
 
 test-together:
-	$(BIN)/pytest $(TOGETHER) -m "not alone" --durations 15
+	$(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone" --durations 15
+
+# Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
+test-ebpf:
+	$(BIN)/pytest -n 2 -m "ebpf and not alone" --durations 15
 
 test-alone:
 	$(BIN)/pytest -m alone --durations 5

@@ -103,7 +103,8 @@ def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: 
     pipeline.start("collect")
     named = pipeline.wait(functions, lambda found: found["three_quarters"] > 0)
     whole = named["three_quarters"] + named["one_quarter"]
-    assert 0.95 * whole < named["main"] <= whole  # until its table was there its stacks had no callers
+    # Until the program's unwinding table is loaded, its stacks have no callers: part of a second, on a busy machine.
+    assert 0.8 * whole < named["main"] <= whole
     assert not any(name.startswith("known+0x") for name in named)
 
 
