@@ -6,7 +6,7 @@ PROTOS := $(wildcard schemas/icestream/*/*.proto)
 FAST := not pipeline and not kafka and not ebpf and not browser and not alone
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
-TOGETHER := -n 4
+TOGETHER := -n 5
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test lint schemas-check bpf-check kafka test-together test-ebpf test-alone
 # This clang built the committed eBPF objects; another major version builds other bytes.

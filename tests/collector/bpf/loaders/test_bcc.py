@@ -201,7 +201,7 @@ def test_only_references_to_maps_change_and_become_their_descriptors(rows: list[
 
 @pytest.mark.parametrize("place", [-1, 2])
 def test_a_reference_to_no_map_is_refused(place: int) -> None:
-    with pytest.raises(LoadError, match="a map that there is not"):
+    with pytest.raises(LoadError, match="a map that does not exist"):
         with_maps(struct.pack("<BBhi", 0x18, 0x11, 0, place), [3, 4])
 
 
