@@ -80,11 +80,12 @@ def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, k
 
 
 def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: Known) -> None:
-    begin = time.time_ns()
     pipeline.kill("streams")  # so that nobody asks for symbols while a collector could answer
     pipeline.start("collect")
     process = known()
-    pipeline.wait(lambda: raw_total(pipeline.settings, process.pid), lambda raw: raw > 2e9)
+    pipeline.wait(lambda: raw_total(pipeline.settings, process.pid), lambda raw: raw > 1e9)
+    begin = time.time_ns()  # by now its unwinding table is loaded; before, its stacks had no callers
+    pipeline.wait(lambda: raw_total(pipeline.settings, process.pid), lambda raw: raw > 3e9)
     pipeline.stop("collect")
     process.kill()
     process.wait()
@@ -103,8 +104,7 @@ def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: 
     pipeline.start("collect")
     named = pipeline.wait(functions, lambda found: found["three_quarters"] > 0)
     whole = named["three_quarters"] + named["one_quarter"]
-    # Until the program's unwinding table is loaded, its stacks have no callers: part of a second, on a busy machine.
-    assert 0.8 * whole < named["main"] <= whole
+    assert 0.95 * whole < named["main"] <= whole
     assert not any(name.startswith("known+0x") for name in named)
 
 
