@@ -1,6 +1,6 @@
 """A message log: a file of Kafka messages, one after the other. It is the format of the spool and of recordings.
 
-    file   = "icestream frames 1\\n" record*
+    file   = "icestream messages 1\\n" record*
     record = crc32 of the rest (u32), length of value (u32), of topic (u16), of key (u16), topic, key, value
 
 Little-endian. Reading ends at the first record that is cut off or damaged: its writer was killed while it wrote it.
@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
-MAGIC = b"icestream frames 1\n"
+MAGIC = b"icestream messages 1\n"
 MAX_VALUE_BYTES = 16 << 20
 _HEAD = struct.Struct("<IIHH")
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from icestream.index_ranges import starts
+
 MAX_TABLE_BYTES = 1 << 16  # some thousand lines
 _NO_COLUMNS, _LONG = 13, 14
 _VARINT_BYTES = 6
@@ -44,10 +46,9 @@ def parse_lines(table: bytes, first_line: int) -> Lines:
     difference[follows] = _signed_varints(data, entries[follows] + 1)
     lines = np.clip(first_line + np.cumsum(difference), 0, _MAX_LINE)
     units = (data[entries] & 7) + 1
-    starts = 2 * (np.cumsum(units) - units)
     new = np.ones(len(lines), bool)
     new[1:] = lines[1:] != lines[:-1]
-    return Lines(array("I", starts[new].tolist()), array("I", lines[new].tolist()))
+    return Lines(array("I", (2 * starts(units))[new].tolist()), array("I", lines[new].tolist()))
 
 
 def _signed_varints(data: np.ndarray, at: np.ndarray) -> np.ndarray:
