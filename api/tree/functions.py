@@ -37,20 +37,21 @@ NOT_CODE = tuple(Function(name) for name in ("total", "[no stack]", "[unresolved
 class Functions:
     """A list of functions. For one thread at a time.
 
-    Functions of one name in one module (a mapped file, whatever its version) are one function.
+    A function is its name, its module (a mapped file, whatever its version) and its source file: all Python code has
+    one module, and two programs may have functions of one name.
     """
 
     def __init__(self, mappings: Mappings) -> None:
         self._mappings = mappings
         self._functions: list[Function] = list(NOT_CODE)
-        self._rows: dict[tuple[str, int], int] = {}  # name and module's row -> row
+        self._rows: dict[tuple[str, int, str], int] = {}  # name, module's row, source file -> row
 
     def __getitem__(self, row: int) -> Function:
         return self._functions[row]
 
     def add(self, names: pa.Array, mapping: Rows, sources: pa.Array, start_lines: pa.Array) -> Rows:
         """The function (a row here) of each frame; -1 for frames without a name. `mapping`: rows of Mappings."""
-        codes, first_rows = distinct_rows(text_codes(names), mapping)
+        codes, first_rows = distinct_rows(text_codes(names), mapping, text_codes(sources))
         columns = (
             texts(names.take(first_rows)),
             map(self._mappings.module, mapping[first_rows].tolist()),
@@ -61,7 +62,7 @@ class Functions:
         return np.array(rows, np.int32)[codes]
 
     def _intern(self, name: str, module: int, source: str, start_line: int) -> int:
-        row = self._rows.setdefault((name, module), len(self._functions))
+        row = self._rows.setdefault((name, module, source), len(self._functions))
         if row == len(self._functions):
             mapping = self._mappings[module]
             self._functions.append(Function(name, mapping.file, source, start_line, mapping.function_kind))

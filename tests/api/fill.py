@@ -23,10 +23,14 @@ class Frame:
     file: str = "/usr/bin/checkout"
     build_id: str = "gnu:aa"
     kind: int = 1
+    source: str = ""  # the file of its functions; by default each has one of its own
 
     @property
     def location_id(self) -> int:
         return tables.location_id(self.build_id, self.file, self.address)
+
+    def source_of(self, function: str) -> str:
+        return self.source or f"{function}.c"
 
     @property
     def names(self) -> list[str]:
@@ -102,7 +106,8 @@ def insert_locations(client: Client, frames: set[Frame], version: int | None = N
         {
             "location_id": part.location_id, "kind": part.kind, "build_id": part.build_id, "file": part.file,
             "address": part.address, "version": (1 if part.functions else 0) if version is None else version,
-            "lines": [(name, f"{name}.c", 10 + i, 10) for i, name in enumerate(part.functions)], "last_seen": SEEN,
+            "lines": [(name, part.source_of(name), 10 + i, 10) for i, name in enumerate(part.functions)],
+            "last_seen": SEEN,
         }
         for part in frames
     ]  # fmt: skip

@@ -170,9 +170,10 @@ function layOut(parent, total, baseline) {
   return { x, width };
 }
 
-/** FNV-1a over the names on the path. A link carries these 32 bits, to find the frame in a later answer. */
+/** FNV-1a over the functions on the path. A link carries these 32 bits, to find the frame in a later answer. */
 function pathHashes(parent, frame, functions) {
-  const ofFunction = Uint32Array.from(functions.name, (name, row) => fnv(`${name}\0${functions.module[row]}`));
+  const { name, module, file } = functions;
+  const ofFunction = Uint32Array.from(name, (_, row) => fnv(`${name[row]}\0${module[row]}\0${file[row]}`));
   const hash = new Uint32Array(parent.length);
   for (let row = 0; row < parent.length; row++) {
     const above = parent[row] < 0 ? 0x811c9dc5 : hash[parent[row]];
