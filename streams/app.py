@@ -49,6 +49,11 @@ class PartitionTasks:
         )
         self._tasks: dict[int, PartitionTask] = {}
 
+    @property
+    def recovered(self) -> int:
+        """How many messages were processed once more for recovery, in the partitions that this worker has now."""
+        return sum(task.recovered for task in self._tasks.values())
+
     async def put(self, topic: str, event: Event) -> None:
         """Hands a message to its partition task. Waits while too many bytes are queued."""
         while sum(task.queued_bytes for task in self._tasks.values()) > QUEUED_BYTES:

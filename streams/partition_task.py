@@ -70,6 +70,7 @@ class PartitionTask:
     ) -> None:
         self.partition = partition
         self.queued_bytes = 0
+        self.recovered = 0  # messages that were processed once more
         self._cluster = cluster
         self._processor = processor
         self._outbox = outbox
@@ -121,6 +122,7 @@ class PartitionTask:
         for outputs in recover(recovery, self._processor, self.partition, self._cluster):
             if outputs.stacks:
                 deliveries.append(await self._outbox.send_stacks(outputs, self.partition))
+            self.recovered += 1
             await asyncio.sleep(0)
         await asyncio.gather(*deliveries)
 

@@ -43,7 +43,12 @@ class Worker:
         self._tasks = PartitionTasks(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
         self._app = create(settings, self._tasks, folder / "faust")
         self._watchdog = Watchdog(
-            settings, settings.watchdog_s, lambda: self._tasks.assigned, lambda: self._outbox.held_back, self._bark
+            settings,
+            settings.watchdog_s,
+            assigned=lambda: self._tasks.assigned,
+            work=lambda: self._tasks.recovered,
+            excused=lambda: self._outbox.held_back,
+            bark=self._bark,
         )
         self._health = HealthServer(settings.metrics_listen, self._ready) if settings.metrics_listen else None
 
@@ -97,8 +102,8 @@ class Worker:
 
     def _ready(self) -> str | None:
         if not self._tasks.started:
-            return "no partitions were assigned yet"
-        return "the partitions are being reassigned" if self._app.rebalancing else None
+            return self._watchdog.problem or "no partitions were assigned yet"
+        return self._watchdog.problem or ("the partitions are being reassigned" if self._app.rebalancing else None)
 
     def _end(self, error: BaseException | None) -> None:
         if not self._ended.done():

@@ -196,20 +196,40 @@ def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) 
     assert (request.build_id, request.host_id, request.file, request.attempt) == ("gnu:aa", "host-0", "/bin/a", 1)
 
 
-def test_health_and_metrics_are_served(worker: Worker) -> None:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        return int(probe.getsockname()[1])
+
+
+def readiness(port: int) -> str:
+    """What /readyz answers; "" while nobody answers."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError:
+        return ""
+
+
+def test_a_worker_is_not_ready_while_kafka_is_away(tmp_path: Path) -> None:
+    broker, port = InProcessBroker(), free_port()
+    worker = Worker(broker.settings(), tmp_path)
     worker.start(ICESTREAM_METRICS_LISTEN=f"127.0.0.1:{port}")
+    try:
+        worker.wait(lambda: readiness(port) == '{"status": "ready"}')
+        broker.close()
+        worker.wait(lambda: f"Kafka at {broker.address} cannot be reached" in readiness(port))
+    finally:
+        worker.process.kill()
+        worker.process.wait()
 
-    def ready() -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
-                return int(answer.status) == 200
-        except (urllib.error.HTTPError, OSError):
-            return False
 
-    worker.wait(ready)
+def test_health_and_metrics_are_served(worker: Worker) -> None:
+    port = free_port()
+    worker.start(ICESTREAM_METRICS_LISTEN=f"127.0.0.1:{port}")
+    worker.wait(lambda: readiness(port) == '{"status": "ready"}')
     worker.publish(window(START, 1))
     worker.wait(lambda: worker.values()[0] > 0)
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
