@@ -93,6 +93,7 @@ def make_report(profiled: QueryRange, profiler: str) -> Report:
     tree = profiled.tree()
     functions, named = count_functions(tree)
     traces = list(_traces(profiled))
+    sampled_cpu_ns, thread_cpu_ns = _sums(traces)
     freshness_s = quantile(read_metrics(profiled.address).get("icestream_sinks_freshness_seconds_bucket", []), 0.95)
     return Report(
         profiler=profiler,
@@ -101,10 +102,19 @@ def make_report(profiled: QueryRange, profiler: str) -> Report:
         functions=functions,
         functions_named=named,
         freshness_p95_s=freshness_s and round(freshness_s, 3),
-        sampled_cpu_s=sum(trace["sampled_cpu_ns"] for trace in traces) / 10**9,
-        thread_cpu_s=sum(trace["thread_cpu_ns"] for trace in traces) / 10**9,
+        sampled_cpu_s=sampled_cpu_ns / 10**9,
+        thread_cpu_s=thread_cpu_ns / 10**9,
         requests=[_request(profiled, trace) for trace in traces[:_REQUESTS]],
     )
+
+
+def sum_requests(profiled: QueryRange) -> tuple[int, int]:
+    """Returns the sampled CPU and the thread CPU of all requests of the shop, in nanoseconds. Raises CommandError."""
+    return _sums(list(_traces(profiled)))
+
+
+def _sums(traces: list[dict[str, Any]]) -> tuple[int, int]:
+    return sum(trace["sampled_cpu_ns"] for trace in traces), sum(trace["thread_cpu_ns"] for trace in traces)
 
 
 def count_functions(tree: dict[str, Any]) -> tuple[int, int]:

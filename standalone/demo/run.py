@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from standalone.demo.report import QueryRange, Report, count_functions, make_report, read_metrics
+from standalone.demo.report import QueryRange, Report, count_functions, make_report, read_metrics, sum_requests
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.run_info import RunInfo, read_run_info
 from standalone.supervisor.supervisor import ask_ready
@@ -83,7 +83,7 @@ def profile_web_service(info: RunInfo, seconds: float, stop: threading.Event) ->
 
 
 def report_when_settled(profiled: QueryRange, profiler: str, stop: threading.Event) -> Report:
-    """Returns the report once corrections and names are in: when nothing changes any more, or after a minute.
+    """Returns the report once corrections, activity and names are in: when nothing changes any more, or after a minute.
 
     Raises CommandError.
     """
@@ -92,7 +92,7 @@ def report_when_settled(profiled: QueryRange, profiler: str, stop: threading.Eve
     deadline = since + _NAMES_TIMEOUT_S
     while _pause(deadline) and not stop.is_set():
         tree = profiled.tree()
-        state = (tree["samples"], *count_functions(tree))
+        state = (tree["samples"], *count_functions(tree), *sum_requests(profiled))
         if state != last_state:
             last_state, since = state, time.monotonic()
         elif time.monotonic() - since > _STEADY_S:

@@ -46,9 +46,10 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     assert sum(row["sampled_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
     assert {rows[r["trace_id"]]["operation"] for r in requests} == {r["operation"] for r in requests}
     for by in ("thread", "asyncio"):
-        mine = [r for r in requests if r["by"] == by]
-        assert sum(rows[r["trace_id"]]["sampled_cpu_ns"] for r in mine) == pytest.approx(
-            sum(r["thread_cpu_ns"] for r in mine), rel=0.06
+        mine = [rows[r["trace_id"]] for r in requests if r["by"] == by]
+        # Compared with the API's own thread CPU: a task's has the event loop's work, too, which is more on a busy host.
+        assert sum(row["sampled_cpu_ns"] for row in mine) == pytest.approx(
+            sum(row["thread_cpu_ns"] for row in mine), rel=0.06
         )
     assert_covered(pipeline.settings)
 
