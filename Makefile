@@ -13,7 +13,7 @@ STEPS := setup-test lint schemas-check bpf-check kafka test-together test-ebpf t
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench chaos picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -71,6 +71,9 @@ docs: setup-test ## write docs/settings.md from the settings
 
 bench: setup-test ## measure, and print one JSON object
 	@$(BIN)/python -m benchmarks
+
+chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and compare both stores with the input
+	$(BIN)/python -m tests.chaos.run $(if $(SEED),--seed $(SEED)) $(if $(EVENTS),--events $(EVENTS))
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png

@@ -29,18 +29,26 @@ def trace_id(host: int, sequence: int) -> bytes:
 
 
 def window(
-    start_unix_nano: int, sequence: int, host: int = 0, samples: int = 200, started_unix_nano: int = 1, seed: int = 0
+    start_unix_nano: int,
+    sequence: int,
+    host: int = 0,
+    samples: int = 200,
+    started_unix_nano: int = 1,
+    seed: int = 0,
+    stack_seed: int | None = None,
 ) -> Window:
     """Window `sequence` (from 1) of a host: stacks of named functions, a traced thread (tid 7) among others.
 
-    The samples of tid 7 carry no context themselves: only the join with the activity gives them their trace.
+    The samples of tid 7 carry no context themselves: only the join with the activity gives them their trace. Windows
+    with the same `stack_seed` have the same stacks; without it, each window has its own.
     """
     random = np.random.default_rng([seed, host, sequence])
+    stacks = random if stack_seed is None else np.random.default_rng(stack_seed)
     start = start_unix_nano + (sequence - 1) * WINDOW_NS
     host_id = f"host-{host}"
     batch = batch_id(sequence, host_id, started_unix_nano)
 
-    depth = random.integers(1, 30, size=40)
+    depth = stacks.integers(1, 30, size=40)
     times = np.sort(random.integers(0, WINDOW_NS // 1000, size=samples))
     tid = random.choice([7, 8, 9], size=samples)
     series = random.integers(0, len(SERVICES), size=samples)
@@ -54,7 +62,7 @@ def window(
             "location_file": np.full(FUNCTIONS, FUNCTIONS + 1),
             "location_line": np.arange(FUNCTIONS),
             "stack_depth": depth,
-            "stack_frames": random.integers(0, FUNCTIONS, size=depth.sum()),
+            "stack_frames": stacks.integers(0, FUNCTIONS, size=depth.sum()),
             "sample_offset_us": times,
             "sample_series": series,
             "sample_tid": tid,

@@ -1,0 +1,167 @@
+"""Everything as processes of one machine: Apache Kafka, stream workers, the store, and Parquet sinks.
+
+It acts as the supervisor of an orchestrator would: a process that ends is started again, unless it is held away.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from icestream.commands.topics import create
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
+from standalone.supervisor.child_process import spawn, terminate
+from standalone.supervisor.in_process_broker import PARTITIONS
+from standalone.supervisor.local_kafka import LocalKafka
+from tests.pipeline.reading import lag
+from tests.pipeline.running import free_port
+
+ROOT = Path(__file__).parents[2]
+ICESTREAM = [sys.executable, "-m", "icestream.cli"]
+STORED = (STACKS, SAMPLES, ACTIVITY)
+STORE = "store"
+_RESTART_S = 1.0
+"""A process that ended is started again after this long, so that one that cannot start does not take all CPU."""
+
+
+@dataclass
+class Part:
+    """A process that is to run, and when it was last started."""
+
+    arguments: list[str]
+    process: subprocess.Popen[bytes]
+    started: float
+
+
+class Cluster:
+    """Runs from construction to `close`. Use it on the main thread (see `spawn`)."""
+
+    def __init__(self, folder: Path, workers: int = 3, sinks: int = 2) -> None:
+        self.folder = folder
+        self.restarts: Counter[str] = Counter()
+        """How often each process ended by itself."""
+        self.parts: dict[str, Part] = {}
+        self._away: set[str] = set()
+        self._lake = folder / "lake-folder"
+        self._lake.mkdir()
+        self.lake.symlink_to(self._lake)
+        self.kafka = LocalKafka(folder / "kafka")
+        self.kafka.start()
+        self.settings: KafkaSettings = self.kafka.settings()
+        create(self.settings, partitions=PARTITIONS, replication=1)
+        self._workers = 0
+        self.url = f"http://127.0.0.1:{free_port()}"
+        self.start(STORE, "store", "--data", str(self.data), "--listen", self.url.removeprefix("http://"))
+        for _ in range(workers):
+            self.join_worker()
+        for number in range(1, sinks + 1):
+            self.start(
+                f"parquet-{number}", "sink", "parquet", "--parquet", str(self.lake), "--parquet-flush-s", "1",
+                "--metrics-listen", "127.0.0.1:0",
+            )  # fmt: skip
+
+    @property
+    def data(self) -> Path:
+        """The store's data folder."""
+        return self.folder / "data"
+
+    @property
+    def lake(self) -> Path:
+        """The folder of the Delta tables: a link, so that it can be away."""
+        return self.folder / "lake"
+
+    def start(self, name: str, *arguments: str) -> None:
+        """Starts the `icestream` command; its log goes to NAME.log."""
+        self.parts[name] = Part(list(arguments), self.spawn(name, *arguments), time.monotonic())
+
+    def spawn(self, name: str, *arguments: str) -> "subprocess.Popen[bytes]":
+        """Starts the `icestream` command, which is not started again when it ends."""
+        environ = os.environ | self.settings.environ() | {
+            "ICESTREAM_SYMBOL_STORE": str(self.folder / "symbols"),
+            "ICESTREAM_SYMBOL_CACHE": str(self.folder / "symbol-cache" / name),
+            "PYTHONPATH": str(ROOT),
+        }  # fmt: skip
+        with open(self.folder / f"{name}.log", "ab") as log:
+            return spawn([*ICESTREAM, *arguments], env=environ, output=log)
+
+    def join_worker(self) -> str:
+        """Starts one more stream worker; returns its name."""
+        self._workers += 1
+        name = f"streams-{self._workers}"
+        self.start(name, "streams", "--metrics-listen", "127.0.0.1:0")
+        return name
+
+    def workers(self) -> list[str]:
+        return [name for name in self.parts if name.startswith("streams")]
+
+    def running(self) -> list[str]:
+        return sorted(name for name, part in self.parts.items() if part.process.poll() is None)
+
+    def leave(self, name: str) -> None:
+        """Ends a process in an orderly way, for good."""
+        terminate(self.parts.pop(name).process, 30)
+
+    def kill(self, name: str) -> None:
+        """SIGKILL; it is started again."""
+        self.parts[name].process.kill()
+        self.parts[name].process.wait()
+        self.restarts[name] -= 1  # it did not end by itself
+
+    def freeze(self, name: str) -> Callable[[], None]:
+        """SIGSTOP; returns what lets it continue."""
+        process = self.parts[name].process
+        process.send_signal(signal.SIGSTOP)
+        return lambda: process.send_signal(signal.SIGCONT)
+
+    def take_away(self, name: str) -> Callable[[], None]:
+        """SIGKILL; returns what has it started again."""
+        self._away.add(name)
+        self.kill(name)
+        return lambda: self._away.discard(name)
+
+    def take_lake_away(self) -> Callable[[], None]:
+        """Makes writing Delta tables fail; returns what makes it work again."""
+        self._link_lake(Path("/dev/null/away"))
+        return lambda: self._link_lake(self._lake)
+
+    def restart_kafka(self, kill: bool) -> None:
+        """Ends Kafka, with SIGKILL or in an orderly way, and starts it again with its messages."""
+        assert self.kafka.process is not None
+        terminate(self.kafka.process, 0 if kill else 30)
+        self.kafka.start()
+
+    def supervise(self) -> None:
+        """Starts what has ended. Call it often."""
+        for name, part in list(self.parts.items()):
+            ended = part.process.poll() is not None and time.monotonic() - part.started > _RESTART_S
+            if ended and name not in self._away:
+                self.restarts[name] += 1
+                self.start(name, *part.arguments)
+
+    def lags(self) -> dict[str, int]:
+        """Messages that each group has not processed."""
+        groups = {STREAMS_GROUP: (RAW, ACTIVITY), CLICKHOUSE_GROUP: STORED, PARQUET_GROUP: STORED}
+        return {group: lag(self.settings, group, topics) for group, topics in groups.items()}
+
+    def logs(self) -> str:
+        """The end of each process's log."""
+        return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-3000:]}" for p in self.folder.glob("*.log"))
+
+    def close(self) -> None:
+        for part in self.parts.values():
+            part.process.send_signal(signal.SIGCONT)
+            part.process.terminate()
+        for part in self.parts.values():
+            terminate(part.process, 30)
+        self.kafka.close()
+
+    def _link_lake(self, target: Path) -> None:
+        link = self.folder / "lake.new"
+        link.symlink_to(target)
+        os.replace(link, self.lake)

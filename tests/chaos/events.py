@@ -1,0 +1,140 @@
+"""The events: what goes wrong, drawn from a seed."""
+
+import random
+import subprocess
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from icestream.times import format_unix_nano
+from tests.chaos.cluster import STORE, Cluster
+from tests.chaos.load import Load
+
+FREEZE_S = 13.0
+"""Longer than the session timeouts of all groups (6 and 10 s): others have taken the partitions over by then."""
+LONG_FREEZE_S = 70.0
+"""Longer than a transaction may stay open (60 s), too."""
+AWAY_S = (2.0, 8.0)
+
+
+@dataclass
+class Chaos:
+    """Draws events and lets them happen; some of them end later."""
+
+    cluster: Cluster
+    load: Load
+    draw: random.Random
+    long_freezes: bool
+    without: Collection[str] = ()
+    """Kinds of events that do not happen."""
+    later: list[tuple[float, str, Callable[[], object]]] = field(default_factory=list)
+    """When something ends, what it is, and what ends it."""
+    backfills: list[tuple[int, int, "subprocess.Popen[bytes]"]] = field(default_factory=list)
+    """Time ranges in Unix nanoseconds, and the commands that run."""
+
+    def __post_init__(self) -> None:
+        self._deck: list[str] = []
+
+    def happen(self) -> str:
+        """Lets the next event happen; returns what it is. Each kind happens once before one happens again."""
+        if not self._deck:
+            self._deck = sorted(EVENTS.keys() - set(self.without))
+            self.draw.shuffle(self._deck)
+        name = self._deck.pop()
+        return f"{name}: {EVENTS[name](self)}"
+
+    def end_due(self) -> list[str]:
+        """Ends what is due; returns what that is."""
+        due = [one for one in self.later if one[0] <= time.monotonic()]
+        self.later = [one for one in self.later if one not in due]
+        for _, _, end in due:
+            end()
+        return [name for _, name, _ in due]
+
+    def finish_backfills(self) -> list[str]:
+        """Starts backfills that were cut off again, one after the other; returns those that do not succeed."""
+        failed = []
+        for start, end, process in self.backfills:
+            for _ in range(5):
+                if process.wait(600) == 0:
+                    break
+                process = self._start_backfill(start, end)
+            else:
+                failed.append(f"the backfill from {format_unix_nano(start)} to {format_unix_nano(end)} fails")
+        return failed
+
+    def _after(self, seconds: float, name: str, end: Callable[[], object]) -> str:
+        self.later.append((time.monotonic() + seconds, name, end))
+        return f"for {seconds:.0f} s"
+
+    def _victim(self) -> str:
+        return self.draw.choice(self.cluster.running())
+
+    def kill(self) -> str:
+        victim = self._victim()
+        self.cluster.kill(victim)
+        return victim
+
+    def freeze(self) -> str:
+        """SIGSTOP, for longer than the group waits for its member."""
+        victim = self._victim()
+        seconds = LONG_FREEZE_S if self.long_freezes and self.draw.random() < 0.3 else FREEZE_S
+        return f"{victim} {self._after(seconds, f'{victim} continues', self.cluster.freeze(victim))}"
+
+    def join(self) -> str:
+        """A worker joins; a little later another one leaves."""
+        leaves = self.draw.choice(self.cluster.workers())
+        joins = self.cluster.join_worker()
+
+        def leave() -> None:
+            if leaves in self.cluster.parts:
+                self.cluster.leave(leaves)
+
+        self._after(self.draw.uniform(*AWAY_S), f"{leaves} leaves", leave)
+        return f"{joins}; then {leaves} leaves"
+
+    def broker(self) -> str:
+        kill = self.draw.random() < 0.5
+        self.cluster.restart_kafka(kill)
+        return "kill -9 and a new start" if kill else "a restart"
+
+    def store_away(self) -> str:
+        return self._after(self.draw.uniform(*AWAY_S), "the store is back", self.cluster.take_away(STORE))
+
+    def lake_away(self) -> str:
+        return self._after(self.draw.uniform(*AWAY_S), "the lake is back", self.cluster.take_lake_away())
+
+    def resend(self) -> str:
+        return self.load.resend(self.draw)
+
+    def late_activity(self) -> str:
+        return self.load.make_late(self.draw)
+
+    def lost_activity(self) -> str:
+        return self.load.lose(self.draw)
+
+    def backfill(self) -> str:
+        """A backfill of the latest minutes, whose windows still come, and are sent again."""
+        length = self.load.end_unix_nano - self.load.start_unix_nano
+        start = self.load.start_unix_nano + int(length * self.draw.uniform(0, 0.8))
+        end = self.load.end_unix_nano + 10 * 10**9
+        self.backfills.append((start, end, self._start_backfill(start, end)))
+        return f"from {format_unix_nano(start)} to {format_unix_nano(end)}"
+
+    def _start_backfill(self, start: int, end: int) -> "subprocess.Popen[bytes]":
+        arguments = ["backfill", "--from", format_unix_nano(start), "--to", format_unix_nano(end), "--source", "kafka"]
+        return self.cluster.spawn("backfill", *arguments, "--data", str(self.cluster.data))
+
+
+EVENTS: dict[str, Callable[[Chaos], str]] = {
+    "kill -9": Chaos.kill,
+    "freeze": Chaos.freeze,
+    "join": Chaos.join,
+    "broker": Chaos.broker,
+    "store away": Chaos.store_away,
+    "lake away": Chaos.lake_away,
+    "resend": Chaos.resend,
+    "late activity": Chaos.late_activity,
+    "lost activity": Chaos.lost_activity,
+    "backfill": Chaos.backfill,
+}
