@@ -13,7 +13,7 @@ STEPS := setup-test lint schemas-check bpf-check kafka test-together test-ebpf t
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench chaos picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench chaos fuzz soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,13 @@ bench: setup-test ## measure, and print one JSON object
 
 chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and compare both stores with the input
 	$(BIN)/python -m tests.chaos.run $(if $(SEED),--seed $(SEED)) $(if $(EVENTS),--events $(EVENTS))
+
+fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to everything that reads, and check the promises
+	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
+
+soak: ## make chaos with 100 events, then make fuzz at full size: an hour
+	$(MAKE) chaos EVENTS=100
+	$(MAKE) fuzz
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png

@@ -8,12 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from prometheus_client.samples import Sample
+
 from icestream.commands.topics import create
+from icestream.metrics import parse_metrics
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from standalone.supervisor.child_process import spawn, terminate
@@ -21,6 +25,7 @@ from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
 from tests.pipeline.reading import lag
 from tests.pipeline.running import free_port
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
 ICESTREAM = [sys.executable, "-m", "icestream.cli"]
@@ -37,12 +42,15 @@ class Part:
     arguments: list[str]
     process: subprocess.Popen[bytes]
     started: float
+    address: str
+    """HOST:PORT of its metrics."""
 
 
 class Cluster:
     """Runs from construction to `close`. Use it on the main thread (see `spawn`)."""
 
-    def __init__(self, folder: Path, workers: int = 3, sinks: int = 2) -> None:
+    def __init__(self, folder: Path, workers: int = 3, sinks: int = 2, settings: KafkaSettings | None = None) -> None:
+        """`settings`: of a Kafka with empty topics; without, it starts an Apache Kafka of its own."""
         self.folder = folder
         self.restarts: Counter[str] = Counter()
         """How often each process ended by itself."""
@@ -51,20 +59,19 @@ class Cluster:
         self._lake = folder / "lake-folder"
         self._lake.mkdir()
         self.lake.symlink_to(self._lake)
-        self.kafka = LocalKafka(folder / "kafka")
-        self.kafka.start()
-        self.settings: KafkaSettings = self.kafka.settings()
-        create(self.settings, partitions=PARTITIONS, replication=1)
+        self.kafka = None if settings else LocalKafka(folder / "kafka")
+        if self.kafka is not None:
+            self.kafka.start()
+            settings = self.kafka.settings()
+            create(settings, partitions=PARTITIONS, replication=1)
+        assert settings is not None
+        self.settings = settings
         self._workers = 0
-        self.url = f"http://127.0.0.1:{free_port()}"
-        self.start(STORE, "store", "--data", str(self.data), "--listen", self.url.removeprefix("http://"))
+        self.start(STORE, "store", "--data", str(self.data), listen="--listen")
         for _ in range(workers):
             self.join_worker()
         for number in range(1, sinks + 1):
-            self.start(
-                f"parquet-{number}", "sink", "parquet", "--parquet", str(self.lake), "--parquet-flush-s", "1",
-                "--metrics-listen", "127.0.0.1:0",
-            )  # fmt: skip
+            self.start(f"parquet-{number}", "sink", "parquet", "--parquet", str(self.lake), "--parquet-flush-s", "1")
 
     @property
     def data(self) -> Path:
@@ -76,9 +83,11 @@ class Cluster:
         """The folder of the Delta tables: a link, so that it can be away."""
         return self.folder / "lake"
 
-    def start(self, name: str, *arguments: str) -> None:
-        """Starts the `icestream` command; its log goes to NAME.log."""
-        self.parts[name] = Part(list(arguments), self.spawn(name, *arguments), time.monotonic())
+    def start(self, name: str, *arguments: str, listen: str = "--metrics-listen") -> None:
+        """Starts the `icestream` command; its log goes to NAME.log. `listen`: the flag of where its metrics are."""
+        address = f"127.0.0.1:{free_port()}"
+        all_arguments = [*arguments, listen, address]
+        self.parts[name] = Part(all_arguments, self.spawn(name, *all_arguments), time.monotonic(), address)
 
     def spawn(self, name: str, *arguments: str) -> "subprocess.Popen[bytes]":
         """Starts the `icestream` command, which is not started again when it ends."""
@@ -94,7 +103,7 @@ class Cluster:
         """Starts one more stream worker; returns its name."""
         self._workers += 1
         name = f"streams-{self._workers}"
-        self.start(name, "streams", "--metrics-listen", "127.0.0.1:0")
+        self.start(name, "streams")
         return name
 
     def workers(self) -> list[str]:
@@ -132,6 +141,7 @@ class Cluster:
 
     def restart_kafka(self, kill: bool) -> None:
         """Ends Kafka, with SIGKILL or in an orderly way, and starts it again with its messages."""
+        assert self.kafka is not None
         assert self.kafka.process is not None
         terminate(self.kafka.process, 0 if kill else 30)
         self.kafka.start()
@@ -142,7 +152,25 @@ class Cluster:
             ended = part.process.poll() is not None and time.monotonic() - part.started > _RESTART_S
             if ended and name not in self._away:
                 self.restarts[name] += 1
-                self.start(name, *part.arguments)
+                part.process, part.started = self.spawn(name, *part.arguments), time.monotonic()
+
+    def check_alive(self) -> None:
+        """Raises AssertionError when a process has ended."""
+        for name, part in self.parts.items():
+            assert part.process.poll() is None, f"{name} ended with exit code {part.process.returncode}\n{self.logs()}"
+        time.sleep(0.1)
+
+    def wait_until_stored(self, meanwhile: Callable[[], None], patience_s: float) -> None:
+        """Waits until every message is processed and stored; calls `meanwhile` again and again."""
+        deadline = time.monotonic() + patience_s
+        while any((lags := self.lags()).values()):
+            assert time.monotonic() < deadline, f"after {patience_s:.0f} s still not processed: {lags}\n{self.logs()}"
+            meanwhile()
+
+    def metrics(self, name: str) -> dict[str, list[Sample]]:
+        """The metrics of a process, by their names."""
+        with urllib.request.urlopen(f"http://{self.parts[name].address}/metrics", timeout=PATIENCE_S) as answer:
+            return parse_metrics(answer.read().decode())
 
     def lags(self) -> dict[str, int]:
         """Messages that each group has not processed."""
@@ -159,7 +187,8 @@ class Cluster:
             part.process.terminate()
         for part in self.parts.values():
             terminate(part.process, 30)
-        self.kafka.close()
+        if self.kafka is not None:
+            self.kafka.close()
 
     def _link_lake(self, target: Path) -> None:
         link = self.folder / "lake.new"

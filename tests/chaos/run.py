@@ -13,7 +13,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,9 +91,9 @@ def run(
         while chaos.later:
             watch()
         say("everything is published and runs")
-        _settle(cluster, watch, patience_s)
+        cluster.wait_until_stored(watch, patience_s)
         failed = chaos.finish_backfills()
-        _settle(cluster, watch, patience_s)
+        cluster.wait_until_stored(watch, patience_s)
         ended = {name: count for name, count in cluster.restarts.items() if count}
         say(f"everything is stored; ended by themselves: {ended or 'none'}")
     finally:
@@ -101,14 +101,6 @@ def run(
     found = [f"ClickHouse: {line}" for line in differences(load.expected, in_clickhouse(cluster.data / "clickhouse"))]
     found += [f"Parquet: {line}" for line in differences(load.expected, in_lake(cluster.lake))]
     return Result(seed, failed + found, load.windows, time.monotonic() - started)
-
-
-def _settle(cluster: Cluster, watch: Callable[[], None], patience_s: float) -> None:
-    """Waits until every message is processed and stored."""
-    deadline = time.monotonic() + patience_s
-    while any((lags := cluster.lags()).values()):
-        assert time.monotonic() < deadline, f"after {patience_s:.0f} s still not processed: {lags}\n{cluster.logs()}"
-        watch()
 
 
 if __name__ == "__main__":

@@ -43,6 +43,14 @@ class Totals:
     thread_cpu_ns: Counted = field(default_factory=Counter)
     """Thread CPU of activity, by trace ID."""
 
+    def only(self, others: "Totals") -> "Totals":
+        """Those of the same services, hosts and traces as others."""
+        kept = {}
+        for one in fields(self):
+            mine, names = getattr(self, one.name), {key[0] for key in getattr(others, one.name)}
+            kept[one.name] = Counter({key: value for key, value in mine.items() if key[0] in names})
+        return Totals(**kept)
+
     def __iadd__(self, other: "Totals") -> "Totals":
         self.samples.update(other.samples)
         self.windows.update(other.windows)
@@ -123,6 +131,7 @@ class Names:
     def stack(self, stack_id: int) -> str:
         """Functions from root to leaf; says where a node or a name is missing."""
         if stack_id not in self._stacks:
+            self._stacks[stack_id] = "[its own parent]"
             parent, location = self._nodes.get(stack_id, (0, 0))
             frame = ";".join(self._functions.get(location) or [f"no name of location {location}"])
             above = self.stack(parent)
