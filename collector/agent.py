@@ -22,7 +22,7 @@ from collector.delivery.spool import Spool
 from collector.delivery.window_buffer import WindowBuffer
 from collector.guest import capabilities, memory
 from collector.guest.own_cpu import process_seconds
-from collector.guest.pace import Pace
+from collector.guest.pace import Pace, period_ns
 from collector.host import Host
 from collector.labels.label_config import label_config
 from collector.labels.thread_labels import ThreadLabels
@@ -98,7 +98,7 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     contexts = ThreadContexts(sampler.set_context, sampler.forget)
     work = BuildQueue()
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work])
-    windows = Windows(host_id(settings), host, labels)
+    windows = Windows(host_id(settings), host, labels, period_ns(settings.frequency))
     builder = BatchBuilder(work, windows, activity, buffer)
     return Profiler(
         settings, sampler=sampler, pace=loaded.pace, activity=activity, contexts=contexts, host=host, work=work,

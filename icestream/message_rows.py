@@ -63,6 +63,7 @@ def raw(data: bytes, names: StackNames) -> Iterator[Row]:
         "stacks": len(columns.stack_depth),
         "locations": len(columns.location_mapping),
         "lost": columns.lost_samples,
+        "dropped": columns.dropped_samples,
         "bytes": len(data),
         "profile_type": columns.profile_type,
     }

@@ -1,4 +1,5 @@
-"""The ClickHouse sink: icestream.samples, icestream.stacks and icestream.activity to tables, each row once.
+"""The ClickHouse sink: icestream.samples, icestream.stacks and icestream.activity to tables, each row once; and where
+the messages on icestream.dead-letters came from.
 
 A range of messages is inserted as one block, whose deduplication token is the name of the range. After it, the range's
 batches are inserted into `batches`. Three rules store each row once:
@@ -21,13 +22,15 @@ from confluent_kafka import Message
 
 from icestream.clickhouse import Clients
 from icestream.messages.checks import Labels
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, DEAD_LETTERS, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
+from sinks.tables import dead_letters
 from sinks.tables.activity import ActivityTables
 from sinks.tables.arrow import concat
+from sinks.tables.dead_letters import DeadLetter
 from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
@@ -48,7 +51,7 @@ class ClickHouseSink:
 
     name = "clickhouse"
     group = CLICKHOUSE_GROUP
-    topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
+    topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY, DEAD_LETTERS)
     keeps_ranges = True
 
     def __init__(self, clients: Clients) -> None:
@@ -60,16 +63,21 @@ class ClickHouseSink:
         """Raises MigrationError where tables are missing."""
         check(self._clients.get(), self._clients.dsn)
 
-    def decode(self, message: Message, cluster: str) -> Tables:
+    def decode(self, message: Message, cluster: str) -> Tables | DeadLetter:
         """Raises BadMessage."""
+        if message.topic() == DEAD_LETTERS:
+            return dead_letters.dead_letter(message)
         return decode(message.value(), message_id(message, cluster))
 
-    def write(self, message_range: MessageRange[Tables]) -> None:
+    def write(self, message_range: MessageRange[Tables | DeadLetter]) -> None:
         """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same range."""
         stacks = [m for m in message_range.messages if isinstance(m, StackTables)]
         samples = [m for m in message_range.messages if isinstance(m, SampleTables)]
         activity = [m for m in message_range.messages if isinstance(m, ActivityTables)]
+        letters = [m for m in message_range.messages if isinstance(m, DeadLetter)]
         name = message_range.name
+        if letters:
+            self._insert("dead_letters", [dead_letters.table(letters)], name)
         if stacks:
             self._insert("nodes", [m.nodes for m in stacks])
             self._insert("locations", [m.locations for m in stacks])
@@ -95,7 +103,9 @@ class ClickHouseSink:
     def close(self) -> None:
         """Nothing to do: everything written is stored."""
 
-    def _not_stored(self, messages: Sequence[StoredT], message_range: MessageRange[Tables]) -> list[StoredT]:
+    def _not_stored(
+        self, messages: Sequence[StoredT], message_range: MessageRange[Tables | DeadLetter]
+    ) -> list[StoredT]:
         """Returns the messages to insert: each once, without those that another range stored; none where this range is
         complete.
 

@@ -14,6 +14,7 @@ _BY_AGE = {
     "nodes": ("last_seen", 2, 1),
     "series": ("last_seen", 2, 1),
     "batches": ("last_time", 0, 8),
+    "dead_letters": ("time", 0, 1),
 }
 MAX_DAYS = 36_500
 
@@ -31,7 +32,7 @@ def retain(client: Client, days: int) -> None:
         if days:
             keep_days = max(days + more, least)
             client.command(f"ALTER TABLE {table} MODIFY TTL toDateTime({column}) + INTERVAL {keep_days} DAY")
-            if column in ("time", "start_time"):
+            if column in ("time", "start_time") and table != "dead_letters":
                 client.command(f"ALTER TABLE {table} MODIFY SETTING ttl_only_drop_parts = 1")
         elif had:
             client.command(f"ALTER TABLE {table} REMOVE TTL")

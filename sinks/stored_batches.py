@@ -56,6 +56,10 @@ class Batch:
     count: int
     value: int
     published_time: int  # milliseconds since 1970
+    period: int = 0
+    configured_period: int = 0
+    lost_samples: int = 0
+    dropped_samples: int = 0
 
     @property
     def key(self) -> BatchKey:
@@ -120,6 +124,7 @@ _SCHEMA = pa.schema(
         ("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()),
         ("first_time", pa.timestamp("ms", "UTC")), ("last_time", pa.timestamp("ms", "UTC")),
         ("rows", pa.uint64()), ("count", pa.int64()), ("value", pa.int64()),
-        ("published_time", pa.timestamp("ms", "UTC")), ("block", pa.string()),
+        ("published_time", pa.timestamp("ms", "UTC")), ("period", pa.uint64()), ("configured_period", pa.uint64()),
+        ("lost_samples", pa.uint64()), ("dropped_samples", pa.uint64()), ("block", pa.string()),
     ]
 )  # fmt: skip

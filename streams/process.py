@@ -32,7 +32,7 @@ from streams.attach import attach as attach_intervals
 from streams.correct import corrections
 from streams.position import Position
 from streams.progress import Progress
-from streams.sample_encoder import SampleRows, encode_samples, series_bytes
+from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
 from streams.state import Limits, Partition, Recent
 from streams.symbolize import Symbolizer
 
@@ -118,7 +118,7 @@ class Processor:
         announced = self._announce(state, raw, location_id, stack_id, message_id)
         samples = self._samples(state, raw, stack_id, message_id)
         metrics.MESSAGES.labels(RAW).inc()
-        metrics.LOST_SAMPLES.inc(raw.lost_samples)
+        metrics.LOST_SAMPLES.inc(raw.lost_samples + raw.dropped_samples)
         metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
         return Outputs(key, announced, samples, state.position())
 
@@ -187,6 +187,9 @@ class Processor:
             context=attached.context,
             count=raw.sample_count,
             value=raw.sample_value,
+            raw=RawFigures(
+                raw.start_unix_nano, raw.period, raw.configured_period, raw.lost_samples, raw.dropped_samples
+            ),
         )
         recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, message_id.offset)
         state.raw_done(raw.host_id, raw.end_unix_nano, recent)

@@ -19,6 +19,17 @@ _BUDGET = MAX_MESSAGE_BYTES - _HEADER_BYTES
 
 
 @dataclass(frozen=True)
+class RawFigures:
+    """What a raw batch says of its window. Messages without rows take their time from it."""
+
+    start_unix_nano: int
+    period: int
+    configured_period: int
+    lost_samples: int
+    dropped_samples: int
+
+
+@dataclass(frozen=True)
 class SampleRows:
     """n samples to publish."""
 
@@ -35,6 +46,7 @@ class SampleRows:
     context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of `contexts`
     count: np.ndarray  # int32 (n,)
     value: np.ndarray  # int64 (n,)
+    raw: RawFigures | None = None  # None: a correction
 
 
 def series_bytes(series_id: int, labels: Sequence[tuple[str, str]]) -> bytes:
@@ -70,7 +82,9 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
     series, sample_series = _used(rows.sample_series[piece], len(rows.series))
     contexts, context = _used(rows.context[piece], len(rows.contexts) + 1, keep_zero=True)
     used = rows.contexts[contexts[1:] - 1]
-    start_ms = int(rows.time_unix_nano[piece].min()) // 10**6 if end > first else 0
+    raw = rows.raw
+    start_unix_nano = int(rows.time_unix_nano[piece].min()) if end > first else raw.start_unix_nano if raw else 0
+    start_ms = start_unix_nano // 10**6
     message = SampleBatch(
         source=source,
         host_id=rows.host_id,
@@ -80,6 +94,10 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
         context_trace_ids=used[:, :16].tobytes(),
         context_span_ids=used[:, 16:].tobytes(),
     )
+    if raw is not None:
+        message.period, message.configured_period = raw.period, raw.configured_period
+        if source.part == 0:
+            message.lost_samples, message.dropped_samples = raw.lost_samples, raw.dropped_samples
     serialized = packed.serialize(
         message,
         {

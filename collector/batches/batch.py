@@ -44,10 +44,11 @@ class Window:
 
 def split(window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
     """The window as serialized parts without BatchId, each with the fields of `common`, at most `limit` bytes together
-    with what `finish` adds. Only the first part has the lost samples of `common`. A window without samples is one
-    part."""
+    with what `finish` adds. Only the first part has the lost and the dropped samples of `common`. A window without
+    samples is one part."""
     parts = list(_parts(window, common, limit - HEADER_BYTES))
-    return [part + RawBatch(lost_samples=common.lost_samples).SerializeToString() for part in parts[:1]] + parts[1:]
+    missing = RawBatch(lost_samples=common.lost_samples, dropped_samples=common.dropped_samples).SerializeToString()
+    return [part + missing for part in parts[:1]] + parts[1:]
 
 
 def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> list[bytes]:
@@ -96,6 +97,7 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
     message = RawBatch()
     message.CopyFrom(common)
     message.ClearField("lost_samples")
+    message.ClearField("dropped_samples")
     times = window.time_unix_nano[chosen]
     message.start_unix_nano = min(int(times.min()), window.start_unix_nano) if len(times) else window.start_unix_nano
     if len(times) and int(times.max()) - message.start_unix_nano > _SPAN_NS:

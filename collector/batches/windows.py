@@ -34,11 +34,17 @@ class Drained:
     period_ns: int  # the CPU time that each sample stands for
 
 
+QUIET_NS = 60 * 10**9
+"""A host on which nothing runs sends a batch without samples this often: whoever sends nothing for longer is away."""
+
+
 class Windows:
     """Makes the batches of one run of a collector. For one thread."""
 
-    def __init__(self, host_id: str, host: Host, labels: ThreadLabels) -> None:
+    def __init__(self, host_id: str, host: Host, labels: ThreadLabels, configured_period_ns: int) -> None:
         self._host_id = host_id
+        self._configured_period_ns = configured_period_ns  # the period without the CPU budget
+        self._sent_monotonic_ns = time.monotonic_ns()  # end of the last window with CPU samples
         self._clock = Clock()
         self._started_unix_nano = time.time_ns()
         self._kernel = Kernel()
@@ -59,11 +65,11 @@ class Windows:
     def messages(
         self, drained: Drained, intervals: Intervals, services: Mapping[int, str], missing: int = 0
     ) -> list[Message]:
-        """Makes the window's messages, activity before samples; none where nothing happened.
+        """Makes the window's messages, activity before samples; none where nothing happened, for up to QUIET_NS.
 
         `intervals` has all activity that applications sent up to a moment after the window's end, `services` the names
         of their services by process. `missing` is the number of samples in windows that were given up; this window
-        counts them as lost.
+        reports them.
         """
         started = time.perf_counter()
         offset_ns = self._update_clock()
@@ -104,18 +110,23 @@ class Windows:
         self, drained: Drained, samples: Samples, profile_type: str, offset_ns: int, missing: int = 0
     ) -> list[Message]:
         samples, series, labels = label(samples, self._labels)
-        if not (len(samples.pid) or samples.lost or missing):
+        of_cpu = profile_type == DEFAULT_PROFILE_TYPE
+        quiet = of_cpu and drained.end_monotonic_ns - self._sent_monotonic_ns >= QUIET_NS
+        if not (len(samples.pid) or samples.lost or missing or quiet):
             return []
+        if of_cpu:
+            self._sent_monotonic_ns = drained.end_monotonic_ns
         common = RawBatch(
             host_id=self._host_id,
             profile_type=profile_type,
             period=drained.period_ns if samples.value is None else 1,
             activity_complete_unix_nano=drained.end_monotonic_ns + offset_ns,
             activity_sequence=self._sequences[ACTIVITY],
-            lost_samples=samples.lost + missing,
+            lost_samples=samples.lost,
+            dropped_samples=missing,
+            configured_period=self._configured_period_ns if of_cpu else 0,
         )
         parts = batch.split(self._window(drained, samples, series, labels, offset_ns), common)
-        of_cpu = profile_type == DEFAULT_PROFILE_TYPE
         (metrics.SAMPLES if of_cpu else metrics.WAITS).inc(len(samples.pid))
         (metrics.LOST if of_cpu else metrics.WAITS_LOST).inc(samples.lost)
         return self._to_messages(RAW, batch.finish(parts, self._next(RAW), time.time_ns()))

@@ -204,14 +204,15 @@ class Spool:
 
 
 def observed(messages: Sequence[Message]) -> int:
-    """The number of CPU samples in raw batches, and of those that the batches count as lost."""
+    """The number of CPU samples in raw batches, and of those that the batches report as lost or dropped."""
     count = 0
     for message in messages:
         if message.topic == RAW:
             with contextlib.suppress(DecodeError):
                 batch = RawBatch.FromString(message.value)
                 if batch.profile_type == DEFAULT_PROFILE_TYPE:
-                    count += (sum(batch.sample_count) or len(batch.sample_offset_us)) + batch.lost_samples
+                    count += sum(batch.sample_count) or len(batch.sample_offset_us)
+                    count += batch.lost_samples + batch.dropped_samples
     return count
 
 

@@ -16,6 +16,7 @@ MAX_UNIX_NANO = 4_102_444_800 * 10**9
 MAX_DAYS = 60
 """Days that the rows of one message lie on: each day is another partition of a table."""
 MAX_PARTS = 10_000
+MAX_COUNT = 2**40
 MAX_TEXT = 1024
 """Characters of an ID, and of a label's name or value."""
 MAX_FILE = 4 * MAX_TEXT
@@ -121,6 +122,12 @@ def check_batch_id(name: str, batch_id: BatchId) -> None:
     if not 1 <= batch_id.sequence < 2**62:
         raise BadMessage(f"{name}.sequence: expected 1 or more, got {batch_id.sequence}")
     check_part(name, batch_id.part, batch_id.parts)
+
+
+def check_count(name: str, count: int) -> None:
+    """Checks that a count can be added up with others."""
+    if count >= MAX_COUNT:
+        raise BadMessage(f"{name}: expected less than {MAX_COUNT}, got {count}")
 
 
 def check_part(name: str, part: int, parts: int) -> None:

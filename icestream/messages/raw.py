@@ -28,6 +28,8 @@ class RawColumns:
     activity_complete_unix_nano: int
     activity_sequence: int
     lost_samples: int
+    dropped_samples: int
+    configured_period: int
     strings: list[str]
     mappings: list[Mapping]
     series: list[Labels]
@@ -72,6 +74,8 @@ def decode_raw(data: bytes | None) -> RawColumns:
         activity_complete_unix_nano=message.activity_complete_unix_nano,
         activity_sequence=message.activity_sequence,
         lost_samples=message.lost_samples,
+        dropped_samples=message.dropped_samples,
+        configured_period=message.configured_period or message.period,
         strings=strings,
         mappings=mappings,
         series=[checks.labels(series) for series in message.series],
@@ -88,6 +92,8 @@ def _check_header(message: RawBatch) -> None:
     checks.check_profile_type(message.profile_type)
     for name in ("start_unix_nano", "end_unix_nano", "activity_complete_unix_nano", "published_unix_nano"):
         checks.check_unix_nano(name, getattr(message, name))
+    for name in ("lost_samples", "dropped_samples"):
+        checks.check_count(name, getattr(message, name))
     if message.start_unix_nano > message.end_unix_nano:
         raise BadMessage(
             f"end_unix_nano: expected {message.start_unix_nano} (start_unix_nano) or later, got {message.end_unix_nano}"

@@ -32,6 +32,10 @@ class SampleColumns:
     context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of contexts
     count: np.ndarray  # int32 (n,)
     value: np.ndarray  # int64 (n,)
+    period: int
+    configured_period: int
+    lost_samples: int
+    dropped_samples: int
 
 
 def decode_samples(data: bytes | None) -> SampleColumns:
@@ -42,6 +46,8 @@ def decode_samples(data: bytes | None) -> SampleColumns:
     checks.check_profile_type(message.profile_type)
     checks.check_unix_nano("published_unix_nano", message.published_unix_nano)
     checks.check_unix_nano("start_unix_milli", message.start_unix_milli * _MS)
+    for name in ("lost_samples", "dropped_samples"):
+        checks.check_count(name, getattr(message, name))
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
     names = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
     offset_ms, series, pid, tid, stack_id, context, count, value = checks.columns(
@@ -68,6 +74,10 @@ def decode_samples(data: bytes | None) -> SampleColumns:
         context=context,
         count=count,
         value=value,
+        period=message.period,
+        configured_period=message.configured_period,
+        lost_samples=message.lost_samples,
+        dropped_samples=message.dropped_samples,
     )
 
 

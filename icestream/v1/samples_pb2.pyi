@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class SampleBatch(_message.Message):
-    __slots__ = ("source", "host_id", "profile_type", "published_unix_nano", "start_unix_milli", "series", "context_trace_ids", "context_span_ids", "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context", "sample_count", "sample_value")
+    __slots__ = ("source", "host_id", "profile_type", "published_unix_nano", "start_unix_milli", "series", "context_trace_ids", "context_span_ids", "sample_offset_ms", "sample_series", "sample_pid", "sample_tid", "sample_stack_id", "sample_context", "sample_count", "sample_value", "period", "configured_period", "lost_samples", "dropped_samples")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     PROFILE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -25,6 +25,10 @@ class SampleBatch(_message.Message):
     SAMPLE_CONTEXT_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_COUNT_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_VALUE_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    LOST_SAMPLES_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     source: _common_pb2.Source
     host_id: str
     profile_type: str
@@ -41,4 +45,8 @@ class SampleBatch(_message.Message):
     sample_context: _containers.RepeatedScalarFieldContainer[int]
     sample_count: _containers.RepeatedScalarFieldContainer[int]
     sample_value: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, source: _Optional[_Union[_common_pb2.Source, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., published_unix_nano: _Optional[int] = ..., start_unix_milli: _Optional[int] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_ms: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack_id: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...
+    period: int
+    configured_period: int
+    lost_samples: int
+    dropped_samples: int
+    def __init__(self, source: _Optional[_Union[_common_pb2.Source, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., published_unix_nano: _Optional[int] = ..., start_unix_milli: _Optional[int] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_ms: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack_id: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ..., period: _Optional[int] = ..., configured_period: _Optional[int] = ..., lost_samples: _Optional[int] = ..., dropped_samples: _Optional[int] = ...) -> None: ...

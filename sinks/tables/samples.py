@@ -83,4 +83,8 @@ def _batch(columns: SampleColumns) -> stored_batches.Batch:
         count=int(columns.count.sum(dtype=np.int64)),
         value=int(columns.value.sum(dtype=np.int64)),
         published_time=columns.published_unix_nano // 10**6,
+        period=columns.period,
+        configured_period=columns.configured_period,
+        lost_samples=columns.lost_samples,
+        dropped_samples=columns.dropped_samples,
     )

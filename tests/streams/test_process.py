@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from icestream import packed
 from icestream.messages.raw import decode_raw
 from icestream.v1.common_pb2 import Mapping
+from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from streams.process import Limits, Operators, Processor
@@ -234,6 +235,20 @@ def test_only_promised_activity_is_waited_for() -> None:
     processor.activity(activity([], sequence=4), activity_id(2))
     assert processor.awaits_activity(later, 0)
     assert not processor.awaits_activity(decode_raw(Raw([Sample(1)], activity_sequence=0, started=8).bytes()), 0)
+
+
+def test_samples_say_what_their_raw_batch_says_of_its_window_once() -> None:
+    said = RawBatch(lost_samples=3, dropped_samples=4, configured_period=5).SerializeToString()
+    outputs = Processor().raw(Raw([], start=START).bytes() + said, raw_id())
+    (batch,) = map(SampleBatch.FromString, outputs.samples)
+    assert (batch.lost_samples, batch.dropped_samples) == (3, 4)
+    assert (batch.period, batch.configured_period) == (10, 5)
+    assert batch.start_unix_milli == START // 10**6  # a window without samples has its time, too
+    outputs = Processor().raw(Raw([Sample(n) for n in range(23_000)]).bytes() + said, raw_id())
+    batches = [SampleBatch.FromString(sample) for sample in outputs.samples]
+    assert len(batches) > 1
+    assert [batch.lost_samples for batch in batches] == [3] + [0] * (len(batches) - 1)
+    assert [batch.dropped_samples for batch in batches] == [4] + [0] * (len(batches) - 1)
 
 
 def test_mappings_named_by_their_file_have_an_id_of_their_own() -> None:

@@ -191,12 +191,13 @@ def test_every_sample_is_in_one_part_with_its_own_stack_series_and_context(
 ) -> None:
     known, observed = given_window
     limit = batch.HEADER_BYTES + room
-    parts = batch.split(window(known, observed), RawBatch(host_id="h", lost_samples=7), limit)
+    parts = batch.split(window(known, observed), RawBatch(host_id="h", lost_samples=7, dropped_samples=8), limit)
     finished = batch.finish(parts, BatchId(collector="h", started_unix_nano=1, sequence=3), 9)
     messages = [RawBatch.FromString(value) for value in finished]
     assert [(m.id.sequence, m.id.part, m.id.parts) for m in messages] == [(3, i, len(parts)) for i in range(len(parts))]
     assert all(len(value) <= limit for value in finished)
     assert sum(m.lost_samples for m in messages) == 7
+    assert sum(m.dropped_samples for m in messages) == 8
     assert all(m.host_id == "h" and m.published_unix_nano == 9 for m in messages)
     assert read(finished) == expected(known, observed)
 

@@ -178,7 +178,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
         sampled += 100 + number
         batch = RawBatch(
             id=BatchId(sequence=number), host_id="h" * 10_000, profile_type=DEFAULT_PROFILE_TYPE,
-            lost_samples=spool.take_dropped_samples(), sample_offset_us=range(100 + number),
+            dropped_samples=spool.take_dropped_samples(), sample_offset_us=range(100 + number),
         )  # fmt: skip
         publisher.append([Message(RAW, b"host", batch.SerializeToString())])
 
@@ -212,7 +212,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     assert list(found) == sorted(found)
     assert list(found)[:10] == list(range(10))
     assert len(found) + spool.dropped == 731
-    assert sum(len(batch.sample_offset_us) + batch.lost_samples for batch in found.values()) == sampled
+    assert sum(len(batch.sample_offset_us) + batch.dropped_samples for batch in found.values()) == sampled
     assert publisher.close(PATIENCE_S) == 0
     spool.close()
     again.close()

@@ -139,7 +139,7 @@ def test_what_arrives_and_what_it_says_is_lost_is_everything_that_was_sampled(tm
         missing = spool.take_dropped_samples()
         sampled += number
         batch = RawBatch(
-            profile_type=DEFAULT_PROFILE_TYPE, lost_samples=missing, sample_offset_us=range(number), host_id="h" * 99
+            profile_type=DEFAULT_PROFILE_TYPE, dropped_samples=missing, sample_offset_us=range(number), host_id="h" * 99
         )
         spool.append([Message("icestream.raw", b"host", batch.SerializeToString())])
     assert spool.dropped > 50
