@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from prometheus_client.samples import Sample
 
 from icestream.commands.topics import create
@@ -23,9 +24,10 @@ from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAM
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
+from standalone.supervisor.supervisor import ask_ready
 from tests.pipeline.reading import lag
 from tests.pipeline.running import free_port
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]
 ICESTREAM = [sys.executable, "-m", "icestream.cli"]
@@ -160,6 +162,10 @@ class Cluster:
             assert part.process.poll() is None, f"{name} ended with exit code {part.process.returncode}\n{self.logs()}"
         time.sleep(0.1)
 
+    def wait_until_ready(self, name: str) -> None:
+        """Waits until /readyz of a process says so."""
+        wait_until(lambda: ask_ready(self.parts[name].address) is None, self.logs)
+
     def wait_until_stored(self, meanwhile: Callable[[], None], patience_s: float) -> None:
         """Waits until every message is processed and stored; calls `meanwhile` again and again."""
         deadline = time.monotonic() + patience_s
@@ -173,9 +179,12 @@ class Cluster:
             return parse_metrics(answer.read().decode())
 
     def lags(self) -> dict[str, int]:
-        """Messages that each group has not processed."""
+        """Messages that each group has not processed; if Kafka cannot say, one of its error."""
         groups = {STREAMS_GROUP: (RAW, ACTIVITY), CLICKHOUSE_GROUP: STORED, PARQUET_GROUP: STORED}
-        return {group: lag(self.settings, group, topics) for group, topics in groups.items()}
+        try:
+            return {group: lag(self.settings, group, topics) for group, topics in groups.items()}
+        except KafkaException as error:
+            return {error.args[0].str(): 1}
 
     def logs(self) -> str:
         """The end of each process's log."""
