@@ -138,6 +138,7 @@ class ParquetSink:
             table if table is not None else f"{self._uri}/{name}",
             data,
             mode="append",
+            schema_mode="merge",  # a table of an earlier version lacks columns
             partition_by=["date"] if "date" in data.column_names else None,
             storage_options=self._options,
             commit_properties=CommitProperties(

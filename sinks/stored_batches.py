@@ -65,6 +65,11 @@ class Batch:
     def key(self) -> BatchKey:
         return BatchKey(self.kind, self.collector, self.started_unix_nano, self.sequence, self.part, self.output)
 
+    @property
+    def run(self) -> str:
+        """`batch_run` of the rows of this batch; `sequence` is their `batch_sequence`."""
+        return f"{self.kind}/{self.collector}/{self.started_unix_nano}/{self.part}"
+
 
 class Identity(TypedDict):
     """The fields of `Batch` that a BatchId holds."""

@@ -37,7 +37,9 @@ def activity_tables(columns: ActivityColumns, message_id: MessageId) -> Activity
             "thread_cpu_ns": columns.thread_cpu_ns,
         }
     )
-    return ActivityTables(_batch(columns, message_id), intervals, _spans(columns), columns.published_unix_nano)
+    batch = _batch(columns, message_id)
+    intervals = arrow.with_batch(intervals, batch.run, batch.sequence)
+    return ActivityTables(batch, intervals, _spans(columns), columns.published_unix_nano)
 
 
 def _spans(columns: ActivityColumns) -> pa.Table:

@@ -22,6 +22,12 @@ def constant(value: str, rows: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [value])
 
 
+def with_batch(rows: pa.Table, run: str, sequence: int) -> pa.Table:
+    """Returns rows with the columns that name their batch."""
+    rows = rows.append_column("batch_run", constant(run, rows.num_rows))
+    return rows.append_column("batch_sequence", pa.array(np.full(rows.num_rows, sequence, np.uint64)))
+
+
 def milliseconds(values: np.ndarray) -> pa.Array:
     """Returns int64 milliseconds since 1970 as timestamps."""
     return pa.array(values.astype(np.int64), pa.timestamp("ms", "UTC"))

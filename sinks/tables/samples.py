@@ -44,9 +44,10 @@ def sample_tables(columns: SampleColumns) -> SampleTables:
             "value": columns.value,
         }
     )
+    batch = _batch(columns)
     return SampleTables(
-        batch=_batch(columns),
-        rows=table,
+        batch=batch,
+        rows=arrow.with_batch(table, batch.run, batch.sequence),
         series=dict(zip(columns.series_id.tolist(), columns.labels, strict=True)),
         last_unix_nano=int(columns.time_unix_milli.max(initial=0)) * 10**6,
         published_unix_nano=columns.published_unix_nano,

@@ -16,7 +16,7 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from streams.process import Processor
-from tests.data.windows import window
+from tests.data.windows import Window, window
 
 T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
 """Half a minute before a midnight: the range spans two days."""
@@ -35,10 +35,30 @@ class Stored:
     sink: ClickHouseSink
     outputs: list[tuple[str, bytes]] = field(default_factory=list)  # what the stream processors published
     inputs: int = 0
+    processor: Processor = field(default_factory=Processor)
 
     def sink_again(self) -> None:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
         _sink(self.sink, self.outputs, nonce=random.Random(len(self.outputs)).randbytes(6).hex())
+
+    def process(self, host_window: Window, host: int, late_activity: bool = False) -> list[tuple[str, bytes]]:
+        """Archives the messages of a window; returns what the stream processors publish, and its activity."""
+        at = self.inputs
+        self.add(ACTIVITY, host_window.activity, host)
+        self.add(RAW, host_window.raw, host)
+        messages = [(ACTIVITY, host_window.activity, at), (RAW, host_window.raw, at + 1)]
+        published = []
+        for topic, value, offset in reversed(messages) if late_activity else messages:
+            process = self.processor.activity if topic == ACTIVITY else self.processor.raw
+            outputs = process(value, MessageId("C", topic, host, offset))
+            published += [(STACKS, m) for m in outputs.stacks] + [(SAMPLES, m) for m in outputs.samples]
+        return [*published, (ACTIVITY, host_window.activity)]
+
+    def receive(self, host_window: Window, host: int) -> None:
+        """Archives and stores a window, as the live pipeline does when it arrives."""
+        outputs = self.process(host_window, host)
+        _sink(self.sink, outputs, nonce=random.Random(self.inputs).randbytes(6).hex())
+        self.outputs += outputs
 
     def total(self) -> int:
         return int(self.client.query("SELECT sum(value) FROM samples").result_rows[0][0])
@@ -70,19 +90,9 @@ class _One(Clients):
 
 def make_stored(client: Client, folder: Path) -> Stored:
     stored = Stored(client, folder / "archive", ClickHouseSink(_One(client)))
-    processor = Processor()
     for host in (0, 1):
         for sequence in range(1, WINDOWS + 1):
-            host_window = window(T0, sequence, host)
-            at = stored.inputs
-            stored.add(ACTIVITY, host_window.activity, host)
-            stored.add(RAW, host_window.raw, host)
-            messages = [(ACTIVITY, host_window.activity, at), (RAW, host_window.raw, at + 1)]
-            for topic, value, offset in messages if sequence % 3 else reversed(messages):  # some activity is late
-                process = processor.activity if topic == ACTIVITY else processor.raw
-                outputs = process(value, MessageId("C", topic, host, offset))
-                stored.outputs += [(STACKS, m) for m in outputs.stacks] + [(SAMPLES, m) for m in outputs.samples]
-            stored.outputs.append((ACTIVITY, host_window.activity))
+            stored.outputs += stored.process(window(T0, sequence, host), host, late_activity=sequence % 3 == 0)
     _sink(stored.sink, stored.outputs)
     return stored
 
