@@ -8,7 +8,8 @@ _RELATIVE = re.compile(r"now(?:([+-])([0-9]{1,18})(ms|s|m|h|d|w))?")
 _UNIX = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9}
-_LIMIT_NS = 2**62
+MAX_UNIX_NANO = 4_102_444_800 * 10**9
+"""Times are before the year 2100, so that every type that holds a time on its way can, and sums do not overflow."""
 
 
 class TimeError(ValueError):
@@ -16,11 +17,11 @@ class TimeError(ValueError):
 
 
 def parse_unix_nano(text: str, now_unix_nano: int | None = None) -> int:
-    """Nanoseconds since 1970. Raises TimeError, also for times before 1970 or past the year 2116."""
+    """Nanoseconds since 1970. Raises TimeError, also for times before 1970 or past the year 2099."""
     text = text.strip()
     nanos = _parse(text, time.time_ns() if now_unix_nano is None else now_unix_nano)
-    if not 0 <= nanos < _LIMIT_NS:
-        raise TimeError(f"expected a time from 1970 to 2116, got {text[:60]!r}")
+    if not 0 <= nanos < MAX_UNIX_NANO:
+        raise TimeError(f"expected a time from 1970 to 2099, got {text[:60]!r}")
     return nanos
 
 

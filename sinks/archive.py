@@ -21,8 +21,9 @@ from confluent_kafka import Message
 
 from icestream import atomic_file
 from icestream.messages.activity import decode_activity
-from icestream.messages.checks import MAX_UNIX_NANO, BadMessage
+from icestream.messages.checks import BadMessage
 from icestream.messages.raw import decode_raw
+from icestream.times import MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.common_pb2 import BatchId
 from sinks import metrics

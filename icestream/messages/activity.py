@@ -6,6 +6,8 @@ import numpy as np
 
 from icestream.messages import checks
 from icestream.messages.checks import BadMessage
+from icestream.messages.plausible import ANY_TIME, Times
+from icestream.times import MAX_UNIX_NANO
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId
 
@@ -43,18 +45,21 @@ class ActivityColumns:
         return int(self.start_unix_nano.min(initial=start)), int(self.end_unix_nano.max(initial=end))
 
 
-def decode_activity(data: bytes | None) -> ActivityColumns:
+def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColumns:
     """Raises BadMessage."""
     message = checks.parse(ActivityBatch, data)
     checks.check_batch_id("id", message.id)
-    checks.check_text("host_id", message.host_id)
-    for name in ("start_unix_nano", "complete_unix_nano", "published_unix_nano"):
-        checks.check_unix_nano(name, getattr(message, name))
+    checks.check_id("host_id", message.host_id)
+    times.check("start_unix_nano", message.start_unix_nano)
+    times.check("complete_unix_nano", message.complete_unix_nano)
+    times.check_or_zero("published_unix_nano", message.published_unix_nano)
+    checks.check_most("dropped", message.dropped, checks.MAX_COUNT)
     strings = checks.strings(message.strings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
     for span in message.spans:
         _check_span(span)
-    checks.check_times("spans", np.array([span.start_unix_nano for span in message.spans], np.int64))
+    times.check_column("spans.start_unix_nano", np.array([span.start_unix_nano for span in message.spans], np.uint64))
+    times.check_column("spans.end_unix_nano", np.array([span.end_unix_nano for span in message.spans], np.uint64))
     return ActivityColumns(
         id=message.id,
         host_id=message.host_id,
@@ -65,31 +70,30 @@ def decode_activity(data: bytes | None) -> ActivityColumns:
         strings=strings,
         contexts=contexts,
         spans=list(message.spans),
-        **_intervals(message, len(contexts), len(strings)),
+        **_intervals(message, len(contexts), strings, times),
     )
 
 
-def _intervals(message: ActivityBatch, contexts: int, strings: int) -> dict[str, np.ndarray]:
+def _intervals(message: ActivityBatch, contexts: int, strings: list[str], times: Times) -> dict[str, np.ndarray]:
     names = ("start_offset_ns", "duration_ns", "thread_cpu_ns", "pid", "tid", "context", "service")
     offset, *rest = checks.columns(message, *(f"interval_{name}" for name in names))
     values = dict(zip(names[1:], rest, strict=True))
     checks.check_index("interval_context", values["context"], contexts)
-    checks.check_index("interval_service", values["service"], strings)
+    checks.check_index("interval_service", values["service"], len(strings))
+    checks.check_rows_text("interval_service", values["service"], strings)
     checks.check_sum("interval_thread_cpu_ns", values["thread_cpu_ns"])
-    if len(offset) and np.abs(offset.astype(float)).max() >= checks.MAX_UNIX_NANO:
-        raise BadMessage("interval_start_offset_ns: expected less than 130 years")
-    if len(offset) and values["duration_ns"].max() >= checks.MAX_UNIX_NANO:
-        raise BadMessage("interval_duration_ns: expected less than 130 years")
+    # Limits below which the sums that follow do not overflow.
+    checks.check_column("interval_start_offset_ns", np.abs(offset.astype(float)), MAX_UNIX_NANO)
+    checks.check_column("interval_duration_ns", values["duration_ns"], MAX_UNIX_NANO)
     start = offset + message.start_unix_nano
-    checks.check_times("interval starts", start)
-    if len(offset) and int((start + values["duration_ns"].astype(np.int64)).max()) >= checks.MAX_UNIX_NANO:
-        raise BadMessage("interval_duration_ns: expected intervals that end before the year 2100")
+    times.check_column("interval_start_offset_ns", start)
+    times.check_column("interval_duration_ns", start + values["duration_ns"].astype(np.int64))
     return {"start_unix_nano": start, **values}
 
 
 def _check_span(span: Span) -> None:
     sizes = len(span.trace_id), len(span.span_id), len(span.parent_span_id)
     if sizes not in ((16, 8, 0), (16, 8, 8)):
-        raise BadMessage(f"spans: expected IDs of 16, 8, and 8 or 0 bytes, got {sizes}")
-    checks.check_unix_nano("spans.start_unix_nano", span.start_unix_nano)
-    checks.check_unix_nano("spans.end_unix_nano", span.end_unix_nano)
+        raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {sizes}")
+    checks.check_text("spans.name", span.name, least=0)
+    checks.check_text("spans.service", span.service, least=0)

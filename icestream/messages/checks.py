@@ -8,25 +8,36 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from icestream import packed
+from icestream.times import MAX_UNIX_NANO
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Mapping, Series
 
-MAX_UNIX_NANO = 4_102_444_800 * 10**9
-"""Times are before the year 2100, so that every type that holds a time on its way can, and sums do not overflow."""
-MAX_DAYS = 60
-"""Days that the rows of one message lie on: each day is another partition of a table."""
 MAX_PARTS = 10_000
-MAX_COUNT = 2**40
+MAX_SEQUENCE = 2**32 - 1
+"""At ten batches a second, 13 years of one start of a collector."""
+MAX_OFFSET = 2**47 - 1
+"""Offsets in Kafka: one of the Parquet sink's marks is an offset and 16 bits more."""
+MAX_COUNT = 2**40 - 1
+"""What one batch reports as lost: counts that can be added up."""
+MAX_PERIOD = 2**53
+"""Of one observation, in the period unit of a profile type."""
+MAX_LINE = 2**31 - 1
+"""Line numbers, which Parquet (Delta) keeps as signed integers of 32 bits."""
+MAX_VERSION = 2**31 - 1
+"""Versions of names."""
+MAX_ID = 256
+"""UTF-8 bytes of the ID of a host, a collector or a cluster, and of a profile type."""
 MAX_TEXT = 1024
-"""Characters of an ID, and of a label's name or value."""
+"""Characters of a build ID, of a label's name or value, and of any other text that a row has for itself."""
 MAX_FILE = 4 * MAX_TEXT
 """Characters of a mapping's path."""
 MAX_LABELS = 256
 MAX_LABELS_TEXT = 64_000
 """Characters of all labels of a series, so that a message always has room for a series."""
-MAX_SUM = 2.0**62
-"""A column's absolute values sum up to less, so that neither a sum nor its negative overflows."""
-_DAY_NS = 86_400 * 10**9
+MAX_SUM = 2.0**56
+"""A column's absolute values sum up to less: for CPU, to 2 years. So a hundred absurd messages overflow no sum."""
+MAX_ROWS_TEXT = 16_000_000
+"""UTF-8 bytes that a column of texts takes when every row has its own copy: 25,000 rows may name one long text."""
 
 MessageT = TypeVar("MessageT", bound=Message)
 Labels = tuple[tuple[str, str], ...]
@@ -34,7 +45,12 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class BadMessage(ValueError):
-    """A message that cannot be processed or stored. The text says what was expected and what came."""
+    """A message that cannot be processed or stored. `field` is the one that is wrong, as it is called in schemas/ (or
+    the message's type); the text says what was expected and what came."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}")
+        self.field = field
 
 
 def parse(kind: type[MessageT], data: bytes | None) -> MessageT:
@@ -42,12 +58,12 @@ def parse(kind: type[MessageT], data: bytes | None) -> MessageT:
     name = kind.DESCRIPTOR.name
     data = data or b""
     if len(data) > MAX_MESSAGE_BYTES:
-        raise BadMessage(f"{name}: expected at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
+        raise BadMessage(name, f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
     message = kind()
     try:
         message.ParseFromString(data)
     except DecodeError as error:
-        raise BadMessage(f"not a {name}: {error}") from None
+        raise BadMessage(name, f"cannot be read: {error}") from None
     return message
 
 
@@ -57,7 +73,7 @@ def column(message: Message, name: str, rows: int, optional: bool = False) -> np
     if optional and not len(values):
         return np.zeros(rows, values.dtype)
     if len(values) != rows:
-        raise BadMessage(f"{name}: expected {rows} entries, as the columns beside it have, got {len(values)}")
+        raise BadMessage(name, f"expected {rows} entries, as the columns beside it have, got {len(values)}")
     return values
 
 
@@ -71,8 +87,8 @@ def contexts(trace_ids: bytes, span_ids: bytes) -> np.ndarray:
     """Returns trace contexts as uint8 (c, 24): trace ID, span ID."""
     if len(trace_ids) % 16 or len(span_ids) % 8 or len(trace_ids) // 16 != len(span_ids) // 8:
         raise BadMessage(
-            f"contexts: expected 16 bytes of trace IDs for every 8 bytes of span IDs, got {len(trace_ids)} bytes and"
-            f" {len(span_ids)} bytes"
+            "context_trace_ids",
+            f"expected 16 bytes for every 8 bytes of context_span_ids, got {len(trace_ids)} bytes and {len(span_ids)}",
         )
     return np.hstack(
         [np.frombuffer(trace_ids, np.uint8).reshape(-1, 16), np.frombuffer(span_ids, np.uint8).reshape(-1, 8)]
@@ -83,18 +99,16 @@ def strings(values: Sequence[str]) -> list[str]:
     """Returns the strings of a message. A message that names nothing may have none; then every index is 0."""
     texts = list(values) or [""]
     if texts[0]:
-        raise BadMessage(f'strings[0]: expected "", got {_cut(texts[0])}')
+        raise BadMessage("strings", f'expected "" as the first, got {_cut(texts[0])}')
     return texts
 
 
 def mapping(mapping: Mapping) -> Mapping:
     """Returns the mapping."""
     if mapping.kind not in Mapping.Kind.values():
-        raise BadMessage(f"mappings: expected a kind of Mapping.Kind, got {mapping.kind}")
-    if len(mapping.build_id) > MAX_TEXT:
-        raise BadMessage(f"mappings: expected at most {MAX_TEXT} characters of build ID, got {_cut(mapping.build_id)}")
-    if len(mapping.file) > MAX_FILE:
-        raise BadMessage(f"mappings: expected at most {MAX_FILE} characters of path, got {_cut(mapping.file)}")
+        raise BadMessage("mappings.kind", f"expected one of Mapping.Kind, got {mapping.kind}")
+    check_text("mappings.build_id", mapping.build_id, least=0)
+    check_text("mappings.file", mapping.file, least=0, most=MAX_FILE)
     return mapping
 
 
@@ -106,59 +120,64 @@ def labels(series: Series) -> Labels:
 def check_index(name: str, values: np.ndarray, limit: int) -> None:
     """Checks that all indices are below `limit`."""
     if len(values) and values.max() >= limit:
-        raise BadMessage(f"{name}: expected indices below {limit}, got {values.max()}")
+        raise BadMessage(name, f"expected indices below {limit}, got {values.max()}")
+
+
+def check_most(name: str, value: int | np.integer, most: int, least: int = 0) -> None:
+    """Checks that a number is not above `most`, and not below `least`."""
+    if not least <= value <= most:
+        raise BadMessage(name, f"expected {least} to {most}, got {value}")
+
+
+def check_column(name: str, values: np.ndarray, most: int) -> None:
+    """Checks that no value of a column of unsigned numbers is above `most`."""
+    if len(values):
+        check_most(name, int(values.max()), most)
 
 
 def check_sum(name: str, values: np.ndarray) -> None:
     """Checks that the absolute values sum up to less than MAX_SUM."""
     total = np.abs(values.astype(float)).sum()
     if total >= MAX_SUM:
-        raise BadMessage(f"{name}: expected a sum below {MAX_SUM:.3g}, got {total:.3g}")
+        raise BadMessage(name, f"expected a sum below {MAX_SUM:.3g}, got {total:.3g}")
 
 
 def check_batch_id(name: str, batch_id: BatchId) -> None:
-    check_text(f"{name}.collector", batch_id.collector)
-    check_unix_nano(f"{name}.started_unix_nano", batch_id.started_unix_nano)
-    if not 1 <= batch_id.sequence < 2**62:
-        raise BadMessage(f"{name}.sequence: expected 1 or more, got {batch_id.sequence}")
+    check_id(f"{name}.collector", batch_id.collector)
+    check_most(f"{name}.started_unix_nano", batch_id.started_unix_nano, MAX_UNIX_NANO)
+    check_most(f"{name}.sequence", batch_id.sequence, MAX_SEQUENCE, least=1)
     check_part(name, batch_id.part, batch_id.parts)
 
 
-def check_count(name: str, count: int) -> None:
-    """Checks that a count can be added up with others."""
-    if count >= MAX_COUNT:
-        raise BadMessage(f"{name}: expected less than {MAX_COUNT}, got {count}")
-
-
 def check_part(name: str, part: int, parts: int) -> None:
-    if not part < parts <= MAX_PARTS:
-        raise BadMessage(f"{name}: expected part 0 to parts - 1 of at most {MAX_PARTS}, got part {part} of {parts}")
+    check_most(f"{name}.parts", parts, MAX_PARTS, least=1)
+    check_most(f"{name}.part", part, parts - 1)
 
 
 def check_profile_type(text: str) -> None:
-    if text.count(":") != 4 or len(text) > MAX_TEXT:
-        raise BadMessage(f"profile_type: expected name:type:unit:period type:period unit, got {_cut(text)}")
+    check_id("profile_type", text)
+    if text.count(":") != 4:
+        raise BadMessage("profile_type", f"expected name:type:unit:period type:period unit, got {_cut(text)}")
 
 
-def check_unix_nano(name: str, unix_nano: int) -> None:
-    if unix_nano >= MAX_UNIX_NANO:
-        raise BadMessage(f"{name}: expected a time before the year 2100, got {unix_nano} ns")
+def check_id(name: str, text: str) -> None:
+    if not 0 < len(text.encode()) <= MAX_ID:
+        raise BadMessage(name, f"expected 1 to {MAX_ID} bytes of UTF-8, got {_cut(text)}")
 
 
-def check_times(name: str, unix_nano: np.ndarray) -> None:
-    """Checks a column of int64 times: from 1970 to 2100, on at most MAX_DAYS days."""
-    if not len(unix_nano):
-        return
-    first, last = int(unix_nano.min()), int(unix_nano.max())
-    if first < 0 or last >= MAX_UNIX_NANO:
-        raise BadMessage(f"{name}: expected times between 1970 and 2100, got {first} to {last} ns")
-    if last - first > MAX_DAYS * _DAY_NS and len(np.unique(unix_nano // _DAY_NS)) > MAX_DAYS:
-        raise BadMessage(f"{name}: expected times on at most {MAX_DAYS} days, got {first} to {last} ns")
+def check_text(name: str, text: str, least: int = 1, most: int = MAX_TEXT) -> None:
+    if not least <= len(text) <= most:
+        raise BadMessage(name, f"expected {least} to {most} characters, got {len(text)}: {_cut(text)}")
 
 
-def check_text(name: str, text: str) -> None:
-    if not 0 < len(text) <= MAX_TEXT:
-        raise BadMessage(f"{name}: expected 1 to {MAX_TEXT} characters, got {_cut(text)}")
+def check_rows_text(name: str, rows: np.ndarray, texts: Sequence[str]) -> None:
+    """Checks the texts that rows (indices into `texts`) refer to: their lengths, and what all rows take together."""
+    used = np.bincount(rows, minlength=len(texts))
+    for row in np.flatnonzero(used).tolist():
+        check_text(name, texts[row], least=0)
+    size = sum(used[row] * len(texts[row].encode()) for row in np.flatnonzero(used).tolist())
+    if size > MAX_ROWS_TEXT:
+        raise BadMessage(name, f"expected at most {MAX_ROWS_TEXT} bytes of text in all rows, got {size}")
 
 
 @functools.lru_cache(maxsize=50_000)
@@ -166,15 +185,15 @@ def _labels(serialized: bytes) -> Labels:
     series = Series.FromString(serialized)
     pairs = sorted((label.name, label.value) for label in series.labels if label.value)
     if len(pairs) > MAX_LABELS:
-        raise BadMessage(f"series: expected at most {MAX_LABELS} labels, got {len(pairs)}")
+        raise BadMessage("series.labels", f"expected at most {MAX_LABELS} labels, got {len(pairs)}")
     if len({name for name, _ in pairs}) != len(pairs):
-        raise BadMessage(f"series: expected each label once, got {_cut(str(pairs))}")
+        raise BadMessage("series.labels", f"expected each label once, got {_cut(str(pairs))}")
     for name, value in pairs:
-        check_text("label name", name)
-        check_text("label value", value)
+        check_text("series.labels.name", name)
+        check_text("series.labels.value", value)
     size = sum(len(name) + len(value) for name, value in pairs)
     if size > MAX_LABELS_TEXT:
-        raise BadMessage(f"series: expected at most {MAX_LABELS_TEXT} characters of labels, got {size}")
+        raise BadMessage("series.labels", f"expected at most {MAX_LABELS_TEXT} characters of labels, got {size}")
     return tuple(pairs)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from icestream import packed
 from icestream.messages import checks
 from icestream.messages.checks import BadMessage, Labels
+from icestream.messages.plausible import ANY_TIME, Times, check_spread
 from icestream.v1.common_pb2 import BatchId, Mapping
 from icestream.v1.raw_pb2 import RawBatch
 
@@ -56,10 +57,10 @@ class RawColumns:
         return np.array([mapping.kind == Mapping.NAMED for mapping in self.mappings], dtype=bool)
 
 
-def decode_raw(data: bytes | None) -> RawColumns:
+def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
     """Raises BadMessage."""
     message = checks.parse(RawBatch, data)
-    _check_header(message)
+    _check_header(message, times)
     strings = checks.strings(message.strings)
     mappings = [checks.mapping(mapping) for mapping in message.mappings]
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
@@ -86,18 +87,25 @@ def decode_raw(data: bytes | None) -> RawColumns:
     )
 
 
-def _check_header(message: RawBatch) -> None:
+def _check_header(message: RawBatch, times: Times) -> None:
     checks.check_batch_id("id", message.id)
-    checks.check_text("host_id", message.host_id)
+    checks.check_id("host_id", message.host_id)
     checks.check_profile_type(message.profile_type)
-    for name in ("start_unix_nano", "end_unix_nano", "activity_complete_unix_nano", "published_unix_nano"):
-        checks.check_unix_nano(name, getattr(message, name))
-    for name in ("lost_samples", "dropped_samples"):
-        checks.check_count(name, getattr(message, name))
+    times.check("start_unix_nano", message.start_unix_nano)
+    times.check("end_unix_nano", message.end_unix_nano)
     if message.start_unix_nano > message.end_unix_nano:
         raise BadMessage(
-            f"end_unix_nano: expected {message.start_unix_nano} (start_unix_nano) or later, got {message.end_unix_nano}"
+            "end_unix_nano",
+            f"expected {message.start_unix_nano} (start_unix_nano) or later, got {message.end_unix_nano}",
         )
+    check_spread("end_unix_nano", message.start_unix_nano, message.end_unix_nano)
+    times.check_or_zero("published_unix_nano", message.published_unix_nano)
+    times.check_or_zero("activity_complete_unix_nano", message.activity_complete_unix_nano)
+    checks.check_most("activity_sequence", message.activity_sequence, checks.MAX_SEQUENCE)
+    for name in ("lost_samples", "dropped_samples"):
+        checks.check_most(name, getattr(message, name), checks.MAX_COUNT)
+    for name in ("period", "configured_period"):
+        checks.check_most(name, getattr(message, name), checks.MAX_PERIOD)
 
 
 def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict[str, np.ndarray]:
@@ -108,6 +116,7 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
     )
     checks.check_index("location_function", function, strings)
     checks.check_index("location_file", file, strings)
+    checks.check_column("location_line", line, checks.MAX_LINE)
     if len(mapping):
         named = np.array([m.kind == Mapping.NAMED for m in mappings], dtype=bool)
         address[named[mapping]] = 0
@@ -123,10 +132,9 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
 def _stacks(message: RawBatch) -> dict[str, np.ndarray]:
     depth = packed.column(message, "stack_depth").astype(np.int64)
     frames = packed.column(message, "stack_frames")
-    if len(depth) and depth.max() > MAX_DEPTH:
-        raise BadMessage(f"stack_depth: expected at most {MAX_DEPTH} frames, got {depth.max()}")
+    checks.check_column("stack_depth", depth, MAX_DEPTH)
     if depth.sum() != len(frames):
-        raise BadMessage(f"stack_frames: expected {depth.sum()} frames, as stack_depth says, got {len(frames)}")
+        raise BadMessage("stack_frames", f"expected {depth.sum()} frames, as stack_depth says, got {len(frames)}")
     checks.check_index("stack_frames", frames, len(message.location_mapping))
     return {"stack_depth": depth, "stack_frames": frames}
 
@@ -138,7 +146,9 @@ def _samples(message: RawBatch, contexts: np.ndarray) -> dict[str, np.ndarray]:
     context = checks.column(message, "sample_context", len(offset_us), optional=True)
     window_ns = message.end_unix_nano - message.start_unix_nano
     if len(offset_us) and int(offset_us.max()) * 1000 >= window_ns:
-        raise BadMessage(f"sample_offset_us: expected times within the window of {window_ns} ns, got {offset_us.max()}")
+        raise BadMessage(
+            "sample_offset_us", f"expected times within the window of {window_ns} ns, got {offset_us.max()}"
+        )
     checks.check_index("sample_series", series, len(message.series))
     checks.check_index("sample_stack", stack, len(message.stack_depth))
     checks.check_index("sample_context", context, len(contexts) + 1)
@@ -161,8 +171,7 @@ def _samples(message: RawBatch, contexts: np.ndarray) -> dict[str, np.ndarray]:
 def _amounts(message: RawBatch, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Counts, int32, and values, int64, with their defaults filled in."""
     count = checks.column(message, "sample_count", rows) if message.sample_count else np.ones(rows, np.uint32)
-    if rows and count.max() >= 2**31:
-        raise BadMessage(f"sample_count: expected less than {2**31} observations in a sample, got {count.max()}")
+    checks.check_column("sample_count", count, 2**31 - 1)
     if message.sample_value:
         value = checks.column(message, "sample_value", rows)
         checks.check_sum("sample_value", value)

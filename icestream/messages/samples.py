@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from icestream.messages import checks
-from icestream.messages.checks import BadMessage, Labels
+from icestream.messages.checks import Labels
+from icestream.messages.plausible import ANY_TIME, Times
 from icestream.v1.common_pb2 import Source
 from icestream.v1.samples_pb2 import SampleBatch
 
@@ -38,16 +39,18 @@ class SampleColumns:
     dropped_samples: int
 
 
-def decode_samples(data: bytes | None) -> SampleColumns:
+def decode_samples(data: bytes | None, times: Times = ANY_TIME) -> SampleColumns:
     """Raises BadMessage."""
     message = checks.parse(SampleBatch, data)
     _check_source(message.source)
-    checks.check_text("host_id", message.host_id)
+    checks.check_id("host_id", message.host_id)
     checks.check_profile_type(message.profile_type)
-    checks.check_unix_nano("published_unix_nano", message.published_unix_nano)
-    checks.check_unix_nano("start_unix_milli", message.start_unix_milli * _MS)
+    times.check_or_zero("published_unix_nano", message.published_unix_nano)
+    times.check_or_zero("start_unix_milli", message.start_unix_milli * _MS)  # without samples, it may be 0
     for name in ("lost_samples", "dropped_samples"):
-        checks.check_count(name, getattr(message, name))
+        checks.check_most(name, getattr(message, name), checks.MAX_COUNT)
+    for name in ("period", "configured_period"):
+        checks.check_most(name, getattr(message, name), checks.MAX_PERIOD)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
     names = ("offset_ms", "series", "pid", "tid", "stack_id", "context", "count", "value")
     offset_ms, series, pid, tid, stack_id, context, count, value = checks.columns(
@@ -56,7 +59,8 @@ def decode_samples(data: bytes | None) -> SampleColumns:
     checks.check_index("sample_series", series, len(message.series))
     checks.check_index("sample_context", context, len(contexts) + 1)
     time_unix_milli = offset_ms.astype(np.int64) + message.start_unix_milli
-    checks.check_times("sample times", time_unix_milli * _MS)
+    times.check_column("sample_offset_ms", time_unix_milli * _MS)
+    checks.check_sum("sample_value", value)
     return SampleColumns(
         source=message.source,
         host_id=message.host_id,
@@ -83,10 +87,8 @@ def decode_samples(data: bytes | None) -> SampleColumns:
 
 def _check_source(source: Source) -> None:
     checks.check_batch_id("source.batch", source.batch)
-    checks.check_text("source.cluster", source.cluster)
-    checks.check_text("source.topic", source.topic)
-    if source.partition < 0 or source.offset < 0:
-        raise BadMessage(
-            f"source: expected a partition and an offset from 0, got {source.partition} and {source.offset}"
-        )
+    checks.check_id("source.cluster", source.cluster)
+    checks.check_id("source.topic", source.topic)
+    checks.check_most("source.partition", source.partition, 2**31 - 1)
+    checks.check_most("source.offset", source.offset, checks.MAX_OFFSET)
     checks.check_part("source", source.part, source.parts)

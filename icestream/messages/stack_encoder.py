@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from icestream import packed
+from icestream.messages.checks import MAX_LINE
 from icestream.symcache import Line
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import Mapping, Source
@@ -16,7 +17,6 @@ MAX_NAME = 1024
 """Characters of a function's name, or of a file's path; longer ones are cut."""
 MAX_LINES = 32
 """Lines of a location. Where code is inlined deeper, the outermost lines are left out."""
-_MAX_LINE_NUMBER = 2**32 - 1
 _NODE_BYTES = 24
 _LOCATION_BYTES = 40  # columns, and the tags of its mapping
 _LINE_BYTES = 28  # columns, and the tags of its strings
@@ -112,8 +112,8 @@ def _within_limits(lines: Sequence[Line]) -> tuple[Line, ...]:
         Line(
             line.function[:MAX_NAME],
             line.file[:MAX_NAME],
-            min(line.line, _MAX_LINE_NUMBER),
-            min(line.start_line, _MAX_LINE_NUMBER),
+            min(line.line, MAX_LINE),
+            min(line.start_line, MAX_LINE),
         )
         for line in lines[:MAX_LINES]
     )

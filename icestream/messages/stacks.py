@@ -6,6 +6,7 @@ import numpy as np
 
 from icestream.messages import checks
 from icestream.messages.checks import BadMessage
+from icestream.messages.plausible import ANY_TIME, Times
 from icestream.v1.common_pb2 import Mapping, Source
 from icestream.v1.stacks_pb2 import StackBatch
 
@@ -33,11 +34,12 @@ class StackColumns:
     line_start_line: np.ndarray  # uint32 (m,)
 
 
-def decode_stacks(data: bytes | None) -> StackColumns:
-    """Raises BadMessage."""
+def decode_stacks(data: bytes | None, times: Times = ANY_TIME) -> StackColumns:
+    """Raises BadMessage. Any time up to the last one of `times` is fine: `resolve` names locations that are old."""
     message = checks.parse(StackBatch, data)
-    checks.check_unix_nano("seen_unix_nano", message.seen_unix_nano)
-    checks.check_unix_nano("published_unix_nano", message.published_unix_nano)
+    times = Times(last=times.last)
+    times.check("seen_unix_nano", message.seen_unix_nano)
+    times.check("published_unix_nano", message.published_unix_nano)
     strings = checks.strings(message.strings)
     node_id, node_parent_id, node_location_id = checks.columns(message, "node_id", "node_parent_id", "node_location_id")
     location_id, mapping, address, version, line_count = checks.columns(
@@ -49,9 +51,16 @@ def decode_stacks(data: bytes | None) -> StackColumns:
     )
     line_count = line_count.astype(np.int64)
     if line_count.sum() != len(function):
-        raise BadMessage(f"lines: expected {line_count.sum()}, as location_line_count says, got {len(function)}")
+        raise BadMessage(
+            "line_function", f"expected {line_count.sum()}, as location_line_count says, got {len(function)}"
+        )
     checks.check_index("line_function", function, len(strings))
     checks.check_index("line_file", file, len(strings))
+    checks.check_rows_text("line_function", function, strings)
+    checks.check_rows_text("line_file", file, strings)
+    checks.check_column("line_number", number, checks.MAX_LINE)
+    checks.check_column("line_start_line", start_line, checks.MAX_LINE)
+    checks.check_column("location_version", version, checks.MAX_VERSION)
     return StackColumns(
         source=message.source,
         published_unix_nano=message.published_unix_nano,

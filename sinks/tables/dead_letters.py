@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from confluent_kafka import Message
 
-from icestream.messages.checks import MAX_UNIX_NANO
+from icestream.times import MAX_UNIX_NANO
 
 _MAX_TEXT = 1000
 

@@ -67,7 +67,7 @@ class Raw:
             "location_address": [0 if n else a for n, (_, a) in zip(named, self.locations, strict=True)],
             "location_function": [1 + a % 2 if n else 0 for n, (_, a) in zip(named, self.locations, strict=True)],
             "location_file": [3 if n else 0 for n in named],
-            "location_line": [a % 2**32 if n else 0 for n, (_, a) in zip(named, self.locations, strict=True)],
+            "location_line": [a % 2**31 if n else 0 for n, (_, a) in zip(named, self.locations, strict=True)],
             "stack_depth": [len(stack) for stack in self.stacks],
             "stack_frames": [frame for stack in self.stacks for frame in stack],
             "sample_offset_us": [s.time_us for s in self.samples],

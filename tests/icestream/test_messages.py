@@ -86,8 +86,8 @@ def test_an_index_past_the_end_is_a_bad_message(name: str) -> None:
         ({"end_unix_nano": 1}, "end_unix_nano"),
         ({"published_unix_nano": 2**63}, "published"),
         ({"activity_complete_unix_nano": 2**63}, "activity_complete"),
-        ({"context_trace_ids": b"x" * 17}, "contexts"),
-        ({"context_span_ids": b"x" * 16}, "contexts"),
+        ({"context_trace_ids": b"x" * 17}, "context_trace_ids"),
+        ({"context_span_ids": b"x" * 16}, "context_trace_ids"),
     ],
 )
 def test_a_field_out_of_range_is_a_bad_message(change: dict[str, object], reason: str) -> None:
@@ -115,7 +115,7 @@ def test_values_whose_sum_would_overflow_are_a_bad_message() -> None:
         decode_raw(Raw([Sample(1, count=2**31)]).bytes())
     raw = Raw([Sample(1, count=2**31 - 1)])
     message, columns = raw.message(), raw.columns()
-    message.period = 2**63
+    message.period = 2**53
     del columns["sample_value"]
     with pytest.raises(BadMessage, match="sum"):
         decode_raw(packed.serialize(message, columns))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from icestream.messages.checks import MAX_FILE, MAX_TEXT
+from icestream.messages.checks import MAX_FILE, MAX_LINE, MAX_TEXT
 from icestream.messages.stack_encoder import MAX_LINES, MAX_NAME, LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.stacks import decode_stacks
 from icestream.symcache import Line
@@ -25,7 +25,7 @@ def test_long_names_many_lines_and_large_numbers_are_cut() -> None:
     columns = decode_stacks(message)
     assert columns.location_line_count.tolist() == [MAX_LINES]
     assert columns.strings == ["", "f" * MAX_NAME, "g" * MAX_NAME]
-    assert set(columns.line_number.tolist()) == set(columns.line_start_line.tolist()) == {2**32 - 1}
+    assert set(columns.line_number.tolist()) == set(columns.line_start_line.tolist()) == {MAX_LINE}
 
 
 def test_the_largest_locations_and_many_nodes_fit_into_messages_that_know_their_part() -> None:

@@ -67,7 +67,7 @@ def test_samples_are_printed_with_trace_and_function_and_garbage_among_them_is_n
     arguments = ["tail", SAMPLES, "--from", "now-1h", "--kafka", broker.kafka]
     assert cli.main([*arguments, "--max", "3"]) == 0
     garbage, first, second = capsys.readouterr().out.splitlines()
-    assert "not a SampleBatch" in garbage
+    assert "SampleBatch: cannot be read" in garbage
     assert TRACE.hex() in first
     assert "inlined" in first
     assert "\x1b" not in first

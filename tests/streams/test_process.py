@@ -28,7 +28,7 @@ def expected_location(raw: Raw, location: int) -> int:
     mapping, address = raw.locations[location]
     kind = raw.mappings[mapping]
     if kind.kind == Mapping.NAMED:
-        return reference.named("f" if address % 2 == 0 else "g", "file.js", address % 2**32)
+        return reference.named("f" if address % 2 == 0 else "g", "file.js", address % 2**31)
     return reference.location(reference.mapping(kind.build_id, kind.file), address)
 
 
