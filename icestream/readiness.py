@@ -62,14 +62,17 @@ class GroupWatch:
         *,
         work: Callable[[], int] = lambda: 0,
         excused: Callable[[], bool] = lambda: False,
+        collects_s: float = 0.0,
         looked: Callable[[Look, float], None] = lambda look, standstill_s: None,
     ) -> None:
-        """`work`, `excused`: see Standstill. `looked` is called after every look, with the seconds without progress."""
+        """`work`, `excused`: see Standstill. `collects_s`: how long the part collects messages before it commits them.
+        `looked` is called after every look, with the seconds without progress."""
         self._settings = settings
         self._group = group
         self._topics = topics
         self._work = work
         self._excused = excused
+        self._limit_s = STANDSTILL_S + 2 * collects_s
         self._looked = looked
         self._problem: str | None = f"Kafka at {settings.kafka} has not answered yet"
         self._stop = threading.Event()
@@ -95,7 +98,7 @@ class GroupWatch:
                 standstill = Standstill()  # without Kafka nobody makes progress
             else:
                 seconds = standstill.seconds(look, self._work(), self._excused(), time.monotonic())
-                self._tell(self.standing_still(look, seconds) if seconds > STANDSTILL_S else None)
+                self._tell(self.standing_still(look, seconds) if seconds > self._limit_s else None)
                 self._looked(look, seconds)
             self._stop.wait(LOOK_S)
         reader.close()

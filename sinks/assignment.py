@@ -2,9 +2,11 @@
 
 import contextlib
 import logging
+import time
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from icestream.readiness import STANDSTILL_S, Look, Standstill
 from sinks import metrics
 from sinks.pending import Pending
 from sinks.ranges import InFlight
@@ -16,6 +18,9 @@ Partition = tuple[str, int]
 """Topic and number."""
 ASK_S = 10.0
 """How long Kafka has to answer a question about offsets."""
+MAX_HELD_BYTES = 64_000_000
+"""With so many bytes that are not written, a sink reads nothing more."""
+_NOTHING = Pending()
 
 
 class Assignment:
@@ -26,21 +31,53 @@ class Assignment:
         self._sink = sink
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
         self._next_offset: dict[Partition, int] = {}
+        self._paused: set[Partition] = set()
+        self._standstills: dict[Partition, Standstill] = {}
+        self._standing: list[str] = []
+
+    @property
+    def failure(self) -> str | None:
+        """Why a range could not be written; None if all could."""
+        return next((p.problem for p in list(self.pending.values()) if p.problem), None)
+
+    @property
+    def standstill(self) -> str | None:
+        """Says which partitions are not read although their lag grows; None if there are none."""
+        standing = self._standing
+        return (
+            f"{', '.join(standing)}: nothing was read for {STANDSTILL_S:.0f} s, and the lag grows" if standing else None
+        )
 
     def assigned(self, reader: Consumer, partitions: list[TopicPartition]) -> None:
         """A callback of `Consumer.subscribe`."""
         for p in partitions:
             self._new.add((p.topic, p.partition))
+            self._standstills[p.topic, p.partition] = Standstill()
 
     def revoked(self, reader: Consumer, partitions: list[TopicPartition]) -> None:
         """A callback of `Consumer.subscribe`: drops what was read, which the next owner reads again."""
+        with contextlib.suppress(KafkaException):
+            reader.resume(partitions)  # a pause would outlive the assignment
         for p in partitions:
             key = (p.topic, p.partition)
+            self._paused.discard(key)
             self._new.discard(key)
+            self._standstills.pop(key, None)
             self.pending.pop(key, None)
             self._next_offset.pop(key, None)
             with contextlib.suppress(KeyError):
                 metrics.LAG.remove(self._sink.name, p.topic, str(p.partition))
+
+    def hold_back(self, reader: Consumer) -> None:
+        """Pauses the partitions whose ranges the store does not take, or all when too much is held; resumes others."""
+        full = sum(p.size for p in self.pending.values()) >= MAX_HELD_BYTES
+        partitions = {(p.topic, p.partition): p for p in reader.assignment()}
+        pause = {key for key in partitions if self.pending.get(key, _NOTHING).must_wait(full)}
+        if wrong := [partitions[key] for key in pause - self._paused]:
+            reader.pause(wrong)
+        if wrong := [partitions[key] for key in (self._paused & partitions.keys()) - pause]:
+            reader.resume(wrong)
+        self._paused = pause
 
     def add(self, message: Message) -> None:
         """Keeps a message until it is written."""
@@ -73,14 +110,22 @@ class Assignment:
         return True
 
     def due(self, flush_s: float, flush_bytes: int) -> list[Partition]:
-        """Returns partitions with a range to write now, topics in the sink's order."""
-        due = [key for key, p in self.pending.items() if key not in self._new and p.due(flush_s, flush_bytes)]
-        return sorted(due, key=lambda key: (self._sink.topics.index(key[0]), key[1]))
+        """Returns partitions with a range to write now: first those that did not fail, topics in the sink's order."""
+        held = sum(p.size for p in self.pending.values())
+        wait_s = 0.0 if held >= MAX_HELD_BYTES else flush_s
+        due = [key for key, p in self.pending.items() if key not in self._new and p.due(wait_s, flush_bytes)]
+        order = self._sink.topics.index
+        return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))
 
-    def lag(self, reader: Consumer, key: Partition) -> int:
-        """Returns the messages of a partition that are not read yet, as far as is known here."""
-        _, high = reader.get_watermark_offsets(TopicPartition(*key), cached=True)
-        return max(high - self._next_offset.get(key, high), 0)
+    def looked(self, look: Look, _: float) -> None:
+        """Takes a look at the group (see GroupWatch), in the watch's thread: sets the lag of the partitions here."""
+        standing = []
+        for key in sorted(look.lags.keys() & self._standstills.keys()):
+            metrics.LAG.labels(self._sink.name, *key).set(look.lags[key])
+            of_partition = Look(self._next_offset.get(key, -1), {key: look.lags[key]})
+            if self._standstills[key].seconds(of_partition, 0, False, time.monotonic()) > STANDSTILL_S:
+                standing.append(f"{key[0]}/{key[1]}")
+        self._standing = standing
 
     def _count_gap(self, key: Partition, offset: int) -> None:
         missing = offset - self._next_offset.get(key, offset)

@@ -2,10 +2,13 @@
 
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import Message
 
 from sinks.ranges import InFlight
+
+_BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
 @dataclass
@@ -16,9 +19,15 @@ class Pending:
     """A range that this or an earlier owner of the partition has begun: it must be written as it is."""
     retried: bool = False
     """Whether an earlier attempt to write it was made."""
+    decoded: list[Any] | None = None
+    """The messages of the range in flight, once they are decoded: bad ones are rejected once, not at every attempt."""
+    problem: str | None = None
+    """Why the latest attempt to write the range failed; None if it did not."""
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     since: float = 0.0
+    _failures: int = 0
+    _again: float = 0.0
 
     def add(self, message: Message) -> None:
         if not self.messages:
@@ -28,25 +37,43 @@ class Pending:
 
     def due(self, flush_s: float, flush_bytes: int) -> bool:
         """Returns whether there is a range to write now. A range in flight is due once its end was read."""
-        if not self.messages:
+        now = time.monotonic()
+        if not self.messages or now < self._again or self._lacks_end():
             return False
-        if self.in_flight is not None:
-            return _offset(self.messages[-1]) >= self.in_flight.last
-        return self.size >= flush_bytes or time.monotonic() - self.since >= flush_s
+        return self.in_flight is not None or self.size >= flush_bytes or now - self.since >= flush_s
 
-    def next(self) -> tuple[InFlight, list[Message]]:
-        """Returns the range to write and its messages: the same until it is `written`."""
+    def must_wait(self, full: bool) -> bool:
+        """Returns whether no more messages are to be read now. `full`: the sink holds as many as it may."""
+        return self.problem is not None or (full and not self._lacks_end())
+
+    def next(self) -> InFlight:
+        """Returns the range to write: the same until it is `written`."""
         if self.in_flight is None:
             self.in_flight = InFlight.new(_offset(self.messages[0]), _offset(self.messages[-1]))
-        last = self.in_flight.last
-        return self.in_flight, [m for m in self.messages if _offset(m) <= last]
+        return self.in_flight
 
-    def written(self, offsets: InFlight) -> None:
-        """Forgets a range. The messages after it become a new one."""
-        self.in_flight, self.retried = None, False
-        self.messages = [m for m in self.messages if _offset(m) > offsets.last]
+    def in_range(self) -> list[Message]:
+        """Returns the messages of the range in flight."""
+        last = self.next().last
+        return [m for m in self.messages if _offset(m) <= last]
+
+    def failed(self, problem: str) -> None:
+        """Keeps the range for another attempt, after a pause that grows."""
+        self._again = time.monotonic() + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
+        self._failures += 1
+        self.problem = problem
+
+    def written(self) -> None:
+        """Forgets the range in flight. The messages after it become a new one."""
+        last = self.next().last
+        self.in_flight, self.retried, self.decoded, self.problem, self._failures = None, False, None, None, 0
+        self.messages = [m for m in self.messages if _offset(m) > last]
         self.size = sum(len(m.value() or b"") for m in self.messages)
         self.since = time.monotonic()
+
+    def _lacks_end(self) -> bool:
+        """Returns whether messages of the range in flight are still to be read."""
+        return self.in_flight is not None and (not self.messages or _offset(self.messages[-1]) < self.in_flight.last)
 
 
 def _offset(message: Message) -> int:

@@ -1,15 +1,18 @@
 """The consumer loop of a sink: reads messages, and has ranges of them written by time and size, then committed.
 
 A sink decodes messages and writes ranges; the runner does everything that concerns Kafka. If the store does not take a
-range, the runner tries again after growing pauses; until then it reads nothing more, and stays in the group.
+range, the runner tries again after growing pauses. Until then it reads nothing more of that partition, and stays in the
+group.
 """
 
 import logging
 import threading
+import time
 
 from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from icestream.kafka import consumer
+from icestream.readiness import GroupWatch
 from icestream.settings import KafkaSettings
 from sinks import metrics
 from sinks.assignment import Assignment
@@ -20,6 +23,8 @@ from sinks.sink import Sink
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
+_CHECK_S = 10.0
+_RETRY_S = 2.0
 
 
 class Runner:
@@ -41,13 +46,21 @@ class Runner:
         self._flush_s = flush_s
         self._flush_bytes = flush_bytes
         self._assignment = Assignment(sink)
-        self._writer: RangeWriter | None = None
-        self._problem: str | None = "has not reached Kafka yet"
+        self._watch: GroupWatch | None = None
+        self._read_messages = 0
+        self._next_check = 0.0
+        self._kafka_problem: str | None = "has not reached Kafka yet"
+        self._store_problem: str | None = None
 
     @property
     def problem(self) -> str | None:
         """Why it cannot work now; None when it can."""
-        return self._problem or (self._writer.problem if self._writer else None)
+        problems = (
+            self._kafka_problem or (self._watch.problem if self._watch else None),
+            self._store_problem or self._assignment.failure,
+            self._assignment.standstill,
+        )
+        return "; ".join(problem for problem in problems if problem) or None
 
     def run(self) -> None:
         """Blocks until stopped. Raises MigrationError."""
@@ -58,9 +71,11 @@ class Runner:
             cluster = self._wait_for_kafka(reader)
             if not cluster:
                 return
-            self._writer = RangeWriter(
-                self.sink, self._assignment, self._reject, cluster, self._stop, self._flush_bytes
-            )
+            self._watch = GroupWatch(
+                self._settings, self.sink.group, self.sink.topics,
+                work=lambda: self._read_messages, collects_s=self._flush_s, looked=self._assignment.looked,
+            )  # fmt: skip
+            writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes)
             reader.subscribe(
                 list(self.sink.topics),
                 on_assign=self._assignment.assigned,
@@ -68,29 +83,42 @@ class Runner:
                 on_lost=self._assignment.revoked,
             )
             while not self._stop.is_set():
+                self._assignment.hold_back(reader)
                 self._read(reader)
                 self._find_ranges_in_flight(reader)
-                self._writer.flush(reader, self._flush_s)
+                writer.flush(reader, self._flush_s)
+                self._check_store()
                 self._idle()
-            self._writer.flush(reader, 0.0)
+            writer.flush(reader, 0.0)
         finally:
+            if self._watch is not None:
+                self._watch.close()
             reader.close()
             self.sink.close()
 
     def _wait_for_store(self) -> bool:
-        """Waits until the store is there; returns False when stopped before."""
+        """Waits until the store is there; returns False when stopped before. Raises MigrationError."""
         while not self._stop.is_set():
-            try:
-                self.sink.check()
+            self._check_store()
+            if self._store_problem is None:
                 return True
-            except MigrationError:
-                raise
-            except Exception as error:
-                self.sink.failed()
-                self._problem = f"the store cannot be reached: {error}"
-                log.warning("%s: %s", self.sink.name, self._problem)
-                self._stop.wait(2)
+            self._stop.wait(_RETRY_S)
         return False
+
+    def _check_store(self) -> None:
+        """Asks the store from time to time, also when there is nothing to write. Raises MigrationError."""
+        if time.monotonic() < self._next_check:
+            return
+        try:
+            self.sink.check()
+            self._store_problem = None
+        except MigrationError:
+            raise
+        except Exception as error:
+            self.sink.failed()
+            self._store_problem = f"the store cannot be reached: {error}"
+            log.warning("%s: %s", self.sink.name, self._store_problem)
+        self._next_check = time.monotonic() + (_RETRY_S if self._store_problem else _CHECK_S)
 
     def _wait_for_kafka(self, reader: Consumer) -> str:
         """Waits for the cluster, and returns its ID; "" when stopped before."""
@@ -98,11 +126,11 @@ class Runner:
             try:
                 cluster = str(reader.list_topics(timeout=2).cluster_id)
             except KafkaException as error:
-                self._problem = f"Kafka at {self._settings.kafka}: {error.args[0].str()}"
-                log.warning("%s: %s", self.sink.name, self._problem)
+                self._kafka_problem = f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}"
+                log.warning("%s: %s", self.sink.name, self._kafka_problem)
                 self._stop.wait(1)
             else:
-                self._problem = None
+                self._kafka_problem = None
                 return cluster
         return ""
 
@@ -112,22 +140,25 @@ class Runner:
                 self._complain(error)
                 continue
             self._assignment.add(message)
+            self._read_messages += 1
             metrics.MESSAGES.labels(self.sink.name, message.topic() or "").inc()
             metrics.BYTES.labels(self.sink.name, message.topic() or "").inc(len(message.value() or b""))
 
     def _complain(self, error: KafkaError) -> None:
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            self._problem = f"{error.str()}: run `icestream topics create`"
+            self._kafka_problem = f"{error.str()}: run `icestream topics create`"
         log.warning("%s: %s", self.sink.name, error.str())
 
     def _find_ranges_in_flight(self, reader: Consumer) -> None:
         try:
             if self._assignment.find_ranges_in_flight(reader):
-                self._problem = None
+                self._kafka_problem = None
         except KafkaException as error:
             log.warning("%s: cannot read committed offsets: %s", self.sink.name, error.args[0].str())
 
     def _idle(self) -> None:
+        if self._store_problem or self._assignment.failure:
+            return
         try:
             self.sink.idle()
         except Exception as error:  # the next call tries again, and messages are still read

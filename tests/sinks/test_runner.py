@@ -12,13 +12,16 @@ import pytest
 from confluent_kafka import Message, TopicPartition
 from prometheus_client import REGISTRY
 
+from icestream import readiness
 from icestream.clickhouse import Clients
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
+from sinks import runner
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.runner import Runner
+from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -34,11 +37,11 @@ def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0
 def running(settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None) -> Iterator[Runner]:
     stop = threading.Event()
     keep = rejected if rejected is not None else []
-    runner = Runner(sink, settings, lambda message, error: keep.append(message), stop, flush_s=0.2)
-    thread = threading.Thread(target=runner.run)
+    started = Runner(sink, settings, lambda message, error: keep.append(message), stop, flush_s=0.2)
+    thread = threading.Thread(target=started.run)
     thread.start()
     try:
-        yield runner
+        yield started
     finally:
         stop.set()
         thread.join(PATIENCE_S)
@@ -89,14 +92,14 @@ def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(
         return REGISTRY.get_sample_value("icestream_sinks_store_unavailable", {"sink": "clickhouse"})
 
     send(in_process_broker, SAMPLES, sample_batch(1), sample_batch(2))
-    with running(in_process_broker, Sometimes(clients)) as runner:
+    with running(in_process_broker, Sometimes(clients)) as started:
         wait_until(lambda: waiting() == 1.0)
-        assert "connection refused" in (runner.problem or "")
+        assert "connection refused" in (started.problem or "")
         send(in_process_broker, SAMPLES, sample_batch(3))
         away.clear()
         wait_until(lambda: number(clients, "SELECT count() FROM batches") == 3)
         wait_until(lambda: waiting() == 0.0)
-        assert runner.problem is None
+        wait_until(lambda: started.problem is None, lambda: started.problem)
     assert number(clients, "SELECT count() FROM samples") == 15
 
 
@@ -109,8 +112,11 @@ class Recording:
     def __init__(self, fail: bool = False) -> None:
         self.written: list[MessageRange[bytes]] = []
         self.fail = fail
+        self.away = False
 
-    def check(self) -> None: ...
+    def check(self) -> None:
+        if self.away:
+            raise ConnectionError("connection refused")
 
     def decode(self, message: Message, cluster: str) -> bytes:
         return message.value() or b""
@@ -157,6 +163,49 @@ def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaS
         wait_until(lambda: b"60" in [m for r in one.written for m in r.messages])
     ranges = {r.name: list(r.messages) for r in one.written + two.written}
     assert sorted(int(m) for messages in ranges.values() for m in messages) == list(range(61))
+
+
+def test_the_reason_for_not_being_ready_names_kafka_and_the_store_also_when_nothing_is_to_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runner, "_CHECK_S", 0.1)
+    monkeypatch.setattr(readiness, "LOOK_S", 0.1)
+    monkeypatch.setattr(readiness, "_TIMEOUT_S", 0.5)
+    broker = InProcessBroker()
+    settings, sink = broker.settings(), Recording()
+    with running(settings, sink) as started:
+        wait_until(lambda: started.problem is None, lambda: started.problem)
+        sink.away = True
+        wait_until(lambda: started.problem == "the store cannot be reached: connection refused")
+        sink.away = False
+        wait_until(lambda: started.problem is None, lambda: started.problem)
+        broker.close()
+        away = f"Kafka at {settings.kafka} cannot be reached: "
+        wait_until(lambda: (started.problem or "").startswith(away), lambda: started.problem)
+
+
+def test_a_rebalance_while_the_store_is_away_leaves_no_partition_paused(apache_kafka: KafkaSettings) -> None:
+    broker = apache_kafka
+    one, two = Recording(fail=True), Recording(fail=True)
+
+    def stored(sink: Recording) -> set[bytes]:
+        return {m for r in sink.written for m in r.messages}
+
+    with running(broker, one):
+        for i in range(4):
+            send(broker, SAMPLES, str(i).encode(), partition=i)
+        wait_until(lambda: one.written)
+        with running(broker, two):
+            wait_until(lambda: two.written)  # a partition was taken from one, and given to two
+            attempts = len(one.written)
+            wait_until(lambda: len(one.written) > attempts)
+            one.fail = two.fail = False
+            for i in range(4, 8):
+                send(broker, SAMPLES, str(i).encode(), partition=i % 4)
+            wait_until(lambda: len(stored(one) | stored(two)) == 8, lambda: stored(one) | stored(two))
+        for i in range(8, 12):
+            send(broker, SAMPLES, str(i).encode(), partition=i % 4)
+        wait_until(lambda: len(stored(one) | stored(two)) == 12, lambda: stored(one) | stored(two))
 
 
 @pytest.mark.parametrize(
