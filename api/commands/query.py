@@ -6,6 +6,7 @@
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
   icestream query top --order cumulative
   icestream query timeline --sum-by service
+  icestream query completeness --start now-1d
   icestream query merge --format pprof --output profile.pb.gz
 
 `icestream query QUESTION --help` lists the options of each question, with an example.
@@ -19,11 +20,17 @@ from collections.abc import Callable
 from typing import Any
 
 from api.terminal.client import DEFAULT_URL, URL_VARIABLE, Client
-from api.terminal.draw import draw_diff, draw_timeline, draw_top, draw_trace, draw_traces, draw_tree
+from api.terminal.draw import draw_completeness, draw_diff, draw_timeline, draw_top, draw_trace, draw_traces, draw_tree
 from icestream.cli import CommandError
 
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope")
-_DRAW = {"top": draw_top, "timeline": draw_timeline, "traces": draw_traces, "trace": draw_trace}
+_DRAW = {
+    "top": draw_top,
+    "timeline": draw_timeline,
+    "traces": draw_traces,
+    "trace": draw_trace,
+    "completeness": draw_completeness,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,6 +52,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     timeline.add_argument("--step", help="length of a step, such as 15s or 1h (default: about 120 steps)")
     timeline.add_argument("--sum-by", metavar="LABELS", help="labels to list separately, separated by commas")
     timeline.add_argument("--limit", type=int, default=5, help="columns to list (default: 5)")
+    completeness = _question(add_parser, "completeness", "say what is missing in a time range, by host and kind")
+    completeness.add_argument("--limit", type=int, default=50, help="rows to list (default: 50)")
     traces = _question(add_parser, "traces", "list the requests that used the most CPU")
     traces.add_argument("--order", choices=("sampled_cpu", "thread_cpu"), help="CPU to sort by, largest first")
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")

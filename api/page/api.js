@@ -41,6 +41,9 @@ export async function timeline(values, signal) {
   return { start: Date.parse(answer.start), end: Date.parse(answer.end), step: answer.step_ms, points };
 }
 
+/** What is missing in the range: {complete, missing_cpu_ns, holes, more}. */
+export const completeness = (values, signal) => ask("completeness", { ...selection(values), limit: 100 }, signal);
+
 export const profileTypes = async () => (await ask("profile-types", {})).profile_types.map(({ id }) => id);
 
 /** Names of labels of matching series: {entries, more}. */

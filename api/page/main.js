@@ -5,6 +5,7 @@ import { byId, element } from "./base/dom.js";
 import { showControls, startControls } from "./controls/controls.js";
 import { formatCount, formatShare, formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
+import { showHoles } from "./holes.js";
 import { Requests } from "./requests.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
 import { Timeline } from "./controls/timeline.js";
@@ -49,8 +50,10 @@ async function load() {
   try {
     await (views[values.view] ?? showProfile)(values, signal);
     showProblem(null);
+    showHoles(values, signal);
   } catch (error) {
     if (signal.aborted) return;
+    hide("holes");
     showProblem(error);
     byId("summary").replaceChildren();
     hide("graph", "empty", "trace-detail");

@@ -90,6 +90,24 @@ def draw_traces(traces: dict[str, Any]) -> str:
     return "\n".join(_table(("thread CPU", "sampled CPU", "samples", "trace", "service", "operation"), rows, 3))
 
 
+def draw_completeness(answer: dict[str, Any]) -> str:
+    """A table of holes."""
+    head = f"{answer['windows']} windows of {answer['hosts']} hosts"
+    if answer["complete"]:
+        return f"{head}: complete"
+    rows = [
+        (
+            str(hole["count"]), f"{hole['seconds']:.0f} s" if hole["seconds"] else "",
+            "" if hole["missing_cpu_ns"] is None else amount(hole["missing_cpu_ns"]),
+            hole["kind"], printable(hole["host_id"]), hole["first"], hole["last"], printable(hole["detail"]),
+        )
+        for hole in answer["holes"]
+    ]  # fmt: skip
+    more = [f"{answer['more']} more"] if answer["more"] else []
+    names = ("count", "for", "missing CPU", "kind", "host", "first", "last", "detail")
+    return "\n".join([f"{head}: {amount(answer['missing_cpu_ns'])} of CPU missing", *_table(names, rows, 3), *more])
+
+
 def draw_trace(trace: dict[str, Any]) -> str:
     """The CPU of one request, and a table of its spans."""
     head = (

@@ -5,9 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
+from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.browser.rows import PERIOD_NS, Samples, insert_samples, insert_tree
 from tests.browser.shop import HOSTILE_LABEL, Tree, hostile_tree, read_services, wide_tree
 from tests.browser.traffic import cut_into_requests
+from tests.data.tables import insert_columns, to_datetime
 
 MINUTES = 30
 SAMPLES_A_SHARE = 1_500
@@ -52,6 +54,16 @@ def fill_wide(client: Client, end_s: int) -> int:
     times = np.linspace((end_s - 600) * 1000, end_s * 1000 - 1, len(stacks)).astype(np.int64)
     insert_samples(client, Samples(stacks, times, {"service": "wide"}))
     return len(stacks) * PERIOD_NS
+
+
+def fill_with_a_gap(client: Client, end_s: int) -> None:
+    """Batches of one host in the ten minutes before, of which three are missing."""
+    sequence = np.array([n for n in range(1, 121) if n not in (50, 51, 52)])
+    insert_columns(
+        client, "batches", kind="samples", collector=HOSTILE_LABEL, host_id=HOSTILE_LABEL, started_unix_nano=1, parts=1,
+        outputs=1, profile_type=DEFAULT_PROFILE_TYPE, sequence=sequence, value=PERIOD_NS, count=1,
+        published_time=[to_datetime(end_s - 601 + 5 * int(n)) for n in sequence],
+    )  # fmt: skip
 
 
 def _heaviest_more_often(random: np.random.Generator, tree: Tree, share: int, newer: bool) -> np.ndarray:

@@ -17,7 +17,7 @@ from api.http.app import create_app
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate
-from tests.browser.fill import fill, fill_wide
+from tests.browser.fill import fill, fill_wide, fill_with_a_gap
 
 
 def main(folder: str, port: int = 0) -> None:
@@ -27,6 +27,7 @@ def main(folder: str, port: int = 0) -> None:
     filled = fill(client, int(time.time()) // 60 * 60)
     wide_end = filled.start - 3600
     wide_ns = fill_wide(client, wide_end)
+    fill_with_a_gap(client, wide_end)
     listening = socket.create_server(("127.0.0.1", port))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     site = {"address": address, **asdict(filled), "wide_end": wide_end, "wide_ns": wide_ns}

@@ -8,6 +8,7 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.chromium import set_scheme
 from tests.browser.conftest import Site
 from tests.browser.page import Page
+from tests.browser.shop import HOSTILE_LABEL
 
 pytestmark = pytest.mark.browser
 
@@ -109,6 +110,22 @@ def test_a_narrow_window_needs_no_scrolling_sideways(page: Page, view: str) -> N
     page.browser.set_window_size(500, 900)
     page.open(view=view)
     assert page.js("return document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_range_with_holes_says_so_and_opens_to_a_list_of_them(page: Page, site: Site) -> None:
+    page.open()
+    assert site.ask("completeness")["complete"]
+    page.open(start=site.wide_end - 600, end=site.wide_end)
+    page.until(lambda: page.find("#holes").is_displayed())
+    assert page.find("#holes summary").text == (
+        "Data of 1 host is not complete, about 158 ms of CPU: windows are missing"
+    )
+    assert not page.find("#holes table").is_displayed()
+    page.click("#holes summary")
+    cells = page.texts("#holes tbody tr > *")
+    assert cells[:5] == [HOSTILE_LABEL, "3", "windows are missing", "15.0 s", "158 ms"]
+    page.open()
+    assert not page.find("#holes").is_displayed()
 
 
 def test_the_graph_fits_the_window_when_it_changes(page: Page) -> None:

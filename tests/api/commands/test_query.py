@@ -14,16 +14,21 @@ from api.http.server import Server
 from api.settings import ApiSettings
 from icestream.cli import main
 from icestream.clickhouse import Clients
+from icestream.times import format_unix_nano
 from tests.api.conftest import RANGE
-from tests.api.fill import Sample, fill, frame
+from tests.api.fill import START_S, Sample, fill, frame
+from tests.data.tables import insert_rows, to_datetime
 
 MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
+AT = format_unix_nano((START_S + 1) * 10**9)
 TIMES = ["--start", RANGE["start"], "--end", RANGE["end"]]
 
 
 @pytest.fixture
 def url(engine: str, database: str, client: Client) -> Iterator[str]:
     fill(client, [Sample((MAIN, HOT), trace_id=b"a" * 16, span_id=b"s" * 8)] * 3 + [Sample((MAIN, EVIL))])
+    letter = {"time": to_datetime(START_S + 1), "host_id": "host-1", "topic": "icestream.raw", "error": "\x1b[31mred"}
+    insert_rows(client, "dead_letters", [letter])
     server = Server(create_app(ApiSettings(), Clients(engine, database=database)), "127.0.0.1:0")
     server.start()
     yield f"http://{server.address}"
@@ -60,6 +65,12 @@ def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: py
     out = ask(capsys, "timeline", "--url", url, *TIMES, "--step", "30m", "--sum-by", "service").splitlines()
     assert out[1].split() == ["start", "service=checkout"]
     assert [line.split()[1:] for line in out[2:]] == [["40", "ms"], ["0"]]
+
+
+def test_holes_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ask(capsys, "completeness", "--url", url, *TIMES)
+    assert out.splitlines()[0] == "0 windows of 0 hosts: 0 of CPU missing"
+    assert out.splitlines()[2].split() == ["1", "dead_letters", "host-1", *[AT] * 2, "icestream.raw:", "?[31mred"]
 
 
 def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> None:

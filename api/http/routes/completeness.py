@@ -1,0 +1,66 @@
+"""What is missing in a time range."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from api.http.answers import json_response
+from api.http.app_state import AppState, app_state
+from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
+from api.queries.holes import read_completeness
+
+router = APIRouter(tags=["profiles"])
+
+_EXAMPLE = {
+    "start": "2026-01-31T12:00:00.000Z",
+    "end": "2026-01-31T12:15:00.000Z",
+    "complete": False,
+    "hosts": 20,
+    "windows": 3597,
+    "sampled_cpu_ns": 5400000000000,
+    "missing_cpu_ns": 4500000000,
+    "holes": [
+        {
+            "kind": "missing_windows",
+            "host_id": "node-7",
+            "count": 3,
+            "seconds": 15.0,
+            "missing_cpu_ns": 4500000000,
+            "first": "2026-01-31T12:03:10.000Z",
+            "last": "2026-01-31T12:03:25.000Z",
+            "detail": "",
+        }
+    ],
+    "more": 0,
+}
+
+
+@router.get(
+    "/api/v1/completeness",
+    summary="Say what is missing",
+    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
+)
+def completeness(
+    state: Annotated[AppState, Depends(app_state)],
+    selector: SelectorParam = "{}",
+    start: StartParam = None,
+    end: EndParam = None,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Holes to list, largest first.")] = 1000,
+) -> Response:
+    """Holes by host and kind: windows and samples that are not stored, times in which a host sent nothing, and lowered
+    frequencies. The selector chooses hosts: those that have samples with these labels."""
+    time_range = parse_time_range(start, end)
+    found = read_completeness(state.database, time_range, parse_selector(selector))
+    return json_response(
+        time_range.as_json()
+        | {
+            "complete": not found.holes,
+            "hosts": found.hosts,
+            "windows": found.windows,
+            "sampled_cpu_ns": found.sampled_cpu_ns,
+            "missing_cpu_ns": found.missing_cpu_ns,
+            "holes": [hole.as_json() for hole in found.holes[:limit]],
+            "more": max(0, len(found.holes) - limit),
+        }
+    )

@@ -1,0 +1,191 @@
+"""What is missing in a time range: holes, one for each host and kind."""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from api.queries.conditions import Conditions, add_time
+from api.queries.database import Database, texts
+from api.queries.runs import SETTLED_MS, Gap, Run, add_hosts, read_gaps, read_runs
+from api.queries.selection import TimeRange
+from api.queries.selector import Matcher
+from icestream.times import format_unix_nano
+
+_MS = 10**6
+_MAX_DEAD_LETTERS = 10_000
+
+
+@dataclass
+class Hole:
+    """What is missing of one host, of one kind."""
+
+    kind: str
+    host_id: str
+    count: int = 0  # what it counts depends on the kind, see docs/query-api.md
+    seconds: float = 0.0
+    missing_cpu_ns: int | None = None  # an estimate; None: not known
+    first_ms: int = 2**62
+    last_ms: int = 0
+    detail: str = ""
+
+    def add(self, count: int, from_ms: float, to_ms: float, missing_cpu_ns: float | None = None) -> None:
+        """Adds a part of the hole, of which [from_ms, to_ms] lies in the range."""
+        self.count += count
+        self.seconds += max(to_ms - from_ms, 0) / 1000
+        self.first_ms, self.last_ms = min(self.first_ms, int(from_ms)), max(self.last_ms, int(to_ms))
+        if missing_cpu_ns is not None:
+            self.missing_cpu_ns = (self.missing_cpu_ns or 0) + int(missing_cpu_ns)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "host_id": self.host_id,
+            "count": self.count,
+            "seconds": round(self.seconds, 3),
+            "missing_cpu_ns": self.missing_cpu_ns,
+            "first": format_unix_nano(self.first_ms * _MS),
+            "last": format_unix_nano(self.last_ms * _MS),
+            "detail": self.detail,
+        }
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """What was found in a time range."""
+
+    hosts: int  # that sent something, or should have
+    windows: int  # of samples that are stored
+    sampled_cpu_ns: int  # near the range, to which `missing_cpu_ns` adds
+    holes: list[Hole]  # largest first
+
+    @property
+    def missing_cpu_ns(self) -> int:
+        """What is known to be missing. Dropped samples are those of missing windows: only the larger one counts."""
+        of_host: dict[str, dict[str, int]] = defaultdict(dict)
+        for hole in self.holes:
+            of_host[hole.host_id][hole.kind] = hole.missing_cpu_ns or 0
+        return sum(
+            found.get("lost_samples", 0) + max(found.get("missing_windows", 0), found.get("dropped_samples", 0))
+            for found in of_host.values()
+        )
+
+
+def read_completeness(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> Completeness:
+    """Raises ApiError."""
+    now_ms = time.time_ns() // _MS
+    runs = read_runs(database, time_range, matchers, now_ms)
+    gaps = read_gaps(database, time_range, runs, now_ms)
+    bounds = time_range.start_unix_nano // _MS, min(-(-time_range.end_unix_nano // _MS), now_ms)
+    holes = Holes(*bounds)
+    holes.add_gaps(runs, gaps)
+    holes.add_losses(runs)
+    holes.add_absences(runs)
+    letters = list(_dead_letters(database, time_range, matchers))
+    found = sorted(
+        [*holes.found(), *letters], key=lambda hole: (-(hole.missing_cpu_ns or 0), -hole.seconds, hole.host_id)
+    )
+    samples = [run for run in runs if run.kind == "samples"]
+    return Completeness(
+        hosts=len({run.host_id for run in samples}),
+        windows=sum(run.windows_in_range for run in samples),
+        sampled_cpu_ns=sum(run.cpu_ns * run.windows_in_range // run.windows for run in samples),
+        holes=found,
+    )
+
+
+class Holes:
+    """Collects the holes of [start_ms, end_ms), one for each host and kind."""
+
+    def __init__(self, start_ms: int, end_ms: int) -> None:
+        self._start_ms, self._end_ms = start_ms, end_ms
+        self._holes: dict[tuple[str, str], Hole] = {}
+
+    def found(self) -> Iterable[Hole]:
+        return self._holes.values()
+
+    def add_gaps(self, runs: list[Run], gaps: list[Gap]) -> None:
+        """Numbers that are missing in the sequences."""
+        by_key = {run.key: run for run in runs}
+        for gap in gaps:
+            run = by_key[gap.run]
+            spread_ms = (gap.at_ms - gap.after_ms) * gap.windows / (gap.windows + 1)
+            from_ms: float = gap.after_ms
+            if spread_ms <= 0:  # incomplete, or the clock was set back meanwhile: it lies before the window after it
+                spread_ms = gap.windows * gap.share * run.interval_ms
+                from_ms = gap.at_ms - spread_ms
+            part = self._part_ms(from_ms, from_ms + spread_ms) / spread_ms
+            if part > 0:
+                missing = gap.windows * part
+                kind = "missing_windows" if run.kind == "samples" else "missing_activity"
+                cpu = run.cpu_ns / run.windows * missing * gap.share if run.kind == "samples" else None
+                self._add(kind, run, max(1, round(missing)), from_ms, from_ms + spread_ms, cpu)
+
+    def add_losses(self, runs: list[Run]) -> None:
+        """What the collectors themselves report."""
+        for run in runs:
+            at = (max(run.first_at_ms, self._start_ms), min(run.last_at_ms, self._end_ms))
+            if run.lost:
+                self._at(self._hole("lost_samples", run.host_id), run.lost, at, run.lost_cpu_ns)
+            if run.dropped:
+                self._at(self._hole("dropped_samples", run.host_id), run.dropped, at, run.dropped_cpu_ns)
+            if run.lost_waits:
+                self._at(self._hole("lost_waits", run.host_id), run.lost_waits, at, None)
+            if run.slow_windows:
+                hole = self._hole("lower_rate", run.host_id)
+                self._at(hole, run.slow_windows, at, None)
+                hole.seconds += run.slow_windows * run.interval_ms / 1000
+                hole.detail = (
+                    f"down to {1e9 / run.slow_period_ns:.3g} samples per second and CPU instead of"
+                    f" {1e9 / run.configured_period_ns:.3g}"
+                )
+
+    def add_absences(self, runs: list[Run]) -> None:
+        """Times in which no collector ran, and collectors that ended or fell silent."""
+        of_collector: dict[str, list[Run]] = defaultdict(list)
+        for run in sorted(runs, key=lambda run: run.started):
+            if run.kind == "samples":
+                of_collector[run.collector].append(run)
+        for sent in of_collector.values():
+            last_ms = sent[0].last_at_ms
+            for run in sent[1:]:
+                if (started_ms := run.started / _MS) > last_ms and self._part_ms(last_ms, started_ms) > 0:
+                    self._add("not_running", run, 1, last_ms, started_ms)
+                last_ms = max(last_ms, run.last_at_ms)
+            if self._end_ms - last_ms > SETTLED_MS:
+                self._add("silent", sent[-1], 1, last_ms, self._end_ms)
+
+    def _add(self, kind: str, run: Run, count: int, from_ms: float, to_ms: float, cpu_ns: float | None = None) -> None:
+        hole = self._hole(kind, run.host_id)
+        hole.add(count, max(from_ms, self._start_ms), min(to_ms, self._end_ms), cpu_ns)
+
+    @staticmethod
+    def _at(hole: Hole, count: int, at: tuple[int, int], cpu_ns: int | None) -> None:
+        """Adds what was lost at unknown moments between two."""
+        seconds = hole.seconds
+        hole.add(count, *at, cpu_ns)
+        hole.seconds = seconds
+
+    def _hole(self, kind: str, host_id: str) -> Hole:
+        return self._holes.setdefault((kind, host_id), Hole(kind, host_id))
+
+    def _part_ms(self, from_ms: float, to_ms: float) -> float:
+        return max(0.0, min(to_ms, self._end_ms) - max(from_ms, self._start_ms))
+
+
+def _dead_letters(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> Iterator[Hole]:
+    conditions = Conditions()
+    add_time(conditions, time_range.start_unix_nano, time_range.end_unix_nano)
+    add_hosts(conditions, time_range, matchers)
+    answer = database.table(
+        "SELECT host_id, uniqExact(topic, partition, offset) AS count, toUnixTimestamp64Milli(min(time)) AS first_ms,"
+        " toUnixTimestamp64Milli(max(time)) AS last_ms, argMax(concat(topic, ': ', error), time) AS detail"
+        f" FROM dead_letters {conditions.where} GROUP BY host_id LIMIT {_MAX_DEAD_LETTERS}",
+        conditions.parameters,
+    )
+    for host_id, count, first_ms, last_ms, detail in zip(
+        texts(answer["host_id"]), answer["count"].to_pylist(), answer["first_ms"].to_pylist(),
+        answer["last_ms"].to_pylist(), texts(answer["detail"]), strict=True,
+    ):  # fmt: skip
+        yield Hole("dead_letters", host_id, count, 0.0, None, first_ms, last_ms, detail)

@@ -1,0 +1,186 @@
+"""What collectors sent, by the table `batches`: the runs of collectors, and the gaps in their sequences.
+
+A run is one start of a collector. It numbers its windows without gaps, samples and activity each on their own. A window
+is placed by the moment at which it was published, which is just after its end.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from api.queries.conditions import Conditions, add_matchers, add_time
+from api.queries.database import Database, texts
+from api.queries.selection import TimeRange
+from api.queries.selector import Matcher
+from icestream.topics import DEFAULT_PROFILE_TYPE
+
+_MS = 10**6
+NEAR_MS = 3600 * 1000
+"""A host that sent nothing in a time range, and nothing for so long before and after it, is not expected in it."""
+SETTLED_MS = 120 * 1000
+"""Twice the time after which a collector sends a batch even if nothing ran, so that later ones are late."""
+_CLOCK_MS = 86_400 * 1000  # batches of a run may lie so far outside, because the clock of their host was set
+_ALL_OUTPUTS = 2**32 - 1  # of the column `output`: one row stands for all of the message's outputs
+_WHOLE = 0.999  # of a window, as the sum of the shares of its messages
+MAX_GAPS = 10_000
+
+_WINDOWS = f"""
+    SELECT kind, collector, started_unix_nano AS started, sequence, any(host_id) AS host,
+        max(toUnixTimestamp64Milli(published_time)) AS at, any(profile_type) AS type,
+        sum(1 / (parts * if(output = {_ALL_OUTPUTS}, 1, outputs))) AS present, sum(value) AS total,
+        sum(lost_samples) AS lost_here, sum(dropped_samples) AS dropped_here, max(batches.period) AS period_ns,
+        max(batches.configured_period) AS configured_ns
+    FROM batches"""
+_BY_WINDOW = "GROUP BY kind, collector, started, sequence"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as far as it lies in or near the range. Losses and `_in_range` are those of the range alone."""
+
+    kind: str  # samples or activity
+    collector: str
+    started: int  # Unix nanoseconds, with which the run is identified
+    host_id: str
+    low: int  # sequence numbers
+    high: int
+    windows: int
+    broken: int  # windows without some of their messages
+    first_at_ms: int
+    last_at_ms: int
+    cpu_ns: int  # of all windows
+    windows_in_range: int
+    lost: int  # CPU samples in the range that the kernel had no room for
+    dropped: int  # CPU samples in batches that the collector gave up
+    lost_cpu_ns: int
+    dropped_cpu_ns: int
+    lost_waits: int
+    slow_windows: int  # with a lower frequency than configured
+    slow_period_ns: int  # the longest period of those
+    configured_period_ns: int
+
+    @property
+    def interval_ms(self) -> float:
+        """From one number to the next, on average."""
+        spread = self.last_at_ms - self.first_at_ms
+        return spread / (self.high - self.low) if self.high > self.low and spread > 0 else 5000.0
+
+    @property
+    def may_have_gaps(self) -> bool:
+        return self.windows < self.high - self.low + 1 or self.broken > 0
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.kind, self.collector, self.started
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Windows of a run that are missing before the window `at_ms`, or some of whose messages are missing."""
+
+    run: tuple[str, str, int]
+    windows: int
+    share: float  # of each of these windows that is missing
+    after_ms: int  # the window before them
+    at_ms: int  # the window after them
+
+
+def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...], now_ms: int) -> list[Run]:
+    """The runs in the range or near it, of the hosts with samples that match. Raises ApiError."""
+    start_ms, end_ms = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
+    conditions = _published(start_ms - NEAR_MS, end_ms + NEAR_MS)
+    add_hosts(conditions, time_range, matchers)
+    start, end = conditions.bind(start_ms, "Int64"), conditions.bind(end_ms, "Int64")
+    settled = conditions.bind(now_ms - SETTLED_MS, "Int64")
+    cpu = f"type = {conditions.bind(DEFAULT_PROFILE_TYPE, 'String')}"
+    here = f"at >= {start} AND at < {end}"
+    slow = f"{here} AND {cpu} AND configured_ns > 0 AND period_ns > configured_ns"
+    answer = database.table(
+        "SELECT kind, collector, started, any(host) AS host_id, min(sequence) AS low, max(sequence) AS high,"
+        f" count() AS windows, countIf(present < {_WHOLE} AND at < {settled}) AS broken,"
+        f" min(at) AS first_at_ms, max(at) AS last_at_ms, sumIf(total, {cpu}) AS cpu_ns,"
+        f" countIf({here}) AS windows_in_range, sumIf(lost_here, {here} AND {cpu}) AS lost,"
+        f" sumIf(dropped_here, {here} AND {cpu}) AS dropped,"
+        f" sumIf(toFloat64(lost_here) * period_ns, {here} AND {cpu}) AS lost_cpu_ns,"
+        f" sumIf(toFloat64(dropped_here) * period_ns, {here} AND {cpu}) AS dropped_cpu_ns,"
+        f" sumIf(lost_here, {here} AND kind = 'samples' AND NOT {cpu}) AS lost_waits,"
+        f" countIf({slow}) AS slow_windows, maxIf(period_ns, {slow}) AS slow_period_ns,"
+        f" maxIf(configured_ns, {slow}) AS configured_period_ns"
+        f" FROM ({_WINDOWS} {conditions.where} {_BY_WINDOW})"
+        " GROUP BY kind, collector, started ORDER BY collector, started, kind",
+        conditions.parameters,
+    )
+    return [Run(**row) for row in _rows(answer, Run)]
+
+
+def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_ms: int) -> list[Gap]:
+    """The gaps in the sequences of these runs, near the range, at most MAX_GAPS. Raises ApiError.
+
+    It also finds the batches that lie up to a day outside, so a clock that was set makes no gap.
+    """
+    start_ms, end_ms = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
+    suspects = [run.key for run in runs if run.may_have_gaps or _begins_late(run, start_ms)]
+    if not suspects:
+        return []
+    conditions = _published(start_ms - _CLOCK_MS, end_ms + _CLOCK_MS)
+    ids = conditions.bind(suspects, "Array(Tuple(String, String, UInt64))")
+    conditions.add(f"(kind, collector, started_unix_nano) IN {ids}")
+    settled = conditions.bind(now_ms - SETTLED_MS, "Int64")
+    answer = database.table(
+        "SELECT kind, collector, started, sequence, at, present, previous, previous_at FROM"
+        " (SELECT *, lagInFrame(sequence) OVER of_run AS previous, lagInFrame(at) OVER of_run AS previous_at"
+        f" FROM ({_WINDOWS} {conditions.where} {_BY_WINDOW})"
+        " WINDOW of_run AS (PARTITION BY kind, collector, started ORDER BY sequence"
+        " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW))"
+        f" WHERE (previous > 0 AND sequence > previous + 1) OR (present < {_WHOLE} AND at < {settled})"
+        f" ORDER BY at DESC LIMIT {MAX_GAPS}",
+        conditions.parameters,
+    )
+    return [gap for row in _rows(answer) for gap in _gaps(row)]
+
+
+def add_hosts(conditions: Conditions, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> None:
+    """Adds that `host_id` has samples that match, in the range or near it."""
+    if matchers:
+        of_samples = Conditions(parameters=conditions.parameters)
+        add_matchers(of_samples, matchers)
+        near = NEAR_MS * _MS
+        add_time(of_samples, max(time_range.start_unix_nano - near, 0), time_range.end_unix_nano + near)
+        conditions.add(f"host_id IN (SELECT host_id FROM samples {of_samples.where})")
+
+
+def _published(from_ms: int, to_ms: int) -> Conditions:
+    conditions = Conditions()
+    conditions.add("kind IN ('samples', 'activity')")
+    add_time(conditions, max(from_ms, 0) * _MS, to_ms * _MS, "published_time")
+    return conditions
+
+
+def _begins_late(run: Run, start_ms: int) -> bool:
+    """Whether earlier windows of the run could be missing, or lie before what was read."""
+    return run.low > 1 and run.first_at_ms > start_ms - NEAR_MS + SETTLED_MS
+
+
+def _gaps(row: dict[str, Any]) -> list[Gap]:
+    run = (row["kind"], row["collector"], row["started"])
+    gaps = []
+    if row["previous"] and (missing := row["sequence"] - row["previous"] - 1):
+        gaps.append(Gap(run, missing, 1.0, row["previous_at"], row["at"]))
+    if row["present"] < _WHOLE:
+        gaps.append(Gap(run, 1, 1 - row["present"], row["at"], row["at"]))
+    return gaps
+
+
+def _rows(answer: pa.Table, kind: type[Run] | None = None) -> list[dict[str, Any]]:
+    """Rows with texts, and with whole numbers where the fields of `kind` are."""
+    columns = {
+        name: texts(column) if pa.types.is_binary(column.type) or pa.types.is_dictionary(column.type)
+        else column.to_pylist() for name, column in zip(answer.column_names, answer.columns, strict=True)
+    }  # fmt: skip
+    whole = {"lost_cpu_ns", "dropped_cpu_ns"} if kind else set()
+    return [
+        {name: int(values[row]) if name in whole else values[row] for name, values in columns.items()}
+        for row in range(len(answer))
+    ]
