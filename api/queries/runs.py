@@ -38,7 +38,7 @@ _BY_WINDOW = "GROUP BY kind, collector, started, sequence"
 
 @dataclass(frozen=True)
 class Run:
-    """A run as far as it lies in or near the range. Losses and `_in_range` are those of the range alone."""
+    """A run as far as it lies in or near the range. Losses, slow windows and `windows_in_range` are of the range."""
 
     kind: str  # samples or activity
     collector: str

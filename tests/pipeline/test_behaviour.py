@@ -55,6 +55,12 @@ def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, s
     by_streams = [value for value, headers in letters if headers["icestream.stage"].startswith("streams")]
     assert sorted(by_streams) == sorted(bad * 2)
 
+    def told() -> int:
+        holes = pipeline.get("/api/v1/completeness", start="now-1h", end="now+1m")["holes"]
+        return sum(hole["count"] for hole in holes if hole["kind"] == "dead_letters" and hole["host_id"] == "host-0")
+
+    pipeline.wait(told, lambda count: count == len(letters))
+
 
 def expected_traces(made: list[Window]) -> dict[str, int]:
     """CPU of each trace that got any."""
