@@ -97,6 +97,19 @@ class KafkaSettings(Settings):
     )
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MessageSettings(KafkaSettings):
+    """Which messages are processed and stored; every part that does either has these settings."""
+
+    max_late_days: int = setting(
+        30,
+        "days that a time in a message may lie before Kafka got the message; with an earlier one it is a dead letter",
+    )
+    max_early_hours: int = setting(
+        24, "hours that a time in a message may lie after Kafka got the message; with a later one it is a dead letter"
+    )
+
+
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return PREFIX + name.upper()

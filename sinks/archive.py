@@ -22,6 +22,7 @@ from confluent_kafka import Message
 from icestream import atomic_file
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
+from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, TimeLimits, Times
 from icestream.messages.raw import decode_raw
 from icestream.times import MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
@@ -38,7 +39,7 @@ _CLEAN_S = 3600.0
 
 @dataclass(frozen=True)
 class Archived:
-    """A message. If it cannot be decoded, its batch ID is empty and its times are Kafka's timestamp."""
+    """A message. If it is a bad one, its batch ID is empty and its times are Kafka's timestamp."""
 
     cluster: str
     partition: int
@@ -63,8 +64,9 @@ class ArchiveSink:
     topics: tuple[str, ...] = (RAW, ACTIVITY)
     keeps_ranges = True
 
-    def __init__(self, folder: Path, keep_days: int = 0) -> None:
+    def __init__(self, folder: Path, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS) -> None:
         """`keep_days`: days that are kept; 0: all."""
+        self._limits = limits
         self._folder = folder
         self._keep_days = keep_days
         self._cleaned = float("-inf")
@@ -74,7 +76,7 @@ class ArchiveSink:
         self._folder.mkdir(parents=True, exist_ok=True)
 
     def decode(self, message: Message, cluster: str) -> Archived:
-        return archived(message, cluster)
+        return archived(message, cluster, self._limits)
 
     def write(self, message_range: MessageRange[Archived]) -> None:
         """Raises OSError."""
@@ -104,11 +106,11 @@ class ArchiveSink:
         """Does nothing: no file is open."""
 
 
-def archived(message: Message, cluster: str) -> Archived:
+def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) -> Archived:
     """Returns a consumed message with its batch ID and times."""
     timestamp_ms = max(message.timestamp()[1], 0)
     try:
-        batch_id, start, end = time_range(message.topic() or "", message.value())
+        batch_id, start, end = time_range(message.topic() or "", message.value(), limits.collected(timestamp_ms))
     except BadMessage:
         batch_id, start, end = BatchId(), timestamp_ms * 10**6, timestamp_ms * 10**6
     key = message.key()
@@ -152,12 +154,12 @@ def covers(folder: Path, topic: str) -> tuple[int, int] | None:
     return (hours[0], hours[-1] + _HOUR_NS) if hours else None
 
 
-def time_range(topic: str, data: bytes | None) -> tuple[BatchId, int, int]:
+def time_range(topic: str, data: bytes | None, times: Times = ANY_TIME) -> tuple[BatchId, int, int]:
     """Returns the batch ID, the first and the last moment of a raw or activity message. Raises BadMessage."""
     if topic == RAW:
-        raw = decode_raw(data)
+        raw = decode_raw(data, times)
         return raw.id, raw.start_unix_nano, raw.end_unix_nano
-    activity = decode_activity(data)
+    activity = decode_activity(data, times)
     return activity.id, *activity.time_range()
 
 

@@ -22,6 +22,7 @@ from confluent_kafka import Message
 
 from icestream.clickhouse import Clients
 from icestream.messages.checks import Labels
+from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, DEAD_LETTERS, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.migrate import check
@@ -54,7 +55,8 @@ class ClickHouseSink:
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY, DEAD_LETTERS)
     keeps_ranges = True
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, limits: TimeLimits = ANY_LIMITS) -> None:
+        self._limits = limits
         self._clients = clients
         self._series: dict[int, int] = {}  # series ID -> day it was last written
         self._cleaned = time.monotonic()
@@ -67,7 +69,7 @@ class ClickHouseSink:
         """Raises BadMessage."""
         if message.topic() == DEAD_LETTERS:
             return dead_letters.dead_letter(message)
-        return decode(message.value(), message_id(message, cluster))
+        return decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
 
     def write(self, message_range: MessageRange[Tables | DeadLetter]) -> None:
         """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same range."""

@@ -19,6 +19,7 @@ from confluent_kafka import Message
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from icestream.messages.checks import Labels
+from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics
 from sinks.ranges import MessageRange, message_id
@@ -49,7 +50,10 @@ class ParquetSink:
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
     keeps_ranges = False
 
-    def __init__(self, uri: str, storage_options: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, uri: str, storage_options: dict[str, str] | None = None, limits: TimeLimits = ANY_LIMITS
+    ) -> None:
+        self._limits = limits
         self._uri = uri.rstrip("/")
         self._options = storage_options
         self._series: dict[int, int] = {}
@@ -60,7 +64,8 @@ class ParquetSink:
 
     def decode(self, message: Message, cluster: str) -> Decoded:
         """Raises BadMessage."""
-        return message.offset() or 0, decode(message.value(), message_id(message, cluster))
+        tables = decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
+        return message.offset() or 0, tables
 
     def write(self, message_range: MessageRange[Decoded]) -> None:
         """Raises deltalake's errors and OSError; may then be called again with the same range."""

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from icestream import dead_letters
 from icestream.clickhouse import Clients
 from icestream.kafka import producer
+from icestream.messages.plausible import TimeLimits
 from icestream.settings import SettingError
 from icestream.symcache import SymCaches
 from sinks.archive import ArchiveSink
@@ -79,16 +80,18 @@ def _wanted(settings: SinkSettings) -> list[str]:
 def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading.Event) -> Runner:
     """Raises SettingError where the settings name no destination."""
     flush_s, flush_bytes = settings.flush_s, _FLUSH_BYTES
+    limits = TimeLimits.of(settings)
     sink: Sink
     if kind == "clickhouse":
-        sink = ClickHouseSink(clients)
+        sink = ClickHouseSink(clients, limits)
     elif kind == "resolve":
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings))
     elif kind == "parquet":
-        sink, flush_s = ParquetSink(_destination(settings.parquet, kind)), settings.parquet_flush_s
+        sink = ParquetSink(_destination(settings.parquet, kind), limits=limits)
+        flush_s = settings.parquet_flush_s
     else:
-        sink = ArchiveSink(Path(_destination(settings.archive, kind)), settings.archive_days)
+        sink = ArchiveSink(Path(_destination(settings.archive, kind)), settings.archive_days, limits)
         flush_s = settings.parquet_flush_s
     if settings.kafka_in_process:
         # The in-process broker keeps 5 MB a partition; its producers wait at 3 MB that the sinks have not committed.

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import KafkaSettings, setting
+from icestream.settings import MessageSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class StorageSettings(KafkaSettings):
+class StorageSettings(MessageSettings):
     """Where stored rows, messages and symbols are: for sinks and jobs."""
 
     clickhouse: str = setting(

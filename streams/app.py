@@ -15,6 +15,7 @@ from typing import Any
 import faust
 from mode import CrashingSupervisor
 
+from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics, quick_fetch, recovery
@@ -79,7 +80,7 @@ class PartitionTasks:
             await task.close()
 
 
-def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faust.App:
+def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits: TimeLimits = ANY_LIMITS) -> faust.App:
     """Returns the application, not started. Faust makes `folder` for its tables, although there are none."""
     app = faust.App(
         STREAMS_GROUP,
@@ -113,8 +114,10 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
                 message = event.message
                 # A message that was fetched before a rebalance is fetched again by its new owner.
                 if message.generation_id == app.consumer_generation_id:
-                    value = bytes(message.value or b"")
-                    await tasks.put(topic, Event(message.partition, message.offset, message.key, value, event.ack))
+                    value, times = bytes(message.value or b""), limits.collected(int((message.timestamp or 0) * 1000))
+                    await tasks.put(
+                        topic, Event(message.partition, message.offset, message.key, value, event.ack, times)
+                    )
 
         return agent
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
+from icestream.messages.plausible import ANY_TIME, Times
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
@@ -37,6 +38,7 @@ class Event:
     key: bytes | None
     value: bytes
     ack: Callable[[], object]
+    times: Times = ANY_TIME  # that it may hold
 
 
 @dataclass
@@ -153,7 +155,7 @@ class PartitionTask:
         if event.offset < state.raw_next:
             return _done()
         try:
-            raw = decode_raw(event.value)
+            raw = decode_raw(event.value, event.times)
         except BadMessage as error:
             return self._dead(RAW, event, "decode", error)
         self._raw_end_unix_nano = raw.end_unix_nano
@@ -170,7 +172,7 @@ class PartitionTask:
         if event.offset < state.activity_next:
             return _done()
         try:
-            activity = decode_activity(event.value)
+            activity = decode_activity(event.value, event.times)
         except BadMessage as error:
             return self._dead(ACTIVITY, event, "decode", error)
         await self._keep_pace(activity)

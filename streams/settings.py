@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import KafkaSettings, setting
+from icestream.settings import MessageSettings, setting
 from icestream.topics import CLICKHOUSE_GROUP
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamsSettings(KafkaSettings):
+class StreamsSettings(MessageSettings):
     """What `icestream streams` takes."""
 
     metrics_listen: str = setting("127.0.0.1:4061", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")

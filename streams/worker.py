@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from icestream.messages.plausible import TimeLimits
 from icestream.metrics import HealthServer
 from icestream.symcache import SymCaches
 from icestream.topics import RAW
@@ -41,7 +42,7 @@ class Worker:
         processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
         self._outbox = Outbox(settings, [group for group in settings.hold_back_for.split(",") if group])
         self._tasks = PartitionTasks(settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end)
-        self._app = create(settings, self._tasks, folder / "faust")
+        self._app = create(settings, self._tasks, folder / "faust", TimeLimits.of(settings))
         self._watchdog = Watchdog(
             settings,
             settings.watchdog_s,

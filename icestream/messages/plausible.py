@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from icestream.messages.checks import BadMessage
+from icestream.settings import MessageSettings
 from icestream.times import MAX_UNIX_NANO, format_unix_nano
 
 DAY_NS = 86_400 * 10**9
@@ -55,8 +56,12 @@ ANY_TIME = Times()
 class TimeLimits:
     """How far the times in a message may be from Kafka's timestamp of the message."""
 
-    late_ns: int = 30 * DAY_NS  # before the timestamp: a collector's spool may deliver late
-    early_ns: int = DAY_NS  # after it: a host's clock may be ahead
+    late_ns: int  # before the timestamp: a collector's spool may deliver late
+    early_ns: int  # after it: a host's clock may be ahead
+
+    @classmethod
+    def of(cls, settings: MessageSettings) -> "TimeLimits":
+        return cls(settings.max_late_days * DAY_NS, settings.max_early_hours * 3600 * 10**9)
 
     def collected(self, timestamp_ms: int) -> Times:
         """Returns what a message of a collector may hold. `timestamp_ms`: Kafka's; below 1 where it has none."""

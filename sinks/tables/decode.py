@@ -2,6 +2,7 @@
 
 from icestream.messages.activity import decode_activity
 from icestream.messages.message_id import MessageId
+from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.topics import SAMPLES, STACKS
@@ -12,10 +13,10 @@ from sinks.tables.stacks import StackTables, stack_tables
 Tables = SampleTables | StackTables | ActivityTables
 
 
-def decode(data: bytes | None, message_id: MessageId) -> Tables:
-    """Raises BadMessage."""
+def decode(data: bytes | None, message_id: MessageId, limits: TimeLimits = ANY_LIMITS, timestamp_ms: int = 0) -> Tables:
+    """Raises BadMessage. `timestamp_ms`: Kafka's, of the message."""
     if message_id.topic == SAMPLES:
-        return sample_tables(decode_samples(data))
+        return sample_tables(decode_samples(data, limits.derived(timestamp_ms)))
     if message_id.topic == STACKS:
-        return stack_tables(decode_stacks(data))
-    return activity_tables(decode_activity(data), message_id)
+        return stack_tables(decode_stacks(data, limits.derived(timestamp_ms)))
+    return activity_tables(decode_activity(data, limits.collected(timestamp_ms)), message_id)

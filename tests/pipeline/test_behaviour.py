@@ -43,7 +43,8 @@ def test_a_batch_sent_again_by_its_collector_changes_nothing(pipeline: Pipeline,
 def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
     good = [window(start_unix_nano, sequence) for sequence in range(1, 4)]
     bad = [b"\xff" * 100, good[0].raw[:-7], good[0].raw[: len(good[0].raw) // 2], b"\x00" * 800_000, b"not protobuf"]
-    for one, spoiled in zip([*good, *good[:2]], bad, strict=True):
+    bad.append(window(start_unix_nano - 40 * 86_400 * 10**9, 1).raw)
+    for one, spoiled in zip([*good, *good], bad, strict=True):
         pipeline.produce(RAW, spoiled)
         pipeline.produce(ACTIVITY, spoiled)
         pipeline.publish(one)

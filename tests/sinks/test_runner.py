@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,11 @@ from prometheus_client import REGISTRY
 from icestream import readiness
 from icestream.clickhouse import Clients
 from icestream.kafka import consumer, producer
+from icestream.messages.plausible import DAY_NS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
-from sinks import runner
+from sinks import archive, runner
+from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.runner import Runner
@@ -74,6 +77,21 @@ def test_every_topic_is_stored_and_committed_and_bad_messages_are_rejected(
     assert {(m.topic(), m.value()) for m in rejected} == {(STACKS, b"\xff"), (SAMPLES, b"garbage")}
     assert number(clients, "SELECT count() FROM nodes") == 2
     assert number(clients, "SELECT count() FROM activity") == 3
+
+
+def test_times_far_from_kafkas_timestamp_are_rejected_and_archived_by_the_timestamp(
+    in_process_broker: KafkaSettings, clients: Clients, tmp_path: Path
+) -> None:
+    rejected: list[Message] = []
+    limits = TimeLimits(late_ns=30 * DAY_NS, early_ns=DAY_NS)
+    send(in_process_broker, ACTIVITY, activity_batch(1))
+    send(in_process_broker, SAMPLES, sample_batch(1))
+    today = time.time_ns() // DAY_NS * DAY_NS
+    with running(in_process_broker, ClickHouseSink(clients, limits), rejected):
+        wait_until(lambda: len(rejected) == 2)
+    assert {m.topic() for m in rejected} == {SAMPLES, ACTIVITY}
+    with running(in_process_broker, ArchiveSink(tmp_path, limits=limits)):
+        wait_until(lambda: list(archive.read(tmp_path, ACTIVITY, today - DAY_NS, today + DAY_NS)))
 
 
 def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(

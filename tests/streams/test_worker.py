@@ -46,7 +46,7 @@ class Worker:
         self.log = self._folder / f"{self._logs}.log"
         settings = {
             "ICESTREAM_SYMBOL_CACHE": str(self._folder), "ICESTREAM_METRICS_LISTEN": "127.0.0.1:0",
-            "ICESTREAM_HOLD_BACK_FOR": "",
+            "ICESTREAM_HOLD_BACK_FOR": "", "ICESTREAM_MAX_LATE_DAYS": "36500",
         }  # fmt: skip
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
