@@ -33,9 +33,14 @@ class Topic:
     """Keyed by host ID. These topics have the same number of partitions and the same partitioner, so that one worker
     reads both sides of a join."""
 
-    @property
-    def config(self) -> dict[str, str]:
-        return {"retention.ms": str(self.retention_ms), "cleanup.policy": "delete", "compression.type": "producer"}
+    def config(self, min_insync_replicas: int) -> dict[str, str]:
+        """What the topic is made with. A message is acknowledged once that many replicas have it."""
+        return {
+            "retention.ms": str(self.retention_ms),
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(min_insync_replicas),
+        }
 
 
 TOPICS = (

@@ -5,10 +5,12 @@
   icestream topics check
 
 `create` makes missing topics with their retention, and leaves existing ones as they are. `check` ends with exit code 1
-where a topic is missing or does not fit the others. Nothing else in icestream makes or changes a topic.
+where a topic is missing, does not fit the others, or loses acknowledged messages with one broker. Nothing else in
+icestream makes or changes a topic.
 """
 
 import argparse
+import time
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType  # type: ignore[attr-defined]
@@ -31,7 +33,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
     )
     parser.add_argument(
-        "--replication", type=_positive, default=1, help="replicas of each topic that is made (default: 1)", metavar="N"
+        "--replication",
+        type=_positive,
+        help="replicas of each topic that is made (default: 3, or the number of brokers if there are fewer)",
+        metavar="N",
+    )
+    parser.add_argument(
+        "--min-insync-replicas",
+        type=_positive,
+        help="replicas that must have a message before it is acknowledged (default: 2; 1 with fewer than 3 replicas)",
+        metavar="N",
     )
     KafkaSettings.add_arguments(parser)
 
@@ -40,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
     settings = KafkaSettings.from_args(args)
     try:
         if args.action == "create":
-            names = create(settings, args.partitions, args.replication)
+            names = create(settings, args.partitions, args.replication, args.min_insync_replicas)
             print(f"made {', '.join(names)}" if names else "nothing to make: all topics exist")
         if args.action == "list":
             _print_list(settings)
             return 0
-        problems = check(settings)
+        problems = check(settings) + weaknesses(settings)
     except KafkaException as error:
         raise CommandError(f"Kafka at {settings.kafka}: {error.args[0].str()}") from None
     for problem in problems:
@@ -55,13 +66,20 @@ def run(args: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
-def create(settings: KafkaSettings, partitions: int, replication: int) -> list[str]:
-    """Makes the topics that are missing; returns their names. Raises KafkaException.
+def create(
+    settings: KafkaSettings, partitions: int, replication: int | None = None, min_insync_replicas: int | None = None
+) -> list[str]:
+    """Makes the topics that are missing; returns their names. None: the defaults. Raises KafkaException, CommandError.
 
     The in-process broker makes a topic when a client asks for its metadata; there is no other way.
     """
     admin = AdminClient(client_config(settings))
-    missing = [topic for topic in TOPICS if topic.name not in admin.list_topics(timeout=_TIMEOUT_S).topics]
+    metadata = admin.list_topics(timeout=_TIMEOUT_S)
+    replication = replication or min(3, len(metadata.brokers))
+    min_insync = min_insync_replicas or (2 if replication >= 3 else 1)
+    if min_insync > replication:
+        raise CommandError(f"expected --min-insync-replicas up to --replication, {replication}, got {min_insync}")
+    missing = [topic for topic in TOPICS if topic.name not in metadata.topics]
     if is_in_process(admin, _TIMEOUT_S):
         for topic in missing:
             admin.list_topics(topic.name, timeout=_TIMEOUT_S)
@@ -69,7 +87,7 @@ def create(settings: KafkaSettings, partitions: int, replication: int) -> list[s
     if not missing:
         return []
     topics = [
-        NewTopic(topic.name, num_partitions=partitions, replication_factor=replication, config=topic.config)
+        NewTopic(topic.name, num_partitions=partitions, replication_factor=replication, config=topic.config(min_insync))
         for topic in missing
     ]
     created = []
@@ -80,50 +98,103 @@ def create(settings: KafkaSettings, partitions: int, replication: int) -> list[s
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:  # another process was quicker
                 raise
+    _wait_until_known(admin, {topic.name for topic in missing})
     return created
+
+
+def _wait_until_known(admin: AdminClient, names: set[str]) -> None:
+    """Brokers learn of a topic a moment after the controller made it."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while not names <= set(admin.list_topics(timeout=_TIMEOUT_S).topics) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
 
 def check(settings: KafkaSettings) -> list[str]:
     """Problems of the topics, one sentence each. Raises KafkaException."""
-    partitions = _partitions(settings)
+    partitions = _replicas(settings)
     missing = [topic.name for topic in TOPICS if topic.name not in partitions]
     problems = [f"{name}: missing; run `icestream topics create`" for name in missing]
-    per_host = {topic.name: partitions[topic.name] for topic in TOPICS if topic.per_host and topic.name in partitions}
+    per_host = {
+        topic.name: len(partitions[topic.name]) for topic in TOPICS if topic.per_host and topic.name in partitions
+    }
     if len(set(per_host.values())) > 1:
         counts = ", ".join(f"{name} has {count}" for name, count in per_host.items())
         problems.append(f"topics that are keyed by host need the same number of partitions, but {counts}")
-    for name, policy in _config(settings, list(partitions), "cleanup.policy").items():
+    for name, config in _config(settings, list(partitions)).items():
+        policy, min_insync = config["cleanup.policy"], int(config["min.insync.replicas"])
+        replicas = min(partitions[name])
         if policy != "delete":
             problems.append(f"{name}: cleanup.policy is {policy}; compaction would drop all but a host's last message")
+        if min_insync > replicas:
+            problems.append(
+                f"{name}: Kafka takes no message: min.insync.replicas is {min_insync}, but replicas are {replicas}"
+            )
     return problems
 
 
+def weaknesses(settings: KafkaSettings) -> list[str]:
+    """Topics that lose acknowledged messages if one broker is lost, although there are others; one sentence each.
+
+    Producers ask for acks=all, but "all" are the replicas that are in sync at that moment: at least
+    min.insync.replicas. Raises KafkaException.
+    """
+    brokers = len(AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).brokers)
+    replicas = {name: min(counts) for name, counts in _replicas(settings).items()}
+    configs = _config(settings, list(replicas))
+    found = (weakness(name, replicas[name], int(configs[name]["min.insync.replicas"]), brokers) for name in configs)
+    return [sentence for sentence in found if sentence]
+
+
+def weakness(name: str, replicas: int, min_insync_replicas: int, brokers: int) -> str:
+    """Why a topic loses acknowledged messages with one of its brokers, as a sentence; "" if it does not."""
+    if brokers > 1 and replicas == 1:
+        return (
+            f"{name}: has 1 replica, so messages are lost with its broker; add replicas: kafka-reassign-partitions.sh"
+        )
+    if replicas > 1 and min_insync_replicas == 1:
+        return (
+            f"{name}: min.insync.replicas is 1, so a message may be acknowledged that only one broker has; set it: "
+            f"kafka-configs.sh --alter --entity-type topics --entity-name {name} --add-config min.insync.replicas=2"
+        )
+    return ""
+
+
 def _print_list(settings: KafkaSettings) -> None:
-    partitions = _partitions(settings)
-    retention = _config(settings, list(partitions), "retention.ms")
-    print(f"{'topic':28} {'partitions':>10} {'retention':>12}")
+    partitions = _replicas(settings)
+    configs = _config(settings, list(partitions))
+    print(f"{'topic':28} {'partitions':>10} {'replicas':>8} {'in sync':>7} {'retention':>12}")
     for topic in TOPICS:
         if topic.name not in partitions:
             print(f"{topic.name:28} {'missing':>10}")
             continue
-        days = f"{int(retention[topic.name]) / 86_400_000:.4g} days" if topic.name in retention else "in memory"
-        print(f"{topic.name:28} {partitions[topic.name]:>10} {days:>12}")
+        counts = partitions[topic.name]
+        config = configs.get(topic.name)
+        days = f"{int(config['retention.ms']) / 86_400_000:.4g} days" if config else "in memory"
+        least = f">= {config['min.insync.replicas']}" if config else ""
+        print(f"{topic.name:28} {len(counts):>10} {min(counts):>8} {least:>7} {days:>12}")
 
 
-def _partitions(settings: KafkaSettings) -> dict[str, int]:
-    """Number of partitions of each of our topics that exists."""
+def _replicas(settings: KafkaSettings) -> dict[str, list[int]]:
+    """The number of replicas of each partition of each of our topics that exists."""
     existing = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
-    return {topic.name: len(existing[topic.name].partitions) for topic in TOPICS if topic.name in existing}
+    return {
+        topic.name: [len(partition.replicas) for partition in existing[topic.name].partitions.values()]
+        for topic in TOPICS
+        if topic.name in existing
+    }
 
 
-def _config(settings: KafkaSettings, names: list[str], key: str) -> dict[str, str]:
-    """A configuration entry of the named topics; nothing on the in-process broker, which has none."""
+def _config(settings: KafkaSettings, names: list[str]) -> dict[str, dict[str, str]]:
+    """The configuration of the named topics; nothing on the in-process broker, which has none."""
     admin = AdminClient(client_config(settings))
     if not names or is_in_process(admin, _TIMEOUT_S):
         return {}
     resources = [ConfigResource(ResourceType.TOPIC, name) for name in names]
     answers = admin.describe_configs(resources, request_timeout=_TIMEOUT_S)
-    return {resource.name: str(answer.result()[key].value) for resource, answer in answers.items()}
+    return {
+        resource.name: {key: str(entry.value) for key, entry in answer.result().items()}
+        for resource, answer in answers.items()
+    }
 
 
 def _positive(text: str) -> int:

@@ -111,10 +111,12 @@ class LocalPipeline:
 
     def _make_topics(self, broker: KafkaSettings) -> None:
         try:
-            if created := topics.create(broker, PARTITIONS, replication=1):
+            if created := topics.create(broker, PARTITIONS):
                 log.info("created the topics %s", ", ".join(created))
             if problems := topics.check(broker):
                 raise StartError("; ".join(problems))
+            for weakness in topics.weaknesses(broker):
+                log.warning("%s", weakness)
         except KafkaException as error:
             raise StartError(f"Kafka at {broker.kafka}: {error.args[0].str()}") from error
 

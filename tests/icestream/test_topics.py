@@ -3,18 +3,26 @@
 import time
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    ResourceType,
+)
 
 from icestream import cli
-from icestream.commands.topics import check, create
+from icestream.commands.topics import check, create, weakness, weaknesses
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, TOPICS
 from tests.conftest import delete_topics
+from tests.waiting import wait_until
 
 
 def test_all_topics_fit_each_other_once_created(broker: KafkaSettings) -> None:
-    assert check(broker) == []
+    assert check(broker) == weaknesses(broker) == []
     assert create(broker, 4, 1) == []
     there = AdminClient(client_config(broker)).list_topics(timeout=60).topics
     assert {topic.name for topic in TOPICS} <= set(there)
@@ -36,7 +44,51 @@ def test_create_makes_what_is_missing_with_its_retention(
     assert answer.result()["retention.ms"].value == str(7 * 24 * 3600 * 1000)
     capsys.readouterr()
     assert cli.main(["topics", "list", "--kafka", apache_kafka.kafka]) == 0
-    assert "icestream.raw                         2       7 days" in capsys.readouterr().out
+    assert "icestream.raw                         2        1    >= 1       7 days" in capsys.readouterr().out
+    entry = ConfigEntry("min.insync.replicas", "2", incremental_operation=AlterConfigOpType.SET)
+    (change,) = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, RAW, incremental_configs=[entry])]
+    ).values()
+    change.result()
+    wait_until(lambda: check(apache_kafka) != [])
+    assert cli.main(["topics", "check", "--kafka", apache_kafka.kafka]) == 1
+    expected = "icestream.raw: Kafka takes no message: min.insync.replicas is 2, but replicas are 1\n"
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize(
+    ("replicas", "min_insync", "brokers", "expected"),
+    [
+        (1, 1, 1, ""),  # nothing better can be had
+        (3, 2, 3, ""),
+        (2, 2, 2, ""),
+        (1, 1, 3, "has 1 replica"),
+        (3, 1, 3, "min.insync.replicas is 1"),
+        (2, 1, 2, "min.insync.replicas is 1"),
+    ],
+)
+def test_a_topic_that_loses_messages_with_one_broker_is_named(
+    replicas: int, min_insync: int, brokers: int, expected: str
+) -> None:
+    found = weakness("t", replicas, min_insync, brokers)
+    assert found.startswith(f"t: {expected}") if expected else found == ""
+
+
+def test_more_replicas_in_sync_than_replicas_are_refused(
+    in_process_broker: KafkaSettings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "topics",
+        "create",
+        "--kafka",
+        in_process_broker.kafka,
+        "--replication",
+        "1",
+        "--min-insync-replicas",
+        "2",
+    ]
+    assert cli.main(command) == 1
+    assert "expected --min-insync-replicas up to --replication, 1, got 2" in capsys.readouterr().err
 
 
 @pytest.mark.kafka
