@@ -29,14 +29,13 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
     try:
         client = clients.get()
         check(client, settings.clickhouse)
-        folder = Path(settings.archive) if settings.archive else None
-        source = choose(job.source, settings, folder, job.start_unix_nano)
+        source = choose(job.source, settings, settings.archive, job.start_unix_nano)
         log.info("%s from %s", job.kind, source)
         operators = _operators(job, settings)
         if job.kind == "replay":
             return replay(client, source, operators, job.time_range, job.dry_run, progress).lines(job.dry_run)
         return backfill(client, source, operators, job.time_range, job.allow_missing, job.operators, progress).lines()
-    except (MigrationError, SourceError, OSError, Error) as error:
+    except (MigrationError, SourceError, OSError, ValueError, Error) as error:
         clients.discard()
         raise JobError(str(error)) from error
 

@@ -15,7 +15,7 @@ class JobSettings(StorageSettings, DataSettings):
     clickhouse: str = setting(
         "", "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine, under --data"
     )
-    archive: str = setting("", "folder of the raw archive; by default under --data")
+    archive: str = setting("", "folder or URI (s3://, gs://, az://) of the raw archive; by default under --data")
 
     def with_default_folders(self) -> Self:
         """Returns these settings with the defaults that depend on the data folder filled in."""

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -28,14 +27,14 @@ class SourceError(Exception):
 class ArchiveSource:
     """The raw archive, see sinks/archive.py."""
 
-    folder: Path
+    uri: str
 
     def __str__(self) -> str:
-        return f"the archive {self.folder}"
+        return f"the archive {self.uri}"
 
     def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
-        """Yields the messages with something in the range. Raises OSError."""
-        return archive.read(self.folder, topic, time_range.start_unix_nano, time_range.end_unix_nano)
+        """Yields the messages with something in the range. Raises OSError or ValueError."""
+        return archive.read(self.uri, topic, time_range.start_unix_nano, time_range.end_unix_nano)
 
 
 @dataclass(frozen=True)
@@ -88,17 +87,17 @@ class KafkaSource:
 Source = ArchiveSource | KafkaSource
 
 
-def choose(kind: str, settings: KafkaSettings, folder: Path | None, start_unix_nano: int) -> Source:
-    """Returns the source that `kind` names: kafka, archive, or auto. Raises SourceError.
+def choose(kind: str, settings: KafkaSettings, uri: str, start_unix_nano: int) -> Source:
+    """Returns the source that `kind` names: kafka, archive, or auto. `uri`: of the archive; "": there is none.
 
-    auto is the archive if that goes back to `start_unix_nano`, else Kafka.
+    auto is the archive if that goes back to `start_unix_nano`, else Kafka. Raises SourceError, OSError or ValueError.
     """
-    covered = archive.covers(folder, RAW) if folder is not None and folder.is_dir() else None
+    covered = archive.covers(uri, RAW) if uri and kind != "kafka" else None
     if kind == "archive" and covered is None:
-        raise SourceError(f"there is no archive in {folder or 'no folder'}: give --archive, or --source kafka")
+        raise SourceError(f"there is no archive in {uri or 'no folder'}: give --archive, or --source kafka")
     goes_back = covered is not None and covered[0] <= start_unix_nano
-    if folder is not None and (kind == "archive" or (kind == "auto" and goes_back)):
-        return ArchiveSource(folder)
+    if kind == "archive" or (kind == "auto" and goes_back):
+        return ArchiveSource(uri)
     return KafkaSource(settings)
 
 

@@ -1,25 +1,25 @@
 """The raw archive: unchanged messages of icestream.raw and icestream.activity in Parquet files, for replays.
 
-    ARCHIVE/TOPIC/date=2026-01-31/hour=13/CLUSTER-PARTITION-FIRST-LAST.parquet
+    ARCHIVE/TOPIC/date=2026-01-31/hour=13/CLUSTER-PARTITION-FIRST-LAST-START-END.parquet
 
-The hour is that of a message's end, UTC. A file is named by its range of offsets, so a range that is written again
-replaces its own files. A file is written under another name, synced and renamed, so a reader never sees half a file.
+The hour is that of a message's end, UTC. A file has the messages of a range of offsets (FIRST to LAST) that end in its
+hour; START and END are its earliest and its latest moment, Unix milliseconds. So a reader needs only names to choose
+files, and a range that is written again replaces its own files. A reader never sees half a file.
 """
 
 import re
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Message
+from pyarrow import fs
 
-from icestream import atomic_file
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, TimeLimits, Times
@@ -28,13 +28,14 @@ from icestream.times import MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.common_pb2 import BatchId
 from sinks import metrics
+from sinks.folders import names, open_folder, write_file
 from sinks.ranges import MessageRange
 
 LATE_NS = 2 * 3600 * 10**9
 """An interval of activity that starts in a time range is found for it if it ends at most this long after it."""
 _HOUR_NS = 3600 * 10**9
-_DAY_NS = 24 * _HOUR_NS
 _CLEAN_S = 3600.0
+_ROWS_AT_ONCE = 64
 
 
 @dataclass(frozen=True)
@@ -64,29 +65,28 @@ class ArchiveSink:
     topics: tuple[str, ...] = (RAW, ACTIVITY)
     keeps_ranges = True
 
-    def __init__(self, folder: Path, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS) -> None:
-        """`keep_days`: days that are kept; 0: all."""
+    def __init__(self, uri: str, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS) -> None:
+        """`uri`: a folder or a URI, see `open_folder`; `keep_days`: days that are kept; 0: all."""
         self._limits = limits
-        self._folder = folder
+        self._uri = uri
         self._keep_days = keep_days
         self._cleaned = float("-inf")
 
     def check(self) -> None:
-        """Makes the folder; raises OSError."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        """Raises OSError or ValueError where the folder cannot be read."""
+        names(open_folder(self._uri))
 
     def decode(self, message: Message, cluster: str) -> Archived:
         return archived(message, cluster, self._limits)
 
     def write(self, message_range: MessageRange[Archived]) -> None:
-        """Raises OSError."""
+        """Raises OSError or ValueError; may then be called again with the same range."""
         hours: dict[int, list[Archived]] = defaultdict(list)
         for message in message_range.messages:
             hours[message.end_unix_nano // _HOUR_NS].append(message)
-        offsets = message_range.offsets
-        name = f"{_safe(message_range.cluster)}-{message_range.partition}-{offsets.first}-{offsets.last}.parquet"
         for hour, messages in hours.items():
-            _write(_hour_folder(self._folder / message_range.topic, hour) / name, messages)
+            path = f"{message_range.topic}/{_hour_folder(hour)}/{_file_name(message_range, messages)}"
+            write_file(self._uri, path, _parquet(messages))
         metrics.ROWS.labels(self.name, message_range.topic).inc(len(message_range.messages))
 
     def failed(self) -> None:
@@ -97,10 +97,12 @@ class ArchiveSink:
         if not self._keep_days or time.monotonic() - self._cleaned < _CLEAN_S:
             return
         self._cleaned = time.monotonic()
-        oldest = datetime.fromtimestamp(time.time() - self._keep_days * 86_400, timezone.utc)
-        for day in self._folder.glob("*/date=*"):
-            if day.name < f"date={oldest:%Y-%m-%d}":
-                shutil.rmtree(day, ignore_errors=True)
+        oldest = f"date={datetime.fromtimestamp(time.time() - self._keep_days * 86_400, timezone.utc):%Y-%m-%d}"
+        folder = open_folder(self._uri)
+        for topic in self.topics:
+            for day in names(folder, topic):
+                if day < oldest:
+                    folder.delete_dir(f"{topic}/{day}")
 
     def close(self) -> None:
         """Does nothing: no file is open."""
@@ -122,36 +124,35 @@ def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) ->
     )  # fmt: skip
 
 
-def read(folder: Path, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Archived]:
-    """Reads the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset."""
-    # An offset may lie in several files if the group was reset.
-    seen: set[tuple[str, int, int]] = set()
+def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Archived]:
+    """Reads the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
+
+    It holds the messages of one file at a time. Raises OSError or ValueError.
+    """
+    folder = open_folder(uri)
     last = min(to_unix_nano + LATE_NS, MAX_UNIX_NANO)
-    for hour in range(from_unix_nano // _HOUR_NS, last // _HOUR_NS + 1):
-        files = sorted(_hour_folder(folder / topic, hour).glob("*.parquet"))
-        rows: list[Archived] = []
-        for path in files:
-            table = pq.read_table(
-                path,
-                partitioning=None,
-                filters=[("end_unix_nano", ">=", from_unix_nano), ("start_unix_nano", "<", to_unix_nano)],
-            )
-            rows.extend(Archived(**row) for row in table.to_pylist())
-        for row in sorted(rows, key=lambda r: (r.cluster, r.partition, r.offset)):
-            message_id = (row.cluster, row.partition, row.offset)
-            if message_id not in seen:
-                seen.add(message_id)
-                yield row
+    for hour, path in _hours(folder, topic, from_unix_nano // _HOUR_NS, last // _HOUR_NS):
+        partition, done = ("", -1), -1
+        for file in sorted(filter(None, map(_parse, names(folder, path)))):
+            if file.end_unix_milli < from_unix_nano // 10**6 or file.start_unix_milli > to_unix_nano // 10**6:
+                continue
+            if (file.cluster, file.partition) != partition:
+                partition, done = (file.cluster, file.partition), -1
+            for message in _read_file(folder, f"{path}/{file.name}"):
+                # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
+                wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
+                if wanted and message.offset > done and message.end_unix_nano // _HOUR_NS == hour:
+                    yield message
+            done = max(done, file.last)
 
 
-def covers(folder: Path, topic: str) -> tuple[int, int] | None:
+def covers(uri: str, topic: str) -> tuple[int, int] | None:
     """Returns from when to when there are hours with files, Unix nanoseconds; None without files."""
-    hours = sorted(
-        int(datetime.strptime(f"{day}T{hour}+0000", "%Y-%m-%dT%H%z").timestamp()) * 10**9
-        for path in (folder / topic).glob("date=*/hour=*")
-        for day, hour in [(path.parent.name.removeprefix("date="), path.name.removeprefix("hour="))]
-    )
-    return (hours[0], hours[-1] + _HOUR_NS) if hours else None
+    folder = open_folder(uri)
+    days = [f"{topic}/{day}" for day in names(folder, topic) if _DAY.fullmatch(day)]
+    first = next(_hours_of(folder, days), None)
+    last = next(_hours_of(folder, days[::-1], reverse=True), None)
+    return (first[0] * _HOUR_NS, (last[0] + 1) * _HOUR_NS) if first and last else None
 
 
 def time_range(topic: str, data: bytes | None, times: Times = ANY_TIME) -> tuple[BatchId, int, int]:
@@ -163,16 +164,76 @@ def time_range(topic: str, data: bytes | None, times: Times = ANY_TIME) -> tuple
     return activity.id, *activity.time_range()
 
 
-def _write(path: Path, messages: list[Archived]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+class _File(NamedTuple):
+    """The name of a file; files of a partition are in the order of their offsets."""
+
+    cluster: str
+    partition: int
+    first: int
+    last: int
+    start_unix_milli: int
+    end_unix_milli: int
+    name: str
+
+
+_DAY = re.compile(r"date=\d{4}-\d\d-\d\d")
+_HOUR = re.compile(r"hour=\d\d")
+_FILE = re.compile(r"(.+)-(\d+)-(\d+)-(\d+)-(\d+)-(\d+)\.parquet")
+
+
+def _parse(name: str) -> _File | None:
+    """Returns None for other files, such as unfinished ones."""
+    match = None if name.startswith(".") else _FILE.fullmatch(name)
+    if match is None:
+        return None
+    partition, first, last, start, end = (int(number) for number in match.groups()[1:])
+    return _File(match[1], partition, first, last, start, end, name)
+
+
+def _file_name(message_range: MessageRange[Archived], messages: list[Archived]) -> str:
+    offsets = message_range.offsets
+    start = min(message.start_unix_nano for message in messages) // 10**6
+    end = max(message.end_unix_nano for message in messages) // 10**6
+    prefix = f"{_safe(message_range.cluster)}-{message_range.partition}"
+    return f"{prefix}-{offsets.first}-{offsets.last}-{start}-{end}.parquet"
+
+
+def _parquet(messages: list[Archived]) -> bytes:
     table = pa.Table.from_pylist([{name: getattr(m, name) for name in _SCHEMA.names} for m in messages], schema=_SCHEMA)
-    with atomic_file.replacing(path, durable=True) as file:
-        pq.write_table(table, file, compression="zstd")
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out, compression="zstd")
+    return bytes(out.getvalue())
 
 
-def _hour_folder(folder: Path, hour: int) -> Path:
-    moment = datetime.fromtimestamp(hour * 3600, timezone.utc)
-    return folder / f"date={moment:%Y-%m-%d}" / f"hour={moment:%H}"
+def _read_file(folder: fs.FileSystem, path: str) -> Iterator[Archived]:
+    """Yields the messages of a file by offset."""
+    with folder.open_input_file(path) as file:
+        for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
+            yield from (Archived(**row) for row in batch.to_pylist())
+
+
+def _hours(folder: fs.FileSystem, topic: str, first: int, last: int) -> Iterator[tuple[int, str]]:
+    """Yields the hours from `first` to `last` that the archive has, and their folders."""
+    first_day, last_day = (f"date={_moment(hour):%Y-%m-%d}" for hour in (first, last))
+    days = [day for day in names(folder, topic) if _DAY.fullmatch(day) and first_day <= day <= last_day]
+    for hour, path in _hours_of(folder, [f"{topic}/{day}" for day in days]):
+        if first <= hour <= last:
+            yield hour, path
+
+
+def _hours_of(folder: fs.FileSystem, days: list[str], reverse: bool = False) -> Iterator[tuple[int, str]]:
+    for day in days:
+        for name in sorted(filter(_HOUR.fullmatch, names(folder, day)), reverse=reverse):
+            text = f"{day[-10:]}T{name[-2:]}+0000"
+            yield int(datetime.strptime(text, "%Y-%m-%dT%H%z").timestamp()) // 3600, f"{day}/{name}"
+
+
+def _moment(hour: int) -> datetime:
+    return datetime.fromtimestamp(hour * 3600, timezone.utc)
+
+
+def _hour_folder(hour: int) -> str:
+    return f"date={_moment(hour):%Y-%m-%d}/hour={_moment(hour):%H}"
 
 
 def _safe(text: str) -> str:

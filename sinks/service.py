@@ -91,7 +91,7 @@ def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading
         sink = ParquetSink(_destination(settings.parquet, kind), limits=limits)
         flush_s = settings.parquet_flush_s
     else:
-        sink = ArchiveSink(Path(_destination(settings.archive, kind)), settings.archive_days, limits)
+        sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits)
         flush_s = settings.parquet_flush_s
     if settings.kafka_in_process:
         # The in-process broker keeps 5 MB a partition; its producers wait at 3 MB that the sinks have not committed.

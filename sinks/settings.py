@@ -13,7 +13,7 @@ class StorageSettings(MessageSettings):
         "http://default@127.0.0.1:8123/default",
         "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE, or chdb:///FOLDER for the embedded engine",
     )
-    archive: str = setting("", "folder of the raw archive; empty: write none")
+    archive: str = setting("", "folder or URI (s3://, gs://, az://) of the raw archive; empty: write none")
     symbol_store: str = setting(
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
     )

@@ -72,7 +72,7 @@ class Stored:
             names, start, end = ("", 0, 0, 0, 0), T0, T0
         offset, self.inputs = self.inputs, self.inputs + 1
         message = Archived("C", host, offset, end // 10**6, b"", value, *names, start, end)
-        ArchiveSink(self.archive).write(
+        ArchiveSink(str(self.archive)).write(
             MessageRange("C", topic, host, InFlight(offset, offset, "0" * 12), [message], False)
         )
 

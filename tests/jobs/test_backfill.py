@@ -38,7 +38,7 @@ def run(
     stored: Stored, start: int = T0, end: int = END, operators: Operators | None = None, **more: Any
 ) -> BackfillReport:
     return backfill(
-        stored.client, ArchiveSource(stored.archive), operators or Operators(), TimeRange(start, end), **more
+        stored.client, ArchiveSource(str(stored.archive)), operators or Operators(), TimeRange(start, end), **more
     )
 
 

@@ -26,7 +26,7 @@ def stored(client: Client, tmp_path: Path) -> Stored:
 
 
 def run(stored: Stored, dry_run: bool = False, start: int = T0, end: int = END) -> ReplayReport:
-    return replay(stored.client, ArchiveSource(stored.archive), Operators(), TimeRange(start, end), dry_run)
+    return replay(stored.client, ArchiveSource(str(stored.archive)), Operators(), TimeRange(start, end), dry_run)
 
 
 def test_a_replay_of_what_is_there_changes_nothing(stored: Stored) -> None:

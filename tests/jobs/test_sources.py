@@ -64,9 +64,9 @@ def test_the_source_is_the_archive_where_it_reaches_back_far_enough(tmp_path: Pa
     hour.mkdir(parents=True)
     ten = 1_769_853_600 * 10**9
     settings = StorageSettings()
-    assert isinstance(choose("auto", settings, tmp_path, ten), ArchiveSource)
-    assert isinstance(choose("auto", settings, tmp_path, ten - 1), KafkaSource)
-    assert isinstance(choose("archive", settings, tmp_path, ten - 1), ArchiveSource)
-    assert isinstance(choose("kafka", settings, tmp_path, ten), KafkaSource)
+    assert isinstance(choose("auto", settings, str(tmp_path), ten), ArchiveSource)
+    assert isinstance(choose("auto", settings, str(tmp_path), ten - 1), KafkaSource)
+    assert isinstance(choose("archive", settings, str(tmp_path), ten - 1), ArchiveSource)
+    assert isinstance(choose("kafka", settings, str(tmp_path), ten), KafkaSource)
     with pytest.raises(SourceError, match="no archive"):
-        choose("archive", settings, None, ten)
+        choose("archive", settings, "", ten)

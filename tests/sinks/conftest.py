@@ -1,5 +1,6 @@
-"""Fixtures of the embedded engine for all tests here."""
+"""Fixtures for all tests here: databases of the embedded engine, and an S3."""
 
 from tests.sinks.engine import client, clients, empty
+from tests.sinks.s3 import bucket
 
-__all__ = ["client", "clients", "empty"]
+__all__ = ["bucket", "client", "clients", "empty"]

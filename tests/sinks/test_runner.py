@@ -90,8 +90,8 @@ def test_times_far_from_kafkas_timestamp_are_rejected_and_archived_by_the_timest
     with running(in_process_broker, ClickHouseSink(clients, limits), rejected):
         wait_until(lambda: len(rejected) == 2)
     assert {m.topic() for m in rejected} == {SAMPLES, ACTIVITY}
-    with running(in_process_broker, ArchiveSink(tmp_path, limits=limits)):
-        wait_until(lambda: list(archive.read(tmp_path, ACTIVITY, today - DAY_NS, today + DAY_NS)))
+    with running(in_process_broker, ArchiveSink(str(tmp_path), limits=limits)):
+        wait_until(lambda: list(archive.read(str(tmp_path), ACTIVITY, today - DAY_NS, today + DAY_NS)))
 
 
 def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(
