@@ -44,7 +44,7 @@ for (let row = 0; row < tree.count; row++) {
   if (tree.functions.name[tree.frame[row]] !== arguments[0]) continue;
   if (node === 0 || tree.width[row] > tree.width[node]) node = row;
 }
-if (node) window.icestream.state.update({ at: tree.hash[node].toString(16).padStart(8, "0") });
+if (node) window.icestream.state.update({ at: tree.pathId[node].toString(16).padStart(8, "0") });
 """
 
 

@@ -36,6 +36,7 @@ _DRAW = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_parser = parser.add_subparsers(dest="question", required=True, metavar="QUESTION").add_parser
     merge = _question(add_parser, "merge", "draw one profile of a selector and a time range")
+    _add_focus(merge)
     _add_format(merge, "tree")
     diff = _question(add_parser, "diff", "compare a profile with a baseline")
     for name in ("baseline-selector", "baseline-start", "baseline-end"):
@@ -44,9 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--absolute", action="store_true", help="compare values as they are, without scaling the smaller side up"
     )
     _add_depth(diff)
+    _add_focus(diff)
     top = _question(add_parser, "top", "list the functions with the largest values")
     top.add_argument("--by", choices=("function", "module"), help="list functions (the default) or modules")
     top.add_argument("--order", choices=("flat", "cumulative"), help="column to sort by, largest first")
+    _add_focus(top)
     top.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
     timeline = _question(add_parser, "timeline", "sum up values over time")
     timeline.add_argument("--step", help="length of a step, such as 15s or 1h (default: about 120 steps)")
@@ -59,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")
     trace = _question(add_parser, "trace", "show the CPU of one request", selects=False)
     trace.add_argument("trace_id", help="trace ID, 32 hex digits")
+    _add_focus(trace)
     _add_format(trace, None)
 
 
@@ -115,6 +119,12 @@ def _add_depth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-percent", type=float, default=1.0, help="smallest share of a frame to draw (default: 1)")
 
 
+def _add_focus(parser: argparse.ArgumentParser) -> None:
+    pattern = "this regular expression matches a frame's function, module or source file"
+    parser.add_argument("--focus", metavar="REGEX", help=f"keep only stacks where {pattern}")
+    parser.add_argument("--ignore", metavar="REGEX", help=f"leave out stacks where {pattern}")
+
+
 def _path(args: argparse.Namespace) -> str:
     if args.question == "trace":
         return f"/api/v1/traces/{urllib.parse.quote(args.trace_id, safe='')}/cpu"
@@ -125,6 +135,7 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     names = (
         "profile_type", "selector", "start", "end", "baseline_selector", "baseline_start", "baseline_end",
         "by", "order", "limit", "step", "sum_by", "format", "max_nodes",
+        "focus", "ignore",
     )  # fmt: skip
     parameters = {name: getattr(args, name, None) for name in names}
     if getattr(args, "absolute", False):

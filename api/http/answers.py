@@ -1,21 +1,26 @@
 """A profile as a response in the requested format."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from starlette.responses import Response, StreamingResponse
 
-from api.errors import too_large
 from api.http.app_state import AppState
 from api.http.formats import Format
+from api.http.tree_parameters import TreeShape
 from api.queries.selection import TimeRange, unit_of
 from api.queries.stack_values import StackValues
 from api.render import collapsed, pprof, speedscope
 from api.render.tree import tree
-from api.settings import ApiSettings
-from api.tree.graph import build_graph
+from api.tree.frame_functions import FrameFunctions
+from api.tree.functions import TOTAL
+from api.tree.graph import Graph, build_graph
+from api.tree.path_id import find_path
+from api.tree.picture import make_picture
+from api.tree.top_table import top_table
 
 
 @dataclass(frozen=True)
@@ -29,29 +34,29 @@ class ProfileHead:
 
 
 def graph_response(
-    state: AppState, values: StackValues, head: ProfileHead, output_format: Format, max_nodes: int
+    state: AppState, values: StackValues, head: ProfileHead, output_format: Format, shape: TreeShape
 ) -> Response:
     """Raises ApiError."""
-    check_max_nodes(state.settings, max_nodes)
+    shape.check(state.settings)
     if output_format is Format.PPROF:
         return _pprof_response(state, values, head)
     stacks = state.stacks.functions_of(values.stack_ids)
-    limit = max_nodes if output_format is Format.TREE else None
-    graph = build_graph(stacks.tree, stacks.leaves, values.values[np.newaxis], limit)
+    graph = build_graph(stacks.tree, stacks.leaves, values.values[np.newaxis])
     if output_format is Format.COLLAPSED:
         return StreamingResponse(collapsed.collapsed(graph, stacks.functions), media_type=collapsed.MEDIA_TYPE)
     if output_format is Format.SPEEDSCOPE:
         text = speedscope.speedscope(graph, stacks.functions, head.profile_type, unit_of(head.profile_type))
         return StreamingResponse(text, media_type=speedscope.MEDIA_TYPE, headers=_attachment(speedscope.FILE_NAME))
     sums = {"total": values.total, "samples": values.samples, "stacks": len(values.stack_ids)}
-    return json_response(head.json | sums | tree(graph, stacks.functions))
+    return json_response(head.json | sums | tree_answer(graph, stacks.functions, shape, (1.0,)))
 
 
-def check_max_nodes(settings: ApiSettings, max_nodes: int) -> None:
-    """Raises ApiError if one answer may not have that many nodes."""
-    if max_nodes > settings.api_max_nodes:
-        hint = "ask for fewer nodes, or for format=pprof, which has them all"
-        raise too_large(f"max_nodes is at most {settings.api_max_nodes} here", hint)
+def tree_answer(graph: Graph, functions: FrameFunctions, shape: TreeShape, scales: Sequence[float]) -> dict[str, Any]:
+    """The members that describe a tree; `scales` has a factor for the values of each side."""
+    root = find_path(graph, functions, shape.root) if shape.root else 0
+    picture = make_picture(graph, shape.max_nodes, shape.width, root, scales)
+    table = top_table(graph, graph.function, root).without(TOTAL)
+    return tree(picture, table, functions, max_functions=shape.max_nodes)
 
 
 def json_response(body: Any) -> Response:

@@ -5,8 +5,6 @@ from typing import Annotated, Any
 
 from fastapi import Query
 
-DEFAULT_MAX_NODES = 20_000
-
 
 class Format(StrEnum):
     TREE = "tree"
@@ -28,13 +26,6 @@ FORMAT_QUERY = Query(
 FormatParam = Annotated[Format, FORMAT_QUERY]
 DiffFormatParam = Annotated[
     DiffFormat, Query(alias="format", description="tree: JSON in columns; collapsed: text, two values on each line.")
-]
-MaxNodesParam = Annotated[
-    int,
-    Query(
-        ge=1,
-        description="Nodes to keep in a tree, the heaviest ones; what is cut below a node becomes its child [cut].",
-    ),
 ]
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}

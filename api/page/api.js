@@ -15,11 +15,18 @@ const MAX_NODES = 50_000;
 const selection = ({ selector, start, end }) => ({ selector, start, end });
 const query = (values) => ({ profile_type: values.profile_type, ...selection(values) });
 
-export const merge = (values, signal) =>
-  ask("merge", { ...query(values), format: "tree", max_nodes: MAX_NODES }, signal);
+/**
+ * Which part of a tree to answer with: what is not narrower than half a pixel if the node `root` (a path ID; "" for all)
+ * is `width` pixels wide; or with `focus`, only sums of the stacks that a regular expression matches.
+ * @typedef {{width?: number, root?: string, max_nodes?: number, focus?: string}} Shape
+ */
+const DRAWN = { format: "tree", max_nodes: MAX_NODES };
 
-/** `baseline`: {selector, start, end}. */
-export const diff = (values, baseline, signal) =>
+/** @param {Shape} shape */
+export const merge = (values, shape, signal) => ask("merge", { ...query(values), ...DRAWN, ...shape }, signal);
+
+/** @param {Shape} shape `baseline`: {selector, start, end} */
+export const diff = (values, baseline, shape, signal) =>
   ask(
     "diff",
     {
@@ -28,7 +35,8 @@ export const diff = (values, baseline, signal) =>
       baseline_start: baseline.start,
       baseline_end: baseline.end,
       absolute: values.absolute,
-      max_nodes: MAX_NODES,
+      ...DRAWN,
+      ...shape,
     },
     signal,
   );
@@ -66,8 +74,9 @@ export const traces = (values, next, signal) => ask("traces", { ...query(values)
 
 export const traceCpu = (trace, values, signal) =>
   ask(traceRoute(trace), { profile_type: values.profile_type }, signal);
-export const traceTree = (trace, values, signal) =>
-  ask(traceRoute(trace), { profile_type: values.profile_type, format: "tree", max_nodes: MAX_NODES }, signal);
+/** @param {Shape} shape */
+export const traceTree = (trace, values, shape, signal) =>
+  ask(traceRoute(trace), { profile_type: values.profile_type, ...DRAWN, ...shape }, signal);
 
 const traceRoute = (trace) => `traces/${encodeURIComponent(trace)}/cpu`;
 

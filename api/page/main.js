@@ -16,7 +16,7 @@ import { readTree } from "./graph/tree.js";
 const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh"]);
 
 const state = new PageState();
-const graph = new Graph(state);
+const graph = new Graph(state, askMatched);
 const requests = new Requests(state, showProblem);
 const timeline = new Timeline(byId("timeline"), (start, end) =>
   state.update({ start: toRfc3339(start), end: toRfc3339(end) }),
@@ -24,7 +24,8 @@ const timeline = new Timeline(byId("timeline"), (start, end) =>
 const baselineTimeline = new Timeline(byId("baseline-timeline"), (start, end) =>
   state.update({ baseline_start: toRfc3339(start), baseline_end: toRfc3339(end) }),
 );
-let running = new AbortController();
+let answering = new AbortController();
+let timing = new AbortController();
 let listedQuery = ""; // the query whose list of requests is shown
 
 const views = { profile: showProfile, compare: showComparison, requests: showRequests };
@@ -33,20 +34,27 @@ startControls(state, load);
 showControls(state.values);
 state.subscribe((values, changed) => {
   showControls(values);
-  if ([...changed].every((name) => REFINEMENTS.has(name))) graph.refine(changed);
-  else load();
+  if (![...changed].every((name) => REFINEMENTS.has(name))) load();
+  else if (graph.refine(changed)) loadView();
 });
 load();
 
-/** Asks for what the state selects, and shows it. Aborts queries that are still running. */
-async function load() {
-  running.abort();
-  running = new AbortController();
-  const { signal } = running;
+/** Asks for what the state selects, and shows it. */
+function load() {
+  timing.abort();
+  timing = new AbortController();
+  showTimeline(state.values, timing.signal);
+  loadView();
+}
+
+/** Asks for what the current view shows. Aborts queries that are still running. */
+async function loadView() {
+  answering.abort();
+  answering = new AbortController();
+  const { signal } = answering;
   const { values } = state;
   byId("main").setAttribute("aria-busy", "true");
   document.title = values.selector === "{}" ? "icestream" : `${values.selector} – icestream`;
-  showTimeline(values, signal);
   try {
     await (views[values.view] ?? showProfile)(values, signal);
     showProblem(null);
@@ -67,12 +75,29 @@ function hide(...parts) {
 
 async function showProfile(values, signal) {
   byId("requests").hidden = true;
-  showAnswer(await api.merge(values, signal), values);
+  showAnswer(await api.merge(values, shapeOf(values), signal), values);
 }
 
 async function showComparison(values, signal) {
   byId("requests").hidden = true;
-  showAnswer(await api.diff(values, baselineOf(values), signal), values);
+  showAnswer(await api.diff(values, baselineOf(values), shapeOf(values), signal), values);
+}
+
+/** The part of the tree that the graph can draw. */
+function shapeOf({ at }) {
+  return { width: graph.width, root: /^[0-9a-f]{8}$/.test(at) ? at : "" };
+}
+
+/** Returns the sum of the stacks that a regular expression matches, whatever the graph leaves out. */
+async function askMatched(focus, signal) {
+  const { values } = state;
+  const shape = { focus, max_nodes: 1 };
+  const answers = {
+    profile: () => api.merge(values, shape, signal),
+    compare: () => api.diff(values, baselineOf(values), shape, signal),
+    requests: () => api.traceTree(values.trace, values, shape, signal),
+  };
+  return (await (answers[values.view] ?? answers.profile)()).total;
 }
 
 async function showRequests(values, signal) {
@@ -84,7 +109,7 @@ async function showRequests(values, signal) {
     hide("graph", "empty");
     byId("summary").replaceChildren();
   }
-  const open = async () => trace && showAnswer(await requests.open(trace, values, signal), values);
+  const open = async () => trace && showAnswer(await requests.open(trace, values, shapeOf(values), signal), values);
   await Promise.all([listRequests(values, signal), open()]);
 }
 
@@ -123,8 +148,8 @@ function summary(answer, values) {
     const how = answer.relative ? "compared by share" : "compared by value";
     parts.push(`baseline ${formatValue(answer.baseline_total, unit)}, ${how}`);
   }
-  if (cut?.nodes)
-    parts.push(`${formatCount(cut.nodes)} small frames cut (${formatShare(cut.value, total)})`);
+  if (cut.nodes && !answer.root)
+    parts.push(`${formatCount(cut.nodes)} frames are too small to draw (${formatShare(cut.value, total)}): zoom in`);
   return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
 }
 

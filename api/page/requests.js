@@ -33,8 +33,11 @@ export class Requests {
   }
 
   /** Shows the sums and spans of one request. Returns its tree for the graph (the API's JSON). */
-  async open(trace, values, signal) {
-    const [cpu, tree] = await Promise.all([api.traceCpu(trace, values, signal), api.traceTree(trace, values, signal)]);
+  async open(trace, values, shape, signal) {
+    const [cpu, tree] = await Promise.all([
+      api.traceCpu(trace, values, signal),
+      api.traceTree(trace, values, shape, signal),
+    ]);
     const spans = inTreeOrder(cpu.spans);
     byId("trace-title").textContent = spans[0]?.span.name || "Request";
     showSums(cpu, sampledTitle(values.profile_type));

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from api.array_types import Ids, Values
 from api.errors import too_large
@@ -17,6 +18,12 @@ class StackValues:
     stack_ids: Ids
     values: Values
     counts: Values
+
+    def where(self, keep: npt.NDArray[np.bool_] | None) -> "StackValues":
+        """These stacks only; all of them if `keep` is None."""
+        if keep is None:
+            return self
+        return StackValues(self.stack_ids[keep], self.values[keep], self.counts[keep])
 
     @property
     def total(self) -> int:

@@ -1,39 +1,60 @@
-"""Graphs as JSON in columns (docs/query-api.md, "The tree")."""
+"""Trees as JSON in columns (docs/query-api.md, "The tree")."""
 
 from typing import Any
 
 import numpy as np
 
+from api.array_types import Rows
 from api.tree.frame_functions import FrameFunctions
 from api.tree.functions import KINDS
-from api.tree.graph import Graph
+from api.tree.picture import Picture
+from api.tree.top_table import TopTable
+
+_PREFIXES = ("", "baseline_")
 
 
-def tree(graph: Graph, functions: FrameFunctions) -> dict[str, Any]:
-    """The members that describe the graph. If it has a second side, that is the baseline."""
-    used, function = np.unique(graph.function, return_inverse=True)
-    nodes = {"parent": graph.parent.tolist(), "function": function.tolist()}
-    cut: dict[str, int] = {"nodes": graph.cut_nodes}
-    for side, prefix in zip(range(len(graph.self_values)), ("", "baseline_"), strict=False):
+def tree(picture: Picture, table: TopTable, functions: FrameFunctions, max_functions: int) -> dict[str, Any]:
+    """The members that describe a tree. If it has a second side, that is the baseline.
+
+    `table` has the sums of functions, whether they are in the picture or not. Those of the functions in the picture are
+    in the answer, and of others the `max_functions` with the largest ones.
+    """
+    graph = picture.graph
+    weight = np.maximum(np.abs(table.flat), np.abs(table.cumulative)).max(axis=0)
+    listed = table.groups[np.argsort(-weight, kind="stable")[:max_functions]]
+    # The root's function comes first: functions are in the order of their rows.
+    used = np.union1d(graph.function, listed).astype(np.int32)
+    nodes = {"parent": graph.parent.tolist(), "function": np.searchsorted(used, graph.function).tolist()}
+    columns = _function_columns(used, functions)
+    cut: dict[str, int] = {"nodes": picture.cut_nodes}
+    is_used = np.isin(table.groups, used)
+    rest: dict[str, int] = {"functions": int((~is_used).sum())}
+    rows = np.searchsorted(used, table.groups[is_used])
+    for side, prefix in zip(range(len(graph.self_values)), _PREFIXES, strict=False):
         nodes[f"{prefix}self"] = graph.self_values[side].tolist()
         nodes[f"{prefix}total"] = graph.total_values[side].tolist()
-        cut[f"{prefix}value"] = int(graph.cut_values[side])
-    return {"cut": cut, **_function_columns(used.tolist(), functions), "nodes": nodes}
+        cut[f"{prefix}value"] = int(picture.cut_values[side])
+        rest[f"{prefix}flat"] = int(table.flat[side, ~is_used].sum())
+        for column, sums in (("flat", table.flat), ("cumulative", table.cumulative)):
+            values = np.zeros(len(used), np.int64)
+            values[rows] = sums[side, is_used]
+            columns["functions"][prefix + column] = values.tolist()
+    return {"root": picture.root, "cut": cut, "rest": rest, **columns, "nodes": nodes}
 
 
-def _function_columns(rows: list[int], functions: FrameFunctions) -> dict[str, Any]:
+def _function_columns(used: Rows, functions: FrameFunctions) -> dict[str, Any]:
     strings: dict[str, int] = {"": 0}
-    used = [functions[row] for row in rows]
+    rows = [functions[row] for row in used.tolist()]
 
     def column(texts: list[str]) -> list[int]:
         return [strings.setdefault(text, len(strings)) for text in texts]
 
     columns = {
-        "name": column([f.name for f in used]),
-        "module": column([f.module for f in used]),
-        "file": column([f.file for f in used]),
-        "line": [f.line for f in used],
-        "kind": [KINDS.index(f.kind) for f in used],
-        "named": [int(f.named) for f in used],
+        "name": column([f.name for f in rows]),
+        "module": column([f.module for f in rows]),
+        "file": column([f.file for f in rows]),
+        "line": [f.line for f in rows],
+        "kind": [KINDS.index(f.kind) for f in rows],
+        "named": [int(f.named) for f in rows],
     }
     return {"strings": list(strings), "kinds": list(KINDS), "functions": columns}

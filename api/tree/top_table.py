@@ -14,33 +14,42 @@ from api.tree.levels import depth_first_intervals
 class TopTable:
     """One row for each group of nodes, in any order."""
 
-    groups: npt.NDArray[np.int64]
-    flat: Values
-    cumulative: Values
+    groups: npt.NDArray[np.int64]  # (n,)
+    flat: Values  # (sides, n)
+    cumulative: Values  # (sides, n)
+
+    def without(self, group: int) -> "TopTable":
+        """The rows of all other groups."""
+        keep = self.groups != group
+        return TopTable(self.groups[keep], self.flat[:, keep], self.cumulative[:, keep])
 
 
-def top_table(graph: Graph, group: npt.NDArray[np.int64]) -> TopTable:
-    """Sums of the first side over `group` (n,), a number for each node.
+def top_table(graph: Graph, group: npt.NDArray[np.integer], root: int = 0) -> TopTable:
+    """Sums over `group` (a number for each node of the graph) of the nodes below `root`, with itself.
 
     Recursion counts once: of a group's nodes on one stack, only the outermost adds to the cumulative sum.
     """
-    groups, row = np.unique(group, return_inverse=True)
-    flat, cumulative = np.zeros((2, len(groups)), np.int64)
-    np.add.at(flat, row, graph.self_values[0])
-    outermost = ~_is_below_same_group(graph, row)
-    np.add.at(cumulative, row[outermost], graph.total_values[0, outermost])
+    first, end = depth_first_intervals(graph.parent)
+    rows = np.flatnonzero((first >= first[root]) & (first < end[root]))
+    groups, index = np.unique(group[rows], return_inverse=True)
+    flat, cumulative = np.zeros((2, len(graph.self_values), len(groups)), np.int64)
+    outermost = ~_is_below_same_group(first[rows], end[rows], index)
+    for side in range(len(flat)):
+        np.add.at(flat[side], index, graph.self_values[side, rows])
+        np.add.at(cumulative[side], index[outermost], graph.total_values[side, rows[outermost]])
     return TopTable(groups, flat, cumulative)
 
 
-def _is_below_same_group(graph: Graph, group: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-    """Whether a node has a node of its group above it.
+def _is_below_same_group(
+    first: npt.NDArray[np.int64], end: npt.NDArray[np.int64], group: npt.NDArray[np.intp]
+) -> npt.NDArray[np.bool_]:
+    """Whether a node has a node of its group above it. `first` and `end` are as of `depth_first_intervals`.
 
     In depth-first order, the descendants of a node are the interval after it, and two intervals are nested or disjoint.
     So within a group, in that order, a node is below another if an interval that began before it has not ended.
     """
-    first, end = depth_first_intervals(graph.parent)
     order = np.lexsort((first, group))
-    span = len(first) + 1
+    span = int(end.max(initial=0)) + 1
     # Each group gets its own range of numbers, so that one running maximum serves all groups.
     ends = (group[order] * span + end[order]).astype(np.int64)
     starts = (group[order] * span + first[order]).astype(np.int64)

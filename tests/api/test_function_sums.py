@@ -2,6 +2,8 @@
 
 import gzip
 import random
+import re
+import zlib
 from collections import Counter
 from collections.abc import Iterator
 
@@ -84,6 +86,68 @@ def test_trees_of_a_profile_and_of_a_comparison(api: Api, samples: list[Sample])
         assert added(paths(tree), tree["nodes"][f"{side}total"]) == paths_by_hand(expected, only_leaves=False)
 
 
+@pytest.mark.parametrize("shape", [{"max_nodes": 3}, {"width": 2}, {"width": 1, "max_nodes": 2}, {}])
+def test_sums_of_functions_beside_a_tree_have_what_the_tree_leaves_out(
+    api: Api, samples: list[Sample], shape: dict[str, int]
+) -> None:
+    tree = api.json("/api/v1/merge", **shape)
+    flat, cumulative = sums(samples)
+    keys = functions_in(tree)
+    beside = {column: added(keys, tree["functions"][column]) for column in ("flat", "cumulative")}
+    others = max(0, len(set(map(tuple, keys_of(samples)))) - shape.get("max_nodes", 10**6))
+    assert sum(beside["flat"].values()) + tree["rest"]["flat"] == tree["total"] == sum(s.value for s in samples)
+    assert tree["rest"]["functions"] <= others
+    assert beside["flat"].items() <= flat.items()
+    if not others:
+        assert beside == {"flat": flat, "cumulative": cumulative}
+
+
+def test_below_a_node_a_tree_has_all_detail_and_the_path_to_it(api: Api, samples: list[Sample]) -> None:
+    whole = api.json("/api/v1/merge")
+    node = next(row for row in range(len(whole["nodes"]["parent"])) if len(paths(whole)[row]) == 3)
+    path = paths(whole)[node]
+    path_id = 0
+    for function in path:
+        path_id = (path_id * 16777619) % 2**32 ^ zlib.crc32("\0".join(function).encode())
+    below = api.json("/api/v1/merge", root=f"{path_id:08x}", width=100_000)
+    assert paths(below)[below["root"]] == path
+    detail = {key: value for key, value in added(paths(whole), whole["nodes"]["self"]).items() if key[:3] == path}
+    seen = added(paths(below), below["nodes"]["self"])
+    assert {key: value for key, value in seen.items() if key[:3] == path} == detail
+    assert all(key[:3] == path or key[-1][0] == "[cut]" or key == path[: len(key)] for key in seen if key)
+    assert below["nodes"]["total"][0] == whole["total"]
+    flat, cumulative = sums([sample for sample in samples if tuple(functions_of(sample)[:3]) == path])
+    assert added(functions_in(below), below["functions"]["flat"]) == flat
+    in_path = Counter({path[2]: cumulative[path[2]]})
+    assert added(functions_in(below), below["functions"]["cumulative"])[path[2]] == in_path[path[2]]
+    gone = api.json("/api/v1/merge", root="0badc0de")
+    assert gone["root"] == 0
+
+
+@pytest.mark.parametrize("pattern", ["^work$", "MAIL/", "libz", "no such thing"])
+def test_focus_and_ignore_choose_stacks_by_any_frame(api: Api, samples: list[Sample], pattern: str) -> None:
+    matched = [
+        sample
+        for sample in samples
+        if any(re.search(pattern, text, re.IGNORECASE) for function in functions_of(sample) for text in function)
+    ]
+    total = sum(sample.value for sample in matched)
+    for query, expected in (("focus", total), ("ignore", sum(s.value for s in samples) - total)):
+        assert api.json("/api/v1/merge", **{query: pattern})["total"] == expected
+        assert api.json("/api/v1/top", **{query: pattern})["total"] == expected
+        profile = Profile.FromString(
+            gzip.decompress(api.get("/api/v1/merge", format="pprof", **{query: pattern}).content)
+        )
+        assert sum(sample.value[1] for sample in profile.sample) == expected
+
+
+def test_a_pattern_that_is_no_regular_expression_is_refused(api: Api) -> None:
+    answer = api.get("/api/v1/merge", focus="(")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_regex")
+    assert api.get("/api/v1/merge", root="x").status_code == 400
+    assert api.get("/api/v1/merge", width=0).status_code == 400
+
+
 def test_pprof(api: Api, samples: list[Sample]) -> None:
     profile = Profile.FromString(gzip.decompress(api.get("/api/v1/merge", format="pprof").content))
     flat, cumulative = sums(samples)
@@ -99,15 +163,21 @@ def added(keys: list, values: list[int]) -> Counter:
 
 def paths(tree: dict) -> list[tuple[Function, ...]]:
     """The functions from the outermost to each node."""
-    strings, columns = tree["strings"], tree["functions"]
-    names = [
-        tuple(strings[columns[column][row]] for column in ("name", "module", "file"))
-        for row in range(len(columns["name"]))
-    ]
+    names = functions_in(tree)
     result: list[tuple] = []
     for parent, function in zip(tree["nodes"]["parent"], tree["nodes"]["function"], strict=True):
         result.append((*result[parent], names[function]) if parent >= 0 else ())
     return result
+
+
+def functions_in(tree: dict) -> list[Function]:
+    strings, columns = tree["strings"], tree["functions"]
+    rows = zip(columns["name"], columns["module"], columns["file"], strict=True)
+    return [(strings[name], strings[module], strings[file]) for name, module, file in rows]
+
+
+def keys_of(samples: list[Sample]) -> list[Function]:
+    return [function for sample in samples for function in functions_of(sample)]
 
 
 def paths_by_hand(samples: list[Sample], only_leaves: bool) -> Counter:

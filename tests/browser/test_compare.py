@@ -27,7 +27,7 @@ def test_the_baseline_is_the_time_just_before_and_both_totals_are_the_apis(page:
 
 def test_worse_is_red_better_is_green_and_the_table_says_it_in_words(page: Page, site: Site) -> None:
     page.open(view="compare", start=site.middle, selector='{service="checkout"}')
-    names = page.texts("#table tbody th")
+    names = page.texts("#table tbody th button")
     changes = page.texts("#table tbody td:last-child")
     assert names[0] == "py::rule_matches:/app/checkout/rules.py"
     assert changes[0].startswith("+")

@@ -17,9 +17,10 @@ import("./graph/tree.js").then(({ readTree, depthOf, nodeAt }) => {
   const [parent, self] = given;
   const total = [...self];
   for (let row = parent.length - 1; row > 0; row--) total[parent[row]] += total[row];
-  const functions = { name: [0], module: [0], file: [0], line: [0], kind: [0], named: [1] };
+  const functions = { name: [0], module: [0], file: [0], line: [0], kind: [0], named: [1], flat: [1], cumulative: [1] };
   const nodes = { parent, self, total, function: parent.map(() => 0) };
-  const tree = readTree({ nodes, functions, strings: ["f"], kinds: ["user"], unit: "count" });
+  const others = { root: 0, cut: { nodes: 0 }, rest: { flat: 0 }, unit: "count" };
+  const tree = readTree({ nodes, functions, strings: ["f"], kinds: ["user"], ...others });
   const { x, width, childStart } = tree;
   const under = (row) => nodeAt(tree, depthOf(tree, row), x[row] + width[row] / 2);
   const atMiddle = [...parent.keys()].map((row) => (width[row] > 0 ? under(row) : row));

@@ -22,6 +22,15 @@ return { root: total[0], flat: sum(self), level1, self0: self[0] };
 """
 
 
+_TABLE = """
+const { functions } = icestream.graph.tree;
+const wanted = new Set(arguments[0]);
+const key = (row) => `${functions.name[row]} ${functions.module[row]}`;
+const rows = [...functions.name.keys()].filter((row) => wanted.has(key(row)));
+return Object.fromEntries(rows.map((row) => [key(row), [functions.flat[row], functions.cumulative[row]]]));
+"""
+
+
 def collapsed(site: Site, **query: object) -> dict[tuple[str, ...], int]:
     """The API's own stacks and values, in another format than the page reads."""
     parameters = {"start": site.start, "end": site.end, "format": "collapsed"} | query
@@ -61,7 +70,7 @@ def test_search_shows_how_much_of_the_profile_matches_and_lists_only_that(page: 
     stacks = collapsed(site)
     matched = sum(value for stack, value in stacks.items() if any("tcp_" in name for name in stack))
     assert page.find("#matched").text == f"{100 * matched / sum(stacks.values()):.2f} % matched"
-    names = page.texts("#table tbody th")
+    names = page.texts("#table tbody th button")
     assert names
     assert all("tcp_" in name for name in names)
     assert page.state()["search"] == "tcp_"
@@ -71,11 +80,13 @@ def test_search_takes_regular_expressions_and_says_when_one_is_wrong(page: Page)
     page.open()
     page.click("#regex")
     page.type("#search", "^sha\\d+_|_bt_")
-    page.until(lambda: page.texts("#table tbody th") == ["sha256_block_data_order_avx2", "_bt_compare", "_bt_search"])
+    page.until(
+        lambda: page.texts("#table tbody th button") == ["sha256_block_data_order_avx2", "_bt_compare", "_bt_search"]
+    )
     page.type("#search", "(")
     page.until(lambda: page.find("#matched").text == "not a regular expression")
     page.type("#search", Keys.ESCAPE)
-    page.until(lambda: len(page.texts("#table tbody th")) > 50)
+    page.until(lambda: len(page.texts("#table tbody th button")) > 50)
 
 
 def test_a_click_zooms_and_the_browser_goes_back(page: Page) -> None:
@@ -84,7 +95,7 @@ def test_a_click_zooms_and_the_browser_goes_back(page: Page) -> None:
     page.point_at("PostgresMain", click=True)
     page.until(lambda: page.box(page.node("PostgresMain"))["width"] > before["width"] * 3)
     assert page.texts("#crumbs button")[-1] == "PostgresMain"
-    names = page.texts("#table tbody th")
+    names = page.texts("#table tbody th button")
     assert "_bt_compare" in names
     assert "main.(*Index).intersect" not in names
     zoomed = page.browser.current_url
@@ -114,14 +125,14 @@ def test_the_table_has_the_sums_of_functions_and_sorts(page: Page, site: Site) -
     for stack, value in collapsed(site).items():
         flat[stack[-1]] += value
     heaviest = sorted(flat, key=lambda name: -flat[name])[:5]
-    assert page.texts("#table tbody th")[:5] == heaviest
+    assert page.texts("#table tbody th button")[:5] == heaviest
     page.click("#table th.cumulative button")
     page.until(lambda: page.find("#table th.cumulative").get_attribute("aria-sort") == "descending")
-    assert page.texts("#table tbody th")[:2] == ["Py_BytesMain", "_start"]  # as much, so by name
+    assert page.texts("#table tbody th button")[:2] == ["Py_BytesMain", "_start"]  # as much, so by name
     assert page.js("return document.activeElement.dataset.key") == "cumulative"
     page.click("#table th.name button")
     page.until(lambda: page.find("#table th.name").get_attribute("aria-sort") == "ascending")
-    names = page.texts("#table tbody th")
+    names = page.texts("#table tbody th button")
     assert names == sorted(names)
     assert page.state()["sort"] == "name"
 
@@ -130,7 +141,7 @@ def test_a_function_of_the_table_is_highlighted_in_the_graph(page: Page) -> None
     page.open()
     page.find("#table tbody th button").click()
     page.until(lambda: page.find("#matched").text.endswith("matched"))
-    names = page.texts("#table tbody th")
+    names = page.texts("#table tbody th button")
     assert page.state()["search"] == f'"{names[0]}"'
     assert len(names) > 50
     assert page.texts("#table tbody tr[aria-current] th") == [names[0]]
@@ -172,12 +183,12 @@ def test_a_drag_over_the_timeline_selects_a_time_range(page: Page, site: Site) -
 
 def test_names_that_look_like_markup_are_text(page: Page) -> None:
     page.open(selector='{service="odd"}')
-    assert HOSTILE_FUNCTION in page.texts("#table tbody th")
+    assert HOSTILE_FUNCTION in page.texts("#table tbody th button")
     page.point_at(HOSTILE_FUNCTION)
     page.until(lambda: HOSTILE_LABEL in page.find("#tooltip").text)
     page.point_at(HOSTILE_FUNCTION, click=True)
     page.until(lambda: HOSTILE_FUNCTION in page.texts("#crumbs button"))
-    assert any("\\u{202e}" in name for name in page.texts("#table tbody th"))
+    assert any("\\u{202e}" in name for name in page.texts("#table tbody th button"))
     selector = page.find("#selector")
     selector.send_keys(Keys.CONTROL + "a")
     selector.send_keys("{note=")
@@ -185,14 +196,25 @@ def test_names_that_look_like_markup_are_text(page: Page) -> None:
     selector.send_keys(Keys.TAB)
     page.until(lambda: "note" in page.state()["selector"])
     page.settle()
-    assert HOSTILE_FUNCTION in page.texts("#table tbody th")
+    assert HOSTILE_FUNCTION in page.texts("#table tbody th button")
     assert page.js("return document.querySelectorAll('main img, main script').length") == 0
 
 
-def test_fifty_thousand_frames_are_drawn_by_what_can_be_seen(page: Page, site: Site) -> None:
-    page.open(selector='{service="wide"}', start=site.wide_end - 900, end=site.wide_end)
-    assert page.js("return icestream.graph.tree.count") >= WIDE_NODES
+def test_of_fifty_thousand_frames_it_draws_those_that_can_be_seen_and_its_sums_are_of_all(
+    page: Page, site: Site
+) -> None:
+    wide = {"selector": '{service="wide"}', "start": site.wide_end - 900, "end": site.wide_end}
+    page.open(**wide)
+    assert 1000 < page.js("return icestream.graph.tree.count") < WIDE_NODES / 2
     assert page.js(_SUMS)["flat"] == site.wide_ns
+    top = httpx2.get(f"{site.address}api/v1/top", params=wide | {"limit": 100}, timeout=60).json()["top"]
+    values = {f"{row['name']} {row['module']}": [row["flat"], row["cumulative"]] for row in top}
+    assert page.js(_TABLE, list(values)) == values
+    assert not any("[cut]" in name for name in page.texts("#table tbody th button"))
+    page.type("#search", "function_12")
+    exact = site.ask("merge", **wide, focus="function_12")["total"]
+    page.until(lambda: page.find("#matched").text == f"{100 * exact / site.wide_ns:.1f} % matched")
+    page.type("#search", Keys.ESCAPE)
     drawn = page.js("return icestream.graph.icicle.paintNow()")
     canvas = page.js("const c = document.querySelector('#icicle canvas'); return [c.clientWidth, c.clientHeight]")
     assert 0 < drawn["rectangles"] < canvas[0] * canvas[1] / 19
@@ -200,5 +222,14 @@ def test_fifty_thousand_frames_are_drawn_by_what_can_be_seen(page: Page, site: S
     assert len(page.texts("#table tbody tr")) == 100
     page.click("#table .more")
     assert len(page.texts("#table tbody tr")) == 500
+    root = page.js("return icestream.graph.tree.count")
+    node = page.js("return icestream.graph.tree.levelStart[6]")
+    page.js(
+        "icestream.state.update({ at: icestream.graph.tree.pathId[arguments[0]].toString(16).padStart(8, '0') })", node
+    )
+    page.until(lambda: page.js("return icestream.graph.tree.root") != 0)  # asked again for what is below
+    assert page.js("return icestream.graph.tree.count") != root
+    page.click("#reset")
+    page.until(lambda: page.js("return icestream.graph.tree.root") == 0)
     page.type("#icicle .scroll", *[Keys.ARROW_DOWN, Keys.ENTER] * 12)
     page.until(lambda: len(page.texts("#crumbs button")) == 6 and page.find("#reset").is_displayed())

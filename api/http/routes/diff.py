@@ -8,15 +8,15 @@ from starlette.responses import Response, StreamingResponse
 
 from api.array_types import Ids, Values
 from api.errors import bad_request
-from api.http.answers import check_max_nodes, json_response
+from api.http.answers import json_response, tree_answer
 from api.http.app_state import AppState, app_state
-from api.http.formats import DEFAULT_MAX_NODES, GRAPH_RESPONSES, DiffFormat, DiffFormatParam, MaxNodesParam
+from api.http.formats import GRAPH_RESPONSES, DiffFormat, DiffFormatParam
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
+from api.http.tree_parameters import Focus, TreeShape, focus, tree_shape
 from api.queries.selection import Selection
 from api.queries.selector import format_selector
 from api.queries.stack_values import StackValues, read_stack_values
 from api.render.collapsed import MEDIA_TYPE, collapsed
-from api.render.tree import tree
 from api.tree.graph import build_graph
 
 router = APIRouter(tags=["profiles"])
@@ -42,19 +42,21 @@ def diff(
     selection: Annotated[Selection, Depends(selection)],
     baseline: Annotated[Selection, Depends(baseline)],
     state: Annotated[AppState, Depends(app_state)],
+    focus: Annotated[Focus, Depends(focus)],
+    shape: Annotated[TreeShape, Depends(tree_shape)],
     absolute: Annotated[
         bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
     ] = False,
     output_format: DiffFormatParam = DiffFormat.TREE,
-    max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
 ) -> Response:
     """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
-    check_max_nodes(state.settings, max_nodes)
+    shape.check(state.settings)
     limit = state.settings.api_max_stacks
     sides = [read_stack_values(state.database, "samples", side.alternatives(), limit) for side in (selection, baseline)]
+    sides = [side.where(focus.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
     stacks = state.stacks.functions_of(stack_ids)
-    graph = build_graph(stacks.tree, stacks.leaves, values, max_nodes if output_format is DiffFormat.TREE else None)
+    graph = build_graph(stacks.tree, stacks.leaves, values)
     if output_format is DiffFormat.COLLAPSED:
         return StreamingResponse(collapsed(graph, stacks.functions), media_type=MEDIA_TYPE)
     head = selection.as_json() | {
@@ -69,7 +71,7 @@ def diff(
         }
     scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
     head |= {"relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
-    return json_response(head | tree(graph, stacks.functions))
+    return json_response(head | tree_answer(graph, stacks.functions, shape, (scale, baseline_scale)))
 
 
 def relative_scales(total: int, baseline_total: int) -> tuple[float, float]:

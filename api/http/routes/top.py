@@ -11,6 +11,7 @@ from starlette.responses import Response
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
+from api.http.tree_parameters import Focus, focus
 from api.queries.selection import Selection
 from api.queries.stack_values import read_stack_values
 from api.tree.frame_functions import FrameFunctions
@@ -58,17 +59,20 @@ _EXAMPLE = {
 def top(
     selection: Annotated[Selection, Depends(selection)],
     state: Annotated[AppState, Depends(app_state)],
+    focus: Annotated[Focus, Depends(focus)],
     by: Annotated[By, Query(description="One row for each function, or for each module (mapped file).")] = By.FUNCTION,
     order: Annotated[Order, Query(description="Which column is largest first.")] = Order.FLAT,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Rows; `rest` sums up the others.")] = 50,
 ) -> Response:
     """flat: spent in the function itself; cumulative: with what it called (recursion counts once)."""
     values = read_stack_values(state.database, "samples", selection.alternatives(), state.settings.api_max_stacks)
+    values = values.where(focus.keeps(state, values.stack_ids))
     stacks = state.stacks.functions_of(values.stack_ids)
     graph = build_graph(stacks.tree, stacks.leaves, values.values[np.newaxis])
     group = _modules(graph, stacks.functions) if by is By.MODULE else graph.function.astype(np.int64)
-    table = top_table(graph, group)
-    rows = _ordered_rows(table, order, root_group=int(group[0]))
+    table = top_table(graph, group).without(int(group[0]))
+    flat, cumulative = table.flat[0], table.cumulative[0]
+    rows = _ordered_rows(table, order)
     listed, rest = rows[:limit], rows[limit:]
     function_of_group = dict(zip(group[::-1].tolist(), graph.function[::-1].tolist(), strict=True))
     return json_response(
@@ -77,22 +81,20 @@ def top(
         | {
             "top": [
                 _names(by, stacks.functions, function_of_group[int(table.groups[row])])
-                | {"flat": int(table.flat[row]), "cumulative": int(table.cumulative[row])}
+                | {"flat": int(flat[row]), "cumulative": int(cumulative[row])}
                 for row in listed
             ],
-            "rest": {"rows": len(rest), "flat": int(table.flat[rest].sum())},
+            "rest": {"rows": len(rest), "flat": int(flat[rest].sum())},
         }
     )
 
 
-def _ordered_rows(table: TopTable, order: Order, root_group: int) -> npt.NDArray[np.intp]:
-    """Rows of the table, largest first, without the root."""
-    first, second = table.flat, table.cumulative
+def _ordered_rows(table: TopTable, order: Order) -> npt.NDArray[np.intp]:
+    """Rows of the table, largest first."""
+    first, second = table.flat[0], table.cumulative[0]
     if order is Order.CUMULATIVE:
         first, second = second, first
-    rows = np.lexsort((table.groups, -second, -first))
-    without_root: npt.NDArray[np.intp] = rows[table.groups[rows] != root_group]
-    return without_root
+    return np.lexsort((table.groups, -second, -first))
 
 
 def _names(by: By, functions: FrameFunctions, row: int) -> dict[str, Any]:

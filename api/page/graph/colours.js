@@ -40,12 +40,13 @@ export function kindColours(functions) {
   return { palette: palette(fill, dark), ofFunction };
 }
 
-/** Rows of the legend: each kind that has self values, with their sum. */
-export function kindLegend(tree, functions) {
-  const sums = new Float64Array(KINDS.length);
-  for (let node = 0; node < tree.count; node++) sums[kindIndex(functions, tree.frame[node])] += tree.self[node];
+/** Rows of the legend: each kind of functions that have flat values, with their sum. */
+export function kindLegend(functions, { rows, flat, restFlat }) {
+  const values = new Float64Array(KINDS.length);
+  for (const row of rows) values[kindIndex(functions, row)] += flat[row];
+  values[UNKNOWN] += restFlat;
   const { palette: colours } = kindColours({ name: [], module: [], kind: [] });
-  return KINDS.map(({ title }, row) => ({ title, value: sums[row], colour: colours.fill[row * SHADES + 2] })).filter(
+  return KINDS.map(({ title }, row) => ({ title, value: values[row], colour: colours.fill[row * SHADES + 2] })).filter(
     ({ value }) => value !== 0,
   );
 }

@@ -1,10 +1,21 @@
 // Sums by function over a tree: flat (in the function itself) and cumulative (with what it called); and searches.
 
 /**
- * Sums by function over the part of the tree below `root`. Recursion counts once in `cumulative`.
- * @returns {{rows: Uint32Array, flat: Float64Array, cumulative: Float64Array, baselineFlat: ?Float64Array,
- *            baselineCumulative: ?Float64Array}} `rows`: functions that occur; sums are by function
+ * Sums by function; `rows`: functions that occur; `restFlat`: the sum of those that are not listed.
+ * @typedef {{rows: Uint32Array, flat: ArrayLike<number>, cumulative: ArrayLike<number>,
+ *            baselineFlat: ?ArrayLike<number>, baselineCumulative: ?ArrayLike<number>, restFlat: number}} Sums
  */
+
+/** Returns the API's sums of all that is below the tree's root, whatever the tree leaves out. @returns {Sums} */
+export function exactSums({ functions }) {
+  const { flat, cumulative, baselineFlat, baselineCumulative, restFlat } = functions;
+  const columns = [flat, cumulative, baselineFlat, baselineCumulative].filter(Boolean);
+  const occurs = (row) => columns.some((column) => column[row] !== 0);
+  const rows = Uint32Array.from(flat.keys()).filter(occurs);
+  return { rows, flat, cumulative, baselineFlat, baselineCumulative, restFlat };
+}
+
+/** Sums up the part of the tree below `root`. Recursion counts once in `cumulative`. @returns {Sums} */
 export function sumFunctions(tree, root = 0) {
   const { functions, frame, baseline, childStart } = tree;
   const sums = () => new Float64Array(functions.count);
@@ -13,6 +24,7 @@ export function sumFunctions(tree, root = 0) {
     cumulative: sums(),
     baselineFlat: baseline && sums(),
     baselineCumulative: baseline && sums(),
+    restFlat: 0,
   };
   const occurs = new Uint8Array(functions.count);
   const open = new Uint32Array(functions.count); // how often a function is on the current path
@@ -70,10 +82,18 @@ export function matcher(text, isRegex) {
 /** Whether a search is for one exact name, as after a click in the table. */
 export const isExact = (text) => text.length > 2 && text.startsWith('"') && text.endsWith('"');
 
-/** Returns which functions match by name or module (never the root), or null if there is no search. */
+/** Returns a search as the regular expression of the API's parameter `focus`. */
+export function focusOf(text, isRegex) {
+  if (isRegex) return text;
+  const literal = (part) => part.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+  return isExact(text) ? `^${literal(text.slice(1, -1))}$` : literal(text);
+}
+
+/** Returns which functions match by name, module or source file (never the root), or null if there is no search. */
 export function matchFunctions(functions, matches) {
   if (!matches) return null;
-  return Uint8Array.from(functions.name, (name, row) => row > 0 && (matches(name) || matches(functions.module[row])));
+  const { name, module, file } = functions;
+  return Uint8Array.from(name, (_, row) => row > 0 && (matches(name[row]) || matches(module[row]) || matches(file[row])));
 }
 
 /** Returns how much of the tree is in or below matching functions, each part counted once. */

@@ -25,6 +25,7 @@ export class FunctionTable {
   #actions;
   #shown = FIRST_ROWS;
   #content = null;
+  #where = new Map(); // functions that share their name -> where they are
 
   /** @param {{sort(key: string): void, highlight(row: number): void, zoom(row: number): void}} actions `row`: of functions */
   constructor(host, actions) {
@@ -37,7 +38,10 @@ export class FunctionTable {
    *   `filter` and `marked` by function; `whole`: the value that is 100 %
    */
   show(content) {
-    if (this.#content?.tree !== content.tree) this.#shown = FIRST_ROWS;
+    if (this.#content?.tree !== content.tree) {
+      this.#shown = FIRST_ROWS;
+      this.#where = placesOfNamesakes(content.tree.functions);
+    }
     this.#content = content;
     const { tree, sums, filter } = content;
     const sort = content.sort || (tree.baseline ? "change" : "flat");
@@ -102,7 +106,8 @@ export class FunctionTable {
       },
       functions.name[row],
     );
-    const cells = [element("th", { scope: "row" }, name)];
+    const where = this.#where.get(row);
+    const cells = [element("th", { scope: "row" }, name, where && element("span", { class: "where" }, where))];
     for (const key of ["flat", "cumulative"]) {
       const value = sums[key][row];
       const share = tree.baseline ? changeText(tree, sums, key, row) : formatShare(value, whole);
@@ -125,6 +130,18 @@ export class FunctionTable {
       `Show ${Math.min(MORE_ROWS, left)} more of ${left}`,
     );
   }
+}
+
+/** Returns the module and source file of functions that share their name with others, as far as they differ. */
+function placesOfNamesakes(functions) {
+  const namesakes = Map.groupBy(functions.name.keys(), (row) => functions.name[row]);
+  const places = new Map();
+  for (const rows of namesakes.values()) {
+    if (rows.length < 2) continue;
+    const differing = ["module", "file"].filter((column) => new Set(rows.map((row) => functions[column][row])).size > 1);
+    for (const row of rows) places.set(row, differing.map((column) => functions[column][row]).filter(Boolean).join(" "));
+  }
+  return places;
 }
 
 function sorted(rows, { tree, sums }, sort) {

@@ -4,12 +4,21 @@ import { byId, debounce, onSchemeChange } from "../base/dom.js";
 import { formatShare } from "../base/format.js";
 import { showCrumbs } from "./crumbs.js";
 import { describeFrame } from "./description.js";
-import { isExact, largestNode, matchedTotal, matcher, matchFunctions, sumFunctions } from "./function_sums.js";
+import {
+  exactSums,
+  focusOf,
+  isExact,
+  largestNode,
+  matchedTotal,
+  matcher,
+  matchFunctions,
+  sumFunctions,
+} from "./function_sums.js";
 import { FunctionTable } from "./function_table.js";
 import { Icicle } from "./icicle.js";
 import { showLegend } from "./legend.js";
 import { makeLook } from "./look.js";
-import { nodeOfHash } from "./tree.js";
+import { nodeOfPath } from "./tree.js";
 
 export class Graph {
   #state;
@@ -19,9 +28,13 @@ export class Graph {
   #matched = null;
   #look = null;
   #table;
+  #askMatched;
+  #asking = new AbortController();
 
-  constructor(state) {
+  /** @param {(focus: string, signal: AbortSignal) => Promise<number>} askMatched sums what a regular expression matches */
+  constructor(state, askMatched) {
     this.#state = state;
+    this.#askMatched = askMatched;
     this.icicle = new Icicle(byId("icicle"), {
       describe: (node) => this.#describe(node),
       zoom: (node) => this.#askZoom(node),
@@ -44,8 +57,7 @@ export class Graph {
   /** Shows a tree (tree.js) with the search, zoom and order of the state. */
   show(tree) {
     this.#tree = tree;
-    this.#zoomed = nodeOfHash(tree, this.#state.values.at);
-    this.#sums = sumFunctions(tree, this.#zoomed);
+    this.#zoomTo(nodeOfPath(tree, this.#state.values.at));
     this.#search();
     this.#look = this.#makeLook();
     this.icicle.show(tree, this.#look, this.#zoomed);
@@ -54,19 +66,27 @@ export class Graph {
     this.#showTable();
   }
 
-  /** Shows changes of the state that need no new query. */
+  /** Shows changes of the state. Returns whether a new query would show more. */
   refine(changed) {
     this.#showSearchField();
-    if (!this.#tree) return;
+    if (!this.#tree) return false;
+    const { at } = this.#state.values;
     if (changed.has("at")) {
-      this.#zoomed = nodeOfHash(this.#tree, this.#state.values.at);
-      this.#sums = sumFunctions(this.#tree, this.#zoomed);
+      this.#zoomTo(nodeOfPath(this.#tree, at));
       this.icicle.zoomTo(this.#zoomed);
       this.#showCrumbs();
+      this.#showLegend();
     }
     if (changed.has("search") || changed.has("regex")) this.#search();
     if (changed.has("search") || changed.has("regex") || changed.has("colours")) this.#recolour();
     this.#showTable();
+    const isUnknown = at && this.#zoomed === 0;
+    return changed.has("at") && (isUnknown || (this.#zoomed !== this.#tree.root && this.#isCut(this.#zoomed)));
+  }
+
+  /** The pixels that the graph is drawn with. */
+  get width() {
+    return Math.round((byId("icicle").clientWidth || window.innerWidth) * window.devicePixelRatio);
   }
 
   get tree() {
@@ -75,7 +95,16 @@ export class Graph {
 
   #askZoom(node) {
     if (node < 0) return;
-    this.#state.update({ at: node === 0 ? "" : this.#tree.hash[node].toString(16).padStart(8, "0") });
+    this.#state.update({ at: node === 0 ? "" : this.#tree.pathId[node].toString(16).padStart(8, "0") });
+  }
+
+  #zoomTo(node) {
+    this.#zoomed = node;
+    this.#sums = node === this.#tree.root ? exactSums(this.#tree) : sumFunctions(this.#tree, node);
+  }
+
+  #isCut(node) {
+    return Boolean(this.#tree.cut?.[node]);
   }
 
   #highlight(row) {
@@ -101,9 +130,28 @@ export class Graph {
       problem = error.message;
     }
     byId("search").classList.toggle("wrong", problem !== "");
-    const share = this.#matched && formatShare(matchedTotal(this.#tree, this.#matched), this.#tree.total[0]);
-    byId("matched").textContent = problem ? "not a regular expression" : share ? `${share} matched` : "";
     byId("matched").title = problem;
+    byId("matched").textContent = problem ? "not a regular expression" : "";
+    this.#asking.abort();
+    if (this.#matched) this.#showMatched();
+  }
+
+  /** Shows how much of all stacks the search matches. The API sums up what the tree has not got. */
+  async #showMatched() {
+    const whole = this.#tree.total[0];
+    const drawn = matchedTotal(this.#tree, this.#matched);
+    const isAll = !this.#tree.cut;
+    byId("matched").textContent = `${isAll ? "" : "at least "}${formatShare(drawn, whole)} matched`;
+    if (isAll) return;
+    this.#asking = new AbortController();
+    const { signal } = this.#asking;
+    const { search, regex } = this.#state.values;
+    try {
+      const matched = await this.#askMatched(focusOf(search, regex), signal);
+      if (!signal.aborted) byId("matched").textContent = `${formatShare(matched, whole)} matched`;
+    } catch (error) {
+      if (!signal.aborted) byId("matched").title = error.message;
+    }
   }
 
   #showSearchField() {
@@ -141,7 +189,7 @@ export class Graph {
 
   #showLegend() {
     const toggle = () => this.#state.update({ colours: this.#blueOrange ? "" : "blue-orange" }, { replace: true });
-    showLegend(this.#tree, this.#blueOrange, toggle);
+    showLegend(this.#tree, this.#sums, this.#tree.total[this.#zoomed], this.#blueOrange, toggle);
   }
 
   #showTable() {

@@ -55,7 +55,7 @@ export class Icicle {
 
   /** Shows a tree, zoomed to one of its nodes. */
   show(tree, look, zoomed = 0) {
-    const sameZoom = this.#tree?.hash[this.#zoomed] === tree.hash[zoomed]; // after a refresh, for example
+    const sameZoom = this.#tree?.pathId[this.#zoomed] === tree.pathId[zoomed]; // after a refresh, for example
     this.#tree = tree;
     this.#look = look;
     this.#selected = -1;

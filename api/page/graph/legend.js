@@ -4,15 +4,19 @@ import { byId, element } from "../base/dom.js";
 import { formatShare } from "../base/format.js";
 import { changePalette, kindLegend } from "./colours.js";
 
-/** @param {() => void} toggleColours changes between red and green, and blue and orange */
-export function showLegend(tree, blueOrange, toggleColours) {
-  const items = tree.baseline ? changeItems(blueOrange, toggleColours) : kindItems(tree);
+/**
+ * @param {object} sums of functions (function_sums.js)
+ * @param {number} whole the value that is 100 %
+ * @param {() => void} toggleColours changes between red and green, and blue and orange
+ */
+export function showLegend(tree, sums, whole, blueOrange, toggleColours) {
+  const items = tree.baseline ? changeItems(blueOrange, toggleColours) : kindItems(tree, sums, whole);
   byId("legend").replaceChildren(...items);
 }
 
-function kindItems(tree) {
-  const share = (value) => element("span", { class: "share" }, formatShare(value, tree.total[0]));
-  return kindLegend(tree, tree.functions).map(({ title, value, colour }) =>
+function kindItems(tree, sums, whole) {
+  const share = (value) => element("span", { class: "share" }, formatShare(value, whole));
+  return kindLegend(tree.functions, sums).map(({ title, value, colour }) =>
     element("li", {}, swatch(colour), `${title} `, share(value)),
   );
 }

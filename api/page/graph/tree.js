@@ -15,14 +15,22 @@
  * @property {Float64Array} width (n)
  * @property {Float64Array} total (n)
  * @property {Float64Array} self (n)
- * @property {Uint32Array} hash (n), of the names from the root to the node: the same in every answer
+ * @property {Uint32Array} pathId (n), of the functions from the root to the node: the same in every answer
+ * @property {number} root the node that the answer is about: everything below it is there, but what is too narrow
+ * @property {?Uint8Array} cut (n), whether something was left out below a node; null if nothing was
  * @property {?Baseline} baseline null unless this is a comparison
  * @property {Functions} functions
  * @property {string} unit
  */
 
 /** @typedef {{total: Float64Array, self: Float64Array, scale: number, profileScale: number}} Baseline */
-/** @typedef {{count: number, name: string[], module: string[], file: string[], line: number[], kind: string[], named: number[]}} Functions */
+/**
+ * `flat` and `cumulative` (and those of the baseline) are exact sums of what is below the tree's root, whatever was left
+ * out there; `restFlat` is the sum of functions that are not listed.
+ * @typedef {{count: number, name: string[], module: string[], file: string[], line: number[], kind: string[],
+ *            named: number[], flat: number[], cumulative: number[], baselineFlat: ?number[],
+ *            baselineCumulative: ?number[], restFlat: number, pathNumber: Uint32Array}} Functions
+ */
 
 /** Returns the Tree of an answer to merge, diff, or a trace. */
 export function readTree(answer) {
@@ -43,7 +51,7 @@ export function readTree(answer) {
   const functions = readFunctions(answer);
   const { levelStart, childStart } = levels(parent);
   const { x, width } = layOut(parent, total, baseline);
-  const hash = pathHashes(parent, frame, functions);
+  const pathId = pathIds(parent, frame, functions.pathNumber);
   return {
     count,
     levelStart,
@@ -54,7 +62,9 @@ export function readTree(answer) {
     width,
     total,
     self,
-    hash,
+    pathId,
+    root: answer.root,
+    cut: answer.cut.nodes ? cutBelow(parent, frame, functions) : null,
     baseline,
     functions,
     unit: answer.unit,
@@ -110,12 +120,12 @@ export function neighbour(tree, key, node) {
   return undefined;
 }
 
-/** Returns the node with a path hash (hexadecimal text), or 0, the root, if there is none. */
-export function nodeOfHash(tree, text) {
-  return text ? Math.max(0, tree.hash.indexOf(parseInt(text, 16))) : 0;
+/** Returns the node with a path ID (hexadecimal text), or 0, the root, if there is none. */
+export function nodeOfPath(tree, text) {
+  return text ? Math.max(0, tree.pathId.indexOf(parseInt(text, 16))) : 0;
 }
 
-function readFunctions({ functions, strings, kinds }) {
+function readFunctions({ functions, strings, kinds, rest }) {
   const shown = strings.map(visible);
   const text = (rows) => rows.map((row) => shown[row]);
   return {
@@ -126,6 +136,14 @@ function readFunctions({ functions, strings, kinds }) {
     line: functions.line,
     kind: functions.kind.map((row) => kinds[row]),
     named: functions.named,
+    flat: functions.flat,
+    cumulative: functions.cumulative,
+    baselineFlat: functions.baseline_flat ?? null,
+    baselineCumulative: functions.baseline_cumulative ?? null,
+    restFlat: rest.flat,
+    pathNumber: Uint32Array.from(functions.name, (name, row) =>
+      crc32(`${strings[name]}\0${strings[functions.module[row]]}\0${strings[functions.file[row]]}`),
+    ),
   };
 }
 
@@ -170,20 +188,33 @@ function layOut(parent, total, baseline) {
   return { x, width };
 }
 
-/** FNV-1a over the functions on the path. A link carries these 32 bits, to find the frame in a later answer. */
-function pathHashes(parent, frame, functions) {
-  const { name, module, file } = functions;
-  const ofFunction = Uint32Array.from(name, (_, row) => fnv(`${name[row]}\0${module[row]}\0${file[row]}`));
-  const hash = new Uint32Array(parent.length);
-  for (let row = 0; row < parent.length; row++) {
-    const above = parent[row] < 0 ? 0x811c9dc5 : hash[parent[row]];
-    hash[row] = Math.imul(above ^ ofFunction[frame[row]], 0x01000193) ^ (above >>> 15);
+/** Path IDs, as api/tree/path_id.py makes them. A link carries these 32 bits, to find the frame in a later answer. */
+function pathIds(parent, frame, numbers) {
+  const ids = new Uint32Array(parent.length);
+  for (let row = 1; row < parent.length; row++) {
+    ids[row] = Math.imul(ids[parent[row]], 16777619) ^ numbers[frame[row]];
   }
-  return hash;
+  return ids;
 }
 
-function fnv(text) {
-  let hash = 0x811c9dc5;
-  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
-  return hash >>> 0;
+const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+  for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
+  return byte;
+});
+
+/** CRC-32 of a text's UTF-8. */
+function crc32(text) {
+  let crc = 0xffffffff;
+  for (const byte of new TextEncoder().encode(text)) crc = CRC_TABLE[(crc ^ byte) & 0xff] ^ (crc >>> 8);
+  return (crc ^ 0xffffffff) >>> 0;
+}
+
+/** Whether something was left out below a node: a child `[cut]` stands for it. */
+function cutBelow(parent, frame, functions) {
+  const stub = functions.name.findIndex((name, row) => name === "[cut]" && functions.kind[row] === "icestream");
+  const cut = new Uint8Array(parent.length);
+  for (let row = parent.length - 1; row > 0; row--) {
+    if (cut[row] || frame[row] === stub) cut[parent[row]] = 1;
+  }
+  return cut;
 }
