@@ -24,7 +24,7 @@ from icestream.clickhouse import Clients
 from icestream.messages.checks import Labels
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, DEAD_LETTERS, SAMPLES, STACKS
-from sinks import metrics, stored_batches
+from sinks import cluster, metrics, stored_batches
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
@@ -60,10 +60,11 @@ class ClickHouseSink:
         self._clients = clients
         self._series: dict[int, int] = {}  # series ID -> day it was last written
         self._cleaned = time.monotonic()
+        self._cluster = ""
 
     def check(self) -> None:
         """Raises MigrationError where tables are missing."""
-        check(self._clients.get(), self._clients.dsn)
+        self._cluster = check(self._clients.get(), self._clients.dsn)
 
     def decode(self, message: Message, cluster: str) -> Tables | DeadLetter:
         """Raises BadMessage."""
@@ -115,7 +116,7 @@ class ClickHouseSink:
         """
         if not messages:
             return []
-        blocks = stored_batches.find(self._clients.get(), (m.batch.key for m in messages))
+        blocks = stored_batches.find(self._clients.get(), (m.batch.key for m in messages), self._cluster)
         name = message_range.name
         elsewhere = {key for key, block in blocks.items() if not message_range.retried or block != name}
         new: dict[stored_batches.BatchKey, StoredT] = {}
@@ -146,5 +147,7 @@ class ClickHouseSink:
         if not rows.num_rows:
             return
         settings = SETTINGS | ({"insert_deduplication_token": token} if token else {})
+        if self._cluster:
+            settings |= cluster.INSERT_SETTINGS
         self._clients.get().insert_arrow(table, rows, settings=settings)
         metrics.ROWS.labels(self.name, table).inc(rows.num_rows)

@@ -2,6 +2,11 @@
 
 Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`), because a process that dies
 between a statement and its record runs it again.
+
+Parts of an older version work with the tables of a newer one, so that processes can be upgraded one after the other: a
+migration adds what the older parts need not know. Where that is impossible, the file begins with `-- breaks older
+parts`; then parts that do not know the migration refuse to work with the tables. A line `-- formerly CHECKSUM` before a
+statement names an earlier form of it, with which parts of this version work as well.
 """
 
 import hashlib
@@ -9,17 +14,27 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
+from sinks.cluster import on_cluster
+
 FOLDER = Path(__file__).parent / "migrations"
+BREAKS = "-- breaks older parts"
 
 _RECORDS = """
 CREATE TABLE IF NOT EXISTS schema_migrations
 (
     version UInt32, name String, statement UInt32, checksum String, applied DateTime('UTC') DEFAULT now()
 )
-ENGINE = MergeTree ORDER BY (version, statement)
+ENGINE = MergeTree
+ORDER BY (version, statement)
+"""
+_MORE_COLUMNS = """
+ALTER TABLE schema_migrations
+    ADD COLUMN IF NOT EXISTS breaks UInt8,   -- 1: parts that do not know this migration cannot work with the tables
+    ADD COLUMN IF NOT EXISTS cluster String  -- of the replicated tables; '': they are not replicated
 """
 
 
@@ -36,38 +51,58 @@ class Statement:
     number: int
     sql: str
     checksum: str
+    breaks: bool
+    formerly: tuple[str, ...]
 
 
-def migrate(client: Client, folder: Path = FOLDER) -> list[Statement]:
+def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[Statement]:
     """Runs the statements that have not run yet, in order, in the client's database; returns them.
 
-    Raises MigrationError where a statement has changed since it ran, or where this version does not know it.
+    `cluster`: makes replicated tables on all hosts of this cluster; later runs find out by themselves. Raises
+    MigrationError where a statement has changed since it ran, or where the tables are too new for this version.
     """
-    client.command(_RECORDS)
-    missing = list(_missing(client, folder))
+    known = records(client) if _has_tables(client) else []
+    if known and cluster not in ("", cluster_of(known)):
+        raise MigrationError(
+            f"these tables were made {_described(cluster_of(known))}, not on the cluster {cluster}: use a new database"
+        )
+    cluster = cluster or cluster_of(known)
+    for sql in (_RECORDS, _MORE_COLUMNS):
+        client.command(on_cluster(sql, cluster))
+    missing = list(_missing(records(client), folder))
     for statement in missing:
-        client.command(statement.sql)
+        client.command(on_cluster(statement.sql, cluster))
         client.insert(
             "schema_migrations",
-            [[statement.version, statement.name, statement.number, statement.checksum]],
-            column_names=["version", "name", "statement", "checksum"],
+            [[statement.version, statement.name, statement.number, statement.checksum, statement.breaks, cluster]],
+            column_names=["version", "name", "statement", "checksum", "breaks", "cluster"],
             settings={"async_insert": 0},
         )
     return missing
 
 
-def check(client: Client, dsn: str, folder: Path = FOLDER) -> None:
-    """Raises MigrationError where tables are missing or of another version."""
-    known = client.query(
-        "SELECT count() FROM system.tables WHERE database = currentDatabase() AND name = 'schema_migrations'"
-    )
-    if not known.result_rows[0][0]:
+def check(client: Client, dsn: str, folder: Path = FOLDER) -> str:
+    """Returns the cluster of the tables, "" without one. Raises MigrationError where tables are missing, or where this
+    version cannot work with them."""
+    if not _has_tables(client):
         raise MigrationError(f"there are no icestream tables in {shown(dsn)}: run `icestream migrate --clickhouse DSN`")
-    if missing := [f"{s.version:04d}_{s.name}" for s in _missing(client, folder)]:
+    recorded = records(client)
+    if missing := [f"{s.version:04d}_{s.name}" for s in _missing(recorded, folder)]:
         raise MigrationError(
             f"tables in {shown(dsn)} are of an older version ({', '.join(dict.fromkeys(missing))} missing): "
             "run `icestream migrate --clickhouse DSN`"
         )
+    return cluster_of(recorded)
+
+
+def records(client: Client) -> list[dict[str, Any]]:
+    """Returns the rows of `schema_migrations`; those of older versions lack columns."""
+    return list(client.query("SELECT * FROM schema_migrations").named_results())
+
+
+def cluster_of(recorded: list[dict[str, Any]]) -> str:
+    """Returns the cluster of the tables with these records; "" if they are not replicated."""
+    return next((str(record["cluster"]) for record in recorded if record.get("cluster")), "")
 
 
 def statements(folder: Path = FOLDER) -> Iterator[Statement]:
@@ -76,10 +111,12 @@ def statements(folder: Path = FOLDER) -> Iterator[Statement]:
         match = re.fullmatch(r"(\d{4})_(\w+)", path.stem)
         if match is None:
             raise MigrationError(f"{path.name}: a migration is called NNNN_name.sql")
-        sqls = [sql.strip() for sql in re.split(r";[ \t]*(?:\n|\Z)", path.read_text(encoding="utf-8"))]
+        text = path.read_text(encoding="utf-8")
+        sqls = [sql.strip() for sql in re.split(r";[ \t]*(?:--[^\n]*)?(?:\n|\Z)", text)]
         for number, sql in enumerate((sql for sql in sqls if _bare(sql)), start=1):
             checksum = hashlib.sha256(_bare(sql).encode()).hexdigest()
-            yield Statement(int(match[1]), match[2], number, sql, checksum)
+            formerly = tuple(re.findall(r"(?m)^-- formerly ([0-9a-f]{64})$", sql))
+            yield Statement(int(match[1]), match[2], number, sql, checksum, text.startswith(BREAKS), formerly)
 
 
 def shown(dsn: str) -> str:
@@ -87,22 +124,34 @@ def shown(dsn: str) -> str:
     return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", dsn)
 
 
-def _missing(client: Client, folder: Path) -> Iterator[Statement]:
-    rows = client.query("SELECT version, statement, checksum FROM schema_migrations").result_rows
-    applied = {(version, number): checksum for version, number, checksum in rows}
+def _has_tables(client: Client) -> bool:
+    known = client.query(
+        "SELECT count() FROM system.tables WHERE database = currentDatabase() AND name = 'schema_migrations'"
+    )
+    return bool(known.result_rows[0][0])
+
+
+def _missing(recorded: list[dict[str, Any]], folder: Path) -> Iterator[Statement]:
+    applied = {(record["version"], record["statement"]): record for record in recorded}
     for statement in statements(folder):
-        checksum = applied.pop((statement.version, statement.number), None)
-        if checksum is None:
+        record = applied.pop((statement.version, statement.number), None)
+        if record is None:
             yield statement
-        elif checksum != statement.checksum:
+        elif record["checksum"] not in (statement.checksum, *statement.formerly):
             raise MigrationError(
                 f"migration {statement.version:04d}_{statement.name}, statement {statement.number}, has changed "
                 "since it ran here. Migrations are never edited: use the release that made these tables, "
                 "or a new database"
             )
-    if applied:
-        version = max(version for version, _ in applied)
-        raise MigrationError(f"these tables were made by a newer icestream (migration {version:04d}): upgrade this one")
+    if breaking := [version for (version, _), record in applied.items() if record.get("breaks")]:
+        raise MigrationError(
+            f"this version of icestream cannot work with these tables: migration {max(breaking):04d} of a newer one "
+            "changed what it needs. Upgrade this part"
+        )
+
+
+def _described(cluster: str) -> str:
+    return f"on the cluster {cluster}" if cluster else "without a cluster"
 
 
 def _bare(sql: str) -> str:

@@ -2,7 +2,8 @@
 
 from clickhouse_connect.driver.client import Client
 
-from sinks.migrate import MigrationError
+from sinks.cluster import on_cluster
+from sinks.migrate import MigrationError, cluster_of, records
 
 # Nodes and series are announced once a day, so they must outlive the samples that refer to them. A batch must be
 # remembered for as long as Kafka keeps its message; else a consumer that starts again would store it again.
@@ -22,20 +23,28 @@ MAX_DAYS = 36_500
 def retain(client: Client, days: int) -> None:
     """Makes the tables drop rows older than `days` (0: never). Raises MigrationError for negative or too large numbers.
 
-    Locations have no age, see `drop_unused_locations`. A table that is partitioned by day drops whole parts, so a row
-    may live a day longer.
+    Locations have no age, see `drop_unused_locations`. A table with partitions drops whole parts, so a row may live
+    longer: a day, in `batches` a week.
     """
     if not 0 <= days <= MAX_DAYS:
         raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {days}")
+    cluster = cluster_of(records(client))
+    rows = client.query(
+        "SELECT name, partition_key != '', create_table_query LIKE '% TTL %' FROM system.tables"
+        " WHERE database = currentDatabase()"
+    ).result_rows
+    found = {name: (bool(partitioned), bool(has_ttl)) for name, partitioned, has_ttl in rows}
     for table, (column, more, least) in _BY_AGE.items():
-        had = " TTL " in str(client.command(f"SHOW CREATE TABLE {table}")).replace("\\n", " ").replace("\n", " ")
+        partitioned, has_ttl = found[table]
+        changes = []
         if days:
-            keep_days = max(days + more, least)
-            client.command(f"ALTER TABLE {table} MODIFY TTL toDateTime({column}) + INTERVAL {keep_days} DAY")
-            if column in ("time", "start_time") and table != "dead_letters":
-                client.command(f"ALTER TABLE {table} MODIFY SETTING ttl_only_drop_parts = 1")
-        elif had:
-            client.command(f"ALTER TABLE {table} REMOVE TTL")
+            changes.append(f"MODIFY TTL toDateTime({column}) + INTERVAL {max(days + more, least)} DAY")
+            if partitioned:
+                changes.append("MODIFY SETTING ttl_only_drop_parts = 1")
+        elif has_ttl:
+            changes.append("REMOVE TTL")
+        for change in changes:
+            client.command(on_cluster(f"ALTER TABLE {table} {change}", cluster))
 
 
 def drop_unused_locations(client: Client) -> None:

@@ -30,6 +30,11 @@ class SinkSettings(StorageSettings):
     parquet_flush_s: float = setting(
         60.0, "seconds that the Parquet sink and the archive collect rows before they write them"
     )
+    cluster: str = setting(
+        "",
+        "ClickHouse cluster with one shard: `icestream migrate` makes replicated tables on all its hosts; empty: "
+        "unchanged (new tables: not replicated)",
+    )
     retention_days: int | None = setting(
         None,
         "days after which tables drop rows, set by `icestream migrate`; 0: never; empty: unchanged (new tables: never)",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from icestream.v1.common_pb2 import BatchId
+from sinks.cluster import quoted
 
 SAMPLES = "samples"
 CORRECTIONS = "corrections"
@@ -92,20 +93,27 @@ def identity(batch_id: BatchId) -> Identity:
     }
 
 
-def find(client: Client, keys: Iterable[BatchKey]) -> dict[BatchKey, str]:
-    """Returns those of `keys` that are stored, each with the block that it was inserted in."""
+def find(client: Client, keys: Iterable[BatchKey], cluster: str = "") -> dict[BatchKey, str]:
+    """Returns those of `keys` that are stored, each with the block that it was inserted in.
+
+    On a cluster it asks all replicas, because the one that answers may lag behind the one that took the last insert.
+    Inserts wait for a majority of the replicas, and fail without one: a majority knows every stored batch.
+    """
+    source = f"clusterAllReplicas({quoted(cluster)}, currentDatabase(), 'batches')" if cluster else "batches"
+    settings = {"skip_unavailable_shards": 1} if cluster else None
     wanted = list(dict.fromkeys(keys))
     blocks: dict[BatchKey, str] = {}
     for start in range(0, len(wanted), _KEYS_PER_QUERY):
         chunk = wanted[start : start + _KEYS_PER_QUERY]
         rows = client.query(
-            "SELECT kind, collector, started_unix_nano, sequence, part, output, block FROM batches"
+            f"SELECT kind, collector, started_unix_nano, sequence, part, output, block FROM {source}"
             " WHERE kind IN {kinds:Array(String)}"
             " AND (collector, started_unix_nano, sequence) IN {ids:Array(Tuple(String, UInt64, UInt64))}",
             parameters={
                 "kinds": list({key.kind for key in chunk}),
                 "ids": list({(key.collector, key.started_unix_nano, key.sequence) for key in chunk}),
             },
+            settings=settings,
         ).result_rows
         blocks |= {BatchKey(*row[:6]): row[6] for row in rows}
     stored: dict[BatchKey, str] = {}

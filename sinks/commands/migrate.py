@@ -2,6 +2,7 @@
 
   icestream migrate --clickhouse http://default@127.0.0.1:8123/default
   icestream migrate --clickhouse chdb:///var/lib/icestream/clickhouse --retention-days 30
+  icestream migrate --clickhouse http://default@clickhouse:8123/icestream --cluster main
 
 Runs each migration that has not run yet, once. Running it again changes nothing.
 """
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
     settings = SinkSettings.from_args(args)
     try:
         client = connect(settings.clickhouse)
-        done = migrate(client)
+        done = migrate(client, cluster=settings.cluster)
         if settings.retention_days is not None:
             retain(client, settings.retention_days)
     except MigrationError as error:

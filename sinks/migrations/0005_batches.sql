@@ -1,5 +1,6 @@
 -- The batches that are stored. A batch is inserted after its rows, so a batch in this table is complete. By this table,
 -- the sinks skip batches that come again, and replay finds missing ones. A gap in a collector's sequence is a lost window.
+-- formerly 8b3146788486f67f856410de5888f06f8df0c8d3e3e7e84266ef1d167406270e
 CREATE TABLE IF NOT EXISTS batches
 (
     kind         LowCardinality(String),   -- samples; corrections: late attributions, by activity batch; activity
@@ -25,5 +26,6 @@ CREATE TABLE IF NOT EXISTS batches
     block        String CODEC(ZSTD(1))     -- the insert that it was part of
 )
 ENGINE = MergeTree
+PARTITION BY toMonday(last_time)
 ORDER BY (kind, collector, started_unix_nano, sequence, part, output)
 SETTINGS non_replicated_deduplication_window = 10000;

@@ -1,5 +1,6 @@
 """Tables are made once, and by nothing else."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +8,12 @@ from pathlib import Path
 import pytest
 
 from icestream.clickhouse import Clients
+from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks import retention
-from sinks.migrate import FOLDER, MigrationError, check, migrate, shown, statements
+from sinks.clickhouse import ClickHouseSink
+from sinks.cluster import ClusterError, on_cluster
+from sinks.migrate import BREAKS, FOLDER, MigrationError, check, migrate, shown, statements
+from tests.sinks.messages import activity_batch, make_range, sample_batch, stack_batch, tables
 
 
 def copy(folder: Path) -> Path:
@@ -36,8 +41,77 @@ def test_new_migrations_are_applied_and_their_absence_is_told(empty: Clients, tm
     with pytest.raises(MigrationError, match=r"9000_more missing.*icestream migrate"):
         check(empty.get(), empty.dsn, folder)
     assert [s.name for s in migrate(empty.get(), folder)] == ["more"]
-    with pytest.raises(MigrationError, match="newer icestream"):
-        check(empty.get(), empty.dsn)
+
+
+def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clients, tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    (folder / "9000_more.sql").write_text(
+        "CREATE TABLE IF NOT EXISTS more (a UInt8) ENGINE = Memory;\n"
+        + "".join(
+            f"ALTER TABLE {table} ADD COLUMN IF NOT EXISTS more UInt64;\n"
+            for table in ("samples", "series", "nodes", "locations", "activity", "spans", "batches", "trace_samples")
+        )
+    )
+    migrate(empty.get(), folder)
+    check(empty.get(), empty.dsn)
+    assert migrate(empty.get()) == []
+    for topic, message in (
+        (STACKS, stack_batch()), (SAMPLES, sample_batch(1)), (SAMPLES, sample_batch(1)), (ACTIVITY, activity_batch(1)),
+    ):  # fmt: skip
+        sink = ClickHouseSink(empty)
+        sink.check()
+        sink.write(make_range(topic, [tables(topic, message)]))
+    counts = "SELECT (SELECT count() FROM samples), (SELECT count() FROM activity), (SELECT count() FROM batches)"
+    assert empty.get().query(counts).result_rows == [(5, 3, 2)]
+
+
+def test_a_migration_that_breaks_older_parts_is_told_by_them(empty: Clients, tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    (folder / "9000_more.sql").write_text(f"{BREAKS}\nALTER TABLE spans DROP COLUMN IF EXISTS host_id;\n")
+    migrate(empty.get(), folder)
+    check(empty.get(), empty.dsn, folder)
+    for refused in (lambda: check(empty.get(), empty.dsn), lambda: migrate(empty.get())):
+        with pytest.raises(MigrationError, match=r"9000 .*Upgrade this part"):
+            refused()
+
+
+def test_tables_of_which_a_form_was_given_up_are_kept(empty: Clients, tmp_path: Path) -> None:
+    folder = copy(tmp_path)
+    batches = folder / "0005_batches.sql"
+    batches.write_text(batches.read_text().replace("PARTITION BY toMonday(last_time)\n", ""))
+    migrate(empty.get(), folder)
+    # As the first versions recorded it, without the later columns.
+    empty.get().command("ALTER TABLE schema_migrations DROP COLUMN breaks, DROP COLUMN cluster")
+    check(empty.get(), empty.dsn)
+    assert migrate(empty.get()) == []
+    retention.retain(empty.get(), 30)
+    row = "SELECT partition_key, engine_full LIKE '%ttl_only%' FROM system.tables WHERE database = currentDatabase()"
+    assert empty.get().query(f"{row} AND name = 'batches'").result_rows == [("", 0)]
+
+
+def test_a_statement_ends_before_a_comment(tmp_path: Path) -> None:
+    (tmp_path / "0001_two.sql").write_text("-- why\nSELECT 1;  -- one\n\nSELECT ';' -- two\n;\n-- the end\n")
+    assert [statement.sql for statement in statements(tmp_path)] == ["-- why\nSELECT 1", "SELECT ';' -- two"]
+
+
+def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_replicated(clients: Clients) -> None:
+    """The embedded engine reads the statements; running them takes Keeper and servers."""
+    assert on_cluster("SELECT 1", "") == "SELECT 1"
+    with pytest.raises(ClusterError, match="RENAME"):
+        on_cluster("RENAME TABLE a TO b", "main")
+    replicated = set()
+    for statement in statements():
+        sql = on_cluster(statement.sql, "it's")
+        tree = str(clients.get().command(f"EXPLAIN AST {sql}"))
+        assert " ON CLUSTER 'it\\'s'" in sql
+        assert "non_replicated" not in sql
+        if "CREATE TABLE" in sql:
+            table = re.findall(r"EXISTS (\w+)", sql)[0]
+            assert f"MergeTree('/clickhouse/tables/{{shard}}/{{database}}/{table}', '{{replica}}'" in sql
+            assert re.search(r"Function Replicated\w*MergeTree", tree)
+            replicated.add(table)
+    in_database = "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree'"
+    assert {name for (name,) in clients.get().query(in_database).result_rows} - {"schema_migrations"} == replicated
 
 
 def test_a_changed_migration_is_refused_a_changed_comment_is_not(empty: Clients, tmp_path: Path) -> None:
@@ -99,3 +173,28 @@ def test_the_command_makes_tables_and_says_so(tmp_path: Path) -> None:
     assert command().stdout == "the tables are up to date\n"
     refused = command("--retention-days", "-4")
     assert (refused.returncode, "retention is 0" in refused.stderr) == (1, True)
+
+
+ON_CLUSTER = """
+import sys
+from icestream.clickhouse import connect
+from sinks import stored_batches
+from sinks.migrate import migrate
+
+client = connect("chdb://" + sys.argv[1] + "/db", chdb_options={"config-file": sys.argv[1] + "/config.xml"})
+migrate(client)
+client.command("INSERT INTO batches (kind, collector, sequence, block) VALUES ('samples', 'host-1', 7, 'b')")
+keys = [stored_batches.BatchKey("samples", "host-1", 0, sequence, 0, 0) for sequence in (7, 8)]
+print([(key.sequence, block) for key, block in stored_batches.find(client, keys, "main").items()])
+"""
+
+
+def test_what_is_stored_is_asked_of_all_replicas_that_can_be_reached(tmp_path: Path) -> None:
+    """Of this cluster's two replicas one is the embedded engine, and one does not exist."""
+    replicas = "".join(f"<replica><host>127.0.0.1</host><port>{port}</port></replica>" for port in (9000, 1))
+    (tmp_path / "config.xml").write_text(
+        "<clickhouse><tcp_port>9000</tcp_port>"
+        f"<remote_servers><main><shard>{replicas}</shard></main></remote_servers></clickhouse>"
+    )
+    done = subprocess.run([sys.executable, "-c", ON_CLUSTER, tmp_path], capture_output=True, text=True)
+    assert done.stdout == "[(7, 'b')]\n", done.stderr
