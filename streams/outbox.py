@@ -69,7 +69,6 @@ class Outbox:
         self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
     ) -> "asyncio.Future[None]":
         """Publishes an input message to the dead letters."""
-        metrics.DEAD_LETTERS.labels(topic).inc()
         log.warning("%s/%d/%d goes to the dead letters: %s", topic, partition, offset, error)
         delivery = Delivery(self._loop)
         delivery.expect()
