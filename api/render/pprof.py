@@ -3,6 +3,8 @@
 import gzip
 from collections.abc import Mapping as Labels
 
+import numpy as np
+
 from api.queries.selection import TimeRange
 from api.queries.stack_values import StackValues
 from api.tree.functions import NO_STACK, NOT_CODE, UNRESOLVED, Function
@@ -34,7 +36,8 @@ def pprof(
         profile.duration_nanos = time_range.end_unix_nano - time_range.start_unix_nano
     label_strings = [(builder.string(key), builder.string(value)) for key, value in labels.items()]
     bounds = stacks.start.tolist()
-    path = [builder.location(row) for row in stacks.path.tolist()]
+    location_ids = np.array([builder.location(row) for row in range(len(stacks.location))], np.int64)
+    path = location_ids[stacks.path].tolist()
     columns = zip(values.stack_ids.tolist(), values.counts.tolist(), values.values.tolist(), strict=True)
     for i, (stack_id, count, value) in enumerate(columns):
         locations = path[bounds[i] : bounds[i + 1]]
