@@ -10,7 +10,14 @@ from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.stack_names import StackNames
 
-consumer = Consumer({"bootstrap.servers": sys.argv[1], "group.id": "top", "auto.offset.reset": "earliest"})
+consumer = Consumer(
+    {
+        "bootstrap.servers": sys.argv[1],
+        "group.id": "top",
+        "auto.offset.reset": "earliest",
+        "isolation.level": "read_committed",
+    }
+)
 consumer.subscribe(["icestream.stacks", "icestream.samples"])
 names, cpu_ns, last_print = StackNames(), Counter[int](), time.monotonic()
 seen: dict[tuple[str, int], tuple[int, int]] = {}

@@ -1,14 +1,16 @@
 """Configuration of confluent-kafka clients from the settings."""
 
+import time
 from typing import Any
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
 
 PARTITIONER = "murmur2_random"
 """What the Java client and aiokafka do; librdkafka's default would send a host's messages to another partition."""
+_ANSWER_S = 30.0
 
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
@@ -43,7 +45,8 @@ def producer(settings: KafkaSettings, **more: Any) -> Producer:
 
 
 def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
-    """A consumer that starts at the earliest message and commits only when told to."""
+    """A consumer that starts at the earliest message and commits only when told to. It sees no message of a transaction
+    that is open or was aborted."""
     return Consumer(
         client_config(settings)
         | {
@@ -51,12 +54,40 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
             "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
             "session.timeout.ms": 10_000,
             "fetch.message.max.bytes": 2_000_000,
             "queued.max.messages.kbytes": 32_768,
         }
         | more
     )
+
+
+def unread(settings: KafkaSettings, positions: list[TopicPartition]) -> list[TopicPartition]:
+    """Returns the positions at or after which there is a message. Raises KafkaException.
+
+    Offsets do not say that: the end of a transaction has an offset, too, and nobody reads it.
+    """
+    reader = consumer(settings, "icestream.unread", **{"enable.partition.eof": True})
+    try:
+        reader.assign(positions)
+        waiting = {(position.topic, position.partition): position for position in positions}
+        found = []
+        deadline = time.monotonic() + _ANSWER_S
+        while waiting:
+            message = reader.poll(1.0)
+            if message is None:
+                if time.monotonic() > deadline:
+                    raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_ANSWER_S:.0f} s"))
+                continue
+            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            position = waiting.pop((message.topic() or "", message.partition() or 0), None)
+            if position is not None and error is None:
+                found.append(position)
+        return found
+    finally:
+        reader.close()
 
 
 def is_in_process(client: Consumer | Producer | AdminClient, timeout_s: float) -> bool:

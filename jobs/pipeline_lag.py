@@ -4,7 +4,7 @@ import time
 
 from confluent_kafka import KafkaException, TopicPartition
 
-from icestream.kafka import consumer
+from icestream.kafka import consumer, unread
 from icestream.settings import KafkaSettings
 from icestream.topics import CLICKHOUSE_GROUP, RAW, SAMPLES, STREAMS_GROUP
 
@@ -43,10 +43,14 @@ def _lag(settings: KafkaSettings, group: str, topic: str, before_unix_milli: int
         commits = reader.committed([TopicPartition(topic, p.partition) for p in times], timeout=_ANSWER_TIMEOUT_S)
         if all(commit.offset < 0 for commit in commits):
             return 0
-        lag = 0
+        lags: dict[int, int] = {}
+        waiting = []
         for end, commit in zip(ends, commits, strict=True):
             low, high = reader.get_watermark_offsets(TopicPartition(topic, end.partition), timeout=_ANSWER_TIMEOUT_S)
-            lag += max((end.offset if end.offset >= 0 else high) - max(commit.offset, low), 0)
-        return lag
+            first = max(commit.offset, low)
+            lags[end.partition] = (end.offset if end.offset >= 0 else high) - first
+            if lags[end.partition] > 0:
+                waiting.append(TopicPartition(topic, end.partition, first))
+        return sum(lags[place.partition] for place in unread(settings, waiting))
     finally:
         reader.close()

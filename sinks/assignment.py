@@ -79,7 +79,7 @@ class Assignment:
             reader.resume(wrong)
         self._paused = pause
 
-    def add(self, message: Message) -> None:
+    def add(self, reader: Consumer, message: Message) -> None:
         """Keeps a message until it is written."""
         topic, partition, offset = message.topic(), message.partition(), message.offset()
         assert topic is not None
@@ -88,7 +88,7 @@ class Assignment:
         key = (topic, partition)
         if key not in self.pending:
             self.pending[key] = Pending()
-        self._count_gap(key, offset)
+        self._count_gap(reader, key, offset)
         self.pending[key].add(message)
 
     def find_ranges_in_flight(self, reader: Consumer) -> bool:
@@ -102,7 +102,7 @@ class Assignment:
             pending.retried = pending.in_flight is not None
             if committed.offset >= 0 and pending.messages and (first := pending.messages[0].offset()) is not None:
                 self._next_offset[key] = committed.offset
-                self._count_gap(key, first)
+                self._count_gap(reader, key, first)
                 self._next_offset[key] = (pending.messages[-1].offset() or 0) + 1
             elif committed.offset >= 0:
                 self._next_offset[key] = committed.offset
@@ -127,8 +127,11 @@ class Assignment:
                 standing.append(f"{key[0]}/{key[1]}")
         self._standing = standing
 
-    def _count_gap(self, key: Partition, offset: int) -> None:
-        missing = offset - self._next_offset.get(key, offset)
+    def _count_gap(self, reader: Consumer, key: Partition, offset: int) -> None:
+        expected = self._next_offset.get(key, offset)
+        # Other offsets without a message are ends of transactions, or messages of transactions that were aborted.
+        deleted_to, _ = reader.get_watermark_offsets(TopicPartition(*key), cached=True)
+        missing = min(deleted_to, offset) - expected
         if missing > 0:
             metrics.GAPS.labels(self._sink.name, key[0]).inc(missing)
             log.error("%s: Kafka dropped %d unread messages of %s/%d", self._sink.name, missing, *key)

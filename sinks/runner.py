@@ -139,7 +139,7 @@ class Runner:
             if (error := message.error()) is not None:
                 self._complain(error)
                 continue
-            self._assignment.add(message)
+            self._assignment.add(reader, message)
             self._read_messages += 1
             metrics.MESSAGES.labels(self.sink.name, message.topic() or "").inc()
             metrics.BYTES.labels(self.sink.name, message.topic() or "").inc(len(message.value() or b""))

@@ -15,12 +15,11 @@ from typing import Any
 import faust
 from mode import CrashingSupervisor
 
-from icestream.dead_letters import Rate
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics, quick_fetch, recovery
-from streams.outbox import Outbox
+from streams.outbox import Outbox, Outboxes
 from streams.partition_task import Event, PartitionTask
 from streams.process import Processor
 
@@ -38,48 +37,74 @@ class PartitionTasks:
         self,
         settings: KafkaSettings,
         processor: Processor,
-        outbox: Outbox,
+        outboxes: Outboxes,
         cluster: str,
         wait_s: float,
         failed: Callable[[BaseException], None],
-        rate: Rate | None = None,
     ) -> None:
         self.assigned: set[int] = set()
         self.started = False  # whether there was an assignment of partitions (or of none)
         self._settings = settings
-        self._new: Callable[[int], PartitionTask] = lambda n: PartitionTask(
-            n, cluster, processor, outbox, wait_s, failed, rate
+        self._outboxes = outboxes
+        self._new: Callable[[int, Outbox], PartitionTask] = lambda partition, outbox: PartitionTask(
+            partition, cluster, processor, outbox, wait_s, failed
         )
         self._tasks: dict[int, PartitionTask] = {}
+        self._revoked = True
 
     @property
     def recovered(self) -> int:
         """How many messages were processed once more for recovery, in the partitions that this worker has now."""
         return sum(task.recovered for task in self._tasks.values())
 
-    async def put(self, topic: str, event: Event) -> None:
-        """Hands a message to its partition task. Waits while too many bytes are queued."""
-        while sum(task.queued_bytes for task in self._tasks.values()) > QUEUED_BYTES:
+    async def room(self) -> None:
+        """Waits while too many bytes are queued or not acknowledged."""
+        while sum(task.queued_bytes for task in self._tasks.values()) + self._outboxes.queued_bytes > QUEUED_BYTES:
             await asyncio.sleep(0.01)
+
+    def put(self, topic: str, event: Event) -> None:
+        """Hands a message to its partition task. After `revoke`, messages are dropped until the next `assign`."""
+        if self._revoked or event.partition not in self.assigned:
+            return
         task = self._tasks.get(event.partition)
         if task is None:
-            task = self._tasks[event.partition] = self._new(event.partition)
-            loop = asyncio.get_running_loop()
-            task.start(loop.run_in_executor(None, recovery.read, self._settings, event.partition))
+            outbox = self._outboxes.open(event.partition)
+            task = self._tasks[event.partition] = self._new(event.partition, outbox)
+            task.start(self._recovery(outbox, event.partition))
         task.put(topic, event)
 
     async def assign(self, partitions: set[int]) -> None:
-        """Takes a new assignment of partitions."""
-        await self.revoke()
-        self.assigned, self.started = partitions, True
+        """Takes a new assignment of partitions.
+
+        The tasks of partitions that stay go on with their state. If another worker has had such a partition in between,
+        it has taken the partition over from the task's outbox: then the task's next output fails, and the worker ends.
+        """
+        await self._close(set(self._tasks) - partitions)
+        log.info("assigned partitions: %s, of which it kept: %s", sorted(partitions) or "none", sorted(self._tasks))
+        for task in self._tasks.values():
+            task.resume()
+        self.assigned, self.started, self._revoked = partitions, True, False
         metrics.ASSIGNED.set(len(partitions))
-        log.info("assigned partitions: %s", sorted(partitions) or "none")
 
     async def revoke(self) -> None:
-        """Closes all partition tasks. After a rebalance their state is recovered, as others may have had them."""
-        tasks, self._tasks = self._tasks, {}
-        for task in tasks.values():
+        """Pauses all partition tasks: the next assignment says which of them go on."""
+        self._revoked = True
+        paused = await asyncio.gather(*(task.pause() for task in self._tasks.values()))
+        await self._close({n for n, can_go_on in zip(list(self._tasks), paused, strict=True) if not can_go_on})
+
+    async def close(self) -> None:
+        """Closes all partition tasks."""
+        self._revoked = True
+        await self._close(set(self._tasks))
+
+    async def _close(self, partitions: set[int]) -> None:
+        for task in [self._tasks.pop(partition) for partition in partitions]:
             await task.close()
+
+    async def _recovery(self, outbox: Outbox, partition: int) -> recovery.Recovery:
+        """Reads what is there to recover, once nobody else can add to it."""
+        await outbox.opened
+        return await asyncio.get_running_loop().run_in_executor(None, recovery.read, self._settings, partition)
 
 
 def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits: TimeLimits = ANY_LIMITS) -> faust.App:
@@ -92,6 +117,7 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
         broker_commit_interval=_COMMIT_S,
         broker_max_poll_records=100,
         broker_session_timeout=6.0,
+        broker_rebalance_timeout=20.0,  # well below `watchdog_s`
         broker_heartbeat_interval=1.5,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=2_000_000,
@@ -114,12 +140,11 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
         async def agent(stream: Any) -> None:
             async for event in stream.noack().events():
                 message = event.message
-                # A message that was fetched before a rebalance is fetched again by its new owner.
+                await tasks.room()
+                # A message that was fetched before a rebalance is fetched again after it.
                 if message.generation_id == app.consumer_generation_id:
                     value, times = bytes(message.value or b""), limits.collected(int((message.timestamp or 0) * 1000))
-                    await tasks.put(
-                        topic, Event(message.partition, message.offset, message.key, value, event.ack, times)
-                    )
+                    tasks.put(topic, Event(message.partition, message.offset, message.key, value, event.ack, times))
 
         return agent
 

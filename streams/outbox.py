@@ -1,17 +1,26 @@
-"""Publishes outputs, and says when the broker has acknowledged all of them."""
+"""Publishes the outputs of partitions in transactions, and says when Kafka has acknowledged them.
+
+Every partition has a transactional producer of its own. A worker that takes a partition over opens a producer with the
+same transactional ID. From then on Kafka refuses what earlier owners publish, even if one was frozen and wakes up, and
+aborts their open transactions. Readers see transactions completely or not at all, in order, so no output is missing
+before one that they see. The in-process broker refuses nothing and shows messages at once, but it has one worker only.
+"""
 
 import asyncio
+import contextlib
 import logging
+import queue
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from icestream import dead_letters, kafka
 from icestream.backlog import Backlog
 from icestream.settings import KafkaSettings
-from icestream.topics import SAMPLES, STACKS, SYMBOL_REQUESTS
+from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS, STREAMS_GROUP, SYMBOL_REQUESTS
 from icestream.v1.symbols_pb2 import SymbolRequest
 from streams import metrics
 from streams.process import Outputs
@@ -21,152 +30,260 @@ log = logging.getLogger(__name__)
 POSITION_HEADER = "icestream.position"
 """Header of messages on icestream.samples: the `Position` after the message, for streams.recovery."""
 Headers = list[tuple[str, str | bytes | None]]
+Produce = Callable[[Producer, dead_letters.Delivered | None], None]
+"""Hands a message to a producer, with the function that takes its delivery report."""
+LINGER_S = 0.05
+"""How long a transaction waits for more outputs: a transaction costs Kafka several writes."""
+TRANSACTION_BYTES = 8_000_000
+_ROOM_BYTES = 1_000_000
+"""Limit of a transaction with the in-process broker, which keeps about 5 MB of a partition."""
 _HOLD_S = 0.05
 _COMPLAIN_S = 30.0
+_TIMEOUT_MS = 300_000
+"""How long a transaction may take, while Kafka is away for instance. Then the worker ends."""
 
 
-class Outbox:
-    """An idempotent producer whose deliveries are futures of the running event loop.
+@dataclass(frozen=True)
+class _Sending:
+    """Messages to publish together, and the future that is done when Kafka has them."""
 
-    With the in-process broker, sending waits until the readers have made room.
-    """
+    future: "asyncio.Future[None]"
+    produce: list[Produce]
+    size: dict[str, int]  # bytes by topic
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.size.values())
+
+
+class Outboxes:
+    """The outboxes of a worker's partitions."""
 
     def __init__(self, settings: KafkaSettings, hold_back_for: Iterable[str] = ()) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._producer = kafka.producer(settings, **{"queue.buffering.max.kbytes": 262_144})
+        """`hold_back_for`: with the in-process broker, groups that must have read before more is sent."""
+        self.settings = settings
         groups = list(hold_back_for) if settings.kafka_in_process else []
-        self._backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
-        self._closing = threading.Event()
-        self.held_back = False
-        self._poller = threading.Thread(target=self._poll, name="deliveries", daemon=True)
-        self._poller.start()
+        self.backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
+        self._requests = kafka.producer(settings)
+        self._open: list[Outbox] = []
 
-    async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
-        """Publishes outputs to the input's partition. The future is done when all are acknowledged or one failed."""
-        await self._room([(STACKS, outputs.stacks), (SAMPLES, outputs.samples)])
-        delivery = Delivery(self._loop)
-        position: Headers = [(POSITION_HEADER, outputs.position.encode())]
-        for message in outputs.stacks:
-            self._produce(delivery, STACKS, message, outputs.key, partition)
-        for message in outputs.samples:
-            self._produce(delivery, SAMPLES, message, outputs.key, partition, position)
-        future = delivery.sealed()
-        if self._backlogs:  # a backlog only counts delivered messages
-            await asyncio.wait([future])
-        return future
+    def open(self, partition: int) -> "Outbox":
+        """Returns an outbox that takes the partition over from whoever had it."""
+        outbox = Outbox(self.settings, partition, self.backlogs)
+        self._open = [other for other in self._open if other.alive()] + [outbox]
+        return outbox
 
-    async def send_stacks(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
-        """Publishes only the announcements."""
-        return await self.send(Outputs(outputs.key, outputs.stacks), partition)
+    @property
+    def held_back(self) -> bool:
+        """Whether a partition waits for readers of the in-process broker."""
+        return any(outbox.held_back for outbox in self._open)
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes of outputs that are not acknowledged yet."""
+        return sum(outbox.queued_bytes for outbox in self._open if not outbox.closing.is_set())
 
     def ask(self, requests: list[SymbolRequest]) -> None:
         """Publishes symbol requests. Lost ones are asked again."""
         for request in requests:
             metrics.SYMBOL_REQUESTS.inc()
-            self._producer.produce(SYMBOL_REQUESTS, request.SerializeToString(), key=request.build_id.encode())
-
-    def dead_letter(
-        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
-    ) -> "asyncio.Future[None]":
-        """Publishes an input message to the dead letters."""
-        log.warning("%s/%d/%d goes to the dead letters: %s", topic, partition, offset, error)
-        delivery = Delivery(self._loop)
-        delivery.expect()
-        dead_letters.send_parts(
-            self._producer, topic, partition, offset, key, value, f"streams {stage}", error, delivery.report
-        )
-        return delivery.sealed()
+            with contextlib.suppress(BufferError):
+                self._requests.produce(SYMBOL_REQUESTS, request.SerializeToString(), key=request.build_id.encode())
 
     def close(self, timeout_s: float) -> None:
-        """Waits up to `timeout_s` for unacknowledged messages."""
-        self._closing.set()
-        self._poller.join()
-        self._producer.flush(timeout_s)
+        """Closes all outboxes; waits up to `timeout_s` for transactions that have begun."""
+        deadline = time.monotonic() + timeout_s
+        for outbox in self._open:
+            outbox.close()
+        for outbox in self._open:
+            outbox.join(max(deadline - time.monotonic(), 0))
 
-    def _produce(
-        self, delivery: "Delivery", topic: str, value: bytes, key: bytes, partition: int,
-        headers: Headers | None = None,
-    ) -> None:  # fmt: skip
-        backlog = self._backlogs.get(topic)
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
-            if backlog is not None and error is None:
-                backlog.sent(partition, message.offset() or 0, len(value))
-            delivery.report(error, message)
+class Outbox:
+    """Publishes the outputs of one partition, on a thread, until `close`. Futures are of the running event loop.
 
-        delivery.expect()
+    Everything that waits is published in one transaction. If Kafka does not take a message, or if another worker has
+    taken the partition over, this and all further futures fail, and nothing of the transaction can be seen.
+    """
+
+    def __init__(self, settings: KafkaSettings, partition: int, backlogs: dict[str, Backlog]) -> None:
+        self.held_back = False
+        self.queued_bytes = 0
+        self.closing = threading.Event()
+        self._loop = asyncio.get_running_loop()
+        self.opened: asyncio.Future[None] = self._loop.create_future()
+        """Done when nobody else can publish for this partition any more."""
+        self._settings = settings
+        self._partition = partition
+        self._backlogs = backlogs
+        self._limit = _ROOM_BYTES if backlogs else TRANSACTION_BYTES
+        self._queue: queue.SimpleQueue[_Sending | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name=f"outbox {partition}", daemon=True)
+        self._thread.start()
+
+    def send(self, outputs: Outputs) -> "asyncio.Future[None]":
+        """Publishes outputs to the input's partition. The future is done when Kafka has all of them."""
+        position: Headers = [(POSITION_HEADER, outputs.position.encode())]
+        produce = [self._message(STACKS, value, outputs.key, []) for value in outputs.stacks]
+        produce += [self._message(SAMPLES, value, outputs.key, position) for value in outputs.samples]
+        size = {STACKS: sum(map(len, outputs.stacks)), SAMPLES: sum(map(len, outputs.samples))}
+        return self._put(produce, size)
+
+    def send_stacks(self, outputs: Outputs) -> "asyncio.Future[None]":
+        """Publishes only the announcements."""
+        return self.send(Outputs(outputs.key, outputs.stacks))
+
+    def dead_letter(
+        self, topic: str, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
+    ) -> "asyncio.Future[None]":
+        """Publishes an input message of this partition to the dead letters."""
+        metrics.DEAD_LETTERS.labels(topic).inc()
+        log.warning("%s/%d/%d goes to the dead letters: %s", topic, self._partition, offset, error)
+
+        def produce(producer: Producer, delivered: dead_letters.Delivered | None) -> None:
+            dead_letters.send_parts(
+                producer, topic, self._partition, offset, key, value, f"streams {stage}", error, delivered
+            )
+
+        return self._put([produce], {DEAD_LETTERS: len(value)})
+
+    def sent(self) -> "asyncio.Future[None]":
+        """Returns a future that is done when everything so far is acknowledged."""
+        return self._put([], {})
+
+    def close(self) -> None:
+        """Ends after the transaction that has begun; the rest is dropped."""
+        self.closing.set()
+        self._queue.put(None)
+
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        self._thread.join(timeout_s)
+
+    def _message(self, topic: str, value: bytes, key: bytes, headers: Headers) -> Produce:
+        return lambda producer, delivered: producer.produce(
+            topic, value, key=key, partition=self._partition, headers=headers, on_delivery=delivered
+        )
+
+    def _put(self, produce: list[Produce], size: dict[str, int]) -> "asyncio.Future[None]":
+        sending = _Sending(self._loop.create_future(), produce, size)
+        self.queued_bytes += sending.bytes
+        self._queue.put(sending)
+        return sending.future
+
+    def _run(self) -> None:
+        """Runs on the thread."""
+        error: Exception | None = None
+        batch: list[_Sending] = []
+        producer = kafka.producer(
+            self._settings,
+            **{
+                "transactional.id": f"{STREAMS_GROUP}.{self._partition}",
+                "transaction.timeout.ms": _TIMEOUT_MS,
+            },
+        )
+        try:
+            self._take_over(producer)
+            self._on_loop(_resolve, self.opened, None)
+            while batch := self._batch():
+                self._await_room(batch)
+                self._publish(producer, batch)
+                self._on_loop(self._done, batch, None)
+        except KafkaException as raised:
+            error = self._failure(raised.args[0])
+            self._on_loop(_resolve, self.opened, error)
+        except Exception as raised:
+            error = raised
+            self._on_loop(_resolve, self.opened, error)
+        while error is not None and not self.closing.is_set():
+            self._on_loop(self._done, batch, error)
+            batch = [sending] if (sending := self._queue.get()) else []
+        if error is None:
+            producer.close()
+
+    def _take_over(self, producer: Producer) -> None:
+        while not self.closing.is_set():
+            try:
+                producer.init_transactions(10.0)
+                return
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                log.warning("cannot take partition %d over yet: %s", self._partition, error.args[0].str())
+
+    def _batch(self) -> list[_Sending]:
+        """Waits for something to publish, and returns all that waits by then; [] when closed."""
+        first = self._queue.get()
+        time.sleep(LINGER_S if first and first.produce else 0)
+        batch: list[_Sending] = []
+        size = 0
+        while first is not None and not self.closing.is_set():
+            batch.append(first)
+            size += first.bytes
+            if size >= self._limit or self._queue.empty():
+                return batch
+            first = self._queue.get()
+        return []
+
+    def _publish(self, producer: Producer, batch: list[_Sending]) -> None:
+        """Publishes a batch in a transaction."""
+        if not any(sending.produce for sending in batch):
+            return
+        producer.begin_transaction()
+        for sending in batch:
+            for produce in sending.produce:
+                self._produce(producer, produce)
+        while producer.flush(1.0):
+            if self.closing.is_set():
+                raise RuntimeError("closed before all was delivered")
+        producer.commit_transaction()
+
+    def _produce(self, producer: Producer, produce: Produce) -> None:
         while True:
             try:
-                self._producer.produce(
-                    topic, value, key=key, partition=partition, headers=headers or [], on_delivery=delivered
-                )
-                return
-            except KafkaException as error:  # for instance, Kafka does not have the partition
-                delivery.refused(error.args[0])
-                return
-            except BufferError:  # 256 MB are unacknowledged: waits for the broker
-                self._producer.poll(0.1)
+                # Without a callback where none is needed: a fatal error would interrupt it.
+                return produce(producer, self._delivered if self._backlogs else None)
+            except BufferError:
+                producer.poll(0.1)
 
-    async def _room(self, messages: list[tuple[str, list[bytes]]]) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is None and (backlog := self._backlogs.get(message.topic() or "")):
+            backlog.sent(self._partition, message.offset() or 0, len(message))
+
+    def _await_room(self, batch: list[_Sending]) -> None:
         complain = time.monotonic() + _COMPLAIN_S
-        for topic, values in messages:
-            backlog = self._backlogs.get(topic)
-            if backlog is None or not values:
-                continue
-            size = sum(map(len, values))
-            # This may take a second when the broker does not answer.
-            while not await self._loop.run_in_executor(None, backlog.room, size):
+        for topic, backlog in self._backlogs.items():
+            size = sum(sending.size.get(topic, 0) for sending in batch)
+            while size and not backlog.room(size) and not self.closing.is_set():
                 self.held_back = True
                 if time.monotonic() > complain:
                     log.warning("waiting for readers of %s: %d bytes are not read", topic, backlog.unread_bytes())
                     complain += _COMPLAIN_S
-                await asyncio.sleep(_HOLD_S)
-            self.held_back = False
+                time.sleep(_HOLD_S)
+        self.held_back = False
 
-    def _poll(self) -> None:
-        while not self._closing.is_set():
-            self._producer.poll(0.1)
+    def _failure(self, error: KafkaError) -> RuntimeError:
+        if error.code() == KafkaError._FENCED:
+            return RuntimeError(f"another worker has taken partition {self._partition} over")
+        return RuntimeError(f"Kafka did not take a message: {error.str()}")
+
+    def _on_loop(self, call: Callable[..., None], *arguments: object) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call, *arguments)
+
+    def _done(self, batch: list[_Sending], error: Exception | None) -> None:
+        for sending in batch:
+            self.queued_bytes -= sending.bytes
+            _resolve(sending.future, error)
 
 
-class Delivery:
-    """Messages whose acknowledgements are awaited together."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._future: asyncio.Future[None] = loop.create_future()
-        self._open = 1  # counts itself, until sealed
-        self._lock = threading.Lock()
-        self._error: KafkaError | None = None
-
-    def expect(self) -> None:
-        with self._lock:
-            self._open += 1
-
-    def report(self, error: KafkaError | None, message: Message) -> None:
-        """Takes a delivery report, on the producer's thread."""
-        self._done(error)
-
-    def refused(self, error: KafkaError) -> None:
-        """Notes a message that the producer did not take, for which there is no report."""
-        self._done(error)
-
-    def sealed(self) -> "asyncio.Future[None]":
-        """Returns the future; no more messages are expected."""
-        self._done(None)
-        return self._future
-
-    def _done(self, error: KafkaError | None) -> None:
-        with self._lock:
-            self._error = self._error or error
-            self._open -= 1
-            last = self._open == 0
-        if last and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._resolve)
-
-    def _resolve(self) -> None:
-        if self._future.done():
-            return
-        if self._error is not None:
-            self._future.set_exception(RuntimeError(f"Kafka did not take a message: {self._error.str()}"))
-        else:
-            self._future.set_result(None)
+def _resolve(future: "asyncio.Future[None]", error: Exception | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+        future.exception()  # marks it as seen: nobody may wait for it any more

@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 
-from icestream.dead_letters import Rate, reason
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -28,6 +27,8 @@ PACE_S = 2.0
 """No activity message waits longer than this for raw batches."""
 UNACKNOWLEDGED = 64
 """Messages whose outputs may be unacknowledged at a time."""
+PAUSE_S = 3.0
+"""How long a rebalance waits for outputs; a session lasts 6 s."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,8 @@ class PartitionTask:
         outbox: Outbox,
         wait_s: float,
         failed: Callable[[BaseException], None],
-        rate: Rate | None = None,
     ) -> None:
-        """`rate`: of dead letters; None for any number."""
         self.partition = partition
-        self._rate = rate
         self.queued_bytes = 0
         self.recovered = 0  # messages that were processed once more
         self._cluster = cluster
@@ -84,10 +82,12 @@ class PartitionTask:
         self._failed = failed
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._activity_came = asyncio.Event()
+        self._unpaused = asyncio.Event()
+        self._started = False
         self._raw_end_unix_nano = 0  # of the latest window
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, recovery: "asyncio.Future[Recovery]") -> None:
+    def start(self, recovery: Awaitable[Recovery]) -> None:
         """Starts with the recovery of the partition's state."""
         self._tasks.append(asyncio.create_task(self._guard(self._start(recovery))))
 
@@ -96,15 +96,37 @@ class PartitionTask:
         self.queued_bytes += len(event.value)
         self._feeds[topic].queue.put_nowait(event)
 
+    async def pause(self) -> bool:
+        """Stops processing until `resume`, and forgets the queued messages, which Kafka sends again.
+
+        Returns whether everything that was published is acknowledged, so that the task can go on with its state if it
+        keeps the partition.
+        """
+        self._unpaused.clear()
+        for feed in self._feeds.values():
+            while not feed.queue.empty():
+                self.queued_bytes -= len(feed.queue.get_nowait().value)
+        if not self._started:
+            return False
+        done, _ = await asyncio.wait([self._outbox.sent()], timeout=PAUSE_S)
+        return all(sent.exception() is None for sent in done) and bool(done)
+
+    def resume(self) -> None:
+        """Goes on with the state as it is. Messages that come again are acknowledged after their first outputs."""
+        self._unpaused.set()
+
     async def close(self) -> None:
         """Stops. Nothing is acknowledged afterwards."""
+        self._outbox.close()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._processor.forget(self.partition)
 
-    async def _start(self, recovery: "asyncio.Future[Recovery]") -> None:
+    async def _start(self, recovery: Awaitable[Recovery]) -> None:
         await self._recover(await recovery)
+        self._started = True
+        self._unpaused.set()
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
         for work in (
             self._run(raw, self._raw),
@@ -127,7 +149,7 @@ class PartitionTask:
         deliveries: list[asyncio.Future[None]] = []
         for outputs in recover(recovery, self._processor, self.partition, self._cluster):
             if outputs.stacks:
-                deliveries.append(await self._outbox.send_stacks(outputs, self.partition))
+                deliveries.append(self._outbox.send_stacks(outputs))
             self.recovered += 1
             await asyncio.sleep(0)
         await asyncio.gather(*deliveries)
@@ -135,6 +157,7 @@ class PartitionTask:
     async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:
         while True:
             event = await feed.queue.get()
+            await self._unpaused.wait()
             delivery = await process(event)
             self.queued_bytes -= len(event.value)
             feed.unacknowledged.append((event, delivery))
@@ -157,43 +180,42 @@ class PartitionTask:
     async def _raw(self, event: Event) -> "asyncio.Future[None]":
         state = self._processor.partition(self.partition)
         if event.offset < state.raw_next:
-            return _done()
+            return self._outbox.sent()
         try:
             raw = decode_raw(event.value, event.times)
         except BadMessage as error:
             return self._dead(RAW, event, "decode", error)
         self._raw_end_unix_nano = raw.end_unix_nano
         await self._await_activity(raw)
+        await self._unpaused.wait()
         try:
             outputs = self._processor.raw_columns(raw, self._message_id(RAW, event.offset))
         except Exception as error:  # a bug must not stop the partition for good
             state.announced = Announced()  # it may hold announcements that were not sent
             return self._dead(RAW, event, "process", error)
-        return await self._outbox.send(outputs, self.partition)
+        return self._outbox.send(outputs)
 
     async def _activity(self, event: Event) -> "asyncio.Future[None]":
         state = self._processor.partition(self.partition)
         if event.offset < state.activity_next:
-            return _done()
+            return self._outbox.sent()
         try:
             activity = decode_activity(event.value, event.times)
         except BadMessage as error:
             return self._dead(ACTIVITY, event, "decode", error)
         await self._keep_pace(activity)
+        await self._unpaused.wait()
         try:
             outputs = self._processor.activity_columns(activity, self._message_id(ACTIVITY, event.offset))
         except Exception as error:
             return self._dead(ACTIVITY, event, "process", error)
         self._activity_came.set()
-        return await self._outbox.send(outputs, self.partition)
+        return self._outbox.send(outputs)
 
     def _dead(self, topic: str, event: Event, stage: str, error: Exception) -> "asyncio.Future[None]":
         if not isinstance(error, BadMessage):
             log.error("%s/%d/%d cannot be processed", topic, self.partition, event.offset, exc_info=error)
-        metrics.DEAD_LETTERS.labels(topic, reason(error)).inc()
-        if self._rate is not None and not self._rate.admits(f"streams {stage}", topic, error):
-            return _done()
-        return self._outbox.dead_letter(topic, self.partition, event.offset, event.key, event.value, stage, error)
+        return self._outbox.dead_letter(topic, event.offset, event.key, event.value, stage, error)
 
     async def _await_activity(self, raw: RawColumns) -> None:
         deadline = time.monotonic() + self._wait_s
@@ -221,9 +243,3 @@ class PartitionTask:
 
     def _message_id(self, topic: str, offset: int) -> MessageId:
         return MessageId(self._cluster, topic, self.partition, offset)
-
-
-def _done() -> "asyncio.Future[None]":
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    future.set_result(None)
-    return future

@@ -10,7 +10,7 @@ recognised.
 There are two limits:
 - Recovery leaves out the oldest messages beyond MAX_MESSAGES, and those that Kafka has deleted. Late activity does not
   correct their samples, which stay without a trace.
-- A repeated raw batch is recognised only if the first one is among the last TAIL messages of icestream.samples, or
+- A repeated raw batch is recognised only if the first one is among the last TAIL offsets of icestream.samples, or
   among the raw messages that are processed again. Otherwise both are published with the same batch ID, and sinks skip
   the second.
 """
@@ -18,7 +18,7 @@ There are two limits:
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from icestream.kafka import consumer
 from icestream.messages.checks import parse
@@ -32,8 +32,8 @@ from streams.outbox import POSITION_HEADER
 from streams.position import Position
 from streams.process import Outputs, Processor
 
-TAIL = 500
-"""Messages of icestream.samples to read back, for each partition."""
+TAIL = 1000
+"""Offsets of icestream.samples to read back, for each partition. Messages have them, and ends of transactions."""
 MAX_MESSAGES = 2000
 """Raw, and activity, messages to process again, for each partition."""
 _TIMEOUT_S = 10.0
@@ -62,7 +62,7 @@ class LogEntry:
 
 def read(settings: KafkaSettings, partition: int) -> Recovery:
     """Reads what a partition's state can be rebuilt from. Raises KafkaException when Kafka does not answer."""
-    reader = consumer(settings, STREAMS_GROUP)
+    reader = consumer(settings, STREAMS_GROUP, **{"enable.partition.eof": True})
     try:
         cluster = str(reader.list_topics(SAMPLES, timeout=_TIMEOUT_S).cluster_id)
         committed = reader.committed([TopicPartition(topic, partition) for topic in (RAW, ACTIVITY)], _TIMEOUT_S)
@@ -146,7 +146,7 @@ def log_entry(message: Message, cluster: str) -> LogEntry | None:
 
 
 def _last_messages(reader: Consumer, topic: str, partition: int, count: int) -> list[Message]:
-    """Reads the last `count` messages."""
+    """Reads the messages with the last `count` offsets."""
     _, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
     return _messages(reader, topic, partition, high - count, high)
 
@@ -167,11 +167,12 @@ def _messages(reader: Consumer, topic: str, partition: int, first: int, end: int
     messages: list[Message] = []
     try:
         while (message := reader.poll(_IDLE_S)) is not None:
-            if (error := message.error()) is not None:
+            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
                 raise KafkaException(error)
-            if (message.offset() or 0) < end:
+            if error is None and (message.offset() or 0) < end:
                 messages.append(message)
-            if (message.offset() or 0) >= end - 1:
+            # At the end there may be no message, but the end of a transaction.
+            if error is not None or (message.offset() or 0) >= end - 1:
                 break
     finally:
         reader.unassign()

@@ -8,14 +8,13 @@ import threading
 import time
 from pathlib import Path
 
-from icestream.dead_letters import Rate
 from icestream.messages.plausible import TimeLimits
 from icestream.metrics import HealthServer
 from icestream.symcache import SymCaches
 from icestream.topics import RAW
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
-from streams.outbox import Outbox
+from streams.outbox import Outboxes
 from streams.process import Operators, Processor
 from streams.settings import StreamsSettings
 from streams.symbol_reader import SymbolReader
@@ -41,18 +40,15 @@ class Worker:
         symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
         self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
         processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
-        self._outbox = Outbox(settings, [group for group in settings.hold_back_for.split(",") if group])
-        rate = Rate(settings.dead_letters_per_minute)
-        self._tasks = PartitionTasks(
-            settings, processor, self._outbox, cluster, settings.attach_wait_s, self._end, rate
-        )
+        self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
+        self._tasks = PartitionTasks(settings, processor, self._outboxes, cluster, settings.attach_wait_s, self._end)
         self._app = create(settings, self._tasks, folder / "faust", TimeLimits.of(settings))
         self._watchdog = Watchdog(
             settings,
             settings.watchdog_s,
             assigned=lambda: self._tasks.assigned,
             work=lambda: self._tasks.recovered,
-            excused=lambda: self._outbox.held_back,
+            excused=lambda: self._outboxes.held_back,
             bark=self._bark,
         )
         self._health = HealthServer(settings.metrics_listen, self._ready) if settings.metrics_listen else None
@@ -77,9 +73,9 @@ class Worker:
             await asyncio.wait_for(self._app.stop(), STOP_S)
         except Exception as error:
             log.warning("the application did not stop cleanly: %r", error)
-        await self._tasks.revoke()
+        await self._tasks.close()
         self._symbols.close()
-        self._outbox.close(1.0)
+        self._outboxes.close(1.0)
         if self._health is not None:
             self._health.close()
 
@@ -97,7 +93,7 @@ class Worker:
         while True:
             await asyncio.sleep(_LOOK_S)
             if self._symbols.caught_up.is_set():
-                self._outbox.ask(self._requests.due(time.monotonic(), time.time_ns()))
+                self._outboxes.ask(self._requests.due(time.monotonic(), time.time_ns()))
 
     def _symbols_received(self, file: SymbolFile) -> None:
         if file.error:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
@@ -11,32 +11,36 @@ from tests.waiting import PATIENCE_S
 
 def messages(settings: KafkaSettings, topic: str) -> Iterator[Message]:
     """Every message that is in a topic now."""
-    reader = kafka.consumer(settings, "test")
+    reader = kafka.consumer(settings, "test", **{"enable.partition.eof": True})
     try:
-        ends = {place.partition: (low, high) for place, low, high in _watermarks(reader, topic) if high > low}
-        reader.assign([TopicPartition(topic, partition, low) for partition, (low, _) in ends.items()])
-        while ends:
+        partitions = {place.partition for place, low, high in _watermarks(reader, topic) if high > low}
+        reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
+        while partitions:
             message = reader.poll(PATIENCE_S)
             assert message is not None, f"{topic} cannot be read to its end"
-            if message.error() is None:
+            if (error := message.error()) is None:
                 yield message
-                partition = message.partition() or 0
-                if (message.offset() or 0) + 1 >= ends[partition][1]:
-                    reader.incremental_unassign([TopicPartition(topic, partition)])
-                    del ends[partition]
+            elif error.code() == KafkaError._PARTITION_EOF:
+                partitions.discard(message.partition() or 0)
     finally:
         reader.close()
 
 
 def lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> int:
-    """Messages of these topics that a group has not committed yet."""
+    """Messages of these topics that a group has not committed yet, with the ends of transactions between them."""
     reader = kafka.consumer(settings, group)
     try:
         places = [row for topic in topics for row in _watermarks(reader, topic)]
         committed = reader.committed([place for place, _, _ in places], timeout=PATIENCE_S)
-        return sum(high - max(to.offset, low) for to, (_, low, high) in zip(committed, places, strict=True))
     finally:
         reader.close()
+    lags = {
+        (to.topic, to.partition): (max(to.offset, low), high)
+        for to, (_, low, high) in zip(committed, places, strict=True)
+        if high > max(to.offset, low)
+    }
+    unread = kafka.unread(settings, [TopicPartition(*key, first) for key, (first, _) in lags.items()])
+    return sum(lags[place.topic, place.partition][1] - place.offset for place in unread)
 
 
 def _watermarks(reader: Consumer, topic: str) -> list[tuple[TopicPartition, int, int]]:

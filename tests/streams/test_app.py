@@ -1,12 +1,21 @@
+import asyncio
 import ssl
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import faust
 import pytest
 
 from icestream.settings import KafkaSettings
-from streams.app import credentials
+from icestream.topics import RAW, SAMPLES
+from icestream.v1.samples_pb2 import SampleBatch
+from streams.app import PartitionTasks, credentials
+from streams.outbox import Outboxes
+from streams.partition_task import Event
+from streams.process import Processor
+from tests.data.handwritten import Raw, Sample
+from tests.pipeline.reading import messages
 
 
 def test_plain_text_needs_no_credentials() -> None:
@@ -39,3 +48,56 @@ def test_tls_is_rendered_for_faust_with_the_clients_certificate(tmp_path: Path) 
     assert len(rendered.context.get_ca_certs()) == 1
     both = credentials(KafkaSettings(kafka_security_protocol="SASL_SSL", kafka_ssl_ca=str(certificate)))
     assert both.protocol.value == "SASL_SSL"
+
+
+def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
+    in_process_broker: KafkaSettings,
+) -> None:
+    """After a rebalance, Kafka sends messages again that were processed but not committed."""
+
+    async def run() -> None:
+        failed: list[BaseException] = []
+        acknowledged: list[tuple[str, int]] = []
+        processor, outboxes = Processor(), Outboxes(in_process_broker)
+        tasks = PartitionTasks(in_process_broker, processor, outboxes, "cluster", 0.5, failed.append)
+
+        def put(partition: int, offset: int, generation: str) -> None:
+            value = Raw([Sample(1)], sequence=offset + 1).bytes()
+            event = Event(partition, offset, b"host", value, lambda: acknowledged.append((generation, offset)))
+            tasks.put(RAW, event)
+
+        def again() -> list[int]:
+            return [offset for generation, offset in acknowledged if generation == "second"]
+
+        async def until(condition: Callable[[], bool]) -> None:
+            while not condition():
+                assert not failed
+                await asyncio.sleep(0.01)
+
+        await tasks.assign({0, 1})
+        put(0, 0, "first")
+        put(1, 0, "first")
+        await asyncio.wait_for(until(lambda: len(acknowledged) == 2), 120)
+        kept, lost = processor.partition(0), processor.partition(1)
+        put(0, 1, "first")  # it is queued when the rebalance begins
+        await tasks.revoke()
+        put(0, 2, "late")  # fetched before the rebalance
+        await tasks.assign({0})
+        for offset in range(3):
+            put(0, offset, "second")
+        put(1, 1, "late")
+        await asyncio.wait_for(until(lambda: len(again()) == 3), 120)
+        assert processor.partition(0) is kept
+        assert processor.partition(1) is not lost
+        assert again() == [0, 1, 2]
+        await tasks.close()
+        outboxes.close(60)
+
+    asyncio.run(run())
+    assert published(in_process_broker) == [(RAW, 0, 0), (RAW, 0, 1), (RAW, 0, 2), (RAW, 1, 0)]
+
+
+def published(settings: KafkaSettings) -> list[tuple[str, int, int]]:
+    """The sources of all samples: topic, partition, offset."""
+    sources = [SampleBatch.FromString(message.value() or b"").source for message in messages(settings, SAMPLES)]
+    return sorted((source.topic, source.partition, source.offset) for source in sources)

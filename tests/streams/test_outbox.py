@@ -6,20 +6,33 @@ from confluent_kafka import TopicPartition
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
-from icestream.topics import SAMPLES, STACKS
-from streams.outbox import Outbox
+from icestream.topics import SAMPLES, STACKS, STREAMS_GROUP
+from streams import recovery
+from streams.outbox import Outbox, Outboxes
 from streams.position import Position
 from streams.process import Outputs
 
 GROUP = "somebody"
 
 
+def visible(settings: KafkaSettings, topic: str = SAMPLES, partition: int = 2) -> list[bytes]:
+    """What a reader sees by now."""
+    reader = kafka.consumer(settings, "test", **{"enable.partition.eof": True})
+    reader.assign([TopicPartition(topic, partition, 0)])
+    values = []
+    while (message := reader.poll(60)) is not None and message.error() is None:
+        values.append(message.value() or b"")
+    assert message is not None
+    reader.close()
+    return values
+
+
 def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_along(broker: KafkaSettings) -> None:
     async def run() -> None:
-        outbox = Outbox(broker)
+        outbox = Outbox(broker, 2, {})
         outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4))
-        await asyncio.wait_for(await outbox.send(outputs, 2), 60)
-        outbox.close(1)
+        await asyncio.wait_for(outbox.send(outputs), 60)
+        outbox.close()
 
     asyncio.run(run())
     reader = kafka.consumer(broker, "test")
@@ -27,18 +40,64 @@ def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_al
     messages = [reader.poll(10) for _ in range(2)]
     assert [m.value() for m in messages if m] == [b"one", b"two"]
     assert [m.headers() for m in messages if m] == [[("icestream.position", b"1 2 3 4")]] * 2
-    assert reader.get_watermark_offsets(TopicPartition(STACKS, 2), timeout=60)[1] == 1
     reader.close()
+    assert visible(broker, STACKS) == [b"stack"]
 
 
-def test_a_message_that_kafka_refuses_is_an_error(in_process_broker: KafkaSettings) -> None:
+def test_a_message_that_kafka_refuses_is_an_error_and_nothing_after_it_is_published(
+    in_process_broker: KafkaSettings,
+) -> None:
     async def run() -> None:
-        outbox = Outbox(in_process_broker)
-        with pytest.raises(RuntimeError, match="did not take"):
-            await asyncio.wait_for(await outbox.send(Outputs(b"k", [], [b"x"]), 99), 60)
-        outbox.close(1)
+        outbox = Outbox(in_process_broker, 2, {})
+        futures = [outbox.send(Outputs(b"k", [], [value])) for value in (bytes(2_000_000), b"later")]
+        for future in [*futures, outbox.sent()]:
+            with pytest.raises(RuntimeError, match="did not take"):
+                await asyncio.wait_for(future, 60)
+        outbox.close()
 
     asyncio.run(run())
+    assert visible(in_process_broker) == []
+
+
+@pytest.mark.kafka
+def test_nobody_sees_what_an_earlier_owner_publishes_after_a_takeover(apache_kafka: KafkaSettings) -> None:
+    """As a frozen worker does that wakes up."""
+
+    async def run() -> None:
+        earlier = Outbox(apache_kafka, 2, {})
+        await asyncio.wait_for(earlier.send(Outputs(b"host", [], [b"before"])), 60)
+        later = Outbox(apache_kafka, 2, {})
+        await asyncio.wait_for(later.opened, 60)
+        late = earlier.send(Outputs(b"host", [b"late"], [b"late"]))
+        with pytest.raises(RuntimeError, match="another worker has taken partition 2 over"):
+            await asyncio.wait_for(late, 60)
+        await asyncio.wait_for(later.send(Outputs(b"host", [], [b"after"])), 60)
+        for outbox in (earlier, later):
+            outbox.close()
+
+    asyncio.run(run())
+    assert visible(apache_kafka) == [b"before", b"after"]
+    assert visible(apache_kafka, STACKS) == []
+
+
+@pytest.mark.kafka
+def test_a_takeover_aborts_the_transaction_that_a_killed_owner_left(apache_kafka: KafkaSettings) -> None:
+    killed = kafka.producer(apache_kafka, **{"transactional.id": f"{STREAMS_GROUP}.2"})
+    killed.init_transactions(60)
+    killed.begin_transaction()
+    killed.produce(SAMPLES, b"half", partition=2)
+    assert killed.flush(60) == 0
+
+    async def run() -> None:
+        outbox = Outbox(apache_kafka, 2, {})
+        await asyncio.wait_for(outbox.opened, 60)
+        read = recovery.read(apache_kafka, 2)
+        assert read == recovery.Recovery()
+        await asyncio.wait_for(outbox.send(Outputs(b"host", [], [b"whole"])), 60)
+        outbox.close()
+
+    asyncio.run(run())
+    assert visible(apache_kafka) == [b"whole"]
 
 
 def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(in_process_broker: KafkaSettings) -> None:
@@ -46,17 +105,20 @@ def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(in_proc
     outputs = Outputs(b"host", [], [bytes(size)])
 
     async def run() -> None:
-        outbox = Outbox(replace(in_process_broker, kafka_in_process=True), [GROUP])
+        outboxes = Outboxes(replace(in_process_broker, kafka_in_process=True), [GROUP])
+        outbox = outboxes.open(0)
         for _ in range(7):  # 2.8 MB
-            await (await outbox.send(outputs, 0))
-        sending = asyncio.create_task(outbox.send(outputs, 0))
-        await asyncio.sleep(0.5)
+            await asyncio.wait_for(outbox.send(outputs), 60)
+        sending = outbox.send(outputs)
+        while not outboxes.held_back:
+            await asyncio.sleep(0.01)
         assert not sending.done()
-        assert outbox.held_back
+        assert outboxes.queued_bytes == size
         group = kafka.consumer(in_process_broker, GROUP)
         group.commit(offsets=[TopicPartition(SAMPLES, 0, 5)], asynchronous=False)
-        await (await asyncio.wait_for(sending, 60))
-        assert not outbox.held_back
-        outbox.close(1)
+        await asyncio.wait_for(sending, 60)
+        assert not outboxes.held_back
+        assert outboxes.queued_bytes == 0
+        outboxes.close(60)
 
     asyncio.run(run())

@@ -25,7 +25,7 @@ class Bench:
         self.failed: list[BaseException] = []
         self.sent: list[bytes] = []
         self.letters: list[tuple[int, str]] = []
-        self.outbox = Outbox(settings)
+        self.outbox = Outbox(settings, 0, {})
         self._send, self._dead_letter = self.outbox.send, self.outbox.dead_letter
         self.outbox.send = self.send  # type: ignore[method-assign]
         self.outbox.dead_letter = self.dead_letter  # type: ignore[method-assign]
@@ -34,19 +34,19 @@ class Bench:
         recovery.set_result(Recovery())
         self.task.start(recovery)
 
-    async def send(self, outputs: Outputs, partition: int) -> "asyncio.Future[None]":
+    def send(self, outputs: Outputs) -> "asyncio.Future[None]":
         self.sent += outputs.samples
-        return await self._send(outputs, partition)
+        return self._send(outputs)
 
     def dead_letter(
-        self, topic: str, partition: int, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
+        self, topic: str, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
     ) -> "asyncio.Future[None]":
         self.letters.append((offset, stage))
-        return self._dead_letter(topic, partition, offset, key, value, stage, error)
+        return self._dead_letter(topic, offset, key, value, stage, error)
 
     async def close(self) -> None:
         await self.task.close()
-        self.outbox.close(1)
+        self.outbox.join(60)
 
     def put(self, topic: str, offset: int, value: bytes) -> None:
         self.task.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
@@ -140,7 +140,7 @@ def test_nothing_is_acknowledged_after_something_was_not_taken(
             bench.put(RAW, 0, Raw([Sample(1)]).bytes())
             await bench.until(1)
         before = list(bench.acknowledged)
-        bench.task.partition = 99  # which Kafka does not have
+        bench.outbox._partition = 99  # which Kafka does not have
         bench.put(RAW, 1, Raw([Sample(1)], sequence=2).bytes())
         bench.put(RAW, 2, Raw([Sample(1)], sequence=3).bytes())
         await bench.until(len(before) + 1)

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.data.handwritten import Raw, Sample
 from tests.data.windows import Window, window
 from tests.streams.outputs import rows
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.pipeline
 
@@ -173,7 +175,7 @@ def test_workers_share_the_partitions_and_take_over_from_each_other(
             worker.start()
             publish(range(1 + len(made) // 6, 4 + len(made) // 6))
         for worker in workers:
-            worker.wait(lambda worker=worker: "assigned partitions: [" in worker.log.read_text())  # type: ignore[misc]
+            worker.wait(lambda worker=worker: "assigned partitions: " in worker.log.read_text())  # type: ignore[misc]
         publish(range(1 + len(made) // 6, 4 + len(made) // 6))
         workers[0].process.kill()
         workers[0].process.wait()
@@ -185,6 +187,46 @@ def test_workers_share_the_partitions_and_take_over_from_each_other(
         for worker in workers:
             worker.process.kill()
             worker.process.wait()
+
+
+@pytest.mark.kafka
+def test_a_frozen_worker_that_wakes_up_publishes_nothing_any_more(apache_kafka: KafkaSettings, tmp_path: Path) -> None:
+    frozen, other = (Worker(apache_kafka, tmp_path / name) for name in ("frozen", "other"))
+    made = [window(START, 1, host) for host in range(8)]
+    try:
+        frozen.start(ICESTREAM_ATTACH_WAIT_S="3")
+        for host, first in enumerate(made):
+            frozen.publish(first, host)
+        frozen.wait(lambda: frozen.values() == expected(made))
+        late = [window(START, 2, host) for host in range(8)]
+        for host, second in enumerate(late):  # they wait for their activity when the worker freezes
+            frozen.send(RAW, second.raw, f"host-{host}")
+        made += late
+        time.sleep(0.5)
+        frozen.process.send_signal(signal.SIGSTOP)
+        other.start(ICESTREAM_ATTACH_WAIT_S="0")
+        other.wait(lambda: other.values()[0] == expected(made)[0])
+        for host, second in enumerate(late):
+            other.send(ACTIVITY, second.activity, f"host-{host}")
+        other.wait(lambda: other.values() == expected(made))
+        frozen.process.send_signal(signal.SIGCONT)
+        for host in range(8):
+            made.append(window(START, 3, host))
+            other.publish(made[-1], host)
+        other.wait(lambda: other.values() == expected(made))
+        # Ended, so that the supervisor starts it again, or back in the group.
+        wait_until(lambda: frozen.process.poll() is not None or len(assignments(frozen)) > 1, frozen.log.read_text)
+        batches = [SampleBatch.FromString(value).source for value, _ in other.messages(SAMPLES)]
+        sources = Counter((b.topic, b.partition, b.offset, b.part) for b in batches)
+        assert max(sources.values()) == 1, sources.most_common(3)
+    finally:
+        for worker in (frozen, other):
+            worker.process.kill()
+            worker.process.wait()
+
+
+def assignments(worker: Worker) -> list[str]:
+    return [line for line in worker.log.read_text().splitlines() if "assigned partitions: " in line]
 
 
 def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) -> None:
