@@ -10,7 +10,11 @@ ROWS = Counter("icestream_sinks_rows_total", "rows written", ["sink", "table"])
 DUPLICATES = Counter(
     "icestream_sinks_duplicates_total", "batches skipped because they were stored before", ["sink", "topic"]
 )
-DEAD_LETTERS = Counter("icestream_sinks_dead_letters_total", "messages that could not be stored", ["sink", "topic"])
+DEAD_LETTERS = Counter(
+    "icestream_sinks_dead_letters_total",
+    "messages that could not be stored, by the field that is wrong",
+    ["sink", "topic", "reason"],
+)
 FAILURES = Counter(
     "icestream_sinks_write_failures_total", "failed attempts to write, each of which is tried again", ["sink"]
 )

@@ -2,11 +2,12 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from icestream.dead_letters import reason
 from icestream.messages.checks import BadMessage
 from sinks import metrics
 from sinks.assignment import Assignment, Partition
@@ -16,8 +17,10 @@ from sinks.sink import Sink
 
 log = logging.getLogger(__name__)
 
-Reject = Callable[[Message, Exception], None]
-"""Sends a message to the dead letters and returns when it is there. If it raises, it is called again."""
+Rejected = tuple[Message, Exception]
+"""A bad message, and what is wrong with it."""
+Reject = Callable[[Sequence[Rejected]], None]
+"""Sends messages to the dead letters and returns when they are there. If it raises, it is called again."""
 
 
 class RangeWriter:
@@ -94,13 +97,18 @@ class RangeWriter:
         log.error("%s: cannot write %s/%d, will try again: %s", self._sink.name, *key, error)
 
     def _decode(self, messages: list[Message]) -> list[Any]:
-        decoded = []
+        """Returns the good messages, after the bad ones are among the dead letters."""
+        decoded: list[Any] = []
+        bad: list[Rejected] = []
         for message in messages:
             try:
                 decoded.append(self._sink.decode(message, self._cluster))
             except BadMessage as error:
-                metrics.DEAD_LETTERS.labels(self._sink.name, message.topic() or "").inc()
-                self._reject(message, error)
+                bad.append((message, error))
+        if bad:
+            self._reject(bad)
+        for message, problem in bad:
+            metrics.DEAD_LETTERS.labels(self._sink.name, message.topic() or "", reason(problem)).inc()
         return decoded
 
     def _observe(self, key: Partition, decoded: list[Any]) -> None:

@@ -2,11 +2,11 @@
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Producer
 
 from icestream import dead_letters
 from icestream.clickhouse import Clients
@@ -17,12 +17,12 @@ from icestream.symcache import SymCaches
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
 from sinks.parquet import ParquetSink
+from sinks.range_writer import Reject, Rejected
 from sinks.resolve import ResolveSink
 from sinks.runner import Runner
 from sinks.settings import SinkSettings
 from sinks.sink import Sink
 
-_FLUSH_S = 30.0
 _FLUSH_BYTES = 16_000_000
 
 log = logging.getLogger(__name__)
@@ -105,21 +105,15 @@ def _destination(destination: str, kind: str) -> str:
     return destination
 
 
-def _reject(settings: SinkSettings, sink: str) -> Callable[[Message, Exception], None]:
+def _reject(settings: SinkSettings, sink: str) -> Reject:
     """Returns a function that sends messages to the dead letters. The first message makes the producer."""
     senders: list[Producer] = []
+    rate = dead_letters.Rate(settings.dead_letters_per_minute)
 
-    def reject(message: Message, error: Exception) -> None:
+    def reject(letters: Sequence[Rejected]) -> None:
         if not senders:
             senders.append(producer(settings))
-        failed: list[KafkaError] = []
-        dead_letters.send(
-            senders[0], message, f"sinks.{sink}", error, lambda problem, _: failed.append(problem) if problem else None
-        )
-        if senders[0].flush(_FLUSH_S):
-            raise KafkaException(f"a dead letter was not acknowledged within {_FLUSH_S:.0f} s")
-        if failed:
-            raise KafkaException(failed[0])
+        dead_letters.send_all(senders[0], rate, f"sinks.{sink}", letters)
 
     return reject
 

@@ -26,6 +26,9 @@ class SinkSettings(StorageSettings):
 
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     archive_days: int = setting(30, "days to keep the raw archive; 0: for ever")
+    dead_letters_per_minute: int = setting(
+        60, "dead letters published a minute for each topic and reason; more of them are only counted"
+    )
     flush_s: float = setting(1.0, "seconds that the ClickHouse sink collects rows before it inserts them")
     parquet_flush_s: float = setting(
         60.0, "seconds that the Parquet sink and the archive collect rows before they write them"

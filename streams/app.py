@@ -15,6 +15,7 @@ from typing import Any
 import faust
 from mode import CrashingSupervisor
 
+from icestream.dead_letters import Rate
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
@@ -41,13 +42,14 @@ class PartitionTasks:
         cluster: str,
         wait_s: float,
         failed: Callable[[BaseException], None],
+        rate: Rate | None = None,
     ) -> None:
         self.assigned: set[int] = set()
         self.started = False  # whether there was an assignment of partitions (or of none)
         self._settings = settings
         self._outboxes = outboxes
         self._new: Callable[[int, Outbox], PartitionTask] = lambda partition, outbox: PartitionTask(
-            partition, cluster, processor, outbox, wait_s, failed
+            partition, cluster, processor, outbox, wait_s, failed, rate
         )
         self._tasks: dict[int, PartitionTask] = {}
         self._revoked = True

@@ -14,7 +14,11 @@ SYMBOLS_MISSING = Counter(
 )
 SYMBOL_REQUESTS = Counter("icestream_streams_symbol_requests", "symbol requests sent")
 SYMBOL_FILES = Counter("icestream_streams_symbol_files", "symbol files received", ["outcome"])
-DEAD_LETTERS = Counter("icestream_streams_dead_letters", "messages that could not be processed", ["topic"])
+DEAD_LETTERS = Counter(
+    "icestream_streams_dead_letters",
+    "messages that could not be processed, by the field that is wrong",
+    ["topic", "reason"],
+)
 GAPS = Counter("icestream_streams_gaps", "batches missing in collectors' sequences", ["topic"])
 REPEATED = Counter("icestream_streams_repeated", "batches dropped because they were processed before", ["topic"])
 CORRECTIONS = Counter("icestream_streams_corrections", "samples that were published before their trace context came")

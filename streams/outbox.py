@@ -137,7 +137,6 @@ class Outbox:
         self, topic: str, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
     ) -> "asyncio.Future[None]":
         """Publishes an input message of this partition to the dead letters."""
-        metrics.DEAD_LETTERS.labels(topic).inc()
         log.warning("%s/%d/%d goes to the dead letters: %s", topic, self._partition, offset, error)
 
         def produce(producer: Producer, delivered: dead_letters.Delivered | None) -> None:

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 
+from icestream.dead_letters import Rate, reason
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -71,8 +72,11 @@ class PartitionTask:
         outbox: Outbox,
         wait_s: float,
         failed: Callable[[BaseException], None],
+        rate: Rate | None = None,
     ) -> None:
+        """`rate`: of dead letters; None for any number."""
         self.partition = partition
+        self._rate = rate
         self.queued_bytes = 0
         self.recovered = 0  # messages that were processed once more
         self._cluster = cluster
@@ -215,6 +219,9 @@ class PartitionTask:
     def _dead(self, topic: str, event: Event, stage: str, error: Exception) -> "asyncio.Future[None]":
         if not isinstance(error, BadMessage):
             log.error("%s/%d/%d cannot be processed", topic, self.partition, event.offset, exc_info=error)
+        metrics.DEAD_LETTERS.labels(topic, reason(error)).inc()
+        if self._rate is not None and not self._rate.admits(f"streams {stage}", topic, error):
+            return self._outbox.sent()
         return self._outbox.dead_letter(topic, event.offset, event.key, event.value, stage, error)
 
     async def _await_activity(self, raw: RawColumns) -> None:

@@ -18,6 +18,9 @@ class StreamsSettings(MessageSettings):
     symbol_cache_mb: int = setting(4096, "largest size of that folder in MB")
     attach_wait_s: float = setting(2.0, "seconds that a batch waits for activity that its collector promised")
     watchdog_s: float = setting(60.0, "seconds without progress, while lag grows, after which the process ends")
+    dead_letters_per_minute: int = setting(
+        60, "dead letters published a minute for each topic and reason; more of them are only counted"
+    )
     hold_back_for: str = setting(
         CLICKHOUSE_GROUP,
         "with the in-process broker: groups that must keep up with stacks and samples, separated by commas",

@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+from icestream.dead_letters import Rate
 from icestream.messages.plausible import TimeLimits
 from icestream.metrics import HealthServer
 from icestream.symcache import SymCaches
@@ -41,7 +42,10 @@ class Worker:
         self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
         processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
-        self._tasks = PartitionTasks(settings, processor, self._outboxes, cluster, settings.attach_wait_s, self._end)
+        rate = Rate(settings.dead_letters_per_minute)
+        self._tasks = PartitionTasks(
+            settings, processor, self._outboxes, cluster, settings.attach_wait_s, self._end, rate
+        )
         self._app = create(settings, self._tasks, folder / "faust", TimeLimits.of(settings))
         self._watchdog = Watchdog(
             settings,

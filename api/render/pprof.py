@@ -3,6 +3,8 @@
 import gzip
 from collections.abc import Mapping as Labels
 
+import numpy as np
+
 from api.queries.selection import TimeRange
 from api.queries.stack_values import StackValues
 from api.tree.functions import NO_STACK, NOT_CODE, UNRESOLVED, Function
@@ -34,7 +36,8 @@ def pprof(
         profile.duration_nanos = time_range.end_unix_nano - time_range.start_unix_nano
     label_strings = [(builder.string(key), builder.string(value)) for key, value in labels.items()]
     bounds = stacks.start.tolist()
-    path = [builder.location(row) for row in stacks.path.tolist()]
+    location_ids = np.array([builder.location(row) for row in range(len(stacks.location))], np.int64)
+    path = location_ids[stacks.path].tolist()
     columns = zip(values.stack_ids.tolist(), values.counts.tolist(), values.values.tolist(), strict=True)
     for i, (stack_id, count, value) in enumerate(columns):
         locations = path[bounds[i] : bounds[i + 1]]
@@ -92,17 +95,20 @@ class _Builder:
             function_row = int(stacks.frame_function[frame])
             function_id = self._function(function_row, stacks.functions[function_row])
             location.line.add(function_id=function_id, line=int(stacks.frame_line[frame]))
-        if location.line:
-            self.profile.mapping[location.mapping_id - 1].has_functions = True
 
     def _mapping(self, row: int, address: int) -> int:
-        """Addresses are those of the file, so every mapping starts at 0, and ends after its highest address."""
+        """Addresses are those of the file, so every mapping starts at 0, and ends after its highest address.
+
+        All mappings are said to have functions: for others, pprof would ask this server for names, at /symbolz, or look
+        them up in files of the machine that it runs on.
+        """
         mapping_id = self._mappings.get(row)
         if mapping_id is None:
             mapping_id = self._mappings[row] = len(self._mappings) + 1
             source = self._stacks.mappings[row]
             build_id = source.build_id.removeprefix("gnu:")
             self.profile.mapping.add(id=mapping_id, filename=self.string(source.file), build_id=self.string(build_id))
+            self.profile.mapping[-1].has_functions = True
         mapping = self.profile.mapping[mapping_id - 1]
         mapping.memory_limit = max(mapping.memory_limit, min(address + 1, 2**64 - 1))
         return mapping_id

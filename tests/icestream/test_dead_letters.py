@@ -2,9 +2,11 @@ import hashlib
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
+from prometheus_client import REGISTRY
 
 from icestream import dead_letters, kafka
+from icestream.messages.checks import BadMessage
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, MAX_MESSAGE_BYTES, RAW
 
@@ -71,3 +73,46 @@ def test_a_message_without_anything_is_a_dead_letter_too(in_process_broker: Kafk
     sender.flush(10)
     [(value, key, headers)] = letters(in_process_broker, 1)
     assert (value, key, headers["icestream.error"]) == (b"", None, "ValueError")
+
+
+def not_published(reason: str) -> float:
+    labels = {"stage": "s", "topic": RAW, "reason": reason}
+    return REGISTRY.get_sample_value("icestream_dead_letters_not_published_total", labels) or 0.0
+
+
+def test_of_a_flood_some_of_each_reason_are_published_and_the_others_are_counted(broker: KafkaSettings) -> None:
+    sender, rate = kafka.producer(broker), dead_letters.Rate(per_minute=5)
+    for number in range(500):
+        sender.produce(RAW, str(number).encode(), partition=0)
+    sender.flush(10)
+    reader = kafka.consumer(broker, "test")
+    reader.assign([TopicPartition(RAW, 0, 0)])
+    flood = []
+    while len(flood) < 500:
+        flood += [message for message in reader.consume(500, 10) if message.error() is None]
+    reader.close()
+    rare = BadMessage("host_id", "expected something else")
+    before = not_published("end_unix_nano"), not_published("host_id")
+    errors: list[Exception] = [BadMessage("end_unix_nano", f"got {i}") for i in range(499)]
+    dead_letters.send_all(sender, rate, "s", list(zip(flood, [*errors, rare], strict=True)))
+    found = [headers["icestream.error"] for _, _, headers in letters(broker, 6)]
+    assert sorted(found) == sorted([*(f"end_unix_nano: got {i}" for i in range(5)), str(rare)])
+    assert (not_published("end_unix_nano") - before[0], not_published("host_id") - before[1]) == (494, 0)
+
+
+def test_a_dead_letter_that_kafka_refuses_is_counted_and_stops_nothing(in_process_broker: KafkaSettings) -> None:
+    sender = kafka.producer(in_process_broker)
+    sender.produce(RAW, b"bad", partition=0)
+    sender.flush(10)
+    reader = kafka.consumer(in_process_broker, "test")
+    reader.assign([TopicPartition(RAW, 0, 0)])
+    message = reader.poll(10)
+    assert message is not None
+    reader.close()
+    before = not_published("ValueError")
+    strict = kafka.producer(in_process_broker, **{"message.max.bytes": 1000})
+    error = ValueError("x" * 2000)
+    with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+        dead_letters.send(strict, message, "s", error)
+    dead_letters.send_all(strict, dead_letters.Rate(10), "s", [(message, error)])
+    assert not_published("ValueError") == before + 1

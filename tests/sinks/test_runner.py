@@ -24,6 +24,8 @@ from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.runner import Runner
+from sinks.service import start
+from sinks.settings import SinkSettings
 from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
 from tests.waiting import PATIENCE_S, wait_until
@@ -40,7 +42,7 @@ def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0
 def running(settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None) -> Iterator[Runner]:
     stop = threading.Event()
     keep = rejected if rejected is not None else []
-    started = Runner(sink, settings, lambda message, error: keep.append(message), stop, flush_s=0.2)
+    started = Runner(sink, settings, lambda letters: keep.extend(message for message, _ in letters), stop, flush_s=0.2)
     thread = threading.Thread(target=started.run)
     thread.start()
     try:
@@ -92,6 +94,29 @@ def test_times_far_from_kafkas_timestamp_are_rejected_and_archived_by_the_timest
     assert {m.topic() for m in rejected} == {SAMPLES, ACTIVITY}
     with running(in_process_broker, ArchiveSink(str(tmp_path), limits=limits)):
         wait_until(lambda: list(archive.read(str(tmp_path), ACTIVITY, today - DAY_NS, today + DAY_NS)))
+
+
+def test_a_flood_of_bad_messages_is_counted_while_good_ones_of_all_topics_are_stored(
+    in_process_broker: KafkaSettings, clients: Clients
+) -> None:
+    counted = {"sink": "clickhouse", "topic": SAMPLES, "reason": "SampleBatch"}
+    before = REGISTRY.get_sample_value("icestream_sinks_dead_letters_total", counted) or 0.0
+    for sequence in (1, 2):
+        send(in_process_broker, SAMPLES, *[b"garbage"] * 1000, sample_batch(sequence))
+    send(in_process_broker, ACTIVITY, activity_batch(1))
+    settings = SinkSettings(kafka=in_process_broker.kafka, max_late_days=36_500, dead_letters_per_minute=3)
+    stop = threading.Event()
+    sinks = start(settings, stop, clients, ["clickhouse"])
+    try:
+        wait_until(lambda: number(clients, "SELECT count() FROM samples") == 10)
+        wait_until(lambda: number(clients, "SELECT count() FROM activity") == 3)
+        wait_until(lambda: committed(in_process_broker, SAMPLES) == 2002)
+        wait_until(lambda: number(clients, "SELECT count() FROM dead_letters") >= 3)
+    finally:
+        stop.set()
+        sinks.join(PATIENCE_S)
+    assert (REGISTRY.get_sample_value("icestream_sinks_dead_letters_total", counted) or 0.0) - before == 2000
+    assert number(clients, "SELECT count() FROM dead_letters") < 100
 
 
 def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(

@@ -1,6 +1,8 @@
 """`icestream query` against a real server."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ from icestream.cli import main
 from icestream.clickhouse import Clients
 from icestream.times import format_unix_nano
 from tests.api.conftest import RANGE
-from tests.api.fill import START_S, Sample, fill, frame
+from tests.api.fill import START_S, Frame, Sample, fill, frame
 from tests.data.tables import insert_rows, to_datetime
 
 MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
@@ -77,6 +79,18 @@ def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> No
     empty = '{service="none"}'
     out = ask(capsys, "diff", "--url", url, *TIMES, "--baseline-selector", "{}", "--selector", empty)
     assert "0.0%  75.0%  -75.0    hot" in out
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+def test_go_asks_the_api_for_a_profile(url: str, client: Client, tmp_path: Path) -> None:
+    fill(client, [Sample((frame("main"), Frame((), 0x77, "/lib/libc.so.6")))])  # one without a name
+    address = f"{url}/api/v1/merge?format=pprof&start={START_S}&end={START_S + 60}"
+    pprof = ["go", "tool", "pprof", "-top", address]
+    result = subprocess.run(
+        pprof, env=os.environ | {"PPROF_TMPDIR": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    assert " main" in result.stdout
 
 
 def test_json_and_files_are_the_answer_of_the_api(url: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

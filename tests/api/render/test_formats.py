@@ -147,7 +147,7 @@ def test_pprof_keeps_inlined_lines_callee_first_and_build_ids(api: Api, client: 
     assert lines[0x4242] == [("leaf", "leaf.c", 10), ("middle", "middle.c", 10), ("outer", "outer.c", 10)]
     assert lines[0x77] == []
     mappings = {text[m.filename]: (text[m.build_id], m.memory_limit, m.has_functions) for m in profile.mapping}
-    assert mappings["/lib/libc.so.6"] == ("cafe", 0x78, False)
+    assert mappings["/lib/libc.so.6"] == ("cafe", 0x78, True)
     assert profile.time_nanos == int(RANGE["start"]) * 10**9
 
 
