@@ -11,9 +11,10 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 import zstandard
 from pyarrow import fs
@@ -22,6 +23,7 @@ from symbolic.symcache import SymCache
 from icestream import atomic_file
 from icestream.demangle import demangle
 from icestream.disk_cache import DiskCache
+from icestream.symbol_chunks import SymbolChunks
 from icestream.v1.symbols_pb2 import SymbolFile
 
 log = logging.getLogger(__name__)
@@ -29,11 +31,14 @@ log = logging.getLogger(__name__)
 MAX_FILE_BYTES = 1 << 30
 """A larger SymCache is refused."""
 MAX_CHUNKS = 4096
-MAX_INCOMPLETE_BYTES = 256 << 20
-"""Of chunks of incomplete files; beyond, the file that has waited longest for a chunk is dropped."""
 OPEN_FILES = 256
+_BLOCK_BYTES = 1 << 20
 RETRY_S = 60.0
 """How long a file that could not be fetched is not tried again."""
+
+
+_SHOWN = 200
+"""Longer URIs are cut to so many characters in messages."""
 
 
 class SymCacheError(ValueError):
@@ -111,10 +116,10 @@ class SymCaches:
         self._files = DiskCache(folder, ".symcache", limit_bytes, evicted=self._forget)
         self._store = symbol_store.rstrip("/")
         self._lock = threading.RLock()
-        self._chunks: OrderedDict[tuple[str, str], dict[int, bytes]] = OrderedDict()
         self._open: OrderedDict[str, Symbols] = OrderedDict()
         self._failed: dict[str, float] = {}
         folder.mkdir(parents=True, exist_ok=True)
+        self._chunks = SymbolChunks(folder)
         self._entries = _read_entries(folder)
 
     def add(self, file: SymbolFile) -> bool:
@@ -128,10 +133,11 @@ class SymCaches:
                 return False
             entry = Entry(file.build_id, file.version, file.load_address, file.size, file.sha256, file.uri)
             if not file.uri:
-                data = self._complete(file)
-                if data is None:
+                compressed = self._complete(file)
+                if compressed is None:
                     return False
-                self._write(entry, data)
+                with compressed:
+                    self._write(entry, _unzip(compressed, file.build_id))
             self._entries[file.build_id] = entry
             self._open.pop(file.build_id, None)
             self._failed.pop(file.build_id, None)
@@ -163,20 +169,11 @@ class SymCaches:
                 self._open.popitem(last=False)
             return symbols
 
-    def _complete(self, file: SymbolFile) -> bytes | None:
-        """Returns the SymCache if this was its last missing chunk."""
+    def _complete(self, file: SymbolFile) -> IO[bytes] | None:
+        """Returns the compressed SymCache if this was its last missing chunk."""
         if not 1 <= file.chunks <= MAX_CHUNKS or file.chunk >= file.chunks:
             raise SymCacheError(f"symbols of {file.build_id}: chunk {file.chunk} of {file.chunks}")
-        key = (file.build_id, file.sha256)
-        chunks = self._chunks.setdefault(key, {})
-        self._chunks.move_to_end(key)
-        chunks[file.chunk] = file.data
-        while sum(len(c) for f in self._chunks.values() for c in f.values()) > MAX_INCOMPLETE_BYTES:
-            self._chunks.popitem(last=False)
-        if len(chunks) < file.chunks:
-            return None
-        self._chunks.pop(key, None)
-        return _unzip(b"".join(chunks[i] for i in sorted(chunks)), file.build_id, file.size)
+        return self._chunks.add((file.build_id, file.sha256), file.chunk, file.chunks, file.data)
 
     def _path(self, entry: Entry) -> Path:
         """Returns the file in the folder; fetches it from the symbol store if it is not there yet."""
@@ -187,11 +184,21 @@ class SymCaches:
         if not entry.uri:
             del self._entries[entry.build_id]
             raise SymCacheError("the file is gone from the folder")
-        return self._write(entry, fetch(entry.uri, self._store, entry.size))
+        return self._write(entry, fetch(entry.uri, self._store))
 
-    def _write(self, entry: Entry, data: bytes) -> Path:
-        _check(data, entry.build_id, entry.size, entry.sha256)
-        self._files.write(entry.build_id, data)
+    def _write(self, entry: Entry, blocks: Iterable[bytes]) -> Path:
+        digest, size = hashlib.sha256(), 0
+        with self._files.writing(entry.build_id) as file:
+            for block in blocks:
+                size += len(block)
+                if size > entry.size:
+                    raise SymCacheError(f"symbols of {entry.build_id}: more than the {entry.size} bytes announced")
+                digest.update(block)
+                file.write(block)
+            if size < entry.size or digest.hexdigest() != entry.sha256.lower():
+                raise SymCacheError(
+                    f"symbols of {entry.build_id}: {size} bytes came that are not the {entry.size} announced"
+                )
         path = self._files.path(entry.build_id)
         atomic_file.write(path.with_suffix(".json"), json.dumps(asdict(entry)).encode())
         return path
@@ -204,32 +211,28 @@ class SymCaches:
             self._entries.pop(entry.build_id, None)
 
 
-def fetch(uri: str, store: str, size: int) -> bytes:
+def fetch(uri: str, store: str) -> Iterator[bytes]:
     """Reads a file of the symbol store: a path, or a URI that pyarrow.fs opens (file, s3, gs...). Raises SymCacheError.
 
-    `store`: the file must be below it ("" for anywhere); `size`: at most one byte more is read.
+    `store`: the file must be below it ("" for anywhere).
     """
     if store and (not uri.startswith(store + "/") or ".." in uri.split("/")):
-        raise SymCacheError(f"{uri} is not in the symbol store {store}")
+        raise SymCacheError(f"{uri[:_SHOWN]} is not in the symbol store {store}")
     try:
         filesystem, path = fs.FileSystem.from_uri(uri) if "://" in uri else (fs.LocalFileSystem(), uri)
         with filesystem.open_input_stream(path) as stream:
-            return bytes(stream.read(size + 1))
+            while block := stream.read(_BLOCK_BYTES):
+                yield bytes(block)
     except (OSError, ValueError) as error:
-        raise SymCacheError(f"cannot read {uri}: {error}") from error
+        raise SymCacheError(f"cannot read {uri[:_SHOWN]}: {str(error)[:_SHOWN]}") from error
 
 
-def _check(data: bytes, build_id: str, size: int, sha256: str) -> None:
-    if len(data) != size or hashlib.sha256(data).hexdigest() != sha256.lower():
-        raise SymCacheError(f"symbols of {build_id}: {len(data)} bytes came that are not the {size} announced")
-
-
-def _unzip(data: bytes, build_id: str, size: int) -> bytes:
+def _unzip(compressed: IO[bytes], build_id: str) -> Iterator[bytes]:
+    """Yields small blocks, whatever the frame claims to hold. Raises SymCacheError."""
     try:
-        # Without this check zstd would allocate whatever size the frame claims.
-        if zstandard.frame_content_size(data) > size:
-            raise SymCacheError(f"symbols of {build_id}: more than the {size} bytes announced")
-        return zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
+        with zstandard.ZstdDecompressor().stream_reader(compressed, closefd=False) as reader:
+            while block := reader.read(_BLOCK_BYTES):
+                yield block
     except zstandard.ZstdError as error:
         raise SymCacheError(f"symbols of {build_id}: not zstd: {error}") from None
 

@@ -28,6 +28,7 @@ from sinks import cluster, metrics, stored_batches
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
+from sinks.seen import SeriesDays
 from sinks.tables import dead_letters
 from sinks.tables.activity import ActivityTables
 from sinks.tables.arrow import concat
@@ -43,7 +44,6 @@ SETTINGS = {
     "max_partitions_per_insert_block": 0,  # one block may hold late samples of many days
 }
 StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
-_SERIES_KEPT = 200_000
 _CLEAN_S = 86_400.0
 
 
@@ -58,7 +58,7 @@ class ClickHouseSink:
     def __init__(self, clients: Clients, limits: TimeLimits = ANY_LIMITS) -> None:
         self._limits = limits
         self._clients = clients
-        self._series: dict[int, int] = {}  # series ID -> day it was last written
+        self._series = SeriesDays()
         self._cleaned = time.monotonic()
         self._cluster = ""
 
@@ -133,14 +133,12 @@ class ClickHouseSink:
         for message in messages:
             day = message.last_unix_nano // (86_400 * 10**9)
             for series_id, labels in message.series.items():
-                if self._series.get(series_id, -1) < day:
+                if not self._series.written(series_id, day):
                     new[series_id] = labels
         if new:
             last = max(message.last_unix_nano for message in messages)
             self._insert("series", [series_table(new, last)])
-            if len(self._series) + len(new) > _SERIES_KEPT:
-                self._series.clear()
-            self._series |= dict.fromkeys(new, last // (86_400 * 10**9))
+            self._series.add(new, last // (86_400 * 10**9))
 
     def _insert(self, table: str, parts: list[pa.Table], token: str | None = None) -> None:
         rows = concat(parts)

@@ -17,19 +17,20 @@ from confluent_kafka import KafkaException, Message, Producer
 from icestream.clickhouse import Clients
 from icestream.messages.stack_encoder import MAX_LINES, LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.symbols import decode_symbol_file
-from icestream.symcache import SymCacheError, SymCaches
+from icestream.symcache import Symbols, SymCacheError, SymCaches
 from icestream.topics import RESOLVE_GROUP, STACKS, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.symbols_pb2 import SymbolFile
 from sinks import metrics
 from sinks.migrate import check
 from sinks.ranges import MessageRange
+from sinks.seen import TriedLocations
 
 log = logging.getLogger(__name__)
 
 _RECHECK_S = 10.0
 _FLUSH_S = 30.0
-_TRIED_KEPT = 2_000_000
+_PAGE = 10_000
 _NAMELESS = (Mapping.FILE, Mapping.KERNEL, Mapping.MODULE)
 
 
@@ -56,7 +57,7 @@ class ResolveSink:
         self._clients = clients
         self._symcaches = symcaches
         self._producer = producer
-        self._tried: set[tuple[int, int]] = set()  # (location ID, version) that were looked up
+        self._tried = TriedLocations()
         self._next = 0.0
 
     def check(self) -> None:
@@ -105,33 +106,42 @@ class ResolveSink:
         for build_id in build_ids:
             version = self._symcaches.version(build_id)
             symbols = self._symcaches.get(build_id) if version else None
-            if symbols is None:
-                continue
-            named = []
-            for location in self._unnamed(build_id, version):
-                if (location.id, version) in self._tried:
-                    continue
-                lines = tuple(symbols.lookup(location.address)[:MAX_LINES])
-                if lines:
-                    named.append((location, LocationNames(version, lines)))
-                self._tried.add((location.id, version))
-            for message in stack_batches(build_id, named):
-                self._producer.produce(STACKS, message, key=build_id.encode())
-            if named and self._producer.flush(_FLUSH_S):
-                self._tried.clear()
-                raise KafkaException(f"names of {build_id} were not acknowledged within {_FLUSH_S:.0f} s")
-            metrics.RESOLVED.inc(len(named))
-        if len(self._tried) > _TRIED_KEPT:
-            self._tried.clear()
+            if symbols is not None:
+                for page in self._unnamed(build_id, version):
+                    self._name(build_id, symbols, page)
 
-    def _unnamed(self, build_id: str, version: int) -> Iterator[Location]:
-        rows = self._clients.get().query(
-            "SELECT location_id, any(kind), any(file), any(address), toUnixTimestamp(max(last_seen)) FROM locations"
-            " WHERE build_id = {build_id:String} AND kind IN {kinds:Array(UInt8)}"
-            " GROUP BY location_id HAVING max(version) < {version:UInt64}",
-            parameters={"build_id": build_id, "kinds": list(_NAMELESS), "version": version},
-        )
-        return (Location(*row) for row in rows.result_rows)
+    def _name(self, build_id: str, symbols: Symbols, locations: list[Location]) -> None:
+        """Publishes the names of those of the locations that were not looked up before."""
+        ids = np.array([location.id for location in locations], np.uint64)
+        untried = self._tried.untried(build_id, symbols.version, ids)
+        named = []
+        for row in np.flatnonzero(untried).tolist():
+            if lines := tuple(symbols.lookup(locations[row].address)[:MAX_LINES]):
+                named.append((locations[row], LocationNames(symbols.version, lines)))
+        for message in stack_batches(build_id, named):
+            self._producer.produce(STACKS, message, key=build_id.encode())
+        if named and self._producer.flush(_FLUSH_S):
+            raise KafkaException(f"names of {build_id} were not acknowledged within {_FLUSH_S:.0f} s")
+        self._tried.add(build_id, symbols.version, ids[untried])
+        metrics.RESOLVED.inc(len(named))
+
+    def _unnamed(self, build_id: str, version: int) -> Iterator[list[Location]]:
+        """Yields pages, so that a file with a million locations takes no more memory than others."""
+        page: list[Location] = []
+        while not page or len(page) == _PAGE:
+            rows = self._clients.get().query(
+                "SELECT location_id, any(kind), any(file), any(address), toUnixTimestamp(max(last_seen)) FROM locations"
+                " WHERE build_id = {build_id:String} AND kind IN {kinds:Array(UInt8)} AND location_id > {after:UInt64}"
+                " GROUP BY location_id HAVING max(version) < {version:UInt64} ORDER BY location_id LIMIT {page:UInt32}",
+                parameters={
+                    "build_id": build_id, "kinds": list(_NAMELESS), "version": version, "page": _PAGE,
+                    "after": page[-1].id if page else 0,
+                },
+            )  # fmt: skip
+            page = [Location(*row) for row in rows.result_rows]
+            if not page:
+                return
+            yield page
 
 
 def stack_batches(build_id: str, named: Sequence[tuple[Location, LocationNames]]) -> list[bytes]:

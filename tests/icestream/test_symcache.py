@@ -1,4 +1,6 @@
+import contextlib
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -8,6 +10,7 @@ import zstandard
 from symbolic.debuginfo import Archive
 
 from icestream.demangle import demangle
+from icestream.symbol_chunks import MAX_BYTES
 from icestream.symcache import Line, SymCacheError, SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
 
@@ -126,6 +129,31 @@ def test_refusals_and_empty_messages_are_no_names(tmp_path: Path) -> None:
     assert not caches.add(SymbolFile(build_id="gnu:aa", error="no debug information"))
     assert not caches.add(SymbolFile())
     assert caches.get("gnu:aa") is None
+
+
+def test_chunks_of_files_that_never_become_complete_take_no_memory(tmp_path: Path) -> None:
+    caches = SymCaches(tmp_path)
+    about = SymbolFile(version=1, size=1 << 30, sha256="00", chunks=4000, data=bytes(900_000))
+    before = resident_bytes()
+    for number in range(320):  # 288 MB
+        about.build_id, about.chunk = f"gnu:{number // 16}", number % 16
+        assert not caches.add(SymbolFile.FromString(about.SerializeToString()))
+    assert resident_bytes() - before < 60_000_000
+    assert used_bytes(tmp_path) <= MAX_BYTES
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def used_bytes(folder: Path) -> int:
+    """Of the open files of this process that lie in a folder, with or without a name."""
+    found = 0
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            if os.readlink(link).startswith(f"{folder}/"):
+                found += link.stat().st_size
+    return found
 
 
 def test_lies_about_size_content_and_chunks_are_errors(program: Program, tmp_path: Path) -> None:
