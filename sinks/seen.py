@@ -11,7 +11,7 @@ Days = dict[int, int]
 class SeriesDays:
     """The day on which each series was last written.
 
-    Two dictionaries take turns, each of at most `limit` series of about 110 bytes. Series that are used move to the
+    Two dictionaries take turns, each of at most `limit` series of about 80 bytes. Series that are used move to the
     newer one. When that is full, the older one is forgotten.
     """
 

@@ -27,7 +27,7 @@ def test_series_take_a_bounded_number_of_bytes() -> None:
     after, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(series) <= 100_000
-    assert after - before < 100_000 * 130
+    assert after - before < 100_000 * 100
 
 
 def test_locations_are_tried_once_in_each_version_and_forgotten_by_build_id() -> None:
