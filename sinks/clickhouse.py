@@ -31,7 +31,7 @@ from sinks.retention import drop_unused_locations
 from sinks.seen import SeriesDays
 from sinks.tables import dead_letters
 from sinks.tables.activity import ActivityTables
-from sinks.tables.arrow import concat
+from sinks.tables.arrow import blocks_of_days, concat
 from sinks.tables.dead_letters import DeadLetter
 from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
@@ -41,9 +41,11 @@ SETTINGS = {
     "async_insert": 0,  # a token names a block of this sink, not a mix of several clients' rows
     "insert_deduplicate": 1,
     "deduplicate_blocks_in_dependent_materialized_views": 1,
-    "max_partitions_per_insert_block": 0,  # one block may hold late samples of many days
+    "max_partitions_per_insert_block": 0,  # see MAX_DAYS
 }
 StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
+MAX_DAYS = 40
+"""Days, and so partitions, of one insert: each costs time and memory. More than that come in several inserts."""
 _CLEAN_S = 86_400.0
 
 
@@ -144,8 +146,10 @@ class ClickHouseSink:
         rows = concat(parts)
         if not rows.num_rows:
             return
-        settings = SETTINGS | ({"insert_deduplication_token": token} if token else {})
-        if self._cluster:
-            settings |= cluster.INSERT_SETTINGS
-        self._clients.get().insert_arrow(table, rows, settings=settings)
+        for number, block in enumerate(blocks_of_days(rows, MAX_DAYS)):
+            name = f"{token}/{number}" if token and number else token
+            settings = SETTINGS | ({"insert_deduplication_token": name} if name else {})
+            if self._cluster:
+                settings |= cluster.INSERT_SETTINGS
+            self._clients.get().insert_arrow(table, block, settings=settings)
         metrics.ROWS.labels(self.name, table).inc(rows.num_rows)

@@ -31,6 +31,8 @@ MAX_TEXT = 1024
 """Characters of a build ID, of a label's name or value, and of any other text that a row has for itself."""
 MAX_FILE = 4 * MAX_TEXT
 """Characters of a mapping's path."""
+MAX_ENTRIES = 50_000
+"""Mappings, and series, of a message."""
 MAX_LABELS = 256
 MAX_LABELS_TEXT = 64_000
 """Characters of all labels of a series, so that a message always has room for a series."""
@@ -38,6 +40,8 @@ MAX_SUM = 2.0**56
 """A column's absolute values sum up to less: for CPU, to 2 years. So a hundred absurd messages overflow no sum."""
 MAX_ROWS_TEXT = 16_000_000
 """UTF-8 bytes that a column of texts takes when every row has its own copy: 25,000 rows may name one long text."""
+
+_KINDS = frozenset(Mapping.Kind.values())
 
 MessageT = TypeVar("MessageT", bound=Message)
 Labels = tuple[tuple[str, str], ...]
@@ -103,18 +107,21 @@ def strings(values: Sequence[str]) -> list[str]:
     return texts
 
 
-def mapping(mapping: Mapping) -> Mapping:
-    """Returns the mapping."""
-    if mapping.kind not in Mapping.Kind.values():
-        raise BadMessage("mappings.kind", f"expected one of Mapping.Kind, got {mapping.kind}")
-    check_text("mappings.build_id", mapping.build_id, least=0)
-    check_text("mappings.file", mapping.file, least=0, most=MAX_FILE)
-    return mapping
+def mappings(mappings: Sequence[Mapping]) -> list[Mapping]:
+    """Returns the mappings of a message."""
+    check_most("mappings", len(mappings), MAX_ENTRIES)
+    for mapping in mappings:
+        if mapping.kind not in _KINDS:
+            raise BadMessage("mappings.kind", f"expected one of Mapping.Kind, got {mapping.kind}")
+        check_text("mappings.build_id", mapping.build_id, least=0)
+        check_text("mappings.file", mapping.file, least=0, most=MAX_FILE)
+    return list(mappings)
 
 
-def labels(series: Series) -> Labels:
-    """Returns the labels of a series."""
-    return _labels(series.SerializeToString())
+def labels(series: Sequence[Series]) -> list[Labels]:
+    """Returns the labels of each series of a message."""
+    check_most("series", len(series), MAX_ENTRIES)
+    return [_labels(one.SerializeToString()) for one in series]
 
 
 def check_index(name: str, values: np.ndarray, limit: int) -> None:

@@ -62,7 +62,7 @@ def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
     message = checks.parse(RawBatch, data)
     _check_header(message, times)
     strings = checks.strings(message.strings)
-    mappings = [checks.mapping(mapping) for mapping in message.mappings]
+    mappings = checks.mappings(message.mappings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
     return RawColumns(
         id=message.id,
@@ -79,7 +79,7 @@ def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
         configured_period=message.configured_period or message.period,
         strings=strings,
         mappings=mappings,
-        series=[checks.labels(series) for series in message.series],
+        series=checks.labels(message.series),
         contexts=contexts,
         **_locations(message, len(strings), mappings),
         **_stacks(message),

@@ -41,3 +41,20 @@ def last_seen(unix_nano: int, rows: int) -> pa.Array:
 def concat(tables: list[pa.Table]) -> pa.Table:
     """Returns tables of one schema as one table in one chunk, with joined dictionaries; needs at least one table."""
     return pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+
+
+def blocks_of_days(rows: pa.Table, most: int) -> list[pa.Table]:
+    """Returns rows in blocks of at most `most` days each; the same rows give the same blocks.
+
+    Each day is a partition of a table. It is that of the column `time` or `start_time`; without either, there is one
+    block.
+    """
+    names = [name for name in ("time", "start_time") if name in rows.column_names]
+    if not names:
+        return [rows]
+    row_days = rows.column(names[0]).to_numpy().astype("datetime64[D]").astype(np.int64)
+    days, day_index = np.unique(row_days, return_inverse=True)
+    return [
+        rows.filter(pa.array(day_index // most == block)) if len(days) > most else rows
+        for block in range(-(-len(days) // most))
+    ]

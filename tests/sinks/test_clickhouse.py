@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from clickhouse_connect.driver.client import Client
 from hypothesis import HealthCheck, given, settings
@@ -16,6 +18,10 @@ from tests.data.messages import PERIOD_NS
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 
 TABLES = ("samples", "trace_samples", "batches", "activity")
+
+
+class Crash(Exception):
+    pass
 
 
 def counts(client: Client) -> dict[str, int]:
@@ -100,9 +106,6 @@ def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lo
     """Leaves out inserts as a crash does: those tables end up as if the insert never reached them."""
     message_range = make_range(SAMPLES, decoded(1, 2))
 
-    class Crash(Exception):
-        pass
-
     class Crashing(ClickHouseSink):
         def _insert(self, table: str, *args: Any) -> None:
             if table in lost:
@@ -117,6 +120,28 @@ def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lo
         client.command("RENAME TABLE aside TO trace_samples")
     ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), retried=True))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
+
+
+def test_rows_of_many_days_are_inserted_in_blocks_of_few_each_once(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sinks.clickhouse.MAX_DAYS", 2)
+    days = [1 + 17_280 * day for day in range(5)]
+    insert, blocks = clients.get().insert_arrow, list[int]()
+
+    def insert_two(table: str, rows: pa.Table, **more: Any) -> Any:
+        if table == "samples":
+            blocks.append(len(pc.unique(pc.floor_temporal(rows["time"], unit="day"))))
+            if len(blocks) == 3:
+                raise Crash
+        return insert(table, rows, **more)
+
+    monkeypatch.setattr(clients.get(), "insert_arrow", insert_two)
+    with pytest.raises(Crash):
+        ClickHouseSink(clients).write(make_range(SAMPLES, decoded(*days)))
+    ClickHouseSink(clients).write(make_range(SAMPLES, decoded(*days), retried=True))
+    assert blocks == [2, 2, 1, 2, 2, 1]
+    assert counts(client) == {"samples": 25, "trace_samples": 10, "batches": 5, "activity": 0}
 
 
 def test_a_group_that_was_reset_stores_nothing_again_after_the_tokens_are_forgotten(

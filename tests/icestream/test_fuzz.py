@@ -1,0 +1,116 @@
+"""Damaged messages of every topic: only BadMessage comes out, and what is accepted fits into rows of both stores."""
+
+import contextlib
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+from icestream import packed
+from icestream.messages.activity import decode_activity
+from icestream.messages.checks import BadMessage
+from icestream.messages.message_id import MessageId
+from icestream.messages.raw import decode_raw
+from icestream.messages.samples import decode_samples
+from icestream.messages.stacks import decode_stacks
+from icestream.messages.symbols import decode_symbol_file, decode_symbol_request
+from icestream.topics import ACTIVITY, MAX_MESSAGE_BYTES, RAW, SAMPLES, STACKS, SYMBOLS
+from icestream.v1.raw_pb2 import RawBatch
+from icestream.v1.samples_pb2 import SampleBatch
+from icestream.v1.stacks_pb2 import StackBatch
+from sinks.parquet import to_delta
+from sinks.tables.activity import ActivityTables
+from sinks.tables.decode import Tables, decode
+from sinks.tables.samples import SampleTables, series_table
+from streams.process import Processor
+from tests.data.messages import batch_id, raw_batch, sample_batch, source
+from tests.fuzz.messages import Mutants
+
+MUTANTS = 200
+"""Of each topic; `make fuzz` sends 200,000 through all parts."""
+DECODERS: tuple[Callable[[bytes], object], ...] = (
+    decode_raw, decode_activity, decode_samples, decode_stacks, decode_symbol_file, decode_symbol_request,
+)  # fmt: skip
+
+
+def make_rows(tables: Tables) -> None:
+    """Makes what the sinks write."""
+    if isinstance(tables, SampleTables):
+        found = [tables.rows, series_table(tables.series, tables.last_unix_nano)]
+    elif isinstance(tables, ActivityTables):
+        found = [tables.intervals, tables.spans]
+    else:
+        found = [tables.nodes, tables.locations]
+    for rows in found:
+        to_delta(rows)
+
+
+def test_mutated_messages_are_bad_ones_or_can_be_processed_and_stored() -> None:
+    mutants, processor = Mutants(7), Processor()
+    for number in range(MUTANTS):
+        for topic in (RAW, ACTIVITY, SAMPLES, STACKS):
+            message_id = MessageId("C", topic, 0, number)
+            with contextlib.suppress(BadMessage):
+                if topic == RAW:
+                    outputs = processor.raw(mutants.next(topic, number), message_id)
+                    for data in outputs.samples:
+                        make_rows(decode(data, MessageId("C", SAMPLES, 0, number)))
+                    for data in outputs.stacks:
+                        make_rows(decode(data, MessageId("C", STACKS, 0, number)))
+                    continue
+                data = mutants.next(topic, number)
+                make_rows(decode(data, message_id))
+                if topic == ACTIVITY:
+                    processor.activity(data, message_id)
+        with contextlib.suppress(BadMessage):
+            decode_symbol_file(mutants.next(SYMBOLS, number))
+
+
+def field(number: int, value: bytes) -> bytes:
+    return packed.varint(number << 3 | 2) + packed.varint(len(value)) + value
+
+
+def absurd() -> dict[str, bytes]:
+    """Messages whose lengths or counts are absurd, by what is absurd in them."""
+    found = {
+        f"length of {size} in field {number}": packed.varint(number << 3 | 2) + packed.varint(size) + b"\0" * 64
+        for number in range(1, 36)
+        for size in (65, 2**31, 2**64 - 1)
+    }
+    found |= {f"endless varint in field {number}": bytes([number << 3]) + b"\xff" * 100 for number in range(1, 16)}
+    for number in range(1, 36):
+        empty = field(number, b"")
+        found[f"field {number} as often as it fits"] = empty * (MAX_MESSAGE_BYTES // len(empty))
+        label = field(number, field(2, field(1, b"a") + field(2, b"b")))
+        found[f"labels in field {number} as often as they fit"] = label * (MAX_MESSAGE_BYTES // len(label))
+    found["nested"] = b""
+    for _ in range(300):
+        found["nested"] = field(8, found["nested"])
+    return found
+
+
+def test_absurd_lengths_and_counts_take_little_memory() -> None:
+    for what, data in absurd().items():
+        assert len(data) <= MAX_MESSAGE_BYTES, what
+        for decoder in DECODERS:
+            tracemalloc.start()
+            try:
+                with contextlib.suppress(BadMessage):
+                    decoder(data)
+                peak = tracemalloc.get_traced_memory()[1]
+            finally:
+                tracemalloc.stop()
+            assert peak < 100_000_000, f"{what}: {decoder} took {peak} bytes"
+
+
+def test_more_mappings_or_series_than_a_host_has_are_a_bad_message() -> None:
+    raw, samples = raw_batch(batch_id(), 5, {}), sample_batch(source(batch_id()), 5, {})
+    for name, good, number, decoder in [
+        ("mappings", raw, RawBatch.MAPPINGS_FIELD_NUMBER, decode_raw),
+        ("mappings", b"", StackBatch.MAPPINGS_FIELD_NUMBER, decode_stacks),
+        ("series", raw, RawBatch.SERIES_FIELD_NUMBER, decode_raw),
+        ("series", samples, SampleBatch.SERIES_FIELD_NUMBER, decode_samples),
+    ]:
+        decoder(good + field(number, b"") * 40_000)
+        with pytest.raises(BadMessage, match=f"{name}: expected 0 to 50000, got"):
+            decoder(good + field(number, b"") * 300_000)
