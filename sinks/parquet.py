@@ -1,199 +1,204 @@
-"""The Parquet sink: samples, series, nodes, locations, activity and spans as Delta tables (delta.io) of one folder.
+"""The Parquet sink: samples, activity, spans, nodes, locations, series and batches as Delta tables of one folder.
 
-Delta's application transactions store each row once. A commit to a table carries the last offset of the partition that
-was read, and the last output of each partition that the samples were made from. Messages up to those are skipped. So a
-sink may start to read from anywhere, and a stream processor may send outputs twice.
+docs/lake.md describes the tables. Each batch is stored once, as in ClickHouse:
+- A batch that is in the table `batches` is not stored again, whoever sent it a second time and from whichever offset.
+- A range of messages is appended to each table in one commit, which carries the range's name (its nonce, as a Delta
+  transaction). `batches` comes last. So a range that was in flight when a sink died is completed by the next attempt:
+  it leaves out the tables that have the range. Delta refuses a commit to a table that got another range of the same
+  partition since the table was opened. So a sink that was frozen, and has lost its partitions, stores nothing twice.
 
-Delta has no unsigned integers: IDs are the same 64 bits as int64, other unsigned columns are int64. `start_time` and
-`end_time` of activity and spans are int64 nanoseconds since 1970. Tables with times are partitioned by `date`.
+A node, location or series is stored once a month; now and then once more, which readers must expect.
 """
 
-import logging
 import time
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Message
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
-from icestream.messages.checks import Labels
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
-from sinks import metrics
+from sinks import metrics, stored_batches
+from sinks.delta import Lake, has_range, to_delta
+from sinks.lake_upkeep import compact, retain
 from sinks.ranges import MessageRange, message_id
+from sinks.seen import Keys
+from sinks.stored_batches import ALL_OUTPUTS, Batch, BatchKey
 from sinks.tables.activity import ActivityTables
 from sinks.tables.arrow import concat
 from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
 
-log = logging.getLogger(__name__)
-
-COMPACT_S = 3600.0
-KEEP_REMOVED_HOURS = 168
-"""How long files are kept that compaction has replaced, for readers of older versions."""
-_OUTPUT_BITS = 16
-_DAY_NS = 86_400 * 10**9
-_SERIES_KEPT = 200_000
-
-Decoded = tuple[int, Tables]
-"""Offset and content of a message."""
+StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
+_COMPACT_S = 60.0
+_RETAIN_S = 86_400.0
+_HOUR_MS = 3_600_000
+_NAME_IDS = {"nodes": "node_id", "locations": "location_id", "series": "series_id"}
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ParquetSink:
-    """Appends ranges to Delta tables. Used by one thread; several processes may append to the same tables."""
+    """Writes ranges of messages; see the module. Used by one thread; several processes may write the same tables."""
 
     name = "parquet"
     group = PARQUET_GROUP
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
-    keeps_ranges = False
+    keeps_ranges = True
 
     def __init__(
-        self, uri: str, storage_options: dict[str, str] | None = None, limits: TimeLimits = ANY_LIMITS
+        self,
+        uri: str,
+        storage_options: dict[str, str] | None = None,
+        limits: TimeLimits = ANY_LIMITS,
+        keep_days: int = 0,
     ) -> None:
+        """`keep_days`: days that are kept; 0: all."""
         self._limits = limits
-        self._uri = uri.rstrip("/")
-        self._options = storage_options
-        self._series: dict[int, int] = {}
+        self._keep_days = keep_days
+        self._lake = Lake(uri, storage_options)
+        self._names: dict[str, Keys] = {}
         self._compacted = time.monotonic()
+        self._retained = float("-inf")
 
     def check(self) -> None:
-        """Does nothing: tables are made when the first rows come."""
+        """Raises deltalake's errors and OSError where the folder cannot be read."""
+        self._lake.open("batches")
 
-    def decode(self, message: Message, cluster: str) -> Decoded:
-        """Raises BadMessage."""
+    def decode(self, message: Message, cluster: str) -> Tables:
+        """Returns tables in Delta's types: what decodes can be stored. Raises BadMessage or ValueError."""
         tables = decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
-        return message.offset() or 0, tables
+        return in_delta_types(tables)
 
-    def write(self, message_range: MessageRange[Decoded]) -> None:
+    def write(self, message_range: MessageRange[Tables]) -> None:
         """Raises deltalake's errors and OSError; may then be called again with the same range."""
-        messages = message_range.messages
-        stacks = [(offset, m) for offset, m in messages if isinstance(m, StackTables)]
-        samples = [(offset, m) for offset, m in messages if isinstance(m, SampleTables)]
-        activity = [(offset, m) for offset, m in messages if isinstance(m, ActivityTables)]
-        self._append("nodes", message_range, [(offset, m.nodes) for offset, m in stacks])
-        self._append("locations", message_range, [(offset, m.locations) for offset, m in stacks])
-        self._write_samples(message_range, samples)
-        self._append("spans", message_range, [(offset, m.spans) for offset, m in activity])
-        self._append("activity", message_range, [(offset, m.intervals) for offset, m in activity])
+        stacks = [m for m in message_range.messages if isinstance(m, StackTables)]
+        samples = [m for m in message_range.messages if isinstance(m, SampleTables)]
+        activity = [m for m in message_range.messages if isinstance(m, ActivityTables)]
+        if stacks:
+            self._append_names("nodes", [m.nodes for m in stacks])
+            self._append_names("locations", [m.locations for m in stacks])
+        if samples:
+            self._append_names(
+                "series", [to_delta("series", series_table(m.series, m.last_unix_nano)) for m in samples]
+            )
+            self._append_new(message_range, samples, {"samples": lambda m: m.rows})
+        if activity:
+            self._append_new(message_range, activity, {"spans": lambda m: m.spans, "activity": lambda m: m.intervals})
 
     def failed(self) -> None:
-        """Does nothing: no connection is open."""
+        """Opens all tables again before the next attempt."""
+        self._lake.forget()
 
     def idle(self) -> None:
-        """Joins small files once an hour."""
-        if time.monotonic() - self._compacted < COMPACT_S:
-            return
-        self._compacted = time.monotonic()
-        compact(self._uri, self._options)
+        """Joins small files, and deletes old days and files once a day."""
+        now = time.monotonic()
+        if now - self._retained > _RETAIN_S:
+            self._retained = now
+            retain(self._lake, self._keep_days, datetime.now(timezone.utc).date())
+        if now - self._compacted > _COMPACT_S:
+            self._compacted = now
+            compact(self._lake)
 
     def close(self) -> None:
         """Does nothing: everything written is committed."""
 
-    def _write_samples(
-        self, message_range: MessageRange[Decoded], messages: Sequence[tuple[int, SampleTables]]
-    ) -> None:
-        new: dict[int, Labels] = {}
-        for _, message in messages:
-            day = message.last_unix_nano // _DAY_NS
-            new |= {i: labels for i, labels in message.series.items() if self._series.get(i, -1) < day}
-        last = max((message.last_unix_nano for _, message in messages), default=0)
-        if new:
-            # A series that comes twice is the same row twice; the offset in its commit is only that of this range.
-            self._append("series", message_range, [(message_range.offsets.last, series_table(new, last))])
-        last_outputs: dict[str, int] = {}
-        table = self._table("samples")
-        new_rows = []
-        for offset, message in messages:
-            batch = message.batch
-            app = f"source/{batch.cluster}/{batch.topic}/{batch.partition}/{message_range.partition}"
-            output = batch.offset << _OUTPUT_BITS | min(batch.output, (1 << _OUTPUT_BITS) - 1)
-            if output <= last_outputs.get(app, self._version(table, app)):
-                metrics.DUPLICATES.labels(self.name, message_range.topic).inc()
-                continue
-            last_outputs[app] = output
-            new_rows.append((offset, message.rows))
-        self._append("samples", message_range, new_rows, last_outputs, table)
-        if len(self._series) + len(new) > _SERIES_KEPT:
-            self._series.clear()
-        self._series |= dict.fromkeys(new, last // _DAY_NS)
-
-    def _append(
+    def _append_new(
         self,
-        name: str,
-        message_range: MessageRange[Decoded],
-        parts: Sequence[tuple[int, pa.Table]],
-        last_outputs: dict[str, int] | None = None,
-        table: DeltaTable | None = None,
+        message_range: MessageRange[Tables],
+        messages: Sequence[StoredT],
+        parts: dict[str, Callable[[StoredT], pa.Table]],
     ) -> None:
-        """Appends, in one commit, those parts whose offset is past the last one in the table for this partition."""
-        if not parts:
+        """Appends the messages whose batches are not stored: to the tables named by `parts`, and then to `batches`."""
+        # They are opened before `batches` is asked. What another process stores after that makes the commit fail.
+        have = {name for name in parts if has_range(self._lake.open(name), message_range)}
+        stored = self._stored([m.batch for m in messages])
+        new: dict[BatchKey, StoredT] = {}
+        for message in messages:
+            if message.batch.key not in stored:
+                new.setdefault(message.batch.key, message)
+        if len(messages) > len(new):
+            metrics.DUPLICATES.labels(self.name, message_range.topic).inc(len(messages) - len(new))
+        if not new:
             return
-        table = table or self._table(name)
-        app = f"topic/{message_range.cluster}/{message_range.topic}/{message_range.partition}"
-        stored = self._version(table, app)
-        rows = [part for offset, part in parts if offset > stored]
-        data = to_delta(concat(rows)) if rows else None
-        if data is None or not data.num_rows:
-            return
-        versions = (last_outputs or {}) | {app: message_range.offsets.last}
-        write_deltalake(
-            table if table is not None else f"{self._uri}/{name}",
-            data,
-            mode="append",
-            schema_mode="merge",  # a table of an earlier version lacks columns
-            partition_by=["date"] if "date" in data.column_names else None,
-            storage_options=self._options,
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(app_id=app, version=version) for app, version in versions.items()]
-            ),
+        for name, part in parts.items():
+            if name not in have:
+                self._append(name, concat([part(m) for m in new.values()]), message_range)
+        batches = stored_batches.table([m.batch for m in new.values()], message_range.name)
+        self._append("batches", to_delta("batches", batches), message_range)
+
+    def _stored(self, batches: Sequence[Batch]) -> set[BatchKey]:
+        """Returns the keys of the batches that are stored."""
+        table = self._lake.open("batches")
+        if table is None:
+            return set()
+        # A batch that comes again has the same times; corrections of one differ by minutes at most.
+        hours = sorted({b.first_time // _HOUR_MS + i for b in batches for i in (-1, 0, 1)})
+        day = pa.timestamp("ms", "UTC")
+        dates = sorted({datetime.fromtimestamp(hour * 3600, timezone.utc).date() for hour in hours})
+        rows = table.to_pyarrow_dataset(file_pruning_predicate=[("date", "in", [str(date) for date in dates])])
+        found = rows.to_table(
+            columns=list(BatchKey._fields),
+            filter=(pc.field("first_time") >= pa.scalar(hours[0] * _HOUR_MS, day).cast(pa.timestamp("us", "UTC")))
+            & (pc.field("first_time") < pa.scalar((hours[-1] + 1) * _HOUR_MS, day).cast(pa.timestamp("us", "UTC")))
+            & pc.field("sequence").isin(sorted({b.sequence for b in batches}))
+            & pc.field("collector").isin(sorted({b.collector for b in batches})),
         )
-        metrics.ROWS.labels(self.name, name).inc(data.num_rows)
+        keys = {BatchKey(**row) for row in found.to_pylist()}
+        return {b.key for b in batches if b.key in keys or b.key._replace(output=ALL_OUTPUTS) in keys}
 
-    def _table(self, name: str) -> DeltaTable | None:
-        """Returns a new snapshot of a table; None where there is no table yet."""
-        uri = f"{self._uri}/{name}"
-        if not DeltaTable.is_deltatable(uri, self._options):
-            return None
-        return DeltaTable(uri, storage_options=self._options)
+    def _append_names(self, name: str, parts: list[pa.Table]) -> None:
+        """Appends the rows of nodes, locations or series that were not written this month."""
+        rows = concat(parts)
+        remembered = self._names.get(name)
+        if remembered is None:
+            remembered = self._names[name] = self._written(name, rows)
+        keys, first = np.unique(_name_keys(name, rows), return_index=True)
+        new = ~remembered.has(keys)
+        if new.any():
+            self._lake.open(name)
+            self._lake.append(name, rows.take(pa.array(np.sort(first[new]))))
+            metrics.ROWS.labels(self.name, name).inc(int(new.sum()))
+        remembered.add(keys)
 
-    def _version(self, table: DeltaTable | None, app: str) -> int:
-        version = table.transaction_version(app) if table is not None else None
-        return -1 if version is None else version
+    def _written(self, name: str, rows: pa.Table) -> Keys:
+        """Returns what the table has of the months of these rows, as far as it can be remembered."""
+        remembered = Keys()
+        table = self._lake.open(name)
+        if table is not None:
+            months = [str(month) for month in pc.unique(rows.column("month")).to_pylist()]
+            columns = [_NAME_IDS[name], "month", *(["version"] if name == "locations" else [])]
+            dataset = table.to_pyarrow_dataset(file_pruning_predicate=[("month", "in", months)])
+            for batch in dataset.to_batches(columns=columns):
+                remembered.add(_name_keys(name, pa.table(batch)))
+        return remembered
+
+    def _append(self, name: str, rows: pa.Table, message_range: MessageRange[Tables]) -> None:
+        if rows.num_rows:
+            self._lake.append(name, rows, message_range)
+            metrics.ROWS.labels(self.name, name).inc(rows.num_rows)
 
 
-def compact(uri: str, storage_options: dict[str, str] | None = None) -> None:
-    """Joins small files of all tables, and deletes files that were replaced a week ago."""
-    for name in ("samples", "series", "nodes", "locations", "activity", "spans"):
-        if DeltaTable.is_deltatable(f"{uri}/{name}", storage_options):
-            table = DeltaTable(f"{uri}/{name}", storage_options=storage_options)
-            done: dict[str, Any] = table.optimize.compact(target_size=128 << 20)
-            table.vacuum(retention_hours=KEEP_REMOVED_HOURS, dry_run=False)
-            table.create_checkpoint()
-            table.cleanup_metadata()
-            log.info("%s: %s files joined into %s", name, done["numFilesRemoved"], done["numFilesAdded"])
+def in_delta_types(tables: Tables) -> Tables:
+    """Raises ValueError."""
+    if isinstance(tables, StackTables):
+        nodes, locations = to_delta("nodes", tables.nodes), to_delta("locations", tables.locations)
+        return replace(tables, nodes=nodes, locations=locations)
+    if isinstance(tables, SampleTables):
+        return replace(tables, rows=to_delta("samples", tables.rows))
+    intervals, spans = to_delta("activity", tables.intervals), to_delta("spans", tables.spans)
+    return replace(tables, intervals=intervals, spans=spans)
 
 
-def to_delta(rows: pa.Table) -> pa.Table:
-    """Returns the same rows in types that Delta has, with a `date` where they have a time."""
-    columns = {}
-    for field in rows.schema:
-        column = rows.column(field.name)
-        kind = field.type
-        if pa.types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
-        elif pa.types.is_fixed_size_binary(kind):
-            column = column.cast(pa.binary())
-        elif kind == pa.uint64():
-            column = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
-        elif kind in (pa.uint32(), pa.uint8()) or kind == pa.timestamp("ns", "UTC"):
-            column = column.cast(pa.int64())
-        elif pa.types.is_timestamp(kind):
-            column = column.cast(pa.timestamp("us", "UTC"))
-        columns[field.name] = column
-    times = [name for name in ("time", "start_time") if name in rows.column_names]
-    if times:
-        columns["date"] = pc.cast(pc.floor_temporal(rows.column(times[0]), unit="day"), pa.date32())
-    return pa.table(columns)
+def _name_keys(name: str, rows: pa.Table) -> np.ndarray:
+    """Returns what each row is remembered by, uint64 (n,): its ID, its month, and the version of its lines."""
+    keys: np.ndarray = rows.column(_NAME_IDS[name]).to_numpy().view(np.uint64)
+    keys = keys + rows.column("month").cast(pa.int32()).to_numpy().astype(np.uint64) * _ODD
+    if name == "locations":
+        keys = keys ^ rows.column("version").to_numpy().view(np.uint64) * (_ODD + np.uint64(2))
+    return keys

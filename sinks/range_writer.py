@@ -103,7 +103,12 @@ class RangeWriter:
         for message in messages:
             try:
                 decoded.append(self._sink.decode(message, self._cluster))
-            except BadMessage as error:
+            except MemoryError:
+                raise
+            except Exception as error:
+                # Decoding uses nothing but the message: whatever it raises, it would raise again.
+                if not isinstance(error, BadMessage):
+                    log.exception("%s: a message that can be decoded cannot be stored", self._sink.name)
                 bad.append((message, error))
         if bad:
             self._reject(bad)

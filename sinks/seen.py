@@ -5,6 +5,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from icestream.sorted_keys import find
+
 Days = dict[int, int]
 
 
@@ -60,3 +62,28 @@ class TriedLocations:
 
     def __len__(self) -> int:
         return sum(len(tried) for _, tried in self._tried.values())
+
+
+class Keys:
+    """Hashes of 8 bytes, at most about 2 * `limit` of them.
+
+    Two arrays take turns, as the dictionaries of SeriesDays do.
+    """
+
+    def __init__(self, limit: int = 1_000_000) -> None:
+        self._limit = limit
+        self._newer = np.empty(0, np.uint64)
+        self._older = np.empty(0, np.uint64)
+
+    def has(self, keys: np.ndarray) -> np.ndarray:
+        """Returns which of the keys, uint64 (n,), are remembered: bool (n,)."""
+        return (find(self._newer, keys) >= 0) | (find(self._older, keys) >= 0)
+
+    def add(self, keys: np.ndarray) -> None:
+        """Remembers keys, uint64 (n,). Those that are used must be added again, so that they stay."""
+        self._newer = np.union1d(self._newer, keys)
+        if len(self._newer) > self._limit:
+            self._newer, self._older = np.empty(0, np.uint64), self._newer[: 2 * self._limit]
+
+    def __len__(self) -> int:
+        return len(self._newer) + len(self._older)

@@ -88,7 +88,7 @@ def _runner(kind: str, settings: SinkSettings, clients: Clients, stop: threading
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         sink = ResolveSink(clients, symcaches, producer(settings))
     elif kind == "parquet":
-        sink = ParquetSink(_destination(settings.parquet, kind), limits=limits)
+        sink = ParquetSink(_destination(settings.parquet, kind), limits=limits, keep_days=settings.parquet_days)
         flush_s = settings.parquet_flush_s
     else:
         sink = ArchiveSink(_destination(settings.archive, kind), settings.archive_days, limits)

@@ -25,6 +25,7 @@ class SinkSettings(StorageSettings):
     """What `icestream sink` and `icestream migrate` take."""
 
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
+    parquet_days: int = setting(0, "days to keep rows in the Delta tables; 0: for ever; their files go a week later")
     archive_days: int = setting(30, "days to keep the raw archive; 0: for ever")
     dead_letters_per_minute: int = setting(
         60, "dead letters published a minute for each topic and reason; more of them are only counted"

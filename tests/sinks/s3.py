@@ -1,25 +1,41 @@
 """An S3 on this machine."""
 
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
+
+from tests.waiting import wait_until
+
+# A process of its own: while some of deltalake's calls wait for an answer, no other thread of theirs can run.
+_SERVER = "import sys; from moto.server import main; main(['-H', '127.0.0.1', '-p', sys.argv[1]])"
 
 
 @pytest.fixture
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URI of an empty bucket; the environment has the credentials for it."""
     import boto3  # it takes a second, which other tests save
-    from moto.server import ThreadedMotoServer
 
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    endpoint = f"http://{host}:{port}"
-    for name, value in {
-        "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-    }.items():  # fmt: skip
-        monkeypatch.setenv(name, value)
-    boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1").create_bucket(Bucket="profiles")
-    yield "s3://profiles"
-    server.stop()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    server = subprocess.Popen([sys.executable, "-c", _SERVER, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        for name, value in {
+            "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        }.items():  # fmt: skip
+            monkeypatch.setenv(name, value)
+        wait_until(lambda: _answers(port))
+        boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket="profiles")
+        yield "s3://profiles"
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

@@ -4,7 +4,7 @@ import tracemalloc
 
 import numpy as np
 
-from sinks.seen import SeriesDays, TriedLocations
+from sinks.seen import Keys, SeriesDays, TriedLocations
 
 
 def test_series_that_are_used_stay_when_others_are_forgotten() -> None:
@@ -44,3 +44,13 @@ def test_locations_are_tried_once_in_each_version_and_forgotten_by_build_id() ->
     assert not tried.untried("b", 1, first).any()
     tried.add("b", 2, first[:1])
     assert tried.untried("b", 2, first).tolist() == [False, True, True, True, True]
+
+
+def test_keys_that_are_used_stay_and_memory_is_bounded() -> None:
+    keys, used = Keys(limit=1000), np.array([7], np.uint64)
+    for first in range(0, 100_000, 500):
+        keys.add(np.arange(first, first + 500, dtype=np.uint64) + np.uint64(10))
+        keys.add(used)
+    assert keys.has(used).all()
+    assert not keys.has(np.array([10], np.uint64)).any()
+    assert len(keys) <= 3500

@@ -1,0 +1,96 @@
+"""A lake for years: the queries of its page, joined files, and days that go."""
+
+import re
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+
+from icestream.topics import ACTIVITY, SAMPLES, STACKS
+from sinks.delta import Lake
+from sinks.lake_upkeep import compact, retain
+from sinks.parquet import ParquetSink
+from tests.data.messages import PERIOD_NS
+from tests.sinks.messages import START_MS, sample_batch, stack_batch, tables
+from tests.sinks.test_parquet import activity, decoded, rows, write
+
+PAGE = Path(__file__).parents[2] / "docs" / "lake.md"
+TODAY = date.fromtimestamp(START_MS / 1000)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    sink = ParquetSink(str(tmp_path))
+    for i in range(4):
+        write(sink, SAMPLES, 2 * i, *decoded(2 * i + 1, 2 * i + 2))
+    write(sink, SAMPLES, 8, tables(SAMPLES, sample_batch(1, correction=True, rows=4)))
+    write(sink, STACKS, 0, tables(STACKS, stack_batch()), tables(STACKS, stack_batch(3, ["main", "work"])))
+    write(sink, ACTIVITY, 0, *activity(1, 2))
+    compact(Lake(str(tmp_path)), small_files=2)
+    return tmp_path
+
+
+def queries(kind: str) -> list[str]:
+    return re.findall(rf"^```python {kind}\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def results(code: str, lake: Path) -> dict[str, Any]:
+    names: dict[str, Any] = {"lake": str(lake)}
+    exec(code, names)
+    return names
+
+
+def test_duckdb_gives_the_functions_with_the_most_cpu(lake: Path) -> None:
+    [query] = queries("duckdb")
+    top = dict(results(query, lake)["top"])
+    assert set(top) == {"main", "work", "?"}
+    assert sum(top.values()) == pytest.approx(40 * PERIOD_NS / 1e9)
+
+
+def test_polars_gives_the_cpu_of_services_and_operations(lake: Path) -> None:
+    by_service, by_operation = queries("polars")
+    [service] = results(by_service, lake)["cpu_by_service"].to_dicts()
+    assert service == {"service": "checkout", "cpu_s": pytest.approx(40 * PERIOD_NS / 1e9)}
+    [operation] = results(by_operation, lake)["operations"].to_dicts()
+    assert operation == {"name": "GET /", "requests": 2, "thread_cpu_s": pytest.approx(2 * 2_700_000 / 1e9)}
+
+
+def test_reading_files_by_a_pattern_counts_twice_as_the_page_says(lake: Path) -> None:
+    counted = duckdb.sql(f"SELECT sum(value) FROM read_parquet('{lake}/samples/**/*.parquet')").fetchall()
+    assert counted == [(2 * 40 * PERIOD_NS,)]
+
+
+def test_every_column_is_on_the_page(lake: Path) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    for name in ("samples", "activity", "spans", "nodes", "locations", "series"):
+        [row] = re.findall(rf"^\| `{name}` .*", page, re.MULTILINE)
+        columns = set(re.findall(r"`(\w+)`", row.split("|")[4]))
+        assert columns == {field.name for field in DeltaTable(f"{lake}/{name}").schema().fields} - {"date", "month"}
+
+
+def test_small_files_are_joined_by_their_number_and_what_was_stored_is_still_known(tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path))
+    for i in range(5):
+        write(sink, SAMPLES, i, *decoded(i + 1))
+    lake = Lake(str(tmp_path))
+    compact(lake, small_files=6)
+    assert len(DeltaTable(f"{tmp_path}/samples").file_uris()) == 5
+    compact(lake, small_files=5)
+    assert len(DeltaTable(f"{tmp_path}/samples").file_uris()) == 1
+    write(sink, SAMPLES, 5, *decoded(5, 6))
+    assert len(rows(tmp_path, "samples")) == 30
+
+
+def test_days_go_when_told_and_names_with_the_last_day_of_their_month(lake: Path) -> None:
+    opened = Lake(str(lake))
+    retain(opened, 0, TODAY + timedelta(days=5000))
+    retain(opened, 30, TODAY + timedelta(days=30))
+    assert len(rows(lake, "samples")) == 44
+    retain(opened, 2, TODAY + timedelta(days=3))
+    assert [len(rows(lake, name)) for name in ("samples", "activity", "spans")] == [0, 0, 0]
+    assert [len(rows(lake, name)) for name in ("batches", "nodes", "series")] == [11, 2, 1]
+    retain(opened, 2, TODAY + timedelta(days=60))
+    assert [len(rows(lake, name)) for name in ("batches", "nodes", "locations", "series")] == [0, 0, 0, 0]
