@@ -15,6 +15,7 @@ import time
 import numpy as np
 
 from icestream.messages.message_id import MessageId
+from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import Mapping
 from streams.process import Processor
 from tests.data.messages import activity_batch, batch_id, raw_batch, raw_series
@@ -44,9 +45,9 @@ def measure(seconds: float) -> dict[str, float]:
         sequence += 1
         raw, activity = _window(sequence, random, frames, location_address)
         size = len(raw)
-        processor.activity(activity, MessageId("bench", "icestream.activity", 0, sequence))
+        processor.activity(activity, MessageId("bench", ACTIVITY, 0, sequence))
         started = time.perf_counter()
-        outputs = processor.raw(raw, MessageId("bench", "icestream.raw", 0, sequence))
+        outputs = processor.raw(raw, MessageId("bench", RAW, 0, sequence))
         took = time.perf_counter() - started
         if not outputs.samples:
             raise RuntimeError("a batch made no samples")

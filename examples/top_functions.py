@@ -9,21 +9,22 @@ from confluent_kafka import Consumer
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.stack_names import StackNames
+from icestream.topics import PREFIX, SAMPLES, STACKS
 
 consumer = Consumer(
     {
         "bootstrap.servers": sys.argv[1],
-        "group.id": "top",
+        "group.id": f"{PREFIX}top",
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
     }
 )
-consumer.subscribe(["icestream.stacks", "icestream.samples"])
+consumer.subscribe([STACKS, SAMPLES])
 names, cpu_ns, last_print = StackNames(), Counter[int](), time.monotonic()
 seen: dict[tuple[str, int], tuple[int, int]] = {}
 while True:
     message = consumer.poll(1)
-    if message is not None and message.error() is None and message.topic() == "icestream.stacks":
+    if message is not None and message.error() is None and message.topic() == STACKS:
         names.learn(decode_stacks(message.value()))
     elif message is not None and message.error() is None:
         source = (samples := decode_samples(message.value())).source

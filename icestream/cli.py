@@ -9,6 +9,7 @@ import argparse
 import importlib.util
 import logging
 import os
+import re
 import select
 import signal
 import sys
@@ -16,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from icestream import __version__
-from icestream.settings import SettingError
+from icestream.settings import SettingError, variable
 
 GROUP = "icestream.commands"
 
@@ -56,6 +57,7 @@ def _main(argv: list[str]) -> int:
         return _overview(list(commands.values()), argv)
     name, rest = argv[0], argv[1:]
     try:
+        _set_prefix(rest)
         command = commands[name].load()
     except ModuleNotFoundError as error:
         print(
@@ -63,6 +65,9 @@ def _main(argv: list[str]) -> int:
             f"install this part with: pip install 'icestream[{commands[name].module.split('.')[0]}]'",
             file=sys.stderr,
         )
+        return 1
+    except SettingError as error:
+        print(f"icestream {name}: {error}", file=sys.stderr)
         return 1
     args = command_parser(name, command).parse_args(rest)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format=f"%(asctime)s {name} %(levelname)s %(message)s")
@@ -73,10 +78,25 @@ def _main(argv: list[str]) -> int:
         return 1
 
 
+def _set_prefix(argv: list[str]) -> None:
+    """Puts the flag --kafka-prefix where `icestream.topics` finds it, before a command imports that."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--kafka-prefix")
+    flag, name = parser.parse_known_args(argv)[0].kafka_prefix, variable("kafka_prefix")
+    if flag is not None:
+        os.environ[name] = flag
+    prefix = os.environ.get(name, "")
+    if not re.fullmatch(r"[A-Za-z0-9._-]{0,100}", prefix):
+        raise SettingError(f"{name}: expected at most 100 letters, digits, '.', '_' and '-', got {prefix!r}")
+
+
 def command_parser(name: str, command: Any) -> argparse.ArgumentParser:
     """The parser of a subcommand's module."""
     parser = argparse.ArgumentParser(
-        prog=f"icestream {name}", description=command.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"icestream {name}",
+        description=command.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,  # --kafka-prefix must be found before the command's flags are known
     )
     command.add_arguments(parser)
     return parser

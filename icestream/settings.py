@@ -83,6 +83,9 @@ class KafkaSettings(Settings):
     """How to reach Kafka; every part has these settings."""
 
     kafka: str = setting("127.0.0.1:9092", "Kafka's bootstrap servers, HOST:PORT[,HOST:PORT...]")
+    kafka_prefix: str = setting(
+        "", "put before the names of all topics, consumer groups and transactional IDs: for several installations"
+    )
     kafka_security_protocol: str = setting("PLAINTEXT", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
     kafka_sasl_mechanism: str = setting("", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
     kafka_sasl_username: str = setting("", "SASL user")

@@ -1,20 +1,33 @@
-"""The topics, their configuration, and the consumer groups that read them."""
+"""The topics, their configuration, and the consumer groups that read them.
 
+Nothing else names a topic, a group or a transactional ID: so the prefix is before each of them, and installations with
+different prefixes share a Kafka without seeing each other.
+"""
+
+import os
 from dataclasses import dataclass
 
-RAW = "icestream.raw"
-ACTIVITY = "icestream.activity"
-STACKS = "icestream.stacks"
-SAMPLES = "icestream.samples"
-SYMBOL_REQUESTS = "icestream.symbol-requests"
-SYMBOLS = "icestream.symbols"
-DEAD_LETTERS = "icestream.dead-letters"
+PREFIX = os.environ.get("ICESTREAM_KAFKA_PREFIX", "")
+"""The setting `kafka_prefix`. Names are constants of a process, so it is read once; `icestream.cli` puts the flag
+there."""
 
-STREAMS_GROUP = "icestream.streams"
-CLICKHOUSE_GROUP = "icestream.sink.clickhouse"
-PARQUET_GROUP = "icestream.sink.parquet"
-ARCHIVE_GROUP = "icestream.archive"
-RESOLVE_GROUP = "icestream.resolve"
+RAW = f"{PREFIX}icestream.raw"
+ACTIVITY = f"{PREFIX}icestream.activity"
+STACKS = f"{PREFIX}icestream.stacks"
+SAMPLES = f"{PREFIX}icestream.samples"
+SYMBOL_REQUESTS = f"{PREFIX}icestream.symbol-requests"
+SYMBOLS = f"{PREFIX}icestream.symbols"
+DEAD_LETTERS = f"{PREFIX}icestream.dead-letters"
+
+STREAMS_GROUP = f"{PREFIX}icestream.streams"
+CLICKHOUSE_GROUP = f"{PREFIX}icestream.sink.clickhouse"
+PARQUET_GROUP = f"{PREFIX}icestream.sink.parquet"
+ARCHIVE_GROUP = f"{PREFIX}icestream.archive"
+RESOLVE_GROUP = f"{PREFIX}icestream.resolve"
+COLLECTOR_GROUP = f"{PREFIX}icestream.collector"
+"""With a host ID behind it, of one collector."""
+REPLAY_GROUP = f"{PREFIX}icestream.replay"
+TAIL_GROUP = f"{PREFIX}icestream.tail"
 
 MAX_MESSAGE_BYTES = 900_000
 """No message of icestream is larger, before compression. Larger windows are split into parts."""

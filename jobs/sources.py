@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
-from icestream.topics import RAW
+from icestream.topics import RAW, REPLAY_GROUP
 from jobs.time_range import TimeRange
 from sinks import archive
 from sinks.archive import LATE_NS, Archived, archived
@@ -57,7 +57,7 @@ class KafkaSource:
 
     def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
         """Yields the messages with something in the range, by partition and offset. Raises SourceError."""
-        reader = consumer(self.settings, "icestream.replay", log_level=2)
+        reader = consumer(self.settings, REPLAY_GROUP, log_level=2)
         try:
             cluster = str(reader.list_topics(timeout=_ANSWER_TIMEOUT_S).cluster_id)
             for offsets in self._offset_ranges(reader, topic, time_range):

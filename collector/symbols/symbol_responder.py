@@ -25,7 +25,7 @@ from collector.symbols.name_kinds import DEBUG_INFO
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.kafka import consumer
 from icestream.settings import SettingError
-from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
+from icestream.topics import COLLECTOR_GROUP, SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class SymbolResponder:
         self._stop = threading.Event()
         self._consumer = consumer(
             settings,
-            f"icestream.collector.{self._host_id}",
+            f"{COLLECTOR_GROUP}.{self._host_id}",
             **{"fetch.wait.max.ms": 5000, "log_level": 0, "queued.max.messages.kbytes": 1024},
         )
         self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)

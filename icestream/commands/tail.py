@@ -23,7 +23,7 @@ from icestream.messages.stacks import decode_stacks
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
-from icestream.topics import SAMPLES, STACKS
+from icestream.topics import SAMPLES, STACKS, TAIL_GROUP
 
 _TIMEOUT_S = 15.0
 _NAMES_TIMEOUT_S = 10.0
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _rows(settings: KafkaSettings, topic: str, start_ms: int | None) -> Iterator[Row]:
     names = StackNames()
-    client = consumer(settings, "icestream.tail", **{"enable.partition.eof": True})
+    client = consumer(settings, TAIL_GROUP, **{"enable.partition.eof": True})
     try:
         positions = _start(client, topic, start_ms)
         if topic == SAMPLES:

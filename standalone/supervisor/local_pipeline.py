@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from icestream.commands import topics
 from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
-from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, STREAMS_GROUP
+from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
 from standalone.supervisor.data_lock import DataLock, InUse
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
@@ -159,7 +159,7 @@ class LocalPipeline:
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
         RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._settings.socket)).write(self._folder)
-        log.info("to read the samples: icestream tail icestream.samples --kafka %s", broker.kafka)
+        log.info("to read the samples: icestream tail %s --kafka %s", SAMPLES, broker.kafka)
         log.info("to trace an application: ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)
 
 
