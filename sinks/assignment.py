@@ -20,6 +20,8 @@ ASK_S = 10.0
 """How long Kafka has to answer a question about offsets."""
 MAX_HELD_BYTES = 64_000_000
 """With so many bytes that are not written, a sink reads nothing more."""
+RANGES_PER_S = 12
+"""How many ranges a sink writes a second, unless they are large."""
 _NOTHING = Pending()
 
 
@@ -110,9 +112,15 @@ class Assignment:
         return True
 
     def due(self, flush_s: float, flush_bytes: int) -> list[Partition]:
-        """Returns partitions with a range to write now: first those that did not fail, topics in the sink's order."""
+        """Returns partitions with a range to write now: first those that did not fail, topics in the sink's order.
+
+        A sink with many partitions collects messages for longer than `flush_s`, because a store bears few inserts a
+        second, but large ones. It writes everything at once when it holds too much, or when `flush_s` is 0.
+        """
         held = sum(p.size for p in self.pending.values())
-        wait_s = 0.0 if held >= MAX_HELD_BYTES else flush_s
+        waiting = sum(bool(p.messages) for p in self.pending.values())
+        at_once = flush_s == 0 or held >= MAX_HELD_BYTES
+        wait_s = 0.0 if at_once else max(flush_s, waiting / RANGES_PER_S)
         due = [key for key, p in self.pending.items() if key not in self._new and p.due(wait_s, flush_bytes)]
         order = self._sink.topics.index
         return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))

@@ -18,6 +18,8 @@ _BY_AGE = {
     "dead_letters": ("time", 0, 1),
 }
 MAX_DAYS = 36_500
+MIN_TOKENS = 1_000
+MAX_TOKENS = 10_000_000
 
 
 def retain(client: Client, days: int) -> None:
@@ -45,6 +47,24 @@ def retain(client: Client, days: int) -> None:
             changes.append("REMOVE TTL")
         for change in changes:
             client.command(on_cluster(f"ALTER TABLE {table} {change}", cluster))
+
+
+def remember_inserts(client: Client, tokens: int) -> None:
+    """Makes the tables remember the deduplication tokens of so many inserts. Raises MigrationError for absurd numbers.
+
+    A process writes at most 12 ranges a second (`sinks.assignment.RANGES_PER_S`), so 10,000 tokens for each process are
+    14 minutes. A range whose process died must be written again within that time.
+    """
+    if not MIN_TOKENS <= tokens <= MAX_TOKENS:
+        raise MigrationError(f"the number of insert tokens is {MIN_TOKENS} to {MAX_TOKENS}, not {tokens}")
+    cluster = cluster_of(records(client))
+    rows = client.query(
+        "SELECT name FROM system.tables WHERE database = currentDatabase()"
+        " AND engine_full LIKE '%replicated_deduplication_window%'"
+    ).result_rows
+    for (table,) in rows:
+        change = f"ALTER TABLE {table} MODIFY SETTING non_replicated_deduplication_window = {tokens}"
+        client.command(on_cluster(change, cluster))
 
 
 def drop_unused_locations(client: Client) -> None:

@@ -30,7 +30,11 @@ class SinkSettings(StorageSettings):
     dead_letters_per_minute: int = setting(
         60, "dead letters published a minute for each topic and reason; more of them are only counted"
     )
-    flush_s: float = setting(1.0, "seconds that the ClickHouse sink collects rows before it inserts them")
+    flush_s: float = setting(
+        1.0,
+        "seconds that the ClickHouse sink collects rows before it inserts them; a process with more than 12 partitions "
+        "takes longer, so that it inserts at most 12 ranges a second",
+    )
     parquet_flush_s: float = setting(
         60.0, "seconds that the Parquet sink and the archive collect rows before they write them"
     )
@@ -42,5 +46,10 @@ class SinkSettings(StorageSettings):
     retention_days: int | None = setting(
         None,
         "days after which tables drop rows, set by `icestream migrate`; 0: never; empty: unchanged (new tables: never)",
+    )
+    insert_tokens: int | None = setting(
+        None,
+        "how many inserts each table recognises when they come again, set by `icestream migrate`: 10000 for each "
+        "process with a ClickHouse sink; empty: unchanged (new tables: 10000)",
     )
     metrics_listen: str = setting("127.0.0.1:4063", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")

@@ -14,7 +14,7 @@ from clickhouse_connect.driver.exceptions import Error
 from icestream.cli import CommandError
 from icestream.clickhouse import connect
 from sinks.migrate import MigrationError, migrate, shown
-from sinks.retention import retain
+from sinks.retention import remember_inserts, retain
 from sinks.settings import SinkSettings
 
 
@@ -29,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
         done = migrate(client, cluster=settings.cluster)
         if settings.retention_days is not None:
             retain(client, settings.retention_days)
+        if settings.insert_tokens is not None:
+            remember_inserts(client, settings.insert_tokens)
     except MigrationError as error:
         raise CommandError(str(error)) from error
     except Error as error:

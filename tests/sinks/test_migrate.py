@@ -143,6 +143,21 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients) -> None:
             retention.retain(clients.get(), days)
 
 
+def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clients) -> None:
+    retention.remember_inserts(clients.get(), 50_000)
+    rows = (
+        clients.get()
+        .query(
+            "SELECT name FROM system.tables WHERE database = currentDatabase()"
+            " AND engine_full LIKE '%deduplication_window = 50000%'"
+        )
+        .result_rows
+    )
+    assert {name for (name,) in rows} == {"samples", "trace_samples", "activity", "batches", "dead_letters"}
+    with pytest.raises(MigrationError, match="insert tokens"):
+        retention.remember_inserts(clients.get(), 10)
+
+
 def test_locations_that_nothing_refers_to_go_after_two_days(clients: Clients) -> None:
     client = clients.get()
     for location, age in ((1, 5), (2, 5), (3, 1)):

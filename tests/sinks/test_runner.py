@@ -21,7 +21,9 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
 from sinks import archive, runner
 from sinks.archive import ArchiveSink
+from sinks.assignment import RANGES_PER_S, Assignment
 from sinks.clickhouse import ClickHouseSink
+from sinks.pending import Pending
 from sinks.ranges import InFlight, MessageRange
 from sinks.runner import Runner
 from sinks.service import start
@@ -191,6 +193,20 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(broker: 
     assert second.written[0].retried
     assert not second.written[1].retried
     assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
+
+
+def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
+    assignment = Assignment(Recording())
+    for partition in range(500 * RANGES_PER_S):
+        pending = assignment.pending[SAMPLES, partition] = Pending()
+        pending.add(Message(SAMPLES, partition, offset=0, value=b"x"))
+    assignment.pending[SAMPLES, 5].since -= 100.0
+    assert assignment.due(1.0, 1000) == []
+    assignment.pending[SAMPLES, 7].since -= 501.0
+    assert assignment.due(1.0, 1000) == [(SAMPLES, 7)]
+    assignment.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
+    assert assignment.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
+    assert len(assignment.due(0.0, 1000)) == 500 * RANGES_PER_S
 
 
 def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaSettings) -> None:
