@@ -86,7 +86,7 @@ def _window(
         "stack_frames": frames.ravel(),
         "sample_offset_us": np.sort(random.integers(0, WINDOW_NS // 1000, SAMPLES)),
         "sample_series": random.integers(0, SERVICES, SAMPLES),
-        "sample_pid": random.integers(1, 200, SAMPLES),
+        "sample_pid": np.ones(SAMPLES),
         "sample_tid": random.integers(1, THREADS, SAMPLES),
         "sample_stack": random.integers(0, STACKS, SAMPLES),
     }

@@ -27,7 +27,7 @@ from sinks.tables.arrow import concat
 from sinks.tables.samples import sample_tables, series_table
 from sinks.tables.stacks import stack_tables
 from streams.process import Operators, Processor
-from streams.state import Limits
+from streams.retained import Limits
 
 _INSERT_ROWS = 200_000
 

@@ -20,6 +20,7 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics, quick_fetch, recovery
+from streams.log_ends import LogEnds
 from streams.outbox import Outbox, Outboxes
 from streams.partition_task import Event, PartitionTask
 from streams.process import Processor
@@ -27,7 +28,9 @@ from streams.process import Processor
 log = logging.getLogger(__name__)
 
 QUEUED_BYTES = 64_000_000
-"""Limit of the fetched messages that wait to be processed: beyond it, no more are fetched."""
+"""Limit of the messages that wait to be processed, and of outputs that are not acknowledged. Each topic of each
+partition has a share of the messages: above its share, no more of it are fetched. Nothing else is held up then, because
+one topic may wait for the other."""
 _COMMIT_S = 1.0
 
 
@@ -39,18 +42,21 @@ class PartitionTasks:
         settings: KafkaSettings,
         processor: Processor,
         outboxes: Outboxes,
+        log_ends: LogEnds,
         cluster: str,
         wait_s: float,
         failed: Callable[[BaseException], None],
         rate: Rate | None = None,
     ) -> None:
+        self.fetch: Callable[[str, int, bool], None] = lambda topic, partition, on: None  # switches fetching on or off
         self.assigned: set[int] = set()
         self.started = False  # whether there was an assignment of partitions (or of none)
         self._settings = settings
         self._outboxes = outboxes
         self._new: Callable[[int, Outbox], PartitionTask] = lambda partition, outbox: PartitionTask(
-            partition, cluster, processor, outbox, wait_s, failed, rate
-        )
+            partition, cluster, processor, outbox, log_ends, wait_s, failed, self._room,
+            lambda topic: self._processed(topic, partition), rate,
+        )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
         self._revoked = True
 
@@ -58,11 +64,6 @@ class PartitionTasks:
     def recovered(self) -> int:
         """How many messages were processed once more for recovery, in the partitions that this worker has now."""
         return sum(task.recovered for task in self._tasks.values())
-
-    async def room(self) -> None:
-        """Waits while too many bytes are queued or not acknowledged."""
-        while sum(task.queued_bytes for task in self._tasks.values()) + self._outboxes.queued_bytes > QUEUED_BYTES:
-            await asyncio.sleep(0.01)
 
     def put(self, topic: str, event: Event) -> None:
         """Hands a message to its partition task. After `revoke`, messages are dropped until the next `assign`."""
@@ -74,6 +75,21 @@ class PartitionTasks:
             task = self._tasks[event.partition] = self._new(event.partition, outbox)
             task.start(self._recovery(outbox, event.partition))
         task.put(topic, event)
+        if task.queued_bytes(topic) > self._share():
+            self.fetch(topic, event.partition, False)
+
+    def _processed(self, topic: str, partition: int) -> None:
+        task = self._tasks.get(partition)
+        if task and task.queued_bytes(topic) <= self._share() // 2:
+            self.fetch(topic, partition, True)
+
+    async def _room(self) -> None:
+        """Waits while too many bytes of outputs are not acknowledged."""
+        while self._outboxes.queued_bytes > QUEUED_BYTES:
+            await asyncio.sleep(0.01)
+
+    def _share(self) -> int:
+        return QUEUED_BYTES // (2 * max(len(self.assigned), 1))
 
     async def assign(self, partitions: set[int]) -> None:
         """Takes a new assignment of partitions.
@@ -123,7 +139,7 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
         broker_heartbeat_interval=1.5,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=2_000_000,
-        stream_buffer_maxsize=64,
+        stream_buffer_maxsize=10_000,  # nothing waits there: PartitionTasks say when not to fetch
         stream_wait_empty=False,
         agent_supervisor=CrashingSupervisor,
         topic_allow_declare=False,
@@ -135,6 +151,14 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
         value_serializer="raw",
     )
 
+    def fetch(topic: str, partition: int, on: bool) -> None:
+        place = faust.types.TP(topic, partition)
+        if on:
+            app.consumer.on_buffer_drop(place)
+        else:
+            app.consumer.on_buffer_full(place)
+
+    tasks.fetch = fetch
     if settings.kafka_in_process:
         quick_fetch.use(app)
 
@@ -142,7 +166,6 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
         async def agent(stream: Any) -> None:
             async for event in stream.noack().events():
                 message = event.message
-                await tasks.room()
                 # A message that was fetched before a rebalance is fetched again after it.
                 if message.generation_id == app.consumer_generation_id:
                     value, times = bytes(message.value or b""), limits.collected(int((message.timestamp or 0) * 1000))

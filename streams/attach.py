@@ -1,4 +1,8 @@
-"""Gives samples their trace context: the one that the eBPF program read, else that of the interval that covers them."""
+"""Gives samples their trace context: the one that the eBPF program read, else that of the interval that covers them.
+
+Samples and intervals meet by process, thread and CLOCK_MONOTONIC. The caller gives only intervals of the same start of
+the same collector.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,20 +15,22 @@ from icestream.messages.raw import RawColumns
 
 @dataclass(frozen=True)
 class Intervals:
-    """n intervals of a host's threads, sorted by thread, then start. Each covers [start_unix_nano, end_unix_nano)."""
+    """n intervals of a host's threads, sorted by thread, then start. Each covers [start, end)."""
 
-    tid: np.ndarray  # uint32 (n,)
-    start_unix_nano: np.ndarray  # int64 (n,)
-    end_unix_nano: np.ndarray  # int64 (n,)
+    thread: np.ndarray  # uint64 (n,), as thread_keys makes them
+    start_monotonic_ns: np.ndarray  # int64 (n,)
+    end_monotonic_ns: np.ndarray  # int64 (n,)
     contexts: np.ndarray  # uint8 (n, 24): trace ID, span ID
 
     def __len__(self) -> int:
-        return len(self.tid)
+        return len(self.thread)
 
-    def overlapping(self, start_unix_nano: int, end_unix_nano: int) -> "Intervals":
-        """Returns the intervals that overlap [start_unix_nano, end_unix_nano)."""
-        rows = (self.start_unix_nano < end_unix_nano) & (self.end_unix_nano > start_unix_nano)
-        return Intervals(self.tid[rows], self.start_unix_nano[rows], self.end_unix_nano[rows], self.contexts[rows])
+    def overlapping(self, start_monotonic_ns: int, end_monotonic_ns: int) -> "Intervals":
+        """Returns the intervals that overlap [start, end)."""
+        rows = (self.start_monotonic_ns < end_monotonic_ns) & (self.end_monotonic_ns > start_monotonic_ns)
+        return Intervals(
+            self.thread[rows], self.start_monotonic_ns[rows], self.end_monotonic_ns[rows], self.contexts[rows]
+        )
 
 
 @dataclass(frozen=True)
@@ -37,76 +43,87 @@ class Attached:
     by_join: int
 
 
+def thread_keys(pid: np.ndarray, tid: np.ndarray) -> np.ndarray:
+    """Returns one number for each process and thread, uint64. A thread ID is used again by other processes."""
+    return (pid.astype(np.uint64) << np.uint64(32)) | tid.astype(np.uint64)
+
+
 def traced(activity: ActivityColumns) -> Intervals:
     """Returns the intervals of a batch that have a trace."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
-    return _sorted(activity.tid[rows], activity.start_unix_nano[rows], activity.end_unix_nano[rows], contexts[rows])
+    return _sorted(
+        thread_keys(activity.pid[rows], activity.tid[rows]),
+        activity.start_unix_nano[rows] - activity.clock_offset_ns,
+        activity.end_unix_nano[rows] - activity.clock_offset_ns,
+        contexts[rows],
+    )
 
 
 def join(parts: Sequence[Intervals]) -> Intervals:
     """Returns the intervals of all parts."""
     if not parts:
         none = np.empty(0, np.int64)
-        return Intervals(none.astype(np.uint32), none, none, np.empty((0, 24), np.uint8))
+        return Intervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8))
     if len(parts) == 1:
         return parts[0]
     return _sorted(
-        np.concatenate([part.tid for part in parts]),
-        np.concatenate([part.start_unix_nano for part in parts]),
-        np.concatenate([part.end_unix_nano for part in parts]),
+        np.concatenate([part.thread for part in parts]),
+        np.concatenate([part.start_monotonic_ns for part in parts]),
+        np.concatenate([part.end_monotonic_ns for part in parts]),
         np.concatenate([part.contexts for part in parts]),
     )
 
 
 def attach(raw: RawColumns, intervals: Intervals) -> Attached:
-    """Returns the contexts of a batch's samples, from the eBPF program and from intervals of the host."""
+    """Returns the contexts of a batch's samples, from the eBPF program and from intervals of the batch's collector."""
     by_bpf = int(np.count_nonzero(raw.sample_context))
     if not len(intervals):
         return Attached(raw.sample_context, raw.contexts, by_bpf, 0)
     context = raw.sample_context.copy()
     without = np.flatnonzero(context == 0)
-    interval = covering(raw.sample_tid[without], raw.time_unix_nano[without], intervals)
+    threads = thread_keys(raw.sample_pid[without], raw.sample_tid[without])
+    interval = covering(threads, raw.time_monotonic_ns[without], intervals)
     covered = interval >= 0
     used, used_row = np.unique(interval[covered], return_inverse=True)
     context[without[covered]] = used_row + (1 + len(raw.contexts))
     return Attached(context, np.vstack([raw.contexts, intervals.contexts[used]]), by_bpf, int(covered.sum()))
 
 
-def covering(tid: np.ndarray, time_unix_nano: np.ndarray, intervals: Intervals) -> np.ndarray:
+def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Intervals) -> np.ndarray:
     """Returns for each (thread, time) the row of the interval that covers it, int64; -1 where none does.
 
     Intervals of one thread should not overlap. Where they do, the one that started last is taken if it covers the time,
     else the one that ends last of those that started before the time.
     """
     rows = len(intervals)
-    if not rows or not len(tid):
-        return np.full(len(tid), -1, np.int64)
+    if not rows or not len(thread):
+        return np.full(len(thread), -1, np.int64)
     # One integer for a thread and a time: the rank of the thread, then the rank of the time among all starts (or ends).
-    threads = intervals.tid[np.flatnonzero(np.r_[True, intervals.tid[1:] != intervals.tid[:-1]])]
-    starts, ends = np.sort(intervals.start_unix_nano), np.sort(intervals.end_unix_nano)
-    interval_rank = np.searchsorted(threads, intervals.tid).astype(np.int64) * (rows + 1)
-    rank = np.minimum(np.searchsorted(threads, tid), len(threads) - 1)
-    on_thread = threads[rank] == tid
+    threads = intervals.thread[np.flatnonzero(np.r_[True, intervals.thread[1:] != intervals.thread[:-1]])]
+    starts, ends = np.sort(intervals.start_monotonic_ns), np.sort(intervals.end_monotonic_ns)
+    interval_rank = np.searchsorted(threads, intervals.thread).astype(np.int64) * (rows + 1)
+    rank = np.minimum(np.searchsorted(threads, thread), len(threads) - 1)
+    on_thread = threads[rank] == thread
     rank = rank.astype(np.int64) * (rows + 1)
 
-    started = interval_rank + np.searchsorted(starts, intervals.start_unix_nano, side="right")
-    last = np.searchsorted(started, rank + np.searchsorted(starts, time_unix_nano, side="right"), side="right") - 1
+    started = interval_rank + np.searchsorted(starts, intervals.start_monotonic_ns, side="right")
+    last = np.searchsorted(started, rank + np.searchsorted(starts, time_monotonic_ns, side="right"), side="right") - 1
     on_thread &= last >= 0
     last = np.maximum(last, 0)
-    on_thread &= intervals.tid[last] == tid
-    covers = on_thread & (time_unix_nano < intervals.end_unix_nano[last])
+    on_thread &= intervals.thread[last] == thread
+    covers = on_thread & (time_monotonic_ns < intervals.end_monotonic_ns[last])
     result = np.where(covers, last, -1)
 
     # The latest end so far within a thread grows along the rows. The first row that reaches it ends last.
-    latest_end = np.maximum.accumulate(interval_rank + np.searchsorted(ends, intervals.end_unix_nano, side="left"))
+    latest_end = np.maximum.accumulate(interval_rank + np.searchsorted(ends, intervals.end_monotonic_ns, side="left"))
     earlier = np.flatnonzero(on_thread & ~covers)
     if len(earlier):
         row = np.searchsorted(latest_end, latest_end[last[earlier]], side="left")
-        result[earlier] = np.where(time_unix_nano[earlier] < intervals.end_unix_nano[row], row, -1)
+        result[earlier] = np.where(time_monotonic_ns[earlier] < intervals.end_monotonic_ns[row], row, -1)
     return result
 
 
-def _sorted(tid: np.ndarray, start: np.ndarray, end: np.ndarray, contexts: np.ndarray) -> Intervals:
-    order = np.lexsort((start, tid))
-    return Intervals(tid[order], start[order], end[order], contexts[order])
+def _sorted(thread: np.ndarray, start: np.ndarray, end: np.ndarray, contexts: np.ndarray) -> Intervals:
+    order = np.lexsort((start, thread))
+    return Intervals(thread[order], start[order], end[order], contexts[order])

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from icestream.messages.activity import ActivityColumns
-from streams.attach import Intervals, covering
+from streams.attach import Intervals, covering, thread_keys
+from streams.retained import CollectorStart, Retained
 from streams.sample_encoder import SampleRows
-from streams.state import Partition
 
 
 @dataclass(frozen=True)
@@ -20,23 +20,24 @@ class Claim:
     interval: np.ndarray  # int64 (n,), the row of each sample's interval
 
 
-def corrections(state: Partition, activity: ActivityColumns, intervals: Intervals) -> list[SampleRows]:
+def corrections(retained: Retained, activity: ActivityColumns, intervals: Intervals) -> list[SampleRows]:
     """Returns, for each profile type, rows that take values back from no context and rows that give them to a trace.
 
     `intervals`: those of `activity` that have a trace. The samples are forgotten, so that no value is given twice.
     """
     if not len(intervals):
         return []
-    first, end = int(intervals.start_unix_nano.min()), int(intervals.end_unix_nano.max())
+    first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
     claims: dict[str, list[Claim]] = defaultdict(list)
-    for recent in state.host(activity.host_id).recent:
-        if not len(recent) or int(recent.time_unix_nano.max()) < first or int(recent.time_unix_nano.min()) >= end:
+    for recent in retained.samples(CollectorStart.of(activity)):
+        times = recent.time_unix_nano - recent.clock_offset_ns
+        if int(times.max()) < first or int(times.min()) >= end:
             continue
-        interval = covering(recent.tid, recent.time_unix_nano, intervals)
+        interval = covering(thread_keys(recent.pid, recent.tid), times, intervals)
         covered = interval >= 0
         if covered.any():
             claims[recent.profile_type].append(Claim(recent.series, recent.columns(covered), interval[covered]))
-            state.claim(recent, covered)
+            retained.claim(recent, covered)
     return [_rows(profile_type, activity, intervals, claims[profile_type]) for profile_type in sorted(claims)]
 
 

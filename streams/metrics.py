@@ -24,6 +24,11 @@ REPEATED = Counter("icestream_streams_repeated", "batches dropped because they w
 CORRECTIONS = Counter("icestream_streams_corrections", "samples that were published before their trace context came")
 LOST_SAMPLES = Counter("icestream_streams_lost_samples", "samples that collectors report as lost")
 WAITED = Counter("icestream_streams_waits", "raw batches that waited for their activity, by outcome", ["outcome"])
+FORGOTTEN = Counter(
+    "icestream_streams_forgotten",
+    "samples and intervals forgotten before the other side of the join came, because memory was full", ["what"],
+)  # fmt: skip
+SHARED_IDS = Counter("icestream_streams_shared_ids", "raw batches of two running collectors that have the same ID")
 LAG = Gauge("icestream_streams_lag_messages", "messages that are not processed yet", ["topic", "partition"])
 ASSIGNED = Gauge("icestream_streams_partitions", "partitions assigned to this worker")
 SECONDS = Histogram(

@@ -1,14 +1,24 @@
-"""Runs one partition's messages through the processor, and acknowledges them in the order of their offsets."""
+"""Runs one partition's messages through the processor, and acknowledges them in the order of their offsets.
+
+**Raw and activity wait for each other, as far as Kafka has them.** A collector publishes activity before the raw batch
+that promises it. So a raw batch waits until the promised activity is processed, or until all activity that Kafka had
+after the batch arrived is processed. It never waits for activity that Kafka does not have: then its samples are
+published without a trace, and a correction follows. So no collector holds up the others of its partition. Activity
+waits only if it is far ahead of raw batches that Kafka has.
+"""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 
+from confluent_kafka import KafkaException
+
 from icestream.dead_letters import Rate, reason
-from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import ANY_TIME, Times
@@ -16,20 +26,18 @@ from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.deduplicate import Announced
+from streams.log_ends import LogEnds
 from streams.outbox import Outbox
 from streams.process import Processor
 from streams.recovery import Recovery, recover
 
 log = logging.getLogger(__name__)
 
-AHEAD_NS = 30 * 10**9
-"""While raw batches wait to be processed, activity is processed at most this far ahead of them."""
-PACE_S = 2.0
-"""No activity message waits longer than this for raw batches."""
 UNACKNOWLEDGED = 64
 """Messages whose outputs may be unacknowledged at a time."""
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
+_ASK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,7 @@ class Event:
     value: bytes
     ack: Callable[[], object]
     times: Times = ANY_TIME  # that it may hold
+    arrived_s: float = field(default_factory=time.monotonic)
 
 
 @dataclass
@@ -50,6 +59,13 @@ class Feed:
 
     topic: str
     queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
+    queued_bytes: int = 0
+    next_offset: int = 0  # offsets below were processed
+    waits: bool = False  # for messages of the other topic
+    moved: asyncio.Event = field(default_factory=asyncio.Event)  # a message was processed, or waits
+    deadline_s: float | None = None  # for a message to be processed: until then, the other topic waits
+    end: int = 0  # of the log
+    end_asked_s: float = float("-inf")  # when the log was known to end there
     unacknowledged: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
@@ -58,10 +74,11 @@ class Feed:
 class PartitionTask:
     """Processes one partition from `start` to `close`.
 
-    For each topic, one asyncio task processes messages, and another waits for the broker and acknowledges them. A raw
-    batch waits up to `wait_s` for the activity that its collector promised. Activity waits for raw batches only if it
-    is far ahead. A message that cannot be decoded or processed becomes a dead letter. Any other error goes to
-    `failed`, and nothing after it is acknowledged.
+    For each topic, one asyncio task processes messages, and another waits for the broker and acknowledges them. If a
+    topic's messages wait for the other's, and none of those is processed for `wait_s`, they wait no longer. A message
+    that cannot be decoded or processed becomes a dead letter. Any other error goes to `failed`, and nothing after it is
+    acknowledged. `room` waits until more outputs may be published. `processed` is called with a message's topic when it
+    is processed.
     """
 
     def __init__(
@@ -70,25 +87,28 @@ class PartitionTask:
         cluster: str,
         processor: Processor,
         outbox: Outbox,
+        log_ends: LogEnds,
         wait_s: float,
         failed: Callable[[BaseException], None],
+        room: Callable[[], Awaitable[None]],
+        processed: Callable[[str], None],
         rate: Rate | None = None,
     ) -> None:
         """`rate`: of dead letters; None for any number."""
         self.partition = partition
         self._rate = rate
-        self.queued_bytes = 0
         self.recovered = 0  # messages that were processed once more
         self._cluster = cluster
         self._processor = processor
         self._outbox = outbox
+        self._log_ends = log_ends
         self._wait_s = wait_s
         self._failed = failed
+        self._room = room
+        self._processed = processed
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
-        self._activity_came = asyncio.Event()
         self._unpaused = asyncio.Event()
         self._started = False
-        self._raw_end_unix_nano = 0  # of the latest window
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, recovery: Awaitable[Recovery]) -> None:
@@ -97,8 +117,12 @@ class PartitionTask:
 
     def put(self, topic: str, event: Event) -> None:
         """Queues a message; messages come in the order of their offsets."""
-        self.queued_bytes += len(event.value)
-        self._feeds[topic].queue.put_nowait(event)
+        feed = self._feeds[topic]
+        feed.queued_bytes += len(event.value)
+        feed.queue.put_nowait(event)
+
+    def queued_bytes(self, topic: str) -> int:
+        return self._feeds[topic].queued_bytes
 
     async def pause(self) -> bool:
         """Stops processing until `resume`, and forgets the queued messages, which Kafka sends again.
@@ -109,7 +133,7 @@ class PartitionTask:
         self._unpaused.clear()
         for feed in self._feeds.values():
             while not feed.queue.empty():
-                self.queued_bytes -= len(feed.queue.get_nowait().value)
+                feed.queued_bytes -= len(feed.queue.get_nowait().value)
         if not self._started:
             return False
         done, _ = await asyncio.wait([self._outbox.sent()], timeout=PAUSE_S)
@@ -132,6 +156,8 @@ class PartitionTask:
         self._started = True
         self._unpaused.set()
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
+        state = self._processor.partition(self.partition)
+        raw.next_offset, activity.next_offset = state.raw_next, state.activity_next
         for work in (
             self._run(raw, self._raw),
             self._run(activity, self._activity),
@@ -161,9 +187,13 @@ class PartitionTask:
     async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:
         while True:
             event = await feed.queue.get()
+            await self._room()
             await self._unpaused.wait()
             delivery = await process(event)
-            self.queued_bytes -= len(event.value)
+            feed.queued_bytes -= len(event.value)
+            feed.next_offset, feed.deadline_s = max(feed.next_offset, event.offset + 1), None
+            feed.moved.set()
+            self._processed(feed.topic)
             feed.unacknowledged.append((event, delivery))
             feed.sent.set()
             while len(feed.unacknowledged) >= UNACKNOWLEDGED:
@@ -189,8 +219,7 @@ class PartitionTask:
             raw = decode_raw(event.value, event.times)
         except BadMessage as error:
             return self._dead(RAW, event, "decode", error)
-        self._raw_end_unix_nano = raw.end_unix_nano
-        await self._await_activity(raw)
+        await self._await_activity(event, raw)
         await self._unpaused.wait()
         try:
             outputs = self._processor.raw_columns(raw, self._message_id(RAW, event.offset))
@@ -207,13 +236,15 @@ class PartitionTask:
             activity = decode_activity(event.value, event.times)
         except BadMessage as error:
             return self._dead(ACTIVITY, event, "decode", error)
-        await self._keep_pace(activity)
+        raw = self._feeds[RAW]
+        await self._wait(
+            ACTIVITY, event, lambda: not raw.waits and self._processor.activity_is_ahead(activity, self.partition)
+        )
         await self._unpaused.wait()
         try:
             outputs = self._processor.activity_columns(activity, self._message_id(ACTIVITY, event.offset))
         except Exception as error:
             return self._dead(ACTIVITY, event, "process", error)
-        self._activity_came.set()
         return self._outbox.send(outputs)
 
     def _dead(self, topic: str, event: Event, stage: str, error: Exception) -> "asyncio.Future[None]":
@@ -224,29 +255,53 @@ class PartitionTask:
             return self._outbox.sent()
         return self._outbox.dead_letter(topic, event.offset, event.key, event.value, stage, error)
 
-    async def _await_activity(self, raw: RawColumns) -> None:
-        deadline = time.monotonic() + self._wait_s
-        waited = False
-        while self._processor.awaits_activity(raw, self.partition):
-            waited = True
-            self._activity_came.clear()
-            try:
-                await asyncio.wait_for(self._activity_came.wait(), deadline - time.monotonic())
-            except TimeoutError:
-                metrics.WAITED.labels("timeout").inc()
-                self._processor.give_up_waiting(raw, self.partition)
-                return
-        if waited:
-            metrics.WAITED.labels("came").inc()
+    async def _await_activity(self, event: Event, raw: RawColumns) -> None:
+        outcome = await self._wait(RAW, event, lambda: self._processor.awaits_activity(raw, self.partition))
+        if outcome:
+            metrics.WAITED.labels(outcome).inc()
+        if outcome == "absent":
+            self._processor.activity_is_absent(raw, self.partition)
 
-    async def _keep_pace(self, activity: ActivityColumns) -> None:
-        deadline = time.monotonic() + PACE_S
-        while (
-            0 < self._raw_end_unix_nano < activity.complete_unix_nano - AHEAD_NS
-            and not self._feeds[RAW].queue.empty()
-            and time.monotonic() < deadline
-        ):
-            await asyncio.sleep(0.02)
+    async def _wait(self, topic: str, event: Event, should: Callable[[], bool]) -> str | None:
+        """Waits while `should()`, at most until all messages of the other topic that Kafka had after the event arrived
+        are processed. Returns why the wait ended: "came", "absent" or "stalled"; None if there was none."""
+        if not should():
+            return None
+        feed, other = self._feeds[topic], self._feeds[ACTIVITY if topic == RAW else RAW]
+        feed.waits = True
+        feed.moved.set()  # the other topic need not wait for this one now
+        try:
+            while should():
+                now_s = time.monotonic()
+                if other.deadline_s is None:
+                    other.deadline_s = now_s + self._wait_s
+                if now_s >= other.deadline_s:
+                    return "stalled"
+                if other.next_offset < other.end:
+                    await self._moved(other, other.deadline_s - now_s)
+                elif other.end_asked_s < event.arrived_s:
+                    await self._ask_end(other)
+                else:
+                    return "absent"
+            return "came"
+        finally:
+            feed.waits = False
+
+    async def _moved(self, feed: Feed, timeout_s: float) -> None:
+        feed.moved.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(feed.moved.wait(), timeout_s)
+
+    async def _ask_end(self, feed: Feed) -> None:
+        asked_s = time.monotonic()
+        try:
+            log_end = await self._log_ends.ask(feed.topic, self.partition)
+        except KafkaException as error:
+            log.debug("Kafka does not say where %s/%d ends: %s", feed.topic, self.partition, error)
+            await asyncio.sleep(_ASK_AGAIN_S)
+            return
+        feed.next_offset = max(feed.next_offset, log_end.low)  # Kafka has deleted what is before it
+        feed.end, feed.end_asked_s = log_end.high, asked_s
 
     def _message_id(self, topic: str, offset: int) -> MessageId:
         return MessageId(self._cluster, topic, self.partition, offset)

@@ -8,9 +8,9 @@ no activity is late.
 in the order of their offsets, and so do activity messages. The caller chooses how the two interleave. Every output
 names that order in `Outputs.position`, from which `streams.recovery` rebuilds a worker's state.
 
-**Late activity.** A sample without a context is remembered for a while (`Limits.recent_ns`). When an interval comes
-that covers it, a correction is published. Its source is the activity message; it takes the value back from "no trace"
-and gives it to the trace, once.
+**Late activity.** A sample without a context is kept (streams.retained). When an interval comes that covers it, a
+correction is published. Its source is the activity message; it takes the value back from "no trace" and gives it to the
+trace, once.
 """
 
 import time
@@ -32,8 +32,9 @@ from streams.attach import attach as attach_intervals
 from streams.correct import corrections
 from streams.position import Position
 from streams.progress import Progress
+from streams.retained import CollectorStart, Limits, Recent
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
-from streams.state import Limits, Partition, Recent
+from streams.state import Partition
 from streams.symbolize import Symbolizer
 
 __all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
@@ -79,11 +80,19 @@ class Processor:
 
     def partition(self, number: int) -> Partition:
         """Returns the state of a partition, which is made at the first call."""
-        return self._partitions.setdefault(number, Partition(self._limits))
+        if number not in self._partitions:
+            self._partitions[number] = Partition(self._limits)
+            self._share_memory()
+        return self._partitions[number]
 
     def forget(self, number: int) -> None:
         """Drops the state of a partition."""
         self._partitions.pop(number, None)
+        self._share_memory()
+
+    def _share_memory(self) -> None:
+        for state in self._partitions.values():
+            state.retained.budget_bytes = self._limits.bytes // len(self._partitions)
 
     def raw(self, message: bytes, message_id: MessageId) -> Outputs:
         """Processes a RawBatch. Raises BadMessage, with nothing changed."""
@@ -94,15 +103,20 @@ class Processor:
         return self.activity_columns(decode_activity(message), message_id)
 
     def awaits_activity(self, raw: RawColumns, partition: int) -> bool:
-        """Returns whether activity that the collector promised for this batch is missing."""
-        collector = self.partition(partition).collector(raw.id)
-        progress = collector.activity
-        return not progress.complete(raw.activity_sequence) and progress.high > collector.gave_up_at
+        """Returns whether activity that the collector promised for this batch is missing, and there is room for it."""
+        state = self.partition(partition)
+        collector = state.collector(raw.id)
+        promised = raw.activity_sequence
+        missing = promised != collector.absent and not collector.activity.complete(promised)
+        return missing and not state.retained.many_intervals
 
-    def give_up_waiting(self, raw: RawColumns, partition: int) -> None:
-        """Stops waiting for this collector's activity until it sends activity again."""
-        collector = self.partition(partition).collector(raw.id)
-        collector.gave_up_at = collector.activity.high
+    def activity_is_absent(self, raw: RawColumns, partition: int) -> None:
+        """Notes that Kafka does not have the activity that the collector promised for this batch."""
+        self.partition(partition).collector(raw.id).absent = raw.activity_sequence
+
+    def activity_is_ahead(self, activity: ActivityColumns, partition: int) -> bool:
+        """Returns whether raw batches should be processed before this activity."""
+        return self.partition(partition).retained.is_ahead(activity)
 
     def raw_columns(self, raw: RawColumns, message_id: MessageId) -> Outputs:
         """As `raw`, for a decoded message."""
@@ -110,6 +124,7 @@ class Processor:
         state = self.partition(message_id.partition)
         state.raw_next = max(state.raw_next, message_id.offset + 1)
         key = raw.host_id.encode()
+        state.notice_start(raw)
         if not _is_new(state.collector(raw.id).raw, raw.id, RAW):
             return Outputs(key, position=state.position())
         raw = self._operators.change(raw)
@@ -128,11 +143,12 @@ class Processor:
         state = self.partition(message_id.partition)
         state.activity_next = max(state.activity_next, message_id.offset + 1)
         key = activity.host_id.encode()
-        if not _is_new(state.collector(activity.id).activity, activity.id, ACTIVITY):
+        progress = state.collector(activity.id).activity
+        if not _is_new(progress, activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
         intervals = traced(activity)
-        state.add_activity(message_id.offset, activity.host_id, intervals)
-        corrected = corrections(state, activity, intervals)
+        corrected = corrections(state.retained, activity, intervals)
+        state.retained.add_activity(message_id.offset, activity, intervals, progress)
         samples = encode_samples(message_id.source(activity.id), corrected)
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
         metrics.MESSAGES.labels(ACTIVITY).inc()
@@ -167,8 +183,7 @@ class Processor:
 
     def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
         """Returns messages of a batch's samples; remembers the samples without a context."""
-        known = state.intervals(raw.host_id, raw.start_unix_nano, raw.end_unix_nano)
-        attached = self._operators.attach(raw, known)
+        attached = self._operators.attach(raw, state.retained.intervals(raw))
         metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
         metrics.SAMPLES.labels("join").inc(attached.by_join)
         metrics.SAMPLES.labels("none").inc(len(raw.time_unix_nano) - attached.by_bpf - attached.by_join)
@@ -191,8 +206,8 @@ class Processor:
                 raw.start_unix_nano, raw.period, raw.configured_period, raw.lost_samples, raw.dropped_samples
             ),
         )
-        recent = None if self._limits.complete else _recent(rows, raw.end_unix_nano, message_id.offset)
-        state.raw_done(raw.host_id, raw.end_unix_nano, recent)
+        recent = _recent(rows, raw, message_id.offset)
+        state.retained.add_samples(raw, recent, state.collector(raw.id).activity)
         return encode_samples(message_id.source(raw.id), [rows])
 
     def _series_bytes(self, labels: tuple[tuple[str, str], ...]) -> bytes:
@@ -214,14 +229,15 @@ def _is_new(progress: Progress, batch_id: BatchId, topic: str) -> bool:
     return True
 
 
-def _recent(rows: SampleRows, end_unix_nano: int, offset: int) -> Recent:
+def _recent(rows: SampleRows, raw: RawColumns, offset: int) -> Recent:
     """Returns the rows without a context."""
     without = np.flatnonzero(rows.context == 0)
     return Recent(
         offset=offset,
-        host_id=rows.host_id,
+        start=CollectorStart.of(raw),
         profile_type=rows.profile_type,
-        end_unix_nano=end_unix_nano,
+        end_monotonic_ns=raw.end_monotonic_ns,
+        clock_offset_ns=raw.clock_offset_ns,
         series=rows.series,
         sample_series=rows.sample_series[without],
         time_unix_nano=rows.time_unix_nano[without],

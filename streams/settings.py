@@ -16,7 +16,12 @@ class StreamsSettings(MessageSettings):
     )
     symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder for SymCaches")
     symbol_cache_mb: int = setting(4096, "largest size of that folder in MB")
-    attach_wait_s: float = setting(2.0, "seconds that a batch waits for activity that its collector promised")
+    attach_wait_s: float = setting(
+        10.0, "seconds after which samples no longer wait for activity that Kafka has but does not deliver"
+    )
+    attach_memory_mb: int = setting(
+        512, "memory in MB for samples and activity that are kept until the other side of the join has come"
+    )
     watchdog_s: float = setting(60.0, "seconds without progress, while lag grows, after which the process ends")
     dead_letters_per_minute: int = setting(
         60, "dead letters published a minute for each topic and reason; more of them are only counted"

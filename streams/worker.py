@@ -15,8 +15,9 @@ from icestream.symcache import SymCaches
 from icestream.topics import RAW
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
+from streams.log_ends import LogEnds
 from streams.outbox import Outboxes
-from streams.process import Operators, Processor
+from streams.process import Limits, Operators, Processor
 from streams.settings import StreamsSettings
 from streams.symbol_reader import SymbolReader
 from streams.symbol_requester import SymbolRequester
@@ -40,11 +41,15 @@ class Worker:
         folder = Path(settings.symbol_cache).expanduser()
         symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
         self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
-        processor = Processor(Operators(symbolize=Symbolizer(symcaches, self._requests.want).names))
+        processor = Processor(
+            Operators(symbolize=Symbolizer(symcaches, self._requests.want).names),
+            Limits(bytes=settings.attach_memory_mb * 10**6),
+        )
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
+        self._log_ends = LogEnds(settings)
         rate = Rate(settings.dead_letters_per_minute)
         self._tasks = PartitionTasks(
-            settings, processor, self._outboxes, cluster, settings.attach_wait_s, self._end, rate
+            settings, processor, self._outboxes, self._log_ends, cluster, settings.attach_wait_s, self._end, rate
         )
         self._app = create(settings, self._tasks, folder / "faust", TimeLimits.of(settings))
         self._watchdog = Watchdog(
@@ -79,6 +84,7 @@ class Worker:
             log.warning("the application did not stop cleanly: %r", error)
         await self._tasks.close()
         self._symbols.close()
+        self._log_ends.close()
         self._outboxes.close(1.0)
         if self._health is not None:
             self._health.close()

@@ -100,7 +100,7 @@ class Windows:
     def _activity(self, intervals: Intervals, complete_unix_nano: int, offset_ns: int) -> list[Message]:
         if not (len(intervals.pid) or intervals.spans or intervals.dropped):
             return []
-        common = ActivityBatch(host_id=self._host_id, complete_unix_nano=complete_unix_nano)
+        common = ActivityBatch(host_id=self._host_id, complete_unix_nano=complete_unix_nano, clock_offset_ns=offset_ns)
         parts = activity.split(intervals, offset_ns, common)
         metrics.INTERVALS.inc(len(intervals.pid))
         metrics.INTERVALS_DROPPED.inc(intervals.dropped)
@@ -122,6 +122,7 @@ class Windows:
             period=drained.period_ns if samples.value is None else 1,
             activity_complete_unix_nano=drained.end_monotonic_ns + offset_ns,
             activity_sequence=self._sequences[ACTIVITY],
+            clock_offset_ns=offset_ns,
             lost_samples=samples.lost,
             dropped_samples=missing,
             configured_period=self._configured_period_ns if of_cpu else 0,

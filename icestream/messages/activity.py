@@ -20,6 +20,7 @@ class ActivityColumns:
     host_id: str
     complete_unix_nano: int
     published_unix_nano: int
+    clock_offset_ns: int  # Unix times of the batch minus the host's CLOCK_MONOTONIC
     reference_unix_nano: int  # the message's start_unix_nano, from which the starts of intervals count
     dropped: int
     strings: list[str]
@@ -54,6 +55,7 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
     times.check("complete_unix_nano", message.complete_unix_nano)
     times.check_or_zero("published_unix_nano", message.published_unix_nano)
     checks.check_most("dropped", message.dropped, checks.MAX_COUNT)
+    checks.check_clock_offset(message.clock_offset_ns)
     strings = checks.strings(message.strings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
     for span in message.spans:
@@ -65,6 +67,7 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
         host_id=message.host_id,
         complete_unix_nano=message.complete_unix_nano,
         published_unix_nano=message.published_unix_nano,
+        clock_offset_ns=message.clock_offset_ns,
         reference_unix_nano=message.start_unix_nano,
         dropped=message.dropped,
         strings=strings,

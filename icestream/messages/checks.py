@@ -172,6 +172,12 @@ def check_id(name: str, text: str) -> None:
         raise BadMessage(name, f"expected 1 to {MAX_ID} bytes of UTF-8, got {_cut(text)}")
 
 
+def check_clock_offset(offset_ns: int) -> None:
+    """Checks that times minus the offset do not overflow."""
+    if abs(offset_ns) >= MAX_UNIX_NANO:
+        raise BadMessage("clock_offset_ns", f"expected less than 130 years, got {offset_ns} ns")
+
+
 def check_text(name: str, text: str, least: int = 1, most: int = MAX_TEXT) -> None:
     if not least <= len(text) <= most:
         raise BadMessage(name, f"expected {least} to {most} characters, got {len(text)}: {_cut(text)}")

@@ -26,6 +26,7 @@ class RawColumns:
     end_unix_nano: int
     period: int
     published_unix_nano: int
+    clock_offset_ns: int  # Unix times of the batch minus the host's CLOCK_MONOTONIC
     activity_complete_unix_nano: int
     activity_sequence: int
     lost_samples: int
@@ -52,6 +53,19 @@ class RawColumns:
     sample_value: np.ndarray  # int64 (n,)
 
     @property
+    def time_monotonic_ns(self) -> np.ndarray:
+        """The samples' times by the host's CLOCK_MONOTONIC: int64 (n,)."""
+        return self.time_unix_nano - self.clock_offset_ns
+
+    @property
+    def start_monotonic_ns(self) -> int:
+        return self.start_unix_nano - self.clock_offset_ns
+
+    @property
+    def end_monotonic_ns(self) -> int:
+        return self.end_unix_nano - self.clock_offset_ns
+
+    @property
     def named(self) -> np.ndarray:
         """Whether each mapping holds locations that the host named: bool (mappings,)."""
         return np.array([mapping.kind == Mapping.NAMED for mapping in self.mappings], dtype=bool)
@@ -72,6 +86,7 @@ def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
         end_unix_nano=message.end_unix_nano,
         period=message.period,
         published_unix_nano=message.published_unix_nano,
+        clock_offset_ns=message.clock_offset_ns,
         activity_complete_unix_nano=message.activity_complete_unix_nano,
         activity_sequence=message.activity_sequence,
         lost_samples=message.lost_samples,
@@ -93,6 +108,7 @@ def _check_header(message: RawBatch, times: Times) -> None:
     checks.check_profile_type(message.profile_type)
     times.check("start_unix_nano", message.start_unix_nano)
     times.check("end_unix_nano", message.end_unix_nano)
+    checks.check_clock_offset(message.clock_offset_ns)
     if message.start_unix_nano > message.end_unix_nano:
         raise BadMessage(
             "end_unix_nano",

@@ -8,12 +8,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ActivityBatch(_message.Message):
-    __slots__ = ("id", "host_id", "complete_unix_nano", "published_unix_nano", "start_unix_nano", "dropped", "strings", "context_trace_ids", "context_span_ids", "interval_start_offset_ns", "interval_duration_ns", "interval_thread_cpu_ns", "interval_pid", "interval_tid", "interval_context", "interval_service", "spans")
+    __slots__ = ("id", "host_id", "complete_unix_nano", "published_unix_nano", "start_unix_nano", "clock_offset_ns", "dropped", "strings", "context_trace_ids", "context_span_ids", "interval_start_offset_ns", "interval_duration_ns", "interval_thread_cpu_ns", "interval_pid", "interval_tid", "interval_context", "interval_service", "spans")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
     START_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_OFFSET_NS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     STRINGS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TRACE_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -31,6 +32,7 @@ class ActivityBatch(_message.Message):
     complete_unix_nano: int
     published_unix_nano: int
     start_unix_nano: int
+    clock_offset_ns: int
     dropped: int
     strings: _containers.RepeatedScalarFieldContainer[str]
     context_trace_ids: bytes
@@ -43,7 +45,7 @@ class ActivityBatch(_message.Message):
     interval_context: _containers.RepeatedScalarFieldContainer[int]
     interval_service: _containers.RepeatedScalarFieldContainer[int]
     spans: _containers.RepeatedCompositeFieldContainer[Span]
-    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., complete_unix_nano: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., start_unix_nano: _Optional[int] = ..., dropped: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., interval_start_offset_ns: _Optional[_Iterable[int]] = ..., interval_duration_ns: _Optional[_Iterable[int]] = ..., interval_thread_cpu_ns: _Optional[_Iterable[int]] = ..., interval_pid: _Optional[_Iterable[int]] = ..., interval_tid: _Optional[_Iterable[int]] = ..., interval_context: _Optional[_Iterable[int]] = ..., interval_service: _Optional[_Iterable[int]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., complete_unix_nano: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., start_unix_nano: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., dropped: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., interval_start_offset_ns: _Optional[_Iterable[int]] = ..., interval_duration_ns: _Optional[_Iterable[int]] = ..., interval_thread_cpu_ns: _Optional[_Iterable[int]] = ..., interval_pid: _Optional[_Iterable[int]] = ..., interval_tid: _Optional[_Iterable[int]] = ..., interval_context: _Optional[_Iterable[int]] = ..., interval_service: _Optional[_Iterable[int]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
 
 class Span(_message.Message):
     __slots__ = ("trace_id", "span_id", "parent_span_id", "name", "service", "start_unix_nano", "end_unix_nano")

@@ -30,6 +30,7 @@ class Sample:
     context: int = 0
     count: int = 1
     value: int = 10
+    pid: int = 100
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Raw:
     part: int = 0
     parts: int = 1
     profile_type: str = DEFAULT_PROFILE_TYPE
+    clock_offset_ns: int = 0
     mappings: Sequence[Mapping] = field(default_factory=lambda: MAPPINGS)
 
     def message(self) -> RawBatch:
@@ -56,7 +58,8 @@ class Raw:
         batch = messages.batch_id(self.sequence, self.host, self.started, self.part, self.parts)
         return messages.raw_header(
             batch, self.start, profile_type=self.profile_type, period=10, activity_complete_unix_nano=self.start,
-            activity_sequence=self.activity_sequence, strings=["", "f", "g", "file.js"], mappings=self.mappings,
+            activity_sequence=self.activity_sequence, clock_offset_ns=self.clock_offset_ns,
+            strings=["", "f", "g", "file.js"], mappings=self.mappings,
             series=[messages.raw_series(labels) for labels in self.series], **messages.contexts(self.contexts),
         )  # fmt: skip
 
@@ -72,7 +75,7 @@ class Raw:
             "stack_frames": [frame for stack in self.stacks for frame in stack],
             "sample_offset_us": [s.time_us for s in self.samples],
             "sample_series": [s.series for s in self.samples],
-            "sample_pid": [100 for _ in self.samples],
+            "sample_pid": [s.pid for s in self.samples],
             "sample_tid": [s.tid for s in self.samples],
             "sample_stack": [s.stack for s in self.samples],
             "sample_context": [s.context for s in self.samples],
@@ -95,21 +98,30 @@ class Interval:
     start_us: int
     end_us: int
     context: bytes
+    pid: int = 100
 
 
 def activity(
-    intervals: Sequence[Interval], sequence: int = 1, host: str = "host", started: int = 7, complete: int = START
+    intervals: Sequence[Interval],
+    sequence: int = 1,
+    host: str = "host",
+    started: int = 7,
+    complete: int = START,
+    clock_offset_ns: int = 0,
 ) -> bytes:
     """An ActivityBatch."""
     columns = {
         "interval_start_offset_ns": [i.start_us * 1000 for i in intervals],
         "interval_duration_ns": [(i.end_us - i.start_us) * 1000 for i in intervals],
+        "interval_pid": [i.pid for i in intervals],
         "interval_tid": [i.tid for i in intervals],
         "interval_context": range(len(intervals)),
     }
     batch = messages.batch_id(sequence, host, started)
     fields = messages.contexts([i.context for i in intervals])
-    return messages.activity_batch(batch, START, columns, complete_unix_nano=complete, **fields)
+    return messages.activity_batch(
+        batch, START, columns, complete_unix_nano=complete, clock_offset_ns=clock_offset_ns, **fields
+    )
 
 
 def raw_id(offset: int = 0, partition: int = 0) -> MessageId:

@@ -202,7 +202,7 @@ def test_intervals_are_checked() -> None:
 def test_intervals_without_a_trace_attach_to_nothing() -> None:
     columns = decode_activity(activity([Interval(1, 0, 10, b"\x00" * 24), Interval(2, 0, 10, context(1))]))
     assert columns.tid.tolist() == [1, 2]
-    assert traced(columns).tid.tolist() == [2]
+    assert (traced(columns).thread & 0xFFFFFFFF).tolist() == [2]
 
 
 def test_columns_have_the_types_they_say() -> None:

@@ -26,11 +26,13 @@ def test_covering_is_what_a_search_by_hand_finds(
 ) -> None:
     tid, start, length = np.array(given_intervals, dtype=np.int64).reshape(-1, 3).T
     contexts = np.zeros((len(tid), 24), np.uint8)
-    unsorted = Intervals(tid.astype(np.uint32), start, start + length, contexts)
+    unsorted = Intervals(tid.astype(np.uint64), start, start + length, contexts)
     known = join([unsorted, join([])])
-    found = list(zip(known.tid.tolist(), known.start_unix_nano.tolist(), known.end_unix_nano.tolist(), strict=True))
+    found = list(
+        zip(known.thread.tolist(), known.start_monotonic_ns.tolist(), known.end_monotonic_ns.tolist(), strict=True)
+    )
     assert found == sorted(found, key=lambda interval: interval[:2])
-    tids = np.array([t for t, _ in samples], dtype=np.uint32)
+    tids = np.array([t for t, _ in samples], dtype=np.uint64)
     times = np.array([t for _, t in samples], dtype=np.int64)
     result = covering(tids, times, known).tolist()
     assert result == [oracle(t, time, found) for t, time in samples]
@@ -39,4 +41,4 @@ def test_covering_is_what_a_search_by_hand_finds(
 
 
 def test_no_intervals_cover_nothing() -> None:
-    assert covering(np.array([1], np.uint32), np.array([5]), join([])).tolist() == [-1]
+    assert covering(np.array([1], np.uint64), np.array([5]), join([])).tolist() == [-1]

@@ -2,25 +2,30 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
+from confluent_kafka import Producer
 
+from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
+from streams.log_ends import LogEnds
 from streams.outbox import Outbox
 from streams.partition_task import Event, PartitionTask
 from streams.process import Operators, Outputs, Processor
 from streams.recovery import Recovery
-from tests.data.handwritten import Interval, Raw, Sample, activity
+from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import context
+from tests.data.windows import Window, window
 from tests.streams.outputs import rows
 
 
 class Bench:
-    """A task, what it acknowledged, and what it sent."""
+    """A task, what it acknowledged, and what it sent. `wait_s` is long: no test may need it."""
 
-    def __init__(self, settings: KafkaSettings, operators: Operators | None = None, wait_s: float = 0.5) -> None:
+    def __init__(self, settings: KafkaSettings, operators: Operators | None = None, wait_s: float = 3600) -> None:
         self.acknowledged: list[tuple[str, int]] = []
         self.failed: list[BaseException] = []
         self.sent: list[bytes] = []
@@ -29,10 +34,26 @@ class Bench:
         self._send, self._dead_letter = self.outbox.send, self.outbox.dead_letter
         self.outbox.send = self.send  # type: ignore[method-assign]
         self.outbox.dead_letter = self.dead_letter  # type: ignore[method-assign]
-        self.task = PartitionTask(0, "cluster", Processor(operators), self.outbox, wait_s, self.failed.append)
+        self.producer: Producer = kafka.producer(settings)
+        self.log_ends = LogEnds(settings)
+        processor = Processor(operators)
+        self.task = PartitionTask(
+            0,
+            "cluster",
+            processor,
+            self.outbox,
+            self.log_ends,
+            wait_s,
+            self.failed.append,
+            self.room,
+            lambda topic: None,
+        )
         recovery: asyncio.Future[Recovery] = asyncio.get_running_loop().create_future()
         recovery.set_result(Recovery())
         self.task.start(recovery)
+
+    async def room(self) -> None:
+        """There is always room."""
 
     def send(self, outputs: Outputs) -> "asyncio.Future[None]":
         self.sent += outputs.samples
@@ -46,7 +67,14 @@ class Bench:
 
     async def close(self) -> None:
         await self.task.close()
+        self.log_ends.close()
         self.outbox.join(60)
+
+    def log(self, topic: str, values: list[bytes]) -> None:
+        """Makes messages exist in Kafka, without handing them to the task."""
+        for value in values:
+            self.producer.produce(topic, value, partition=0)
+        assert self.producer.flush(60) == 0
 
     def put(self, topic: str, offset: int, value: bytes) -> None:
         self.task.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
@@ -56,6 +84,19 @@ class Bench:
         while len(self.acknowledged) < count and not self.failed:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
+
+
+def traced(samples: list[bytes]) -> dict[str, int]:
+    """The values of each trace that samples hold."""
+    by_trace: Counter[str] = Counter()
+    for row, value in rows(samples).items():
+        by_trace[row[-1][:16].hex()] += value
+    return {trace: value for trace, value in by_trace.items() if trace}
+
+
+def expected(made: list[Window]) -> dict[str, int]:
+    """The values of each trace in windows."""
+    return {trace: value for one in made for trace, value in one.by_trace.items() if value}
 
 
 def run(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -77,14 +118,17 @@ def test_messages_are_acknowledged_in_order_good_and_bad(in_process_broker: Kafk
     run(scenario)
 
 
-def test_raw_waits_for_promised_activity_and_activity_does_not_wait(in_process_broker: KafkaSettings) -> None:
+def test_raw_waits_for_promised_activity_that_kafka_has_and_activity_does_not_wait(
+    in_process_broker: KafkaSettings,
+) -> None:
     async def scenario() -> None:
-        bench = Bench(in_process_broker, wait_s=5)
-        found = [Interval(1, 0, 100, context(1))]
+        bench = Bench(in_process_broker)
+        promised = activity([Interval(1, 0, 100, context(1))])
+        bench.log(ACTIVITY, [promised])
         bench.put(RAW, 0, Raw([Sample(5)], activity_sequence=1).bytes())
         await asyncio.sleep(0.2)
         assert bench.sent == []
-        bench.put(ACTIVITY, 0, activity(found))
+        bench.put(ACTIVITY, 0, promised)
         await bench.until(2)
         assert {row[-1] for row in rows(bench.sent)} == {context(1)}
         assert len(bench.sent) == 1
@@ -93,18 +137,76 @@ def test_raw_waits_for_promised_activity_and_activity_does_not_wait(in_process_b
     run(scenario)
 
 
-def test_the_wait_ends_and_what_comes_later_is_a_correction(in_process_broker: KafkaSettings) -> None:
+def test_activity_that_kafka_does_not_have_holds_up_nobody_and_is_a_correction_later(
+    in_process_broker: KafkaSettings,
+) -> None:
     async def scenario() -> None:
-        bench = Bench(in_process_broker, wait_s=2.0)
-        started = time.monotonic()
-        for offset in range(5):  # one collector is waited for once
+        bench = Bench(in_process_broker)
+        for host in range(20):
+            bench.put(RAW, host, Raw([Sample(5)], host=f"h{host}", activity_sequence=3).bytes())
+        await bench.until(20)
+        assert not traced(bench.sent)
+        late = activity([Interval(1, 0, 100, context(1))], sequence=3, host="h7")
+        bench.log(ACTIVITY, [late])
+        bench.put(ACTIVITY, 0, late)
+        await bench.until(21)
+        assert rows(bench.sent).total() == 200
+        assert sum(value for row, value in rows(bench.sent).items() if row[-1] == context(1)) == 10
+        await bench.close()
+
+    run(scenario)
+
+
+def test_raw_does_not_wait_forever_for_activity_that_kafka_does_not_deliver(in_process_broker: KafkaSettings) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker, wait_s=0.2)
+        bench.log(ACTIVITY, [activity([])])  # never handed over
+        for offset in range(3):
             bench.put(RAW, offset, Raw([Sample(5)], sequence=offset + 1, activity_sequence=offset + 1).bytes())
-        await bench.until(5)
-        assert 2.0 <= time.monotonic() - started < 8  # five waits would take 10
-        bench.put(ACTIVITY, 0, activity([Interval(1, 0, 100, context(1))]))
-        await bench.until(6)
-        assert rows(bench.sent).total() == 50
-        assert {row[-1] for row in rows(bench.sent)} == {context(1)}
+        await bench.until(3)
+        assert rows(bench.sent).total() == 30
+        await bench.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("first", [RAW, ACTIVITY])
+def test_a_backlog_loses_no_trace_whichever_side_is_read_first(in_process_broker: KafkaSettings, first: str) -> None:
+    """60 windows of 8 hosts: five minutes, of which Kafka delivers one side before the other."""
+
+    async def scenario() -> None:
+        made = [window(START, sequence, host, samples=40) for sequence in range(1, 61) for host in range(8)]
+        messages = {RAW: [one.raw for one in made], ACTIVITY: [one.activity for one in made]}
+        bench = Bench(in_process_broker)
+        for topic, values in messages.items():
+            bench.log(topic, values)
+        for topic in sorted(messages, key=lambda topic: topic != first):
+            for offset, value in enumerate(messages[topic]):
+                bench.put(topic, offset, value)
+            await asyncio.sleep(0.1)
+        await bench.until(2 * len(made))
+        assert traced(bench.sent) == expected(made)
+        assert len(bench.sent) == len(made)  # no corrections
+        await bench.close()
+
+    run(scenario)
+
+
+def test_a_backlog_loses_no_trace_if_kafka_does_not_deliver_activity_for_longer_than_raw_waits(
+    in_process_broker: KafkaSettings,
+) -> None:
+    async def scenario() -> None:
+        made = [window(START, sequence, host, samples=40) for sequence in range(1, 61) for host in range(8)]
+        bench = Bench(in_process_broker, wait_s=0.01)
+        bench.log(ACTIVITY, [one.activity for one in made])
+        for offset, one in enumerate(made):
+            bench.put(RAW, offset, one.raw)
+        await bench.until(len(made))
+        assert traced(bench.sent) == {}
+        for offset, one in enumerate(made):
+            bench.put(ACTIVITY, offset, one.activity)
+        await bench.until(2 * len(made))
+        assert traced(bench.sent) == expected(made)
         await bench.close()
 
     run(scenario)

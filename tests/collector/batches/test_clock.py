@@ -47,6 +47,7 @@ def test_batches_are_whole_and_as_long_as_they_took_however_the_clock_is_set(
     messages = buffer.messages
     stop = threading.Event()
     profiler = make_profiler(settings, load(settings), FileCache(), buffer)
+    started_monotonic_ns = time.monotonic_ns()
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     for step_ns in (0, 5 * HOUR_NS, -9 * HOUR_NS, 400_000 * HOUR_NS, 0):  # noqa: B007 (the lambda reads it)
@@ -60,6 +61,10 @@ def test_batches_are_whole_and_as_long_as_they_took_however_the_clock_is_set(
     batches = [batch for batch in batches if batch.profile_type == DEFAULT_PROFILE_TYPE]
     assert [batch.id.sequence for batch in batches] == list(range(1, len(batches) + 1))
     assert len({batch.id.started_unix_nano for batch in batches}) == 1
+    starts = [batch.start_unix_nano - batch.clock_offset_ns for batch in batches]
+    assert starts == sorted(starts)
+    assert started_monotonic_ns <= starts[0]
+    assert starts[-1] <= time.monotonic_ns()
     hours = []
     for batch in batches:
         took_ns = batch.end_unix_nano - batch.start_unix_nano

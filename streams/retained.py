@@ -1,0 +1,255 @@
+"""Samples and intervals of a partition that are kept for each other: either may come first.
+
+A sample without a context is kept until the activity that may cover it was read, or cannot come any more. An interval
+is kept until the samples that it may cover were processed. What this takes is bounded in bytes. Beyond the bound, the
+oldest is forgotten and counted; samples that are forgotten stay without a trace.
+
+Times are of the CLOCK_MONOTONIC of the host, so setting a host's clock changes nothing.
+"""
+
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from icestream.messages.activity import ActivityColumns
+from icestream.messages.raw import RawColumns
+from streams import metrics
+from streams.attach import Intervals, join
+from streams.progress import Progress
+
+SILENT_S = 600.0
+"""A start of a collector is forgotten when others sent messages for so long, and it did not."""
+_NEVER = -(2**63)
+_OVERHEAD_BYTES = 2000
+"""Of the objects of a message, besides its rows."""
+_INTERVAL_BYTES, _SAMPLE_BYTES = 48, 40
+
+
+class CollectorStart(NamedTuple):
+    """One start of a collector on a host. Only samples and intervals of the same one may belong together."""
+
+    host_id: str
+    collector: str
+    started_unix_nano: int
+
+    @classmethod
+    def of(cls, batch: RawColumns | ActivityColumns) -> "CollectorStart":
+        return cls(batch.host_id, batch.id.collector, batch.id.started_unix_nano)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of what is retained."""
+
+    late_ns: int = 60 * 10**9  # samples wait so long for intervals that ended later, intervals for samples sent again
+    missing_ns: int = 600 * 10**9  # samples wait so long for activity that was promised and does not come
+    ahead_ns: int = 30 * 10**9  # activity is this far ahead of its raw batches at most, if Kafka has them
+    bytes: int = 512_000_000  # of all partitions together, half of it for samples
+    starts: int = 10_000  # of collectors, for each partition
+    complete: bool = False  # a job gives all activity first: forget none of it, keep no samples
+
+
+@dataclass
+class Recent:
+    """The n samples of one raw message that have no context."""
+
+    offset: int
+    start: CollectorStart
+    profile_type: str
+    end_monotonic_ns: int  # of the window
+    clock_offset_ns: int  # Unix time minus CLOCK_MONOTONIC
+    series: list[bytes]  # serialized Series with their IDs
+    sample_series: np.ndarray  # uint32 (n,), rows of `series`
+    time_unix_nano: np.ndarray  # int64 (n,)
+    pid: np.ndarray  # uint32 (n,)
+    tid: np.ndarray  # uint32 (n,)
+    stack_id: np.ndarray  # uint64 (n,)
+    count: np.ndarray  # int32 (n,)
+    value: np.ndarray  # int64 (n,)
+    promised: int = 0  # the activity batch that must be read before these samples are forgotten; 0: none
+
+    def __post_init__(self) -> None:
+        self._fixed_bytes = _OVERHEAD_BYTES + sum(map(len, self.series))
+
+    def __len__(self) -> int:
+        return len(self.tid)
+
+    @property
+    def bytes(self) -> int:
+        return self._fixed_bytes + _SAMPLE_BYTES * len(self)
+
+    def columns(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns the columns of some rows. `rows`: any index of numpy."""
+        names = ("sample_series", "time_unix_nano", "pid", "tid", "stack_id", "count", "value")
+        return {name: getattr(self, name)[rows] for name in names}
+
+
+@dataclass
+class _Activity:
+    """The intervals of one activity message, which span [start, end)."""
+
+    start: CollectorStart
+    intervals: Intervals
+    start_monotonic_ns: int
+    end_monotonic_ns: int
+
+    @property
+    def bytes(self) -> int:
+        return _OVERHEAD_BYTES + _INTERVAL_BYTES * len(self.intervals)
+
+
+@dataclass
+class _OfStart:
+    """What is retained of one start of a collector, by the offsets of its messages."""
+
+    samples: dict[int, Recent] = field(default_factory=dict)
+    activity: dict[int, _Activity] = field(default_factory=dict)
+    promised: int = 0  # the last activity batch that a raw batch promised
+    promised_monotonic_ns: int = _NEVER  # end of the first window that promised it
+    raw_end_monotonic_ns: int = _NEVER  # of the last window
+    read_monotonic_ns: int = _NEVER  # every interval that ended up to here was read
+    seen_s: float = 0.0  # on the clock of messages
+
+
+class Retained:
+    """What is retained of one partition. `budget_bytes` bounds it; a worker shares its memory among its partitions."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.budget_bytes = limits.bytes
+        self._limits = limits
+        self._starts: OrderedDict[CollectorStart, _OfStart] = OrderedDict()
+        self._samples: OrderedDict[int, Recent] = OrderedDict()
+        self._activity: OrderedDict[int, _Activity] = OrderedDict()
+        self._sample_bytes = self._activity_bytes = 0
+        self._clock_s, self._now_s = 0.0, time.monotonic()
+
+    @property
+    def first_raw(self) -> int | None:
+        """The offset of the first raw message of which samples are kept."""
+        return next(iter(self._samples), None)
+
+    @property
+    def first_activity(self) -> int | None:
+        """The offset of the first activity message of which intervals are kept."""
+        return next(iter(self._activity), None)
+
+    @property
+    def bytes(self) -> int:
+        return self._sample_bytes + self._activity_bytes
+
+    @property
+    def many_intervals(self) -> bool:
+        """Whether there is little room for more intervals: raw batches should be processed first."""
+        return self._activity_bytes > 3 * self.budget_bytes // 8
+
+    def is_ahead(self, activity: ActivityColumns) -> bool:
+        """Returns whether activity should wait for raw batches."""
+        of = self._starts.get(CollectorStart.of(activity))
+        raw_end = of.raw_end_monotonic_ns if of else _NEVER
+        complete = activity.complete_unix_nano - activity.clock_offset_ns
+        return self.many_intervals or _NEVER < raw_end < complete - self._limits.ahead_ns
+
+    def intervals(self, raw: RawColumns) -> Intervals:
+        """Returns the intervals that may cover samples of the batch."""
+        start, end = raw.start_monotonic_ns, raw.end_monotonic_ns
+        activity = self._of(CollectorStart.of(raw)).activity.values()
+        near = [a for a in activity if a.start_monotonic_ns < end and a.end_monotonic_ns > start]
+        parts = [a.intervals.overlapping(start, end) for a in near]
+        return join([part for part in parts if len(part)])
+
+    def samples(self, start: CollectorStart) -> list[Recent]:
+        """Returns the kept samples of a start, in the order of their offsets."""
+        return list(self._of(start).samples.values())
+
+    def add_activity(self, offset: int, activity: ActivityColumns, intervals: Intervals, progress: Progress) -> None:
+        """Keeps the intervals of a batch. `progress`: of the activity of its collector, with this batch."""
+        start = CollectorStart.of(activity)
+        of = self._of(start)
+        if len(intervals):
+            first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
+            self._activity[offset] = of.activity[offset] = _Activity(start, intervals, first, end)
+            self._activity_bytes += of.activity[offset].bytes
+        if self._limits.complete:
+            return
+        if progress.complete(activity.id.sequence):
+            complete = activity.complete_unix_nano - activity.clock_offset_ns
+            of.read_monotonic_ns = max(of.read_monotonic_ns, complete)
+        self._expire(of, progress)
+        if self._activity_bytes > self.budget_bytes // 2:  # half of them at once, so that this happens rarely
+            while self._activity_bytes > self.budget_bytes // 4:
+                metrics.FORGOTTEN.labels("intervals").inc(len(next(iter(self._activity.values())).intervals))
+                self._drop_activity(next(iter(self._activity)))
+
+    def add_samples(self, raw: RawColumns, recent: Recent, progress: Progress) -> None:
+        """Keeps a processed batch's samples without a context. `progress`: of the activity of its collector."""
+        of = self._of(recent.start)
+        end = raw.end_monotonic_ns
+        of.raw_end_monotonic_ns = max(of.raw_end_monotonic_ns, end)
+        if self._limits.complete:
+            return
+        if raw.activity_sequence != of.promised:
+            of.promised, of.promised_monotonic_ns = raw.activity_sequence, end
+        # What an earlier window promised ended before this window.
+        recent.promised = raw.activity_sequence if raw.start_monotonic_ns < of.promised_monotonic_ns else 0
+        if progress.complete(recent.promised):
+            complete = raw.activity_complete_unix_nano - raw.clock_offset_ns
+            of.read_monotonic_ns = max(of.read_monotonic_ns, complete)
+        if len(recent):
+            self._samples[recent.offset] = of.samples[recent.offset] = recent
+            self._sample_bytes += recent.bytes
+        self._expire(of, progress)
+        while self._sample_bytes > self.budget_bytes // 2:
+            metrics.FORGOTTEN.labels("samples").inc(len(next(iter(self._samples.values()))))
+            self._drop_samples(next(iter(self._samples)))
+
+    def claim(self, recent: Recent, rows: np.ndarray) -> None:
+        """Forgets samples that have a context now. `rows`: bool."""
+        self._sample_bytes -= recent.bytes
+        for name, column in recent.columns(~rows).items():
+            setattr(recent, name, column)
+        self._sample_bytes += recent.bytes
+        if not len(recent):
+            self._drop_samples(recent.offset)
+
+    def _of(self, start: CollectorStart) -> _OfStart:
+        """Returns what is retained of a start, which is added if it is new. Forgets the one that was silent longest, if
+        that was too long or there are too many."""
+        now_s = time.monotonic()
+        # This clock does not count the time in which Kafka was away.
+        self._clock_s, self._now_s = self._clock_s + min(now_s - self._now_s, 1.0), now_s
+        of = self._starts.setdefault(start, _OfStart())
+        self._starts.move_to_end(start)
+        of.seen_s = self._clock_s
+        if not self._limits.complete:
+            oldest_start, oldest = next(iter(self._starts.items()))
+            if len(self._starts) > self._limits.starts or self._clock_s - oldest.seen_s > SILENT_S:
+                for offset in list(oldest.samples):
+                    self._drop_samples(offset)
+                for offset in list(oldest.activity):
+                    self._drop_activity(offset)
+                del self._starts[oldest_start]
+        return of
+
+    def _expire(self, of: _OfStart, progress: Progress) -> None:
+        read = of.read_monotonic_ns - self._limits.late_ns
+        missing = of.raw_end_monotonic_ns - self._limits.missing_ns
+        for offset, recent in list(of.samples.items()):
+            end = recent.end_monotonic_ns
+            if end <= missing or (end <= read and progress.complete(recent.promised)):
+                self._drop_samples(offset)
+        for offset, activity in list(of.activity.items()):
+            if activity.end_monotonic_ns <= of.raw_end_monotonic_ns - self._limits.late_ns:
+                self._drop_activity(offset)
+
+    def _drop_samples(self, offset: int) -> None:
+        recent = self._samples.pop(offset)
+        self._sample_bytes -= recent.bytes
+        del self._starts[recent.start].samples[offset]
+
+    def _drop_activity(self, offset: int) -> None:
+        activity = self._activity.pop(offset)
+        self._activity_bytes -= activity.bytes
+        del self._starts[activity.start].activity[offset]
