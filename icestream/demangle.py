@@ -15,19 +15,29 @@ from collections.abc import Callable
 
 import pyderust
 
+from icestream.byte_cache import ByteCache
+
 MAX_LENGTH = 4096
 """Longer names are left alone: some templates demangle to megabytes."""
 MAX_READABLE_LENGTH = 4 * MAX_LENGTH
 """A short symbol may refer back to itself until its readable name has gigabytes; the libraries stop at about 1 MB."""
 
+_known: ByteCache[str, str] = ByteCache(16_000_000, lambda name, readable: len(name) + len(readable))
 _COLD = re.compile(r"\.cold(\.\d+)?$")
 _RUST = re.compile(r"(_R\w+|_?_ZN.*17h[0-9a-f]{16}E)(\..*)?")
 
 
-@functools.lru_cache(maxsize=65_536)
 def demangle(name: str) -> str:
     """`_ZN3foo3barEv` to `foo::bar()`; every other name as it is, without the `.cold` of a part that the compiler moved
     away from its function: debug information may name the whole function after it."""
+    known = _known.get(name)
+    if known is None:
+        known = _demangle(name)
+        _known.put(name, known)
+    return known
+
+
+def _demangle(name: str) -> str:
     name = _COLD.sub("", name)
     if not name.startswith(("_Z", "__Z", "_R")) or len(name) > MAX_LENGTH:
         return name

@@ -21,6 +21,7 @@ from pyarrow import fs
 from symbolic.symcache import SymCache
 
 from icestream import atomic_file
+from icestream.byte_cache import ByteCache
 from icestream.demangle import demangle
 from icestream.disk_cache import DiskCache
 from icestream.symbol_chunks import SymbolChunks
@@ -32,6 +33,10 @@ MAX_FILE_BYTES = 1 << 30
 """A larger SymCache is refused."""
 MAX_CHUNKS = 4096
 OPEN_FILES = 256
+ENTRIES_BYTES = 32_000_000
+"""Limit of what is known about build IDs."""
+_START_LINES_BYTES = 1_000_000
+"""Limit of the first lines of functions that are remembered of an open file."""
 _BLOCK_BYTES = 1 << 20
 RETRY_S = 60.0
 """How long a file that could not be fetched is not tried again."""
@@ -71,7 +76,7 @@ class Symbols:
         """Raises SymCacheError."""
         self.version = version
         self._load_address = load_address
-        self._starts: dict[int, int] = {}
+        self._starts: ByteCache[int, int] = ByteCache(_START_LINES_BYTES, lambda address, line: 0)
         try:
             self._cache = SymCache.open(str(path))  # type: ignore[no-untyped-call]
         except Exception as error:  # symbolic raises its own errors, and OSError
@@ -103,7 +108,8 @@ class Symbols:
         line = self._starts.get(symbol_address)
         if line is None:
             frames = self._cache.lookup(symbol_address)
-            line = self._starts[symbol_address] = frames[-1].line if frames else 0
+            line = frames[-1].line if frames else 0
+            self._starts.put(symbol_address, line)
         return line
 
 
@@ -117,10 +123,12 @@ class SymCaches:
         self._store = symbol_store.rstrip("/")
         self._lock = threading.RLock()
         self._open: OrderedDict[str, Symbols] = OrderedDict()
-        self._failed: dict[str, float] = {}
+        self._failed: ByteCache[str, float] = ByteCache(ENTRIES_BYTES, lambda build_id, until_s: len(build_id))
         folder.mkdir(parents=True, exist_ok=True)
         self._chunks = SymbolChunks(folder)
-        self._entries = _read_entries(folder)
+        self._entries: ByteCache[str, Entry] = ByteCache(ENTRIES_BYTES, _entry_size)
+        for entry in _read_entries(folder):
+            self._entries.put(entry.build_id, entry)
 
     def add(self, file: SymbolFile) -> bool:
         """Adds a message; returns True if the build ID has new or better names now. Raises SymCacheError."""
@@ -138,9 +146,9 @@ class SymCaches:
                     return False
                 with compressed:
                     self._write(entry, _unzip(compressed, file.build_id))
-            self._entries[file.build_id] = entry
+            self._entries.put(file.build_id, entry)
             self._open.pop(file.build_id, None)
-            self._failed.pop(file.build_id, None)
+            self._failed.pop(file.build_id)
             return True
 
     def version(self, build_id: str) -> int:
@@ -156,13 +164,13 @@ class SymCaches:
                 self._open.move_to_end(build_id)
                 return symbols
             entry = self._entries.get(build_id)
-            if entry is None or time.monotonic() < self._failed.get(build_id, 0):
+            if entry is None or time.monotonic() < (self._failed.get(build_id) or 0):
                 return None
             try:
                 symbols = Symbols(self._path(entry), entry.version, entry.load_address)
             except (SymCacheError, OSError) as error:
                 log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
-                self._failed[build_id] = time.monotonic() + RETRY_S
+                self._failed.put(build_id, time.monotonic() + RETRY_S)
                 return None
             self._open[build_id] = symbols
             if len(self._open) > OPEN_FILES:
@@ -182,7 +190,7 @@ class SymCaches:
         if path is not None and stored is not None and stored.sha256 == entry.sha256:
             return path
         if not entry.uri:
-            del self._entries[entry.build_id]
+            self._entries.pop(entry.build_id)
             raise SymCacheError("the file is gone from the folder")
         return self._write(entry, fetch(entry.uri, self._store))
 
@@ -208,7 +216,7 @@ class SymCaches:
         entry = _read_entry(path.with_suffix(".json"))
         path.with_suffix(".json").unlink(missing_ok=True)
         if entry and not entry.uri:
-            self._entries.pop(entry.build_id, None)
+            self._entries.pop(entry.build_id)
 
 
 def fetch(uri: str, store: str) -> Iterator[bytes]:
@@ -244,6 +252,10 @@ def _read_entry(path: Path) -> Entry | None:
         return None
 
 
-def _read_entries(folder: Path) -> dict[str, Entry]:
+def _read_entries(folder: Path) -> list[Entry]:
     entries = (_read_entry(path) for path in folder.glob("*.json"))
-    return {entry.build_id: entry for entry in entries if entry}
+    return [entry for entry in entries if entry]
+
+
+def _entry_size(build_id: str, entry: Entry) -> int:
+    return len(build_id) + len(entry.uri) + len(entry.sha256)

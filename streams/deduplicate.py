@@ -5,40 +5,34 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from icestream import sorted_keys
 from icestream.messages.raw import RawColumns
 from streams import identify
+from streams.recent_keys import RecentKeys
 
 DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
 MAX_IDS = 1_000_000
-"""IDs remembered for each day and kind, 8 bytes each. Beyond it, all are forgotten, and announced again."""
+"""IDs remembered for each day and kind, 9 bytes each. Forgotten ones are announced again."""
 _DAY_NS = 86_400 * 10**9
 
 
 class IdSet:
-    """A set of uint64 in two sorted arrays: a large one, and a small one for new IDs, which is merged when it grows."""
+    """A set of uint64. Beyond `limit`, the IDs that were used least recently are forgotten."""
 
     def __init__(self, limit: int = MAX_IDS) -> None:
-        self._limit = limit
-        self._old = self._new = np.empty(0, np.uint64)
+        self._ids = RecentKeys(limit, np.uint8)
 
     def __len__(self) -> int:
-        return len(self._old) + len(self._new)
+        return len(self._ids)
 
     def contains(self, ids: np.ndarray) -> np.ndarray:
         """Returns whether the set has each ID: bool, of the shape of `ids`."""
-        member = _member(self._old, ids)
-        member |= _member(self._new, ids)
+        member: np.ndarray = self._ids.find(ids) != 0
         return member
 
     def add(self, ids: np.ndarray) -> None:
-        """Adds distinct IDs that are not in the set."""
-        if len(self) + len(ids) > self._limit:
-            self._old = self._new = np.empty(0, np.uint64)
-        self._new = _merge(self._new, np.sort(ids))
-        if len(self._new) > 1024 + len(self._old) // 8:
-            self._old, self._new = _merge(self._old, self._new), np.empty(0, np.uint64)
+        """Adds IDs that are not in the set."""
+        self._ids.add(ids, np.ones(len(ids), np.uint8))
 
 
 @dataclass
@@ -98,12 +92,3 @@ def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
     rows = rows[~known.contains(ids[rows])]
     known.add(ids[rows])
     return rows
-
-
-def _member(sorted_ids: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    member: np.ndarray = sorted_keys.find(sorted_ids, ids) >= 0
-    return member
-
-
-def _merge(left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return np.insert(left, np.searchsorted(left, right), right)

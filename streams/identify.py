@@ -5,8 +5,9 @@ from itertools import accumulate
 
 import numpy as np
 
-from icestream import ids, index_ranges, sorted_keys
+from icestream import ids, index_ranges
 from icestream.messages.raw import MAX_DEPTH, RawColumns
+from streams.recent_keys import RecentKeys
 
 KNOWN_STACKS = 1_000_000
 """Stacks whose IDs a worker remembers, 16 bytes each."""
@@ -24,29 +25,9 @@ class Nodes:
     leaf: np.ndarray  # int64 (stacks,), the row of each stack's leaf
 
 
-class KnownStacks:
-    """Stack IDs by a hash of the stack's frames; two sorted arrays, as streams.deduplicate.IdSet."""
-
-    def __init__(self, limit: int = KNOWN_STACKS) -> None:
-        """Beyond `limit` stacks, all are forgotten."""
-        self._limit = limit
-        self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
-
-    def find(self, keys: np.ndarray) -> np.ndarray:
-        """Returns stack IDs, uint64; 0 where a stack is not known."""
-        stack_ids = _find(self._keys, self._ids, keys)
-        stack_ids |= _find(self._new_keys, self._new_ids, keys)  # a key is in at most one of the two
-        return stack_ids
-
-    def add(self, keys: np.ndarray, stack_ids: np.ndarray) -> None:
-        """Adds stacks that are not known yet."""
-        keys, first = np.unique(keys, return_index=True)
-        if len(self._keys) + len(self._new_keys) + len(keys) > self._limit:
-            self._keys = self._ids = self._new_keys = self._new_ids = np.empty(0, np.uint64)
-        self._new_keys, self._new_ids = _merge(self._new_keys, self._new_ids, keys, stack_ids[first])
-        if len(self._new_keys) > 1024 + len(self._keys) // 8:
-            self._keys, self._ids = _merge(self._keys, self._ids, self._new_keys, self._new_ids)
-            self._new_keys = self._new_ids = np.empty(0, np.uint64)
+def known_stacks(limit: int = KNOWN_STACKS) -> RecentKeys:
+    """Stack IDs by a hash of the stack's frames."""
+    return RecentKeys(limit, np.uint64)
 
 
 def location_ids(raw: RawColumns) -> np.ndarray:
@@ -67,7 +48,7 @@ def location_ids(raw: RawColumns) -> np.ndarray:
     return ids.combine(first, second)
 
 
-def stack_ids(raw: RawColumns, location_id: np.ndarray, known: KnownStacks) -> np.ndarray:
+def stack_ids(raw: RawColumns, location_id: np.ndarray, known: RecentKeys) -> np.ndarray:
     """uint64 (s,), 0 where the stack is empty. Nodes are computed only for stacks that are not known yet."""
     keys = _stack_keys(raw, location_id)
     stack_id = known.find(keys)
@@ -111,17 +92,3 @@ def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:
         powers = _POWERS[index_ranges.positions(depth)]
         keys[occupied] = np.add.reduceat(location_id[raw.stack_frames] * powers, index_ranges.starts(depth))
     return keys
-
-
-def _find(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    if not len(keys):
-        return np.zeros(len(wanted), np.uint64)
-    row = sorted_keys.find(keys, wanted)
-    return np.where(row >= 0, values[row], np.uint64(0))
-
-
-def _merge(
-    keys: np.ndarray, values: np.ndarray, more_keys: np.ndarray, more_values: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    rows = np.searchsorted(keys, more_keys)
-    return np.insert(keys, rows, more_keys), np.insert(values, rows, more_values)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream import ids
+from icestream.byte_cache import ByteCache
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns, decode_raw
@@ -39,8 +40,11 @@ from streams.symbolize import Symbolizer
 
 __all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
 
-SERIES_CACHED = 100_000
+SERIES_BYTES = 64_000_000
+"""Limit of the serialized series that are remembered: about 40,000 of five labels."""
+_LABEL_BYTES = 200
 
+SeriesLabels = tuple[tuple[str, str], ...]
 Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[LocationNames]]
 """Takes a batch, rows of its locations, and all location IDs; returns the names of those rows."""
 
@@ -75,8 +79,8 @@ class Processor:
         self._operators = operators or Operators()
         self._limits = limits or Limits()
         self._partitions: dict[int, Partition] = {}
-        self._known_stacks = identify.KnownStacks()
-        self._series: dict[tuple[tuple[str, str], ...], bytes] = {}
+        self._known_stacks = identify.known_stacks()
+        self._series: ByteCache[SeriesLabels, bytes] = ByteCache(SERIES_BYTES, _series_size)
 
     def partition(self, number: int) -> Partition:
         """Returns the state of a partition, which is made at the first call."""
@@ -210,13 +214,17 @@ class Processor:
         state.retained.add_samples(raw, recent, state.collector(raw.id).activity)
         return encode_samples(message_id.source(raw.id), [rows])
 
-    def _series_bytes(self, labels: tuple[tuple[str, str], ...]) -> bytes:
+    def _series_bytes(self, labels: SeriesLabels) -> bytes:
         known = self._series.get(labels)
         if known is None:
-            if len(self._series) >= SERIES_CACHED:
-                self._series.clear()
-            known = self._series[labels] = series_bytes(ids.series_id(labels), labels)
+            known = series_bytes(ids.series_id(labels), labels)
+            self._series.put(labels, known)
         return known
+
+
+def _series_size(labels: SeriesLabels, series: bytes) -> int:
+    """About what a series takes: its labels are in both."""
+    return 2 * len(series) + _LABEL_BYTES * len(labels)
 
 
 def _is_new(progress: Progress, batch_id: BatchId, topic: str) -> bool:

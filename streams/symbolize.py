@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from icestream.byte_cache import ByteCache
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import MAX_LINES, LocationNames
 from icestream.symcache import Line, SymCaches
@@ -12,8 +13,9 @@ from streams import metrics
 
 NAMED_VERSION = 1
 """Version of names that the host gave."""
-CACHED_LOCATIONS = 200_000
-
+CACHED_BYTES = 64_000_000
+"""Limit of the names that are remembered: about 100,000 locations."""
+_LINE_BYTES = 200
 
 Want = Callable[[str, str, str], None]
 """Called with (build ID, host ID, file) when symbols are missing."""
@@ -28,7 +30,7 @@ class Symbolizer:
         """`symcaches`: None if there are none."""
         self._symcaches = symcaches
         self._want = want
-        self._cache: dict[int, LocationNames] = {}
+        self._cache: ByteCache[int, LocationNames] = ByteCache(CACHED_BYTES, _size)
 
     def names(self, raw: RawColumns, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
         """Returns the names of some locations of a batch, in the order of `rows`."""
@@ -56,9 +58,7 @@ class Symbolizer:
             metrics.LOCATIONS.labels("cached").inc()
             return known
         named = self._lookup(mapping.build_id, int(raw.location_address[row]))
-        if len(self._cache) >= CACHED_LOCATIONS:
-            self._cache.clear()
-        self._cache[location_id] = named
+        self._cache.put(location_id, named)
         return named
 
     def _lookup(self, build_id: str, address: int) -> LocationNames:
@@ -68,3 +68,7 @@ class Symbolizer:
         metrics.LOCATIONS.labels("looked up").inc()
         lines = tuple(symbols.lookup(address)[:MAX_LINES])
         return LocationNames(symbols.version, lines) if lines else UNNAMED
+
+
+def _size(location_id: int, names: LocationNames) -> int:
+    return sum(_LINE_BYTES + len(line.function) + len(line.file) for line in names.lines)

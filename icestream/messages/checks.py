@@ -1,6 +1,5 @@
 """Checks that several messages share, and the limits of what a message may hold."""
 
-import functools
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -8,6 +7,7 @@ import numpy as np
 from google.protobuf.message import DecodeError, Message
 
 from icestream import packed
+from icestream.byte_cache import ByteCache
 from icestream.times import MAX_UNIX_NANO
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Mapping, Series
@@ -44,6 +44,10 @@ MAX_ROWS_TEXT = 16_000_000
 _KINDS = frozenset(Mapping.Kind.values())
 
 MessageT = TypeVar("MessageT", bound=Message)
+LABELS_BYTES = 64_000_000
+"""Limit of the labels of series that are remembered: about 40,000 series of five labels."""
+_LABEL_BYTES = 200
+
 Labels = tuple[tuple[str, str], ...]
 """(name, value), sorted by name; no name twice, no empty value."""
 
@@ -193,8 +197,22 @@ def check_rows_text(name: str, rows: np.ndarray, texts: Sequence[str]) -> None:
         raise BadMessage(name, f"expected at most {MAX_ROWS_TEXT} bytes of text in all rows, got {size}")
 
 
-@functools.lru_cache(maxsize=50_000)
+def _labels_size(serialized: bytes, labels: Labels) -> int:
+    return 2 * len(serialized) + _LABEL_BYTES * len(labels)
+
+
+_known_labels: ByteCache[bytes, Labels] = ByteCache(LABELS_BYTES, _labels_size)
+
+
 def _labels(serialized: bytes) -> Labels:
+    known = _known_labels.get(serialized)
+    if known is None:
+        known = _check_labels(serialized)
+        _known_labels.put(serialized, known)
+    return known
+
+
+def _check_labels(serialized: bytes) -> Labels:
     series = Series.FromString(serialized)
     pairs = sorted((label.name, label.value) for label in series.labels if label.value)
     if len(pairs) > MAX_LABELS:

@@ -9,6 +9,7 @@ import pytest
 import zstandard
 from symbolic.debuginfo import Archive
 
+from icestream import symcache
 from icestream.demangle import demangle
 from icestream.symbol_chunks import MAX_BYTES
 from icestream.symcache import Line, SymCacheError, SymCaches
@@ -250,3 +251,15 @@ def test_the_folder_keeps_within_its_limit(program: Program, tmp_path: Path) -> 
 )  # fmt: skip
 def test_symbols_of_cxx_and_rust_become_readable(mangled: str, readable: str) -> None:
     assert demangle(mangled) == readable
+
+
+def test_what_is_known_of_build_ids_is_bounded(tmp_path: Path) -> None:
+    caches = SymCaches(tmp_path)
+    size = 500_000
+    count = 2 * symcache.ENTRIES_BYTES // size
+    for number in range(count):
+        uri = "file:///" + "x" * size
+        assert caches.add(SymbolFile(build_id=f"{number}", version=1, size=1000, sha256="00", uri=uri))
+    known = [number for number in range(count) if caches.version(f"{number}")]
+    assert known == list(range(count - len(known), count))
+    assert len(known) * size <= symcache.ENTRIES_BYTES
