@@ -18,7 +18,7 @@ BY_DATE = {"samples": "time", "activity": "start_time", "spans": "start_time", "
 BY_MONTH = {"nodes": "last_seen", "locations": "last_seen", "series": "last_seen"}
 """The tables with a `month`."""
 _CONFIGURATION: dict[str, str | None] = {
-    "delta.logRetentionDuration": "interval 7 days",
+    "delta.logRetentionDuration": "interval 1 days",
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.checkpointInterval": "50",
 }
@@ -53,15 +53,7 @@ class Lake:
         The table is the one that was opened last. If another process has committed the same partition since then, this
         raises an error. Raises deltalake's errors and OSError.
         """
-        by = "date" if name in BY_DATE else "month"
-        table = self._tables.get(name) or DeltaTable.create(
-            f"{self.uri}/{name}",
-            rows.schema,
-            mode="ignore",
-            partition_by=[by],
-            configuration=_CONFIGURATION,
-            storage_options=self._options,
-        )
+        table = self._tables.get(name) or self._make(name, rows.schema)
         transactions = [Transaction(_app(message_range), _number(message_range))] if message_range else []
         write_deltalake(
             table,
@@ -71,6 +63,20 @@ class Lake:
             commit_properties=CommitProperties(app_transactions=transactions),
         )
         self._tables[name] = table
+
+    def _make(self, name: str, schema: pa.Schema) -> DeltaTable:
+        """Makes a table. Raises OSError if another process has made it since it was opened, and written to it."""
+        table = DeltaTable.create(
+            f"{self.uri}/{name}",
+            schema,
+            mode="ignore",
+            partition_by=["date" if name in BY_DATE else "month"],
+            configuration=_CONFIGURATION,
+            storage_options=self._options,
+        )
+        if table.version() > 0:
+            raise OSError(f"another process has just made the table {name}")
+        return table
 
 
 def has_range(table: DeltaTable | None, message_range: MessageRange[Any]) -> bool:

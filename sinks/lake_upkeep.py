@@ -43,7 +43,7 @@ def compact(lake: Lake, small_files: int = SMALL_FILES) -> None:
 
 
 def retain(lake: Lake, days: int, today: date) -> None:
-    """Deletes days before the last `days` (0: none), and then the files and log entries that were replaced a week ago.
+    """Deletes days before the last `days` (0: none), and then files that were replaced a week ago and old log entries.
 
     A month of nodes, locations and series goes two days after all of its days. Raises deltalake's errors and OSError.
     """
