@@ -6,7 +6,9 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from icestream import oauth
 from icestream.settings import KafkaSettings
+from icestream.topics import UNREAD_GROUP
 
 PARTITIONER = "murmur2_random"
 """What the Java client and aiokafka do; librdkafka's default would send a host's messages to another partition."""
@@ -15,7 +17,7 @@ _ANSWER_S = 30.0
 
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
     """The configuration that every librdkafka client of ours needs."""
-    config = {
+    config: dict[str, Any] = {
         "bootstrap.servers": settings.kafka,
         "security.protocol": settings.kafka_security_protocol,
         "sasl.mechanism": settings.kafka_sasl_mechanism,
@@ -26,6 +28,8 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
         "ssl.key.location": settings.kafka_ssl_key,
         "client.id": "icestream",
     }
+    if settings.kafka_sasl_mechanism.upper() == oauth.MECHANISM:
+        config["oauth_cb"] = lambda _: tuple(oauth.token(settings))
     return {key: value for key, value in config.items() if value}
 
 
@@ -68,7 +72,7 @@ def unread(settings: KafkaSettings, positions: list[TopicPartition]) -> list[Top
 
     Offsets do not say that: the end of a transaction has an offset, too, and nobody reads it.
     """
-    reader = consumer(settings, "icestream.unread", **{"enable.partition.eof": True})
+    reader = consumer(settings, UNREAD_GROUP, **{"enable.partition.eof": True})
     try:
         reader.assign(positions)
         waiting = {(position.topic, position.partition): position for position in positions}

@@ -87,11 +87,15 @@ class KafkaSettings(Settings):
         "", "put before the names of all topics, consumer groups and transactional IDs: for several installations"
     )
     kafka_security_protocol: str = setting("PLAINTEXT", "PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL")
-    kafka_sasl_mechanism: str = setting("", "PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512")
-    kafka_sasl_username: str = setting("", "SASL user")
+    kafka_sasl_mechanism: str = setting("", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or OAUTHBEARER")
+    kafka_sasl_username: str = setting("", "SASL user; with a token endpoint: the client ID")
     kafka_sasl_password: str = setting(
-        "", "SASL password; set it as an environment variable, because others can read command lines"
+        "",
+        "SASL password, or the client secret; set it as an environment variable, because others can read command lines",
     )
+    kafka_oauth_token_file: str = setting("", "OAUTHBEARER: file with the token; it is read again before it expires")
+    kafka_oauth_token_url: str = setting("", "OAUTHBEARER: token endpoint, asked with the client's ID and secret")
+    kafka_oauth_scope: str = setting("", "OAUTHBEARER: scope to ask the token endpoint for")
     kafka_ssl_ca: str = setting("", "file of the CA certificates to trust, PEM")
     kafka_ssl_certificate: str = setting("", "file of the client's certificate, PEM")
     kafka_ssl_key: str = setting("", "file of the client's key, PEM")

@@ -27,6 +27,7 @@ RESOLVE_GROUP = f"{PREFIX}icestream.resolve"
 COLLECTOR_GROUP = f"{PREFIX}icestream.collector"
 """With a host ID behind it, of one collector."""
 REPLAY_GROUP = f"{PREFIX}icestream.replay"
+UNREAD_GROUP = f"{PREFIX}icestream.unread"
 TAIL_GROUP = f"{PREFIX}icestream.tail"
 
 MAX_MESSAGE_BYTES = 900_000

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from aiokafka.abc import AbstractTokenProvider  # type: ignore[import-untyped]
 from mode import CrashingSupervisor
 
+from icestream import oauth
 from icestream.dead_letters import Rate
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
@@ -191,6 +193,18 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
     return app
 
 
+class Tokens(AbstractTokenProvider):  # type: ignore[misc]
+    """Gives aiokafka a token whenever it connects."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+
+    async def token(self) -> str:
+        """Raises TokenError."""
+        found = await asyncio.get_running_loop().run_in_executor(None, oauth.token, self._settings)
+        return found.value
+
+
 def credentials(settings: KafkaSettings) -> Any:
     """Returns TLS and SASL settings for Faust; None for plain text."""
     protocol = settings.kafka_security_protocol.upper()
@@ -199,6 +213,8 @@ def credentials(settings: KafkaSettings) -> Any:
         context = ssl.create_default_context(cafile=settings.kafka_ssl_ca or None)
         if settings.kafka_ssl_certificate:
             context.load_cert_chain(settings.kafka_ssl_certificate, settings.kafka_ssl_key or None)
+    if protocol.startswith("SASL_") and settings.kafka_sasl_mechanism.upper() == oauth.MECHANISM:
+        return faust.OAuthCredentials(oauth_cb=Tokens(settings), ssl_context=context)
     if protocol.startswith("SASL_"):
         return faust.SASLCredentials(
             username=settings.kafka_sasl_username, password=settings.kafka_sasl_password, ssl_context=context,
