@@ -194,17 +194,16 @@ def test_a_frozen_worker_that_wakes_up_publishes_nothing_any_more(apache_kafka: 
     frozen, other = (Worker(apache_kafka, tmp_path / name) for name in ("frozen", "other"))
     made = [window(START, 1, host) for host in range(8)]
     try:
-        frozen.start(ICESTREAM_ATTACH_WAIT_S="3")
+        frozen.start()
         for host, first in enumerate(made):
             frozen.publish(first, host)
         frozen.wait(lambda: frozen.values() == expected(made))
         late = [window(START, 2, host) for host in range(8)]
-        for host, second in enumerate(late):  # they wait for their activity when the worker freezes
+        frozen.process.send_signal(signal.SIGSTOP)
+        for host, second in enumerate(late):  # the answers to its open requests: it has them when it wakes up
             frozen.send(RAW, second.raw, f"host-{host}")
         made += late
-        time.sleep(0.5)
-        frozen.process.send_signal(signal.SIGSTOP)
-        other.start(ICESTREAM_ATTACH_WAIT_S="0")
+        other.start()
         other.wait(lambda: other.values()[0] == expected(made)[0])
         for host, second in enumerate(late):
             other.send(ACTIVITY, second.activity, f"host-{host}")
