@@ -38,6 +38,7 @@ from sinks.tables.stacks import StackTables
 StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
 _COMPACT_S = 60.0
 _RETAIN_S = 86_400.0
+_RETRY_S = 600.0
 _HOUR_MS = 3_600_000
 _NAME_IDS = {"nodes": "node_id", "locations": "location_id", "series": "series_id"}
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -99,8 +100,9 @@ class ParquetSink:
         """Joins small files, and deletes old days and files once a day."""
         now = time.monotonic()
         if now - self._retained > _RETAIN_S:
-            self._retained = now
+            self._retained = now - _RETAIN_S + _RETRY_S  # if it fails
             retain(self._lake, self._keep_days, datetime.now(timezone.utc).date())
+            self._retained = now
         if now - self._compacted > _COMPACT_S:
             self._compacted = now
             compact(self._lake)
