@@ -128,10 +128,11 @@ class Assignment:
     def looked(self, look: Look, _: float) -> None:
         """Takes a look at the group (see GroupWatch), in the watch's thread: sets the lag of the partitions here."""
         standing = []
-        for key in sorted(look.lags.keys() & self._standstills.keys()):
-            metrics.LAG.labels(self._sink.name, *key).set(look.lags[key])
-            of_partition = Look(self._next_offset.get(key, -1), {key: look.lags[key]})
-            if self._standstills[key].seconds(of_partition, 0, False, time.monotonic()) > STANDSTILL_S:
+        for key, standstill in sorted(self._standstills.copy().items(), key=lambda item: item[0]):
+            lag = look.lags.get(key, 0)
+            metrics.LAG.labels(self._sink.name, *key).set(lag)
+            of_partition = Look(self._next_offset.get(key, -1), {key: lag})
+            if standstill.seconds(of_partition, 0, False, time.monotonic()) > STANDSTILL_S:
                 standing.append(f"{key[0]}/{key[1]}")
         self._standing = standing
 

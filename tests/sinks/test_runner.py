@@ -17,9 +17,10 @@ from icestream import readiness
 from icestream.clickhouse import Clients
 from icestream.kafka import consumer, producer
 from icestream.messages.plausible import DAY_NS, TimeLimits
+from icestream.readiness import Look
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
-from sinks import archive, runner
+from sinks import archive, assignment, runner
 from sinks.archive import ArchiveSink
 from sinks.assignment import RANGES_PER_S, Assignment
 from sinks.clickhouse import ClickHouseSink
@@ -195,18 +196,32 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(broker: 
     assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
 
 
+def test_a_partition_that_is_not_read_while_its_lag_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "STANDSTILL_S", 0.0)
+    sink, reader = Assignment(Recording()), consumer(KafkaSettings(), "nobody")
+    sink.assigned(reader, [TopicPartition(SAMPLES, 0), TopicPartition(SAMPLES, 1)])
+    for lag in (5, 6, 7):
+        sink.add(reader, Message(SAMPLES, 0, offset=lag, value=b"x"))
+        sink.looked(Look(0, {(SAMPLES, 0): lag, (SAMPLES, 1): lag, (SAMPLES, 2): lag}), 0.0)
+    assert sink.standstill is not None
+    assert sink.standstill.startswith(f"{SAMPLES}/1: nothing was read for ")
+    sink.looked(Look(0, {(SAMPLES, 0): 0, (SAMPLES, 1): 0}), 0.0)
+    assert sink.standstill is None
+    reader.close()
+
+
 def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
-    assignment = Assignment(Recording())
+    sink = Assignment(Recording())
     for partition in range(500 * RANGES_PER_S):
-        pending = assignment.pending[SAMPLES, partition] = Pending()
+        pending = sink.pending[SAMPLES, partition] = Pending()
         pending.add(Message(SAMPLES, partition, offset=0, value=b"x"))
-    assignment.pending[SAMPLES, 5].since -= 100.0
-    assert assignment.due(1.0, 1000) == []
-    assignment.pending[SAMPLES, 7].since -= 501.0
-    assert assignment.due(1.0, 1000) == [(SAMPLES, 7)]
-    assignment.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
-    assert assignment.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
-    assert len(assignment.due(0.0, 1000)) == 500 * RANGES_PER_S
+    sink.pending[SAMPLES, 5].since -= 100.0
+    assert sink.due(1.0, 1000) == []
+    sink.pending[SAMPLES, 7].since -= 501.0
+    assert sink.due(1.0, 1000) == [(SAMPLES, 7)]
+    sink.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
+    assert sink.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
+    assert len(sink.due(0.0, 1000)) == 500 * RANGES_PER_S
 
 
 def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaSettings) -> None:
