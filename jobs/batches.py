@@ -1,47 +1,73 @@
 """Compares the batches of a source with the stored ones (the table `batches`)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
-from jobs.staging import insert_settings
+from icestream.topics import ACTIVITY, RAW
+from jobs.sources import ArchiveSource
 from jobs.time_range import END_SQL, START_SQL, TimeRange
-from sinks import stored_batches
-from sinks.stored_batches import Batch, BatchKey
+from sinks import archive, stored_batches
+
+_IN_RANGE = f"kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}"
+_MINUTE_S = 60
+
+
+class HostMinute(NamedTuple):
+    """A minute of a host."""
+
+    host_id: str
+    start_unix_s: int
 
 
 @dataclass(frozen=True)
 class MissingBatch:
-    """A batch that is stored, but not in the source. Recomputing its time would lose its rows."""
+    """A batch that is stored, but not in the source."""
 
     host_id: str
     first_unix_milli: int
     last_unix_milli: int
 
 
-def missing_batches(client: Client, time_range: TimeRange, source_keys: Iterable[BatchKey]) -> list[MissingBatch]:
-    """Returns the stored batches with rows in the range whose messages are not among those of `source_keys`."""
-    in_source = {_message(key) for key in source_keys}
+def missing_batches(client: Client, source: ArchiveSource, time_range: TimeRange) -> list[MissingBatch]:
+    """Returns the stored batches with rows in the range that are not in the source, without those past the cut."""
+    start, end = time_range.start_unix_nano, time_range.end_unix_nano
+    in_source = {
+        (kind, *message[:4])
+        for kind, topic in ((stored_batches.SAMPLES, RAW), (stored_batches.ACTIVITY, ACTIVITY))
+        for message in archive.identities(source.uri, topic, start, end)
+        if source.cut.includes(topic, *message[4:])
+    }
     rows = client.query(
-        "SELECT kind, collector, started_unix_nano, sequence, part, output, host_id,"
-        " toUnixTimestamp64Milli(first_time), toUnixTimestamp64Milli(last_time) FROM batches"
-        f" WHERE kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}",
+        "SELECT kind, collector, started_unix_nano, sequence, part, topic, cluster, partition, offset,"
+        " host_id, toUnixTimestamp64Milli(first_time), toUnixTimestamp64Milli(last_time)"
+        f" FROM batches WHERE {_IN_RANGE}",
         parameters=time_range.parameters,
     ).result_rows
-    return [MissingBatch(*row[6:]) for row in rows if _message(BatchKey(*row[:6])) not in in_source]
+    return [
+        MissingBatch(*row[9:]) for row in rows if tuple(row[:5]) not in in_source and source.cut.includes(*row[5:9])
+    ]
 
 
-def new_batches(client: Client, batches: Mapping[BatchKey, Batch]) -> list[Batch]:
-    """Returns those of the batches that are not stored."""
-    stored = stored_batches.find(client, batches)
-    return [batch for key, batch in batches.items() if key not in stored]
+def host_minutes(batches: Iterable[MissingBatch], time_range: TimeRange) -> set[HostMinute]:
+    """Returns the minutes of the range that the batches touch."""
+    minutes = set()
+    for batch in batches:
+        first_unix_s = max(batch.first_unix_milli // 1000, time_range.start_unix_nano // 10**9)
+        last_unix_s = min(batch.last_unix_milli // 1000, time_range.end_unix_nano // 10**9)
+        for start_unix_s in range(first_unix_s // _MINUTE_S * _MINUTE_S, last_unix_s + 1, _MINUTE_S):
+            minutes.add(HostMinute(batch.host_id, start_unix_s))
+    return minutes
 
 
-def mark_stored(client: Client, batches: list[Batch], block: str) -> None:
-    """Adds batches to the table `batches`, so that the sink skips their messages from now on."""
-    if batches:
-        client.insert_arrow("batches", stored_batches.table(batches, block), settings=insert_settings())
+def describe_stored(client: Client, time_range: TimeRange) -> str:
+    """Returns for people what is stored of a range."""
+    batches, rows = client.query(
+        f"SELECT count(), sum(rows) FROM batches WHERE {_IN_RANGE}", parameters=time_range.parameters
+    ).result_rows[0]
+    return f"{batches:,} batches with {rows:,} rows"
 
 
 def describe(batches: list[MissingBatch]) -> str:
@@ -49,8 +75,3 @@ def describe(batches: list[MissingBatch]) -> str:
     hosts = sorted({batch.host_id for batch in batches})
     names = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more" if len(hosts) > 3 else "")
     return f"{len(batches)} stored batches of {len(hosts)} hosts ({names})"
-
-
-def _message(key: BatchKey) -> tuple[str, str, int, int, int]:
-    """Returns the part of the key that all outputs of a message share."""
-    return key[:5]

@@ -1,5 +1,6 @@
 """A job: what the commands ask for, and what both kinds of job have in common."""
 
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from jobs.time_range import TimeRange
 
 SETTLED_NS = 120 * 10**9
 """A range must have ended this long ago: the live pipeline still writes later ones."""
+MAX_PROCESSES = 256
 
 Progress = Callable[[float, str], None]
 """A function that a job calls with the share that is done, 0 to 1, and what it has done so far."""
@@ -28,16 +30,35 @@ class Job:
     dry_run: bool = False
     allow_missing: bool = False
     operators: str = ""  # MODULE:NAME of a streams.process.Operators; empty: the default operators
+    name: str = ""  # empty: by kind and range
+    jobs: int = 1  # processes
+    restart: bool = False  # forget what an earlier run of this name has done
 
     @property
     def time_range(self) -> TimeRange:
-        return TimeRange(self.start_unix_nano, self.end_unix_nano)
+        return TimeRange(self.start_unix_nano, self.end_unix_nano).whole_milliseconds()
+
+    @property
+    def label(self) -> str:
+        """The name by which a job that was cut off is found again."""
+        name = self.name or f"{self.kind}_{self.start_unix_nano // 10**6}_{self.end_unix_nano // 10**6}"
+        return name + "_dry" * self.dry_run
+
+    @property
+    def arguments(self) -> str:
+        """What must be the same when a job of this name continues."""
+        start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
+        return f"{self.kind} {start} {end} {self.operators}".strip()
 
     def check(self) -> None:
-        """Raises JobError if the range is empty, or did not end long enough ago."""
-        if self.start_unix_nano >= self.end_unix_nano:
-            raise JobError("the range is empty: --from must be before --to")
+        """Raises JobError if an argument is wrong, or the range did not end long enough ago."""
+        if self.time_range.start_unix_nano >= self.time_range.end_unix_nano:
+            raise JobError("the range is empty: --from must be at least a millisecond before --to")
         if self.end_unix_nano > time.time_ns() - SETTLED_NS:
             raise JobError(
                 f"the range must have ended {SETTLED_NS // 10**9} s ago: the pipeline still writes later ones"
             )
+        if not re.fullmatch(r"(?!.*__)[A-Za-z0-9_]{1,64}", self.label):
+            raise JobError(f"--name {self.name}: expected up to 64 letters, digits and single underscores")
+        if not 1 <= self.jobs <= MAX_PROCESSES:
+            raise JobError(f"--jobs {self.jobs}: expected 1 to {MAX_PROCESSES} processes")

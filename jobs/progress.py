@@ -15,19 +15,26 @@ _LOG_INTERVAL_S = 10.0
 def progress_display() -> Progress:
     """Returns a function that draws a bar on a terminal, else logs a line from time to time."""
     start = last_log = time.monotonic()
+    first: list[float] = []  # the share that an earlier run had done
+
+    def left(part: float) -> str:
+        first[:] = first or [part]
+        done = part - first[0]
+        left_s = (time.monotonic() - start) * (1 - part) / done if done > 0 else None
+        return "" if left_s is None else f"{left_s:,.0f} s left"
 
     def draw_bar(part: float, text: str) -> None:
         full = round(_WIDTH * part)
-        left_s = (time.monotonic() - start) * (1 - part) / part if part else 0.0
         bar = "#" * full + "." * (_WIDTH - full)
-        sys.stderr.write(f"\r[{bar}] {part:4.0%}  {left_s:5.0f} s left  {text:40.40}")
+        sys.stderr.write(f"\r[{bar}] {part:4.0%}  {left(part):>12}  {text:60.60}")
         sys.stderr.write("\n" if part >= 1 else "")
         sys.stderr.flush()
 
     def log_line(part: float, text: str) -> None:
         nonlocal last_log
+        time_left = left(part)
         if part >= 1 or time.monotonic() - last_log > _LOG_INTERVAL_S:
             last_log = time.monotonic()
-            log.info("%3.0f %%: %s", 100 * part, text)
+            log.info("%3.0f %%: %s, %s", 100 * part, text, time_left or "time left unknown")
 
     return draw_bar if sys.stderr.isatty() else log_line

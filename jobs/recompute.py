@@ -1,15 +1,16 @@
-"""Recomputes a time range: reads its messages from a source, and runs them through the stream processors' operators.
+"""Recomputes a slice of a time range: reads its messages, and runs them through the stream processors' operators.
 
-It gives all activity of a slice to the operators first, so that every sample finds its trace context: nothing is late,
-and there are no corrections.
+It gives all activity of a unit to the operators first, so that every sample finds its trace context: nothing is late,
+and there are no corrections. In memory are the activity of one partition and slice, and the rows of one insert.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from clickhouse_connect.driver.client import Client
 
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
@@ -17,11 +18,11 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.topics import ACTIVITY, RAW
-from jobs.sources import Source
-from jobs.staging import TABLES, insert_settings
+from jobs.sources import ArchiveSource
 from jobs.time_range import TimeRange
+from sinks import stored_batches
 from sinks.archive import Archived
-from sinks.stored_batches import Batch, BatchKey
+from sinks.stored_batches import Batch
 from sinks.tables.activity import activity_tables
 from sinks.tables.arrow import concat
 from sinks.tables.samples import sample_tables, series_table
@@ -33,68 +34,79 @@ _INSERT_ROWS = 200_000
 
 
 @dataclass(frozen=True)
-class ActivityRange:
-    """An activity batch, and the time from its first start to its last end."""
+class Unit:
+    """What one process recomputes at a time: a slice of one partition."""
 
-    batch: Batch
-    start_unix_nano: int
-    end_unix_nano: int
+    time_range: TimeRange
+    partition: int
 
 
 @dataclass
-class Recomputed:
-    """What a slice gave besides its rows."""
+class Counts:
+    """What was recomputed."""
 
-    batches: dict[BatchKey, Batch] = field(default_factory=dict)
-    activity: list[ActivityRange] = field(default_factory=list)
     samples: int = 0
+    batches: int = 0
+    """Each batch counts in the slice in which it starts."""
     bad: int = 0
     """Messages that cannot be decoded."""
 
+    def add(self, other: "Counts") -> None:
+        self.samples += other.samples
+        self.batches += other.batches
+        self.bad += other.bad
 
-def recompute(client: Client, source: Source, operators: Operators, time_range: TimeRange, staging: str) -> Recomputed:
-    """Inserts the rows of the range into the tables `staging`NAME, which must exist. Raises SourceError and OSError."""
-    recomputed = Recomputed()
-    waiting: dict[str, list[pa.Table]] = {name: [] for name in TABLES}
-    for name, rows in _rows(source, operators, time_range, recomputed):
-        waiting[name].append(rows)
-        if sum(table.num_rows for table in waiting[name]) >= _INSERT_ROWS:
-            _insert(client, staging + name, waiting[name])
-            waiting[name] = []
+
+Rows = tuple[str, pa.Table]
+"""The name of a table, and rows for it."""
+
+
+def recompute(source: ArchiveSource, operators: Operators, unit: Unit, counts: Counts, block: str) -> Iterator[Rows]:
+    """Yields the rows of a unit in portions, and adds to `counts`. `block`: of rows of `batches`. Raises OSError."""
+    batches = _Batches(block)
+    waiting: dict[str, list[pa.Table]] = {}
+    rows_waiting: Counter[str] = Counter()
+    for name, rows in _rows(source, operators, unit, counts, batches):
+        if rows.num_rows:
+            waiting.setdefault(name, []).append(rows)
+            rows_waiting[name] += rows.num_rows
+            if rows_waiting[name] >= _INSERT_ROWS:
+                del rows_waiting[name]
+                yield name, concat(waiting.pop(name))
     for name, tables in waiting.items():
-        _insert(client, staging + name, tables)
-    return recomputed
+        yield name, concat(tables)
+    yield "batches", batches.table()
 
 
 def _rows(
-    source: Source, operators: Operators, time_range: TimeRange, recomputed: Recomputed
-) -> Iterator[tuple[str, pa.Table]]:
-    """Yields (table, rows), and adds everything else to `recomputed`."""
+    source: ArchiveSource, operators: Operators, unit: Unit, counts: Counts, batches: "_Batches"
+) -> Iterator[Rows]:
     processor = Processor(operators, Limits(complete=True))
-    for message in source.read(ACTIVITY, time_range):
+    time_range = unit.time_range
+    for message in source.read(ACTIVITY, time_range, unit.partition):
         message_id = _message_id(message, ACTIVITY)
         try:
             columns = decode_activity(message.value)
         except BadMessage:
-            recomputed.bad += 1
+            counts.bad += 1
             continue
         processor.activity_columns(columns, message_id)
         tables = activity_tables(columns, message_id)
-        if tables.batch.key not in recomputed.batches:
-            recomputed.batches[tables.batch.key] = tables.batch
-            recomputed.activity.append(ActivityRange(tables.batch, message.start_unix_nano, message.end_unix_nano))
-            yield "activity", _within(tables.intervals, "start_time", time_range)
+        if batches.add(tables.batch, message):
+            counts.batches += message.start_unix_nano >= time_range.start_unix_nano
+            yield "activity", _within(tables.intervals, "start_time", time_range, tables.batch)
             yield "spans", _within(tables.spans, "start_time", time_range)
-    for message in source.read(RAW, time_range):
+    for message in source.read(RAW, time_range, unit.partition):
         try:
             outputs = processor.raw(message.value, _message_id(message, RAW))
         except BadMessage:
-            recomputed.bad += 1
+            counts.bad += 1
             continue
         for output in (sample_tables(decode_samples(data)) for data in outputs.samples):
-            recomputed.batches[output.batch.key] = output.batch
-            rows = _within(output.rows, "time", time_range)
-            recomputed.samples += rows.num_rows
+            rows = _within(output.rows, "time", time_range, output.batch)
+            counts.samples += rows.num_rows
+            counts.batches += message.start_unix_nano >= time_range.start_unix_nano
+            batches.add(output.batch, message)
             yield "samples", rows
             yield "series", series_table(output.series, output.last_unix_nano)
         for announced in (stack_tables(decode_stacks(data)) for data in outputs.stacks):
@@ -102,12 +114,42 @@ def _rows(
             yield "locations", announced.locations
 
 
+class _Batches:
+    """The batches of a unit, each once, and from when to when their messages reach."""
+
+    def __init__(self, block: str) -> None:
+        self._block = block
+        self._batches: dict[stored_batches.BatchKey, Batch] = {}
+        self._reach: list[tuple[int, int]] = []
+
+    def add(self, batch: Batch, message: Archived) -> bool:
+        """Returns whether the batch is new."""
+        if batch.key in self._batches:
+            return False
+        self._batches[batch.key] = batch
+        self._reach.append((message.start_unix_nano, message.end_unix_nano))
+        return True
+
+    def table(self) -> pa.Table:
+        """Returns rows for the staged `batches`."""
+        reach = np.array(self._reach, np.int64).reshape(-1, 2)
+        rows = stored_batches.table(list(self._batches.values()), self._block)
+        return rows.append_column("from_unix_nano", pa.array(reach[:, 0])).append_column(
+            "to_unix_nano", pa.array(reach[:, 1])
+        )
+
+
 def _message_id(message: Archived, topic: str) -> MessageId:
     return MessageId(message.cluster, topic, message.partition, message.offset)
 
 
-def _within(rows: pa.Table, column: str, time_range: TimeRange) -> pa.Table:
-    """Returns the rows whose time is in the range."""
+def _within(rows: pa.Table, column: str, time_range: TimeRange, batch: Batch | None = None) -> pa.Table:
+    """Returns the rows whose time is in the range. `batch`: that of the rows; mostly it tells that all are."""
+    if batch is not None and (
+        batch.first_time * 10**6 >= time_range.start_unix_nano
+        and (batch.last_time + 1) * 10**6 <= time_range.end_unix_nano
+    ):
+        return rows
     kind = rows.schema.field(column).type
     unit_ns = {"ms": 10**6, "ns": 1}[kind.unit]
     start, end = (
@@ -115,9 +157,3 @@ def _within(rows: pa.Table, column: str, time_range: TimeRange) -> pa.Table:
         for unix_nano in (time_range.start_unix_nano, time_range.end_unix_nano)
     )
     return rows.filter(pc.and_(pc.greater_equal(rows[column], start), pc.less(rows[column], end)))
-
-
-def _insert(client: Client, table: str, parts: Iterable[pa.Table]) -> None:
-    parts = [part for part in parts if part.num_rows]
-    if parts:
-        client.insert_arrow(table, concat(parts), settings=insert_settings())

@@ -2,17 +2,22 @@
 
 import importlib
 import logging
+import tempfile
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from clickhouse_connect.driver.exceptions import Error
 
 from icestream.clickhouse import Clients
 from icestream.symcache import SymCaches
-from jobs.backfill import backfill
+from jobs.backfill import backfill, plan
+from jobs.cut import take_cut
 from jobs.job import Job, JobError, Progress
-from jobs.pipeline_lag import describe_lag
+from jobs.lock import JobLock
 from jobs.replay import replay
-from jobs.sources import SourceError, choose
+from jobs.slices import Work
+from jobs.sources import KafkaSource, Source, SourceError, choose
 from sinks.migrate import MigrationError, check
 from sinks.settings import StorageSettings
 from streams.process import Operators
@@ -24,33 +29,42 @@ log = logging.getLogger(__name__)
 def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Progress) -> list[str]:
     """Runs a job in this process; returns what it did, for people. Raises JobError."""
     job.check()
-    if (lag := describe_lag(settings, job.end_unix_nano)) is not None:
-        raise JobError(lag)
     try:
         client = clients.get()
         check(client, settings.clickhouse)
-        source = choose(job.source, settings, settings.archive, job.start_unix_nano)
-        log.info("%s from %s", job.kind, source)
-        operators = _operators(job, settings)
-        if job.kind == "replay":
-            return replay(client, source, operators, job.time_range, job.dry_run, progress).lines(job.dry_run)
-        return backfill(client, source, operators, job.time_range, job.allow_missing, job.operators, progress).lines()
+        make_operators(job.operators, settings)
+        with ExitStack() as stack:
+            check_lock = stack.enter_context(JobLock(clients, job.label, job.time_range)).check
+            source = _source(job, settings, progress)
+            log.info("%s from %s", job.label, source)
+            if isinstance(source, KafkaSource):
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-"))
+                progress(0.0, f"copies {source.size(job.time_range)} from {source}")
+                source = source.copy(folder, job.time_range)
+            operators = partial(make_operators, job.operators, settings)
+            work = Work(client, source, operators, job, progress, check_lock)
+            if job.kind == "replay":
+                return replay(work).lines(job.dry_run)
+            return plan(work) if job.dry_run else backfill(work).lines()
     except (MigrationError, SourceError, OSError, ValueError, Error) as error:
         clients.discard()
         raise JobError(str(error)) from error
 
 
-def _operators(job: Job, settings: StorageSettings) -> Operators:
-    """Returns the operators that the job names. Raises JobError."""
-    if not job.operators:
+def _source(job: Job, settings: StorageSettings, progress: Progress) -> Source:
+    return choose(job.source, settings, settings.archive, job.start_unix_nano, take_cut(settings, progress))
+
+
+def make_operators(name: str, settings: StorageSettings) -> Operators:
+    """Returns the operators that MODULE:NAME names, by default those of the live pipeline. Raises JobError."""
+    if not name:
         symcaches = SymCaches(Path(settings.symbol_cache).expanduser(), settings.symbol_store)
         return Operators(symbolize=Symbolizer(symcaches).names)
-    module, _, name = job.operators.partition(":")
+    module, _, attribute = name.partition(":")
     try:
-        operators = getattr(importlib.import_module(module), name)
+        operators = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise JobError(f"--operators {job.operators}: {error}") from error
+        raise JobError(f"--operators {name}: {error}") from error
     if not isinstance(operators, Operators):
-        kind = type(operators).__name__
-        raise JobError(f"--operators {job.operators}: expected a streams.process.Operators, got {kind}")
+        raise JobError(f"--operators {name}: expected a streams.process.Operators, got {type(operators).__name__}")
     return operators

@@ -8,13 +8,16 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
-from icestream.topics import RAW, REPLAY_GROUP
+from icestream.topics import ACTIVITY, RAW, REPLAY_GROUP
+from jobs.cut import NO_CUT, Cut
 from jobs.time_range import TimeRange
 from sinks import archive
-from sinks.archive import LATE_NS, Archived, archived
+from sinks.archive import LATE_NS, Archived, ArchiveSink, archived
+from sinks.ranges import InFlight, MessageRange
 
 _ANSWER_TIMEOUT_S = 10.0
 _SILENCE_TIMEOUT_S = 30.0
+_CHUNK_BYTES = 16_000_000
 _EARLY_MS = 60_000
 """A message may have a time a little before the end of its window, if the clock of a host was set back."""
 
@@ -25,16 +28,32 @@ class SourceError(Exception):
 
 @dataclass(frozen=True)
 class ArchiveSource:
-    """The raw archive, see sinks/archive.py."""
+    """The raw archive, see sinks/archive.py, up to the cut."""
 
     uri: str
+    cut: Cut = NO_CUT
+    copy_of: str = ""
 
     def __str__(self) -> str:
-        return f"the archive {self.uri}"
+        return self.copy_of or f"the archive {self.uri}"
 
-    def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
+    def partitions(self, time_range: TimeRange) -> list[int]:
+        """Returns the partitions that may have messages of the range."""
+        start, end = time_range.start_unix_nano, time_range.end_unix_nano
+        return sorted({n for topic in (RAW, ACTIVITY) for n in archive.partitions(self.uri, topic, start, end)})
+
+    def read(self, topic: str, time_range: TimeRange, partition: int | None = None) -> Iterator[Archived]:
         """Yields the messages with something in the range. Raises OSError or ValueError."""
-        return archive.read(self.uri, topic, time_range.start_unix_nano, time_range.end_unix_nano)
+        start, end = time_range.start_unix_nano, time_range.end_unix_nano
+        for message in archive.read(self.uri, topic, start, end, partition):
+            if self.cut.includes(topic, message.cluster, message.partition, message.offset):
+                yield message
+
+    def size(self, time_range: TimeRange) -> str:
+        """Returns for people how much a job reads. Raises OSError or ValueError."""
+        start, end = time_range.start_unix_nano, time_range.end_unix_nano
+        files = sum(archive.partitions(self.uri, topic, start, end).total() for topic in (RAW, ACTIVITY))
+        return f"up to {files:,} files"
 
 
 @dataclass(frozen=True)
@@ -51,6 +70,7 @@ class KafkaSource:
     """Kafka. It finds messages by their Kafka times, up to two hours after the range."""
 
     settings: KafkaSettings
+    cut: Cut = NO_CUT
 
     def __str__(self) -> str:
         return f"Kafka at {self.settings.kafka}"
@@ -68,6 +88,29 @@ class KafkaSource:
         finally:
             reader.close()
 
+    def copy(self, folder: str, time_range: TimeRange) -> ArchiveSource:
+        """Copies the messages of the range into an archive in `folder`. Raises SourceError and OSError.
+
+        So Kafka is read once, in the order of its offsets, while a job reads by time and in several processes.
+        """
+        for topic in (RAW, ACTIVITY):
+            for chunk in _chunks(self.read(topic, time_range)):
+                first, last = chunk[0], chunk[-1]
+                offsets = InFlight.new(first.offset, last.offset)
+                ArchiveSink(folder).write(MessageRange(first.cluster, topic, first.partition, offsets, chunk, False))
+        return ArchiveSource(folder, self.cut, str(self))
+
+    def size(self, time_range: TimeRange) -> str:
+        """Returns for people how much a job reads. Raises SourceError."""
+        reader = consumer(self.settings, REPLAY_GROUP, log_level=2)
+        try:
+            ranges = [one for topic in (RAW, ACTIVITY) for one in self._offset_ranges(reader, topic, time_range)]
+        except KafkaException as error:
+            raise SourceError(f"{self}: {error.args[0].str()}") from error
+        finally:
+            reader.close()
+        return f"up to {sum(one.end - one.first for one in ranges):,} messages"
+
     def _offset_ranges(self, reader: Consumer, topic: str, time_range: TimeRange) -> list[_OffsetRange]:
         """Returns what to read of each partition that may have messages of the range."""
         partitions = reader.list_topics(topic, timeout=_ANSWER_TIMEOUT_S).topics[topic].partitions
@@ -79,15 +122,16 @@ class KafkaSource:
         for start in starts:
             low, high = reader.get_watermark_offsets(start, timeout=_ANSWER_TIMEOUT_S)
             first = low if self.settings.kafka_in_process else start.offset
-            if 0 <= first < high:
-                ranges.append(_OffsetRange(start.partition, first, high))
+            end = min(high, self.cut.ends.get(topic, {}).get(start.partition, high))
+            if 0 <= first < end:
+                ranges.append(_OffsetRange(start.partition, first, end))
         return ranges
 
 
 Source = ArchiveSource | KafkaSource
 
 
-def choose(kind: str, settings: KafkaSettings, uri: str, start_unix_nano: int) -> Source:
+def choose(kind: str, settings: KafkaSettings, uri: str, start_unix_nano: int, cut: Cut) -> Source:
     """Returns the source that `kind` names: kafka, archive, or auto. `uri`: of the archive; "": there is none.
 
     auto is the archive if that goes back to `start_unix_nano`, else Kafka. Raises SourceError, OSError or ValueError.
@@ -97,8 +141,22 @@ def choose(kind: str, settings: KafkaSettings, uri: str, start_unix_nano: int) -
         raise SourceError(f"there is no archive in {uri or 'no folder'}: give --archive, or --source kafka")
     goes_back = covered is not None and covered[0] <= start_unix_nano
     if kind == "archive" or (kind == "auto" and goes_back):
-        return ArchiveSource(uri)
-    return KafkaSource(settings)
+        return ArchiveSource(uri, cut)
+    return KafkaSource(settings, cut)
+
+
+def _chunks(messages: Iterator[Archived]) -> Iterator[list[Archived]]:
+    """Yields runs of messages of one partition, none much larger than _CHUNK_BYTES."""
+    chunk: list[Archived] = []
+    size = 0
+    for message in messages:
+        if chunk and (message.partition != chunk[0].partition or size > _CHUNK_BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(message)
+        size += len(message.value)
+    if chunk:
+        yield chunk
 
 
 def _read_partition(reader: Consumer, cluster: str, end: int, time_range: TimeRange) -> Iterator[Archived]:

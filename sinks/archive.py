@@ -9,11 +9,11 @@ files, and a range that is written again replaces its own files. A reader never 
 
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -124,26 +124,43 @@ def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) ->
     )  # fmt: skip
 
 
-def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Archived]:
+def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, number: int | None = None) -> Iterator[Archived]:
     """Reads the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
 
-    It holds the messages of one file at a time. Raises OSError or ValueError.
+    `number`: read only the partition of this number. It holds some messages of one file at a time. Raises OSError or
+    ValueError.
     """
     folder = open_folder(uri)
-    last = min(to_unix_nano + LATE_NS, MAX_UNIX_NANO)
-    for hour, path in _hours(folder, topic, from_unix_nano // _HOUR_NS, last // _HOUR_NS):
-        partition, done = ("", -1), -1
-        for file in sorted(filter(None, map(_parse, names(folder, path)))):
-            if file.end_unix_milli < from_unix_nano // 10**6 or file.start_unix_milli > to_unix_nano // 10**6:
-                continue
-            if (file.cluster, file.partition) != partition:
-                partition, done = (file.cluster, file.partition), -1
-            for message in _read_file(folder, f"{path}/{file.name}"):
-                # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
-                wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
-                if wanted and message.offset > done and message.end_unix_nano // _HOUR_NS == hour:
-                    yield message
-            done = max(done, file.last)
+    partition, done = (0, "", -1), -1
+    for hour, path, file in _files(folder, topic, from_unix_nano, to_unix_nano):
+        if number not in (None, file.partition):
+            continue
+        if (hour, file.cluster, file.partition) != partition:
+            partition, done = (hour, file.cluster, file.partition), -1
+        for message in _read_file(folder, path):
+            # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
+            wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
+            if wanted and message.offset > done and message.end_unix_nano // _HOUR_NS == hour:
+                yield message
+        done = max(done, file.last)
+
+
+def identities(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[tuple[Any, ...]]:
+    """Yields collector, started_unix_nano, sequence, part, cluster, partition and offset of the messages in [from, to).
+
+    It reads only these columns. A message may come twice. Raises OSError or ValueError.
+    """
+    columns = ["collector", "started_unix_nano", "sequence", "part", "cluster", "partition", "offset"]
+    filters = [("end_unix_nano", ">=", from_unix_nano), ("start_unix_nano", "<", to_unix_nano)]
+    folder = open_folder(uri)
+    for _, path, _ in _files(folder, topic, from_unix_nano, to_unix_nano):
+        table = pq.read_table(path, columns=columns, partitioning=None, filters=filters, filesystem=folder)
+        yield from zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+
+
+def partitions(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Counter[int]:
+    """Returns the partitions that may have messages with a time in [from, to), and the number of their files."""
+    return Counter(file.partition for _, _, file in _files(open_folder(uri), topic, from_unix_nano, to_unix_nano))
 
 
 def covers(uri: str, topic: str) -> tuple[int, int] | None:
@@ -188,6 +205,17 @@ def _parse(name: str) -> _File | None:
         return None
     partition, first, last, start, end = (int(number) for number in match.groups()[1:])
     return _File(match[1], partition, first, last, start, end, name)
+
+
+def _files(
+    folder: fs.FileSystem, topic: str, from_unix_nano: int, to_unix_nano: int
+) -> Iterator[tuple[int, str, _File]]:
+    """Yields hour, path and name of the files that may have messages with a time in [from, to)."""
+    last = min(to_unix_nano + LATE_NS, MAX_UNIX_NANO)
+    for hour, path in _hours(folder, topic, from_unix_nano // _HOUR_NS, last // _HOUR_NS):
+        for file in sorted(filter(None, map(_parse, names(folder, path)))):
+            if file.end_unix_milli >= from_unix_nano // 10**6 and file.start_unix_milli <= to_unix_nano // 10**6:
+                yield hour, f"{path}/{file.name}", file
 
 
 def _file_name(message_range: MessageRange[Archived], messages: list[Archived]) -> str:

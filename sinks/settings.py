@@ -14,6 +14,7 @@ class StorageSettings(MessageSettings):
         "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE, or chdb:///FOLDER for the embedded engine",
     )
     archive: str = setting("", "folder or URI (s3://, gs://, az://) of the raw archive; empty: write none")
+    kafka_timeout_s: float = setting(5.0, "seconds that a job waits for an answer of Kafka")
     symbol_store: str = setting(
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
     )

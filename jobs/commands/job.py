@@ -1,6 +1,8 @@
 """The arguments that `icestream replay` and `icestream backfill` share, and how they run; not a command itself."""
 
 import argparse
+import signal
+import sys
 import time
 from typing import Any
 
@@ -25,10 +27,18 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
         "--source", choices=("auto", "kafka", "archive"), default="auto",
         help="where to read messages from; auto: the archive if it goes back to --from, else Kafka (default: auto)",
     )  # fmt: skip
+    parser.add_argument(
+        "--name", default="", help="name of the job, by which it continues after it was stopped (default: by its range)"
+    )
+    parser.add_argument(
+        "--restart", action="store_true", help="start from the beginning, not where a job of this name was stopped"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes that recompute (default: 1)")
 
 
 def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
     """Submits a job of this kind with these fields of `Job`, and prints what it did."""
+    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     try:
         now = time.time_ns()
         job = Job(
@@ -36,10 +46,17 @@ def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:
             start_unix_nano=parse_unix_nano(args.start, now),
             end_unix_nano=parse_unix_nano(args.end, now),
             source=args.source,
+            dry_run=args.dry_run,
+            name=args.name,
+            restart=args.restart,
+            jobs=args.jobs,
             **options,
         )
         lines = submit(job, JobSettings.from_args(args).with_default_folders(), progress_display())
     except (JobError, TimeError) as error:
         raise CommandError(str(error)) from error
+    except KeyboardInterrupt:
+        print(f"\nthe {kind} was stopped: start it again with the same arguments to continue", file=sys.stderr)
+        return 128 + signal.SIGINT
     print("\n".join(lines))
     return 0

@@ -20,4 +20,4 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    return submit_job("replay", args, dry_run=args.dry_run)
+    return submit_job("replay", args)

@@ -11,16 +11,21 @@ from icestream.clickhouse import Clients
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
+from jobs.cut import Cut
+from jobs.job import Job
+from jobs.slices import Work
+from jobs.sources import ArchiveSource
 from sinks.archive import Archived, ArchiveSink, time_range
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
-from streams.process import Processor
+from streams.process import Operators, Processor
 from tests.data.windows import Window, window
 
 T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
 """Half a minute before a midnight: the range spans two days."""
 WINDOWS = 12
+END = T0 + WINDOWS * 5 * 10**9
 
 SUMS = {
     "samples": "profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id",
@@ -36,6 +41,15 @@ class Stored:
     outputs: list[tuple[str, bytes]] = field(default_factory=list)  # what the stream processors published
     inputs: int = 0
     processor: Processor = field(default_factory=Processor)
+
+    def work(
+        self, kind: str, start: int = T0, end: int = 0, operators: Operators | None = None, **options: Any
+    ) -> Work:
+        """A job on the range, by default all of it, from the archive as it is now."""
+        ends = {topic: {0: self.inputs, 1: self.inputs} for topic in (RAW, ACTIVITY)}
+        source = ArchiveSource(str(self.archive), Cut("C", ends))
+        job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
+        return Work(self.client, source, lambda: operators or Operators(), job)
 
     def sink_again(self) -> None:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
@@ -57,7 +71,7 @@ class Stored:
     def receive(self, host_window: Window, host: int) -> None:
         """Archives and stores a window, as the live pipeline does when it arrives."""
         outputs = self.process(host_window, host)
-        _sink(self.sink, outputs, nonce=random.Random(self.inputs).randbytes(6).hex())
+        _sink(self.sink, outputs, nonce=random.Random(self.inputs).randbytes(6).hex(), base=self.inputs)
         self.outputs += outputs
 
     def total(self) -> int:
@@ -116,9 +130,9 @@ def tables(client: Client) -> dict[str, Any]:
     return content
 
 
-def _sink(sink: ClickHouseSink, outputs: list[tuple[str, bytes]], nonce: str = "0" * 12) -> None:
+def _sink(sink: ClickHouseSink, outputs: list[tuple[str, bytes]], nonce: str = "0" * 12, base: int = 0) -> None:
     for first in range(0, len(outputs), 40):
         for topic in (STACKS, SAMPLES, ACTIVITY):
             values = [value for of, value in outputs[first : first + 40] if of == topic]
-            decoded = [decode(value, MessageId("C", topic, 0, first + i)) for i, value in enumerate(values)]
+            decoded = [decode(value, MessageId("C", topic, 0, base + first + i)) for i, value in enumerate(values)]
             sink.write(MessageRange("C", topic, 0, InFlight(first, first + 39, nonce), decoded, False))

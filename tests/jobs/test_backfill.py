@@ -1,7 +1,6 @@
 """Backfill on the embedded engine, from the archive: the same tables as right the first time, and only its effect."""
 
 import dataclasses
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,36 +9,26 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.messages.raw import RawColumns
 from icestream.topics import RAW
-from jobs import backfill as module
 from jobs.backfill import BackfillReport, backfill
 from jobs.job import JobError
-from jobs.sources import ArchiveSource
-from jobs.time_range import TimeRange
 from streams.process import Operators
-from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
+from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
 
 pytestmark = pytest.mark.pipeline
 
-END = T0 + WINDOWS * 5 * 10**9
 THIRD = (END - T0) // 3 // 10**9 * 10**9
 
 
-@pytest.fixture(params=["cold days: partitions are swapped", "a day still being written: rows are replaced"])
-def stored(request: pytest.FixtureRequest, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Stored:
-    if request.param.startswith("a day"):
-        monkeypatch.setattr(module, "COLD_S", time.time())
+@pytest.fixture
+def stored(client: Client, tmp_path: Path) -> Stored:
     return make_stored(client, tmp_path)
 
 
-def run(
-    stored: Stored, start: int = T0, end: int = END, operators: Operators | None = None, **more: Any
-) -> BackfillReport:
-    return backfill(
-        stored.client, ArchiveSource(str(stored.archive)), operators or Operators(), TimeRange(start, end), **more
-    )
+def run(stored: Stored, *arguments: Any, **options: Any) -> BackfillReport:
+    return backfill(stored.work("backfill", *arguments, **options))
 
 
 def test_a_backfill_gives_the_same_tables_as_live_processing(stored: Stored) -> None:
@@ -54,7 +43,7 @@ def test_a_backfill_gives_the_same_tables_as_live_processing(stored: Stored) -> 
     assert tables(stored.client) == before
     stored.sink_again()
     assert tables(stored.client) == before
-    assert not [t for (t,) in stored.client.query("SHOW TABLES").result_rows if t.startswith("backfill")]
+    assert [t for (t,) in stored.client.query("SHOW TABLES").result_rows if t.startswith("job_")] == ["job_locks"]
 
 
 def doubled(raw: RawColumns) -> RawColumns:
@@ -90,35 +79,37 @@ def test_it_refuses_where_the_source_lacks_what_is_stored(stored: Stored) -> Non
     with pytest.raises(JobError, match="1 stored batches of 1 hosts"):
         run(stored)
     assert tables(stored.client) == before
-    total = stored.total()
-    run(stored, allow_missing=True)
-    assert stored.total() < total
+    assert run(stored, allow_missing=True).missing == 1
+    assert tables(stored.client) == before
 
 
 class Cut(Exception):
     """Stands for a kill."""
 
 
-@pytest.mark.parametrize("step", range(2, 12, 2))
+@pytest.mark.parametrize(
+    ("statement", "at"), [("DELETE FROM samples", 2), ("INSERT INTO samples", 2), ("INSERT INTO batches", 3)]
+)
 def test_a_backfill_that_was_cut_off_anywhere_continues(
-    stored: Stored, step: int, monkeypatch: pytest.MonkeyPatch
+    stored: Stored, statement: str, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tables(stored.client)
-    left = [step]
-    record = module._Backfill.record
+    command, times = stored.client.command, [0]
 
-    def cut(self: Any, name: str) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Cut  # the step is finished, but not recorded
-        record(self, name)
+    def cut(sql: str, *arguments: Any, **options: Any) -> Any:
+        times[0] += sql.startswith(statement) and "job_" in sql
+        if times[0] == at:
+            raise Cut
+        return command(sql, *arguments, **options)
 
-    monkeypatch.setattr(module._Backfill, "record", cut)
-    try:
+    monkeypatch.setattr(stored.client, "command", cut)
+    with pytest.raises(Cut):
         run(stored)
-        cut_off = False
-    except Cut:
-        cut_off = True
-    monkeypatch.setattr(module._Backfill, "record", record)
-    assert run(stored).resumed == cut_off
+    monkeypatch.undo()
+    other = stored.work("backfill", end=END - 10**9, name=stored.work("backfill").job.label)
+    with pytest.raises(JobError, match="other arguments"):
+        backfill(other)
+    report = run(stored)
+    assert report.resumed
+    assert 0 < report.counts.samples < WINDOWS * 2 * 200  # the first slice was finished
     assert tables(stored.client) == before

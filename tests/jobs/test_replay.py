@@ -1,23 +1,19 @@
 """Replay on the embedded engine, from the archive: what is there stays, what is gone comes back."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
 from jobs.replay import ReplayReport, replay
-from jobs.sources import ArchiveSource
-from jobs.time_range import TimeRange
-from streams.process import Operators
-from tests.jobs.stored import T0, WINDOWS, Stored, make_stored, tables
+from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
 __all__ = ["client", "clients", "empty"]
 
 pytestmark = pytest.mark.pipeline
-
-END = T0 + WINDOWS * 5 * 10**9
 
 
 @pytest.fixture
@@ -25,15 +21,15 @@ def stored(client: Client, tmp_path: Path) -> Stored:
     return make_stored(client, tmp_path)
 
 
-def run(stored: Stored, dry_run: bool = False, start: int = T0, end: int = END) -> ReplayReport:
-    return replay(stored.client, ArchiveSource(str(stored.archive)), Operators(), TimeRange(start, end), dry_run)
+def run(stored: Stored, **options: Any) -> ReplayReport:
+    return replay(stored.work("replay", **options))
 
 
 def test_a_replay_of_what_is_there_changes_nothing(stored: Stored) -> None:
     before = tables(stored.client)
     report = run(stored)
-    assert report.samples == WINDOWS * 2 * 200
-    assert (report.minutes_restored, report.batches_added, report.missing) == (0, 0, [])
+    assert report.counts.samples == WINDOWS * 2 * 200
+    assert (report.minutes_restored, report.batches_added, report.missing) == (0, 0, 0)
     assert tables(stored.client) == before
 
 
@@ -100,4 +96,4 @@ def test_minutes_whose_batches_the_source_lost_are_left_alone(stored: Stored) ->
 def test_garbage_in_the_archive_stops_nothing(stored: Stored) -> None:
     stored.add(RAW, b"\xff\xfe")
     stored.add(ACTIVITY, b"garbage")
-    assert run(stored).bad == 2
+    assert run(stored).counts.bad == 2

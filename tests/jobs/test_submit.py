@@ -28,7 +28,7 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
     stored = make_stored(clients.get(), tmp_path)
     before = tables(clients.get())
     clients.get().command("TRUNCATE TABLE samples")
-    settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka=NOWHERE)
+    settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka=NOWHERE, kafka_timeout_s=0.1)
     server = JobServer(settings, clients)
     steps: list[float] = []
     try:
@@ -58,19 +58,23 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     root = Path(__file__).parents[2]
     subprocess.run([sys.executable, "-c", script], cwd=root, check=True)
 
+    environ = {**os.environ, "ICESTREAM_SYMBOL_CACHE": str(tmp_path / "s"), "ICESTREAM_KAFKA_TIMEOUT_S": "0.1"}
+
     def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "icestream.cli", *arguments, "--data", str(tmp_path), "--kafka", NOWHERE],
-            cwd=root, capture_output=True, text=True, env={**os.environ, "ICESTREAM_SYMBOL_CACHE": str(tmp_path / "s")},
+            cwd=root, capture_output=True, text=True, env=environ,
         )  # fmt: skip
 
     times = ["--from", str(T0 // 10**9), "--to", str(END // 10**9)]
     dry = command("replay", *times, "--dry-run")
     assert "would be restored" in dry.stdout, dry.stderr
-    replayed = command("replay", *times)
+    replayed = command("replay", *times, "--jobs", "2")
     assert (replayed.returncode, "4800 samples in 48 batches recomputed" in replayed.stdout) == (0, True), (
         replayed.stderr
     )
+    planned = command("backfill", *times, "--dry-run")
+    assert "would replace rows of 48 batches" in planned.stdout, planned.stderr
     backfilled = command("backfill", *times)
     assert backfilled.returncode == 0, backfilled.stderr
     for wrong, message in (
@@ -79,6 +83,8 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         (["backfill", "--from", "yesterday", "--to", "now-1h"], "expected a time"),
         (["backfill", *times, "--operators", "os:path"], "expected a streams.process.Operators"),
         (["replay", *times, "--source", "kafka"], "Kafka at 127.0.0.1:1"),
+        (["replay", *times, "--name", "a; DROP"], "single underscores"),
+        (["replay", *times, "--jobs", "0"], "1 to 256"),
     ):
         failed = command(*wrong)
         assert failed.returncode == 1
@@ -96,7 +102,7 @@ def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -
     holder.stdout.readline()
     script = (
         "from jobs.submit import *\n"
-        "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2)\n"
+        "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2_000_000)\n"
         f"submit(job, StorageSettings(clickhouse='chdb://{tmp_path}/db'), print)"
     )
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -118,7 +124,7 @@ def test_without_chdb_the_message_names_the_package_and_the_other_choice(tmp_pat
     script = (
         "import sys; sys.modules['chdb'] = None\n"
         "from jobs.submit import *\n"
-        "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2)\n"
+        "job = Job(kind='replay', start_unix_nano=1, end_unix_nano=2_000_000)\n"
         f"submit(job, StorageSettings(clickhouse='chdb://{tmp_path}/db'), print)"
     )
     asked = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)

@@ -1,0 +1,111 @@
+"""The cut: where a job stops reading. What arrived later is left to the live pipeline.
+
+A job takes the ends of the topics when it begins, and waits until the live pipeline has stored everything before them.
+So each message is either stored already, or not the job's business: the two never store one message at the same time.
+"""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from icestream.kafka import consumer, unread
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STREAMS_GROUP
+from jobs.job import JobError, Progress
+from sinks.settings import StorageSettings
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 60.0
+"""How long a job waits for the pipeline."""
+_POLL_S = 0.5
+
+Ends = Mapping[int, int]
+"""The end offset of each partition."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The messages that a job may read: all of other clusters, and those before the ends in this one."""
+
+    cluster: str = ""
+    ends: Mapping[str, Ends] = field(default_factory=dict)  # by topic
+
+    def includes(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
+        return cluster != self.cluster or offset < self.ends.get(topic, {}).get(partition, 0)
+
+
+NO_CUT = Cut()
+
+
+def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT_S) -> Cut:
+    """Returns the cut, as soon as the pipeline has stored everything before it. Raises JobError if that takes too long.
+
+    If Kafka cannot be reached, no pipeline is taken to run, and there is no cut.
+    """
+    timeout_s = settings.kafka_timeout_s
+    reader = consumer(settings, STREAMS_GROUP, log_level=2)  # does not log that there is no Kafka
+    try:
+        try:
+            cluster = str(reader.list_topics(timeout=timeout_s).cluster_id)
+        except KafkaException as error:
+            log.warning("reads up to the end: Kafka at %s: %s", settings.kafka, error.args[0].str())
+            return NO_CUT
+        # A collector sends the activity of a window before its samples: so no activity of these samples comes later.
+        ends = {topic: _ends(reader, topic, timeout_s) for topic in (RAW, ACTIVITY)}
+        _wait(settings, STREAMS_GROUP, ends, "the stream processors", progress, wait_s)
+        stored = {topic: _ends(reader, topic, timeout_s) for topic in (SAMPLES, ACTIVITY)}
+        _wait(settings, CLICKHOUSE_GROUP, stored, "the ClickHouse sink", progress, wait_s)
+        return Cut(cluster, ends)
+    except KafkaException as error:
+        raise JobError(f"Kafka at {settings.kafka}: {error.args[0].str()}: start the job again") from error
+    finally:
+        reader.close()
+
+
+def _wait(
+    settings: StorageSettings, group: str, ends: Mapping[str, Ends], name: str, progress: Progress, wait_s: float
+) -> None:
+    """Waits until the group has committed up to these ends. Raises JobError and KafkaException."""
+    reader = consumer(settings, group, log_level=2)
+    deadline = time.monotonic() + wait_s
+    try:
+        while lag := sum(_lag(settings, reader, topic, of) for topic, of in ends.items()):
+            if time.monotonic() > deadline:
+                raise JobError(f"{name}: a lag of {lag} messages: wait until it is smaller, and start the job again")
+            progress(0.0, f"waits for {name}: {lag} messages")
+            time.sleep(_POLL_S)
+    finally:
+        reader.close()
+
+
+def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) -> int:
+    """Returns how many messages before the ends the group has not committed; 0 for a group that never ran."""
+    if not ends:
+        return 0
+    timeout_s = settings.kafka_timeout_s
+    commits = {
+        commit.partition: commit.offset
+        for commit in reader.committed([TopicPartition(topic, number) for number in ends], timeout=timeout_s)
+    }
+    if all(offset < 0 for offset in commits.values()):
+        return 0
+    lags: dict[int, int] = {}
+    waiting = []
+    for number, end in ends.items():
+        if commits[number] < end:
+            low, _ = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)
+            first = max(commits[number], low)
+            lags[number] = max(end - first, 0)
+            waiting.append(TopicPartition(topic, number, first))
+    # Offsets of the marks of transactions are never committed: does a message come before the end?
+    return sum(lags[place.partition] for place in unread(settings, waiting)) if waiting else 0
+
+
+def _ends(reader: Consumer, topic: str, timeout_s: float) -> Ends:
+    numbers: Iterable[int] = reader.list_topics(topic, timeout=timeout_s).topics[topic].partitions
+    return {
+        number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)[1] for number in numbers
+    }

@@ -1,0 +1,116 @@
+"""Locks: two jobs never work on overlapping time ranges of one store at the same time.
+
+A job claims its range with a row in the table `job_locks`, and only then looks for claims of others: of two jobs that
+start together, at least one sees the other and gives up. It renews its claim until it ends. A claim ends with its
+process, if that ran on this host, or else when it expires.
+"""
+
+import os
+import socket
+import threading
+import uuid
+from types import TracebackType
+from typing import Self
+
+from clickhouse_connect.driver.client import Client
+
+from icestream.clickhouse import Clients
+from jobs.job import JobError
+from jobs.staging import insert_settings
+from jobs.time_range import END_SQL, START_SQL, TimeRange
+
+RENEW_S = 10.0
+EXPIRE_S = 60
+
+
+class JobLock:
+    """The claim of one run of a job; a context manager. Entering it raises JobError if another job is in the way."""
+
+    def __init__(self, clients: Clients, name: str, time_range: TimeRange) -> None:
+        self._clients = clients
+        self._name = name
+        self._time_range = time_range
+        self._owner = uuid.uuid4().hex
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="job lock", daemon=True)
+
+    def __enter__(self) -> Self:
+        client = self._clients.get()
+        self._claim(client, EXPIRE_S)
+        others = [row for row in self._live_claims(client) if row[0] != self._owner and not _is_dead(row[2])]
+        if others:
+            self._release(client)
+            _, job, process, left_s = others[0]
+            host, _, pid = process.split("/")
+            raise JobError(
+                f"the job {job} works on this time range (process {pid} on {host}): wait for it or end it; "
+                f"if that host is gone, its lock expires in {left_s} s"
+            )
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._release(self._clients.get())
+
+    def check(self, client: Client) -> None:
+        """Raises JobError if the claim has expired, as after this process was frozen: another job may have begun."""
+        if self._owner not in {row[0] for row in self._live_claims(client)}:
+            raise JobError(f"the job {self._name} stood still and lost its lock: start it again")
+
+    def _renew(self) -> None:
+        while not self._stop.wait(RENEW_S):
+            try:
+                self.check(self._clients.get())
+                self._claim(self._clients.get(), EXPIRE_S)
+            except Exception:  # the job itself finds out, see `check`
+                self._clients.discard()
+        self._clients.discard()
+
+    def _release(self, client: Client) -> None:
+        self._claim(client, 0)
+
+    def _claim(self, client: Client, seconds: int) -> None:
+        """Adds a row that expires after so long; 0 ends the claim."""
+        client.command(
+            "INSERT INTO job_locks (owner, job, process, start_time, end_time, expires_time)"
+            f" SELECT {{owner:String}}, {{job:String}}, {{process:String}}, {START_SQL}, {END_SQL},"
+            " if({seconds:UInt32} = 0, fromUnixTimestamp64Milli(0), now64(3) + toIntervalSecond({seconds:UInt32}))",
+            parameters=self._time_range.parameters
+            | {"owner": self._owner, "job": self._name, "process": _process(os.getpid()), "seconds": seconds},
+            settings=insert_settings(),
+        )
+
+    def _live_claims(self, client: Client) -> list[tuple[str, str, str, int]]:
+        """Returns owner, job, process and seconds left of the claims on this range, or of a job of this name."""
+        rows = client.query(
+            "SELECT owner, any(job), any(process), toInt64(dateDiff('second', now64(3), max(expires_time)))"
+            " FROM job_locks"
+            f" WHERE job = {{job:String}} OR (start_time < {END_SQL} AND end_time > {START_SQL})"
+            " GROUP BY owner"
+            " HAVING min(expires_time) > fromUnixTimestamp64Milli(0) AND max(expires_time) > now64(3) ORDER BY owner",
+            parameters=self._time_range.parameters | {"job": self._name},
+        ).result_rows
+        return [(str(owner), str(job), str(process), int(left)) for owner, job, process, left in rows]
+
+
+def _process(pid: int | str) -> str:
+    """Returns host, PID namespace and process ID."""
+    return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino}/{pid}"
+
+
+def _is_dead(process: str) -> bool:
+    """Returns whether a process of this host has ended."""
+    pid = process.rsplit("/", 1)[-1]
+    if process != _process(pid):
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass
+    return False

@@ -1,0 +1,107 @@
+"""Works through a time range slice by slice: recomputes each into staging tables, has it stored, and records that.
+
+Slices are independent of each other. So memory and disk are bounded for any range, and a job that was killed continues
+with the first slice that it had not finished.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from clickhouse_connect.driver.client import Client
+
+from jobs.job import Job, Progress
+from jobs.recompute import Counts, Unit
+from jobs.record import Record
+from jobs.sources import ArchiveSource
+from jobs.staging import Staging
+from jobs.time_range import TimeRange
+from jobs.workers import MakeOperators, portions
+
+
+def _nothing(*arguments: Any) -> None:
+    """Does nothing."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a job works with."""
+
+    client: Client
+    source: ArchiveSource
+    operators: MakeOperators
+    job: Job
+    progress: Progress = _nothing
+    check_lock: Callable[[Client], None] = _nothing
+    """Raises JobError if the job may not write any more."""
+
+
+Store = Callable[[Staging], None]
+"""Stores what was recomputed of a slice; may be called again for the same slice."""
+
+
+@dataclass
+class _Open:
+    """A slice that is being recomputed."""
+
+    staging: Staging
+    units: int
+    """Units that are not complete yet."""
+    counts: Counts = field(default_factory=Counts)
+
+
+def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
+    """Returns what was recomputed, and whether the job continued an earlier run. Raises JobError, OSError and the
+    client's errors."""
+    job, total, started = work.job, Counts(), time.monotonic()
+    record = Record(work.client, job.label)
+    resumed = record.begin(job)
+    steps = record.steps()
+    slices = [part for part in job.time_range.slices() if not record.is_finished(part, steps)]
+    left_ns = sum(part.end_unix_nano - part.start_unix_nano for part in slices)
+    whole_ns = job.time_range.end_unix_nano - job.time_range.start_unix_nano
+    done_ns = whole_ns - left_ns
+    open_slices: dict[TimeRange, _Open] = {}
+
+    def report() -> None:
+        took_s = time.monotonic() - started
+        speed = (done_ns - whole_ns + left_ns) / 1e9 / took_s
+        rate = total.samples / took_s
+        work.progress(done_ns / whole_ns, f"{total.samples:,} samples, {rate:,.0f}/s, {speed:.1f} x real time")
+
+    def close(part: TimeRange) -> None:
+        nonlocal done_ns
+        staging = open_slices.pop(part).staging
+        work.check_lock(work.client)
+        store(staging)
+        record.finish(part)
+        staging.drop()
+        done_ns += part.end_unix_nano - part.start_unix_nano
+        report()
+
+    def units() -> Iterator[Unit]:
+        for part in slices:
+            numbers = work.source.partitions(part)
+            opened = open_slices[part] = _Open(Staging(work.client, job.label, part), len(numbers))
+            opened.staging.make()
+            if not numbers:
+                close(part)
+            yield from (Unit(part, number) for number in numbers)
+
+    report()
+    results = portions(units(), work.source, work.operators, f"job/{job.label}", job.jobs)
+    with closing(results):  # ends the workers, whatever happens
+        for portion in results:
+            opened = open_slices[portion.unit.time_range]
+            if portion.rows is not None:
+                opened.staging.insert(portion.table, portion.rows)
+                report()
+            if portion.counts is not None:
+                total.add(portion.counts)
+                opened.units -= 1
+                if not opened.units:
+                    close(portion.unit.time_range)
+    record.forget()
+    return total, resumed
