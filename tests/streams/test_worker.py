@@ -23,6 +23,7 @@ from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolRequest
 from standalone.supervisor.in_process_broker import InProcessBroker
+from streams.app import QUEUED_BYTES
 from tests.data.handwritten import Raw, Sample
 from tests.data.windows import Window, window
 from tests.streams.outputs import rows
@@ -43,16 +44,20 @@ class Worker:
         self._sender = kafka.producer(settings)
         self._logs = 0
 
-    def start(self, **environ: str) -> None:
+    def start(self, queued_bytes: int = QUEUED_BYTES, **environ: str) -> None:
         self._logs += 1
         self.log = self._folder / f"{self._logs}.log"
         settings = {
             "ICESTREAM_SYMBOL_CACHE": str(self._folder), "ICESTREAM_METRICS_LISTEN": "127.0.0.1:0",
             "ICESTREAM_HOLD_BACK_FOR": "", "ICESTREAM_MAX_LATE_DAYS": "36500",
         }  # fmt: skip
+        program = (
+            "import sys, icestream.cli, streams.app;"
+            f"streams.app.QUEUED_BYTES = {queued_bytes}; sys.exit(icestream.cli.main(['streams']))"
+        )
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "icestream.cli", "streams"], stderr=log, cwd=Path(__file__).parents[2],
+                [sys.executable, "-c", program], stderr=log, cwd=Path(__file__).parents[2],
                 env=os.environ | self.settings.environ() | settings | environ,
             )  # fmt: skip
 
@@ -226,6 +231,17 @@ def test_a_frozen_worker_that_wakes_up_publishes_nothing_any_more(apache_kafka: 
 
 def assignments(worker: Worker) -> list[str]:
     return [line for line in worker.log.read_text().splitlines() if "assigned partitions: " in line]
+
+
+def test_a_backlog_that_does_not_fit_into_memory_is_processed_whole_if_raw_waits_for_activity(worker: Worker) -> None:
+    made = [window(START, sequence) for sequence in range(1, 13)]
+    for one in made:
+        worker.send(RAW, one.raw)
+    for one in made:
+        worker.send(ACTIVITY, one.activity)
+    assert len(made[0].raw) > 1000
+    worker.start(queued_bytes=8 * 2500)  # 2500 bytes for each topic of 4 partitions
+    worker.wait(lambda: worker.values() == expected(made))
 
 
 def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) -> None:
