@@ -1,6 +1,6 @@
 """How fast one core turns raw messages into sample messages when it has announced every node and location before.
 
-    python -m benchmarks.streams [--seconds 5]
+    python -m benchmarks.streams [--seconds 5] [--series 1000000]
 
 The batches are those of 64 CPUs at 19 Hz in 5 s: 6,080 samples of 40 services and 3,000 stacks of depth 35, which share
 prefixes as real ones do. Half of the samples belong to threads with activity. Prints one JSON object.
@@ -11,9 +11,11 @@ import json
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
+from icestream.messages import checks
 from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import Mapping
@@ -30,8 +32,36 @@ WINDOW_NS = WINDOW_S * 10**9
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="seconds to measure (default: 5)")
-    print(json.dumps(measure(parser.parse_args(argv).seconds)))
+    parser.add_argument("--series", type=int, default=0, metavar="N", help="also measure N different series")
+    args = parser.parse_args(argv)
+    print(json.dumps(measure(args.seconds) | (measure_series(args.series) if args.series else {})))
     return 0
+
+
+def measure_series(count: int) -> dict[str, float]:
+    """Checks and encodes `count` different series, in messages of 1,000, and then the last 10,000 of them again."""
+    processor = Processor()
+
+    def took_us(first: int, end: int) -> float:
+        series = [raw_series(_labels(number)) for number in range(first, end)]
+        started = time.perf_counter()
+        for labels in checks.labels(series):
+            processor._series_bytes(labels)
+        return 1e6 * (time.perf_counter() - started)
+
+    before = _resident_mb()
+    new = sum(took_us(first, first + 1000) for first in range(0, count, 1000))
+    known = sum(took_us(first, first + 1000) for first in range(count - 10_000, count, 1000))
+    return {
+        "series": count,
+        "new_series_us": round(new / count, 2),
+        "known_series_us": round(known / 10_000, 2),
+        "series_resident_mb": round(_resident_mb() - before),
+    }
+
+
+def _resident_mb() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
 
 def measure(seconds: float) -> dict[str, float]:

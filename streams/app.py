@@ -101,8 +101,10 @@ class PartitionTasks:
         """
         await self._close(set(self._tasks) - partitions)
         log.info("assigned partitions: %s, of which it kept: %s", sorted(partitions) or "none", sorted(self._tasks))
-        for task in self._tasks.values():
+        for partition, task in self._tasks.items():
             task.resume()
+            for topic in (RAW, ACTIVITY):  # nothing is queued now
+                self.fetch(topic, partition, True)
         self.assigned, self.started, self._revoked = partitions, True, False
         metrics.ASSIGNED.set(len(partitions))
 

@@ -75,6 +75,8 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
                 assert not failed
                 await asyncio.sleep(0.01)
 
+        fetched: dict[tuple[str, int], bool] = {}
+        tasks.fetch = lambda topic, partition, on: fetched.__setitem__((topic, partition), on)
         await tasks.assign({0, 1})
         put(0, 0, "first")
         put(1, 0, "first")
@@ -83,7 +85,9 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
         put(0, 1, "first")  # it is queued when the rebalance begins
         await tasks.revoke()
         put(0, 2, "late")  # fetched before the rebalance
+        fetched[RAW, 0] = False  # much is queued, and dropped by the rebalance
         await tasks.assign({0})
+        assert fetched[RAW, 0]
         for offset in range(3):
             put(0, offset, "second")
         put(1, 1, "late")
