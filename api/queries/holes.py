@@ -75,7 +75,7 @@ class Completeness:
 def read_completeness(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> Completeness:
     """Raises ApiError."""
     now_ms = time.time_ns() // _MS
-    runs = read_runs(database, time_range, matchers, now_ms)
+    runs = read_runs(database, time_range, matchers)
     gaps = read_gaps(database, time_range, runs, now_ms)
     bounds = time_range.start_unix_nano // _MS, min(-(-time_range.end_unix_nano // _MS), now_ms)
     holes = Holes(*bounds)
@@ -90,7 +90,7 @@ def read_completeness(database: Database, time_range: TimeRange, matchers: tuple
     return Completeness(
         hosts=len({run.host_id for run in samples}),
         windows=sum(run.windows_in_range for run in samples),
-        sampled_cpu_ns=sum(run.cpu_ns * run.windows_in_range // run.windows for run in samples),
+        sampled_cpu_ns=sum(run.cpu_ns * run.windows_in_range // max(run.windows, 1) for run in samples),
         holes=found,
     )
 
@@ -119,7 +119,7 @@ class Holes:
             if part > 0:
                 missing = gap.windows * part
                 kind = "missing_windows" if run.kind == "samples" else "missing_activity"
-                cpu = run.cpu_ns / run.windows * missing * gap.share if run.kind == "samples" else None
+                cpu = run.cpu_ns / max(run.windows, 1) * missing * gap.share if run.kind == "samples" else None
                 self._add(kind, run, max(1, round(missing)), from_ms, from_ms + spread_ms, cpu)
 
     def add_losses(self, runs: list[Run]) -> None:

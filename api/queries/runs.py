@@ -22,18 +22,14 @@ NEAR_MS = 3600 * 1000
 SETTLED_MS = 120 * 1000
 """Twice the time after which a collector sends a batch even if nothing ran, so that later ones are late."""
 _CLOCK_MS = 86_400 * 1000  # batches of a run may lie so far outside, because the clock of their host was set
+_FEW = 50  # runs for which that is looked at: if more have gaps, clocks are not the reason
 _ALL_OUTPUTS = 2**32 - 1  # of the column `output`: one row stands for all of the message's outputs
 _WHOLE = 0.999  # of a window, as the sum of the shares of its messages
 MAX_GAPS = 10_000
 
-_WINDOWS = f"""
-    SELECT kind, collector, started_unix_nano AS started, sequence, any(host_id) AS host,
-        max(toUnixTimestamp64Milli(published_time)) AS at, any(profile_type) AS type,
-        sum(1 / (parts * if(output = {_ALL_OUTPUTS}, 1, outputs))) AS present, sum(value) AS total,
-        sum(lost_samples) AS lost_here, sum(dropped_samples) AS dropped_here, max(batches.period) AS period_ns,
-        max(batches.configured_period) AS configured_ns
-    FROM batches"""
-_BY_WINDOW = "GROUP BY kind, collector, started, sequence"
+_AT = "toUnixTimestamp64Milli(published_time)"
+_SHARE = f"1 / (parts * if(output = {_ALL_OUTPUTS}, 1, outputs))"  # of a window, that a row of `batches` is
+_FIRST = f"part = 0 AND output IN (0, {_ALL_OUTPUTS})"  # each window has one such row
 
 
 @dataclass(frozen=True)
@@ -47,7 +43,7 @@ class Run:
     low: int  # sequence numbers
     high: int
     windows: int
-    broken: int  # windows without some of their messages
+    present: float  # windows, as the sum of the shares of their messages
     first_at_ms: int
     last_at_ms: int
     cpu_ns: int  # of all windows
@@ -69,7 +65,7 @@ class Run:
 
     @property
     def may_have_gaps(self) -> bool:
-        return self.windows < self.high - self.low + 1 or self.broken > 0
+        return self.present < self.high - self.low + _WHOLE
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -87,51 +83,52 @@ class Gap:
     at_ms: int  # the window after them
 
 
-def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...], now_ms: int) -> list[Run]:
+def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> list[Run]:
     """The runs in the range or near it, of the hosts with samples that match. Raises ApiError."""
     start_ms, end_ms = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
     conditions = _published(start_ms - NEAR_MS, end_ms + NEAR_MS)
     add_hosts(conditions, time_range, matchers)
     start, end = conditions.bind(start_ms, "Int64"), conditions.bind(end_ms, "Int64")
-    settled = conditions.bind(now_ms - SETTLED_MS, "Int64")
-    cpu = f"type = {conditions.bind(DEFAULT_PROFILE_TYPE, 'String')}"
-    here = f"at >= {start} AND at < {end}"
-    slow = f"{here} AND {cpu} AND configured_ns > 0 AND period_ns > configured_ns"
+    cpu = f"profile_type = {conditions.bind(DEFAULT_PROFILE_TYPE, 'String')}"
+    here = f"{_AT} >= {start} AND {_AT} < {end}"
+    slow = f"{here} AND {cpu} AND {_FIRST} AND configured_period > 0 AND period > configured_period"
     answer = database.table(
-        "SELECT kind, collector, started, any(host) AS host_id, min(sequence) AS low, max(sequence) AS high,"
-        f" count() AS windows, countIf(present < {_WHOLE} AND at < {settled}) AS broken,"
-        f" min(at) AS first_at_ms, max(at) AS last_at_ms, sumIf(total, {cpu}) AS cpu_ns,"
-        f" countIf({here}) AS windows_in_range, sumIf(lost_here, {here} AND {cpu}) AS lost,"
-        f" sumIf(dropped_here, {here} AND {cpu}) AS dropped,"
-        f" sumIf(toFloat64(lost_here) * period_ns, {here} AND {cpu}) AS lost_cpu_ns,"
-        f" sumIf(toFloat64(dropped_here) * period_ns, {here} AND {cpu}) AS dropped_cpu_ns,"
-        f" sumIf(lost_here, {here} AND kind = 'samples' AND NOT {cpu}) AS lost_waits,"
-        f" countIf({slow}) AS slow_windows, maxIf(period_ns, {slow}) AS slow_period_ns,"
-        f" maxIf(configured_ns, {slow}) AS configured_period_ns"
-        f" FROM ({_WINDOWS} {conditions.where} {_BY_WINDOW})"
+        "SELECT kind, collector, started_unix_nano AS started, any(host_id) AS host,"
+        f" min(sequence) AS low, max(sequence) AS high, countIf({_FIRST}) AS windows, sum({_SHARE}) AS present,"
+        f" min({_AT}) AS first_at_ms, max({_AT}) AS last_at_ms, sumIf(value, {cpu}) AS cpu_ns,"
+        f" countIf({here} AND {_FIRST}) AS windows_in_range, sumIf(lost_samples, {here} AND {cpu}) AS lost,"
+        f" sumIf(dropped_samples, {here} AND {cpu}) AS dropped,"
+        f" sumIf(toFloat64(lost_samples) * period, {here} AND {cpu}) AS lost_cpu_ns,"
+        f" sumIf(toFloat64(dropped_samples) * period, {here} AND {cpu}) AS dropped_cpu_ns,"
+        f" sumIf(lost_samples, {here} AND kind = 'samples' AND NOT {cpu}) AS lost_waits,"
+        f" countIf({slow}) AS slow_windows, maxIf(period, {slow}) AS slow_period_ns,"
+        f" maxIf(configured_period, {slow}) AS configured_period_ns"
+        f" FROM batches {conditions.where}"
         " GROUP BY kind, collector, started ORDER BY collector, started, kind",
         conditions.parameters,
     )
-    return [Run(**row) for row in _rows(answer, Run)]
+    return [Run(host_id=row.pop("host"), **row) for row in _rows(answer)]
 
 
 def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_ms: int) -> list[Gap]:
     """The gaps in the sequences of these runs, near the range, at most MAX_GAPS. Raises ApiError.
 
-    It also finds the batches that lie up to a day outside, so a clock that was set makes no gap.
+    For a few runs, it also finds the batches that lie up to a day outside, so a clock that was set makes no gap.
     """
     start_ms, end_ms = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
     suspects = [run.key for run in runs if run.may_have_gaps or _begins_late(run, start_ms)]
     if not suspects:
         return []
-    conditions = _published(start_ms - _CLOCK_MS, end_ms + _CLOCK_MS)
+    around_ms = _CLOCK_MS if len(suspects) <= _FEW else NEAR_MS
+    conditions = _published(start_ms - around_ms, end_ms + around_ms)
     ids = conditions.bind(suspects, "Array(Tuple(String, String, UInt64))")
     conditions.add(f"(kind, collector, started_unix_nano) IN {ids}")
     settled = conditions.bind(now_ms - SETTLED_MS, "Int64")
     answer = database.table(
         "SELECT kind, collector, started, sequence, at, present, previous, previous_at FROM"
         " (SELECT *, lagInFrame(sequence) OVER of_run AS previous, lagInFrame(at) OVER of_run AS previous_at"
-        f" FROM ({_WINDOWS} {conditions.where} {_BY_WINDOW})"
+        f" FROM (SELECT kind, collector, started_unix_nano AS started, sequence, max({_AT}) AS at,"
+        f" sum({_SHARE}) AS present FROM batches {conditions.where} GROUP BY kind, collector, started, sequence)"
         " WINDOW of_run AS (PARTITION BY kind, collector, started ORDER BY sequence"
         " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW))"
         f" WHERE (previous > 0 AND sequence > previous + 1) OR (present < {_WHOLE} AND at < {settled})"
@@ -173,14 +170,12 @@ def _gaps(row: dict[str, Any]) -> list[Gap]:
     return gaps
 
 
-def _rows(answer: pa.Table, kind: type[Run] | None = None) -> list[dict[str, Any]]:
-    """Rows with texts, and with whole numbers where the fields of `kind` are."""
-    columns = {
-        name: texts(column) if pa.types.is_binary(column.type) or pa.types.is_dictionary(column.type)
-        else column.to_pylist() for name, column in zip(answer.column_names, answer.columns, strict=True)
-    }  # fmt: skip
-    whole = {"lost_cpu_ns", "dropped_cpu_ns"} if kind else set()
-    return [
-        {name: int(values[row]) if name in whole else values[row] for name, values in columns.items()}
-        for row in range(len(answer))
-    ]
+def _rows(answer: pa.Table) -> list[dict[str, Any]]:
+    """Rows with texts; sums of floats, which are nanoseconds, become whole numbers."""
+    columns: dict[str, list[Any]] = {}
+    for name, column in zip(answer.column_names, answer.columns, strict=True):
+        if pa.types.is_binary(column.type) or pa.types.is_dictionary(column.type):
+            columns[name] = texts(column)
+        else:
+            columns[name] = [int(v) for v in column.to_pylist()] if name.endswith("_cpu_ns") else column.to_pylist()
+    return [{name: values[row] for name, values in columns.items()} for row in range(len(answer))]
