@@ -67,6 +67,8 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
             f"these tables were made {_described(cluster_of(known))}, not on the cluster {cluster}: use a new database"
         )
     cluster = cluster or cluster_of(known)
+    if cluster:
+        _check_cluster(client, cluster)
     for sql in (_RECORDS, _MORE_COLUMNS):
         client.command(on_cluster(sql, cluster))
     missing = list(_missing(records(client), folder))
@@ -122,6 +124,16 @@ def statements(folder: Path = FOLDER) -> Iterator[Statement]:
 def shown(dsn: str) -> str:
     """Returns a DSN without its password."""
     return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", dsn)
+
+
+def _check_cluster(client: Client, cluster: str) -> None:
+    """Raises MigrationError unless the cluster has one shard: each shard would have a part of the rows."""
+    shards = client.query(
+        "SELECT uniqExact(shard_num) FROM system.clusters WHERE cluster = {cluster:String}",
+        parameters={"cluster": cluster},
+    ).result_rows[0][0]
+    if shards != 1:
+        raise MigrationError(f"the cluster {cluster} has {shards} shards; expected one: see system.clusters")
 
 
 def _has_tables(client: Client) -> bool:

@@ -194,9 +194,14 @@ ON_CLUSTER = """
 import sys
 from icestream.clickhouse import connect
 from sinks import stored_batches
-from sinks.migrate import migrate
+from sinks.migrate import MigrationError, migrate
 
 client = connect("chdb://" + sys.argv[1] + "/db", chdb_options={"config-file": sys.argv[1] + "/config.xml"})
+for cluster in ("halves", "nowhere"):
+    try:
+        migrate(client, cluster=cluster)
+    except MigrationError as error:
+        print(error)
 migrate(client)
 client.command("INSERT INTO batches (kind, collector, sequence, block) VALUES ('samples', 'host-1', 7, 'b')")
 keys = [stored_batches.BatchKey("samples", "host-1", 0, sequence, 0, 0) for sequence in (7, 8)]
@@ -204,12 +209,18 @@ print([(key.sequence, block) for key, block in stored_batches.find(client, keys,
 """
 
 
-def test_what_is_stored_is_asked_of_all_replicas_that_can_be_reached(tmp_path: Path) -> None:
+def test_a_cluster_has_one_shard_and_what_is_stored_is_asked_of_all_replicas_that_can_be_reached(
+    tmp_path: Path,
+) -> None:
     """Of this cluster's two replicas one is the embedded engine, and one does not exist."""
     replicas = "".join(f"<replica><host>127.0.0.1</host><port>{port}</port></replica>" for port in (9000, 1))
     (tmp_path / "config.xml").write_text(
         "<clickhouse><tcp_port>9000</tcp_port>"
-        f"<remote_servers><main><shard>{replicas}</shard></main></remote_servers></clickhouse>"
+        f"<remote_servers><main><shard>{replicas}</shard></main>"
+        f"<halves>{f'<shard>{replicas}</shard>' * 2}</halves></remote_servers></clickhouse>"
     )
     done = subprocess.run([sys.executable, "-c", ON_CLUSTER, tmp_path], capture_output=True, text=True)
-    assert done.stdout == "[(7, 'b')]\n", done.stderr
+    refused, unknown, stored = done.stdout.splitlines()
+    assert refused == "the cluster halves has 2 shards; expected one: see system.clusters"
+    assert unknown.startswith("the cluster nowhere has 0 shards; ")
+    assert stored == "[(7, 'b')]", done.stderr
