@@ -58,6 +58,7 @@ class Cluster:
         """How often each process ended by itself."""
         self.parts: dict[str, Part] = {}
         self._away: set[str] = set()
+        self._leaving: list[subprocess.Popen[bytes]] = []
         self._lake = folder / "lake-folder"
         self._lake.mkdir()
         self.lake.symlink_to(self._lake)
@@ -115,8 +116,9 @@ class Cluster:
         return sorted(name for name, part in self.parts.items() if part.process.poll() is None)
 
     def leave(self, name: str) -> None:
-        """Ends a process in an orderly way, for good."""
-        terminate(self.parts.pop(name).process, 30)
+        """Asks a process to end in an orderly way, for good."""
+        self._leaving.append(self.parts.pop(name).process)
+        self._leaving[-1].terminate()
 
     def kill(self, name: str) -> None:
         """SIGKILL; it is started again."""
@@ -191,11 +193,12 @@ class Cluster:
         return "\n".join(f"--- {p.name}\n{p.read_text(errors='replace')[-3000:]}" for p in self.folder.glob("*.log"))
 
     def close(self) -> None:
-        for part in self.parts.values():
-            part.process.send_signal(signal.SIGCONT)
-            part.process.terminate()
-        for part in self.parts.values():
-            terminate(part.process, 30)
+        processes = [part.process for part in self.parts.values()] + self._leaving
+        for process in processes:
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in processes:
+            terminate(process, 30)
         if self.kafka is not None:
             self.kafka.close()
 
