@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from icestream.kafka import consumer, unread
+from icestream.kafka import client_config, consumer, unread
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STREAMS_GROUP
 from jobs.job import JobError, Progress
 from sinks.settings import StorageSettings
@@ -72,7 +73,7 @@ def _wait(
     reader = consumer(settings, group, log_level=2)
     deadline = time.monotonic() + wait_s
     try:
-        while lag := sum(_lag(settings, reader, topic, of) for topic, of in ends.items()):
+        while lag := sum(_lag(settings, reader, group, topic, of) for topic, of in ends.items()):
             if time.monotonic() > deadline:
                 raise JobError(f"{name}: a lag of {lag} messages: wait until it is smaller, and start the job again")
             progress(0.0, f"waits for {name}: {lag} messages")
@@ -81,8 +82,8 @@ def _wait(
         reader.close()
 
 
-def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) -> int:
-    """Returns how many messages before the ends the group has not committed; 0 for a group that never ran."""
+def _lag(settings: StorageSettings, reader: Consumer, group: str, topic: str, ends: Ends) -> int:
+    """Returns how many messages before the ends the group has not committed; 0 if there is no such group."""
     if not ends:
         return 0
     timeout_s = settings.kafka_timeout_s
@@ -90,7 +91,7 @@ def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) ->
         commit.partition: commit.offset
         for commit in reader.committed([TopicPartition(topic, number) for number in ends], timeout=timeout_s)
     }
-    if all(offset < 0 for offset in commits.values()):
+    if all(offset < 0 for offset in commits.values()) and not _has_members(settings, group):
         return 0
     lags: dict[int, int] = {}
     waiting = []
@@ -102,6 +103,16 @@ def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) ->
             waiting.append(TopicPartition(topic, number, first))
     # Offsets of the marks of transactions are never committed: does a message come before the end?
     return sum(lags[place.partition] for place in unread(settings, waiting)) if waiting else 0
+
+
+def _has_members(settings: StorageSettings, group: str) -> bool:
+    """Whether anybody is in the group: it may not have committed anything yet."""
+    admin = AdminClient(client_config(settings) | {"log_level": 2})
+    try:
+        described = admin.describe_consumer_groups([group], request_timeout=settings.kafka_timeout_s)[group].result()
+    except KafkaException:
+        return False
+    return bool(described.members)
 
 
 def _ends(reader: Consumer, topic: str, timeout_s: float) -> Ends:

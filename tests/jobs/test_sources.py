@@ -15,6 +15,7 @@ from jobs.sources import ArchiveSource, KafkaSource, SourceError, choose
 from jobs.time_range import TimeRange
 from sinks.settings import StorageSettings
 from tests.data.windows import WINDOW_NS, window
+from tests.waiting import wait_until
 
 COUNT = 6
 
@@ -44,6 +45,18 @@ def test_messages_of_a_range_are_found_in_order(broker: KafkaSettings) -> None:
     assert [value for value in read if value in sent] in (sent[1:3], sent[0:3])  # a window's end is a moment of it
     assert len(list(source.read(ACTIVITY, TimeRange(start, start + COUNT * WINDOW_NS)))) == COUNT
     assert list(source.read(RAW, TimeRange(start + 100 * WINDOW_NS, start + 101 * WINDOW_NS))) == []
+
+
+def test_a_job_waits_for_a_pipeline_that_has_not_committed_anything_yet(apache_kafka: KafkaSettings) -> None:
+    publish(apache_kafka, time.time_ns() - 3600 * 10**9)
+    settings = StorageSettings(kafka=apache_kafka.kafka)
+    take_cut(settings, ignore)
+    worker = consumer(apache_kafka, STREAMS_GROUP)
+    worker.subscribe([RAW, ACTIVITY])
+    wait_until(lambda: worker.poll(0.1) is not None)  # it is a member, and has read
+    with pytest.raises(JobError, match="the stream processors: a lag of"):
+        take_cut(settings, ignore, wait_s=0)
+    worker.close()
 
 
 def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(apache_kafka: KafkaSettings) -> None:
