@@ -141,6 +141,8 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
         broker_session_timeout=6.0,
         broker_rebalance_timeout=20.0,  # well below `watchdog_s`
         broker_heartbeat_interval=1.5,
+        # After Kafka's restart, the worker that assigns partitions may know of none. (By default, for five minutes.)
+        consumer_metadata_max_age_ms=5_000,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=2_000_000,
         stream_buffer_maxsize=10_000,  # nothing waits there: PartitionTasks say when not to fetch

@@ -17,13 +17,15 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from icestream import kafka
+from icestream.commands.topics import create
 from icestream.metrics import parse_metrics
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, SAMPLES, STREAMS_GROUP, SYMBOL_REQUESTS
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.symbols_pb2 import SymbolRequest
-from standalone.supervisor.in_process_broker import InProcessBroker
+from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from streams.app import QUEUED_BYTES
+from tests.conftest import delete_topics
 from tests.data.handwritten import Raw, Sample
 from tests.data.windows import Window, window
 from tests.streams.outputs import rows
@@ -227,6 +229,26 @@ def test_a_frozen_worker_that_wakes_up_publishes_nothing_any_more(apache_kafka: 
         for worker in (frozen, other):
             worker.process.kill()
             worker.process.wait()
+
+
+@pytest.mark.kafka
+def test_partitions_are_assigned_soon_after_kafka_knows_of_them_again(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """As after Kafka's restart: the worker that assigns partitions may see none for a moment."""
+    worker = Worker(apache_kafka, tmp_path)
+    worker.start()
+    try:
+        worker.wait(lambda: len(assignments(worker)) == 1)
+        assert "none" not in assignments(worker)[-1].partition(", of which")[0]
+        delete_topics(apache_kafka)
+        worker.wait(lambda: "partitions: none" in assignments(worker)[-1])
+        create(apache_kafka, partitions=PARTITIONS, replication=1)
+        # aiokafka would look again after five minutes.
+        worker.wait(lambda: "partitions: none" not in assignments(worker)[-1], seconds=100)
+    finally:
+        worker.process.kill()
+        worker.process.wait()
 
 
 def assignments(worker: Worker) -> list[str]:
