@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
+from icestream.messages.raw import decode_raw
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.topics import ACTIVITY, RAW
@@ -86,7 +87,7 @@ def _rows(
     for message in source.read(ACTIVITY, time_range, unit.partition):
         message_id = _message_id(message, ACTIVITY)
         try:
-            columns = decode_activity(message.value)
+            columns = decode_activity(message.value, source.limits.collected(message.timestamp_ms))
         except BadMessage:
             counts.bad += 1
             continue
@@ -98,7 +99,8 @@ def _rows(
             yield "spans", _within(tables.spans, "start_time", time_range)
     for message in source.read(RAW, time_range, unit.partition):
         try:
-            outputs = processor.raw(message.value, _message_id(message, RAW))
+            raw = decode_raw(message.value, source.limits.collected(message.timestamp_ms))
+            outputs = processor.raw_columns(raw, _message_id(message, RAW))
         except BadMessage:
             counts.bad += 1
             continue

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from icestream.kafka import consumer
-from icestream.settings import KafkaSettings
+from icestream.messages.plausible import ANY_LIMITS, TimeLimits
+from icestream.settings import KafkaSettings, MessageSettings
 from icestream.topics import ACTIVITY, RAW, REPLAY_GROUP
 from jobs.cut import NO_CUT, Cut
 from jobs.time_range import TimeRange
@@ -33,6 +34,8 @@ class ArchiveSource:
     uri: str
     cut: Cut = NO_CUT
     copy_of: str = ""
+    limits: TimeLimits = ANY_LIMITS
+    """Of times in messages: those of live processing, so that a job takes the same messages."""
 
     def __str__(self) -> str:
         return self.copy_of or f"the archive {self.uri}"
@@ -71,6 +74,7 @@ class KafkaSource:
 
     settings: KafkaSettings
     cut: Cut = NO_CUT
+    limits: TimeLimits = ANY_LIMITS
 
     def __str__(self) -> str:
         return f"Kafka at {self.settings.kafka}"
@@ -98,7 +102,7 @@ class KafkaSource:
                 first, last = chunk[0], chunk[-1]
                 offsets = InFlight.new(first.offset, last.offset)
                 ArchiveSink(folder).write(MessageRange(first.cluster, topic, first.partition, offsets, chunk, False))
-        return ArchiveSource(folder, self.cut, str(self))
+        return ArchiveSource(folder, self.cut, str(self), self.limits)
 
     def size(self, time_range: TimeRange) -> str:
         """Returns for people how much a job reads. Raises SourceError."""
@@ -131,7 +135,7 @@ class KafkaSource:
 Source = ArchiveSource | KafkaSource
 
 
-def choose(kind: str, settings: KafkaSettings, uri: str, start_unix_nano: int, cut: Cut) -> Source:
+def choose(kind: str, settings: MessageSettings, uri: str, start_unix_nano: int, cut: Cut) -> Source:
     """Returns the source that `kind` names: kafka, archive, or auto. `uri`: of the archive; "": there is none.
 
     auto is the archive if that goes back to `start_unix_nano`, else Kafka. Raises SourceError, OSError or ValueError.
@@ -139,10 +143,11 @@ def choose(kind: str, settings: KafkaSettings, uri: str, start_unix_nano: int, c
     covered = archive.covers(uri, RAW) if uri and kind != "kafka" else None
     if kind == "archive" and covered is None:
         raise SourceError(f"there is no archive in {uri or 'no folder'}: give --archive, or --source kafka")
+    limits = TimeLimits.of(settings)
     goes_back = covered is not None and covered[0] <= start_unix_nano
     if kind == "archive" or (kind == "auto" and goes_back):
-        return ArchiveSource(uri, cut)
-    return KafkaSource(settings, cut)
+        return ArchiveSource(uri, cut, limits=limits)
+    return KafkaSource(settings, cut, limits)
 
 
 def _chunks(messages: Iterator[Archived]) -> Iterator[list[Archived]]:

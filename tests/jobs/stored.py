@@ -1,7 +1,7 @@
 """Synthetic windows of two hosts, processed as in the live pipeline (some activity is late), stored, and archived."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ from clickhouse_connect.driver.client import Client
 from icestream.clickhouse import Clients
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
+from icestream.messages.plausible import TimeLimits
+from icestream.settings import MessageSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from jobs.cut import Cut
 from jobs.job import Job
@@ -49,7 +51,9 @@ class Stored:
         ends = {topic: {0: self.inputs, 1: self.inputs} for topic in (RAW, ACTIVITY)}
         source = ArchiveSource(str(self.archive), Cut("C", ends))
         job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
-        return Work(self.client, source, lambda: operators or Operators(), job)
+        return Work(
+            self.client, replace(source, limits=TimeLimits.of(MessageSettings())), lambda: operators or Operators(), job
+        )
 
     def sink_again(self) -> None:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
@@ -77,15 +81,16 @@ class Stored:
     def total(self) -> int:
         return int(self.client.query("SELECT sum(value) FROM samples").result_rows[0][0])
 
-    def add(self, topic: str, value: bytes, host: int = 0) -> None:
-        """To the archive."""
+    def add(self, topic: str, value: bytes, host: int = 0, kafka_late_days: int = 0) -> None:
+        """To the archive. `kafka_late_days`: how long after its end Kafka got the message."""
         try:
             batch_id, start, end = time_range(topic, value)
             names = (batch_id.collector, batch_id.started_unix_nano, batch_id.sequence, batch_id.part, batch_id.parts)
         except BadMessage:
             names, start, end = ("", 0, 0, 0, 0), T0, T0
         offset, self.inputs = self.inputs, self.inputs + 1
-        message = Archived("C", host, offset, end // 10**6, b"", value, *names, start, end)
+        got_ms = end // 10**6 + kafka_late_days * 86_400_000
+        message = Archived("C", host, offset, got_ms, b"", value, *names, start, end)
         ArchiveSink(str(self.archive)).write(
             MessageRange("C", topic, host, InFlight(offset, offset, "0" * 12), [message], False)
         )

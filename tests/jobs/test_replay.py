@@ -8,6 +8,7 @@ from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
 from jobs.replay import ReplayReport, replay
+from tests.data.windows import window
 from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
 
@@ -91,6 +92,15 @@ def test_minutes_whose_batches_the_source_lost_are_left_alone(stored: Stored) ->
     report = run(stored)
     assert report.missing
     assert partly <= stored.total()
+
+
+def test_what_live_processing_refuses_for_its_times_is_refused_again(stored: Stored) -> None:
+    total = stored.total()
+    refused = window(T0, 3)
+    stored.add(ACTIVITY, refused.activity, kafka_late_days=40)
+    stored.add(RAW, refused.raw, kafka_late_days=40)
+    assert run(stored).counts.bad == 2
+    assert stored.total() == total
 
 
 def test_garbage_in_the_archive_stops_nothing(stored: Stored) -> None:
