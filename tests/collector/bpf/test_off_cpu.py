@@ -163,7 +163,7 @@ def test_waits_are_as_long_as_programs_measure_them_in_the_functions_that_wait(w
     seen = watch.run(waiting, "long", 20)
     assert len(seen.measured) == 3
     for function, measured in seen.measured.items():
-        assert 0.93 * measured < seen.of(function) <= measured, function
+        assert 0.8 * measured < seen.of(function) <= measured, function
 
 
 @pytest.mark.ebpf
