@@ -35,6 +35,14 @@ class ByteCache(Generic[K, V]):
             self._entries.move_to_end(key)
             return entry[0]
 
+    def get_or_make(self, key: K, make: Callable[[K], V]) -> V:
+        """Returns the value of a key; makes and adds it if there is none."""
+        value = self.get(key)
+        if value is None:
+            value = make(key)
+            self.put(key, value)
+        return value
+
     def put(self, key: K, value: V) -> None:
         """Adds or replaces an entry. An entry that is larger than the limit is not kept."""
         size = self._size(key, value) + ENTRY_BYTES

@@ -30,11 +30,7 @@ _RUST = re.compile(r"(_R\w+|_?_ZN.*17h[0-9a-f]{16}E)(\..*)?")
 def demangle(name: str) -> str:
     """`_ZN3foo3barEv` to `foo::bar()`; every other name as it is, without the `.cold` of a part that the compiler moved
     away from its function: debug information may name the whole function after it."""
-    known = _known.get(name)
-    if known is None:
-        known = _demangle(name)
-        _known.put(name, known)
-    return known
+    return _known.get_or_make(name, _demangle)
 
 
 def _demangle(name: str) -> str:

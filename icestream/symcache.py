@@ -99,18 +99,14 @@ class Symbols:
                 frame.full_path or "",
                 frame.line,
                 # An inlined function has no start address of its own.
-                self._start_line(frame.sym_addr) if i == last and frame.line else 0,
+                self._starts.get_or_make(frame.sym_addr, self._start_line) if i == last and frame.line else 0,
             )
             for i, frame in enumerate(frames)
         ]
 
     def _start_line(self, symbol_address: int) -> int:
-        line = self._starts.get(symbol_address)
-        if line is None:
-            frames = self._cache.lookup(symbol_address)
-            line = frames[-1].line if frames else 0
-            self._starts.put(symbol_address, line)
-        return line
+        frames = self._cache.lookup(symbol_address)
+        return frames[-1].line if frames else 0
 
 
 class SymCaches:

@@ -215,11 +215,7 @@ class Processor:
         return encode_samples(message_id.source(raw.id), [rows])
 
     def _series_bytes(self, labels: SeriesLabels) -> bytes:
-        known = self._series.get(labels)
-        if known is None:
-            known = series_bytes(ids.series_id(labels), labels)
-            self._series.put(labels, known)
-        return known
+        return self._series.get_or_make(labels, lambda new: series_bytes(ids.series_id(new), new))
 
 
 def _series_size(labels: SeriesLabels, series: bytes) -> int:

@@ -205,11 +205,7 @@ _known_labels: ByteCache[bytes, Labels] = ByteCache(LABELS_BYTES, _labels_size)
 
 
 def _labels(serialized: bytes) -> Labels:
-    known = _known_labels.get(serialized)
-    if known is None:
-        known = _check_labels(serialized)
-        _known_labels.put(serialized, known)
-    return known
+    return _known_labels.get_or_make(serialized, _check_labels)
 
 
 def _check_labels(serialized: bytes) -> Labels:
