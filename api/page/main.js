@@ -26,6 +26,7 @@ const baselineTimeline = new Timeline(byId("baseline-timeline"), (start, end) =>
 );
 let answering = new AbortController();
 let timing = new AbortController();
+let holesOf = null; // the controller of the load whose holes are shown: a zoom does not change them
 let listedQuery = ""; // the query whose list of requests is shown
 
 const views = { profile: showProfile, compare: showComparison, requests: showRequests };
@@ -58,10 +59,12 @@ async function loadView() {
   try {
     await (views[values.view] ?? showProfile)(values, signal);
     showProblem(null);
-    showHoles(values, signal);
+    if (holesOf !== timing) showHoles(values, timing.signal);
+    holesOf = timing;
   } catch (error) {
     if (signal.aborted) return;
     hide("holes");
+    holesOf = null;
     showProblem(error);
     byId("summary").replaceChildren();
     hide("graph", "empty", "trace-detail");
