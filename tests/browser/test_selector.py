@@ -78,9 +78,20 @@ def test_escape_closes_the_list_and_enter_asks(page: Page) -> None:
     page.click("#search")
     page.until(lambda: page.state()["selector"] == '{service=~"s.*"}')
     field.send_keys(Keys.HOME, Keys.ARROW_RIGHT)
-    page.until(lambda: page.texts(".completions li"))
+    page.until(lambda: page.find(".completions").is_displayed())
     field.send_keys(Keys.ESCAPE)
     page.until(lambda: not page.find(".completions").is_displayed())
+
+
+def test_escape_also_takes_back_a_list_that_is_not_open_yet(page: Page) -> None:
+    page.open()
+    field = page.find("#selector")
+    field.send_keys(Keys.CONTROL + "a")
+    field.send_keys("{ser", Keys.ESCAPE)
+    page.js_async("setTimeout(done, 500)")  # the field asks 60 ms after the last key
+    assert not page.find(".completions").is_displayed()
+    field.send_keys("v")
+    page.until(lambda: page.find(".completions").is_displayed())
 
 
 _WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)

@@ -21,13 +21,15 @@ export function bar(share) {
 
 export const byId = (id) => document.getElementById(id);
 
-/** Returns a function that calls `act` once, `milliseconds` after the last of a burst of calls. */
+/** Returns a function that calls `act` once, `milliseconds` after the last of a burst of calls; its `cancel` prevents that. */
 export function debounce(act, milliseconds) {
   let timer = 0;
-  return (...args) => {
+  const later = (...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => act(...args), milliseconds);
   };
+  later.cancel = () => clearTimeout(timer);
+  return later;
 }
 
 /** Returns the cleared context of a canvas, whose bitmap fits its size on the screen. Drawing is in CSS pixels. */

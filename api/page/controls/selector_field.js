@@ -11,6 +11,7 @@ export class SelectorField {
   #list;
   #source;
   #submit;
+  #suggestSoon = debounce(() => this.#suggest(), 60);
   #spot = null;
   #choices = [];
   #active = -1;
@@ -28,11 +29,10 @@ export class SelectorField {
     this.#source = source;
     this.#submit = submit;
     const listId = `completions-${++fields}`;
-    const suggestSoon = debounce(() => this.#suggest(), 60);
     const suggest = () => {
       this.#stale = true;
       this.#activate(-1);
-      suggestSoon();
+      this.#suggestSoon();
     };
     this.#input = element("input", {
       id: names.id,
@@ -111,6 +111,7 @@ export class SelectorField {
   }
 
   #close() {
+    this.#suggestSoon.cancel();
     this.#lastQuestion++;
     this.#choices = [];
     this.#list.hidden = true;
@@ -144,9 +145,9 @@ export class SelectorField {
         this.#close();
         this.#send();
       }
-    } else if (event.key === "Escape" && open) {
-      event.preventDefault();
-      this.#close();
+    } else if (event.key === "Escape") {
+      if (open) event.preventDefault();
+      this.#close(); // also what a key before this one has asked for
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") suggest();
     return undefined;
   }
