@@ -1,7 +1,6 @@
 """Waits of real threads on this kernel, beside what the programs measured themselves."""
 
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -28,6 +27,7 @@ from collector.settings import CollectorSettings
 from collector.unwind.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
+from tests.endless import endless
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
@@ -210,7 +210,7 @@ def test_a_wait_belongs_to_the_trace_in_which_it_began(watch: Watch, waiting: Pa
 @pytest.mark.ebpf
 def test_python_functions_that_wait_are_seen(watch: Watch) -> None:
     sleeper = "import time\ndef inner():\n time.sleep(0.02)\ndef outer():\n inner()\nwhile True:\n outer()"
-    with subprocess.Popen([sys.executable, "-c", sleeper]) as process:
+    with endless(sleeper) as process:
         until = time.monotonic() + 120
         frames = np.empty(0)
         while time.monotonic() < until and not (len(frames) > 10 and (frames == 3).all()):
@@ -218,7 +218,6 @@ def test_python_functions_that_wait_are_seen(watch: Watch) -> None:
             waits = watch.sampler.drain().off_cpu
             assert waits is not None
             frames = waits.stack_python[waits.stack[waits.pid == process.pid]]
-        process.kill()
     assert (frames == 3).all()
     assert len(frames) > 10
 

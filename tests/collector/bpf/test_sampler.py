@@ -19,6 +19,7 @@ from collector.bpf.samples import Samples
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.unwind.cache import TableCache
+from tests.endless import endless
 
 pytestmark = pytest.mark.ebpf
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -289,13 +290,12 @@ def test_asking_a_sampler_that_is_not_running_is_an_error() -> None:
 
 def test_a_walk_that_lost_its_way_ends_where_no_code_can_be() -> None:
     """CPython is built without frame pointers: what the walk takes for one often leads to a return address of 0."""
-    with subprocess.Popen([sys.executable, "-c", "while True: sorted(str(i) for i in range(1000))"]) as program:
+    with endless("while True: sorted(str(i) for i in range(1000))") as program:
         sampler = Sampler(999)
         sampler.start()
         time.sleep(2)
         samples = sampler.drain()
         sampler.close()
-        program.kill()
     assert (samples.pid == program.pid).sum() > 100
     first = np.cumsum(samples.stack_depth) - samples.stack_depth
     called = np.ones(len(samples.frames), bool)  # return addresses: all frames but the first of each part

@@ -5,7 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from icestream.packed import column
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
+from tests.endless import endless
 from tests.waiting import wait_until
 
 ICESTREAM = Path(sys.executable).parent / "icestream"
@@ -60,6 +61,15 @@ def test_releases_are_read(release: str, version: tuple[int, int]) -> None:
 def masks(task: Path) -> dict[str, int]:
     found = re.findall(r"^(Cap\w+|NoNewPrivs):\s+(\w+)$", (task / "status").read_text(), re.MULTILINE)
     return {name: int(value, 16) for name, value in found}
+
+
+def masks_of_threads(pid: int) -> list[dict[str, int]]:
+    """The masks of each thread that does not end while it is looked at."""
+    kept = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            kept.append(masks(task))
+    return kept
 
 
 @contextmanager
@@ -104,15 +114,13 @@ def test_a_running_collector_profiles_with_what_it_kept_in_every_thread(tmp_path
         for folder in (tmp_path, *list(tmp_path.parents)[:3]):
             folder.chmod(folder.stat().st_mode | 0o055)
         os.chown(tmp_path, 65534, 65534)
-    spin = [sys.executable, "-c", "while True: sum(range(1000))"]
-    with subprocess.Popen(spin) as program, collecting(tmp_path, *before) as process:
-        kept = {task.name: masks(task) for task in Path(f"/proc/{process.pid}/task").iterdir()}
+    with endless("while True: sum(range(1000))") as program, collecting(tmp_path, *before) as process:
+        kept = masks_of_threads(process.pid)
         wait_until(lambda: knows_files_and_kernel(tmp_path, program.pid))
-        program.kill()
     mask = sum(1 << capability for capability in at_run_time(EVERY, kernel_version()))
     children = sum(1 << capability for capability in of_children(at_run_time(EVERY, kernel_version())))
     assert len(kept) > 3
-    for task in kept.values():
+    for task in kept:
         assert task["CapPrm"] == task["CapEff"] == mask
         assert task["CapInh"] == task["CapAmb"] == children
         if user != "another":  # which takes CAP_SETPCAP

@@ -11,6 +11,7 @@ from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from standalone.demo.recording import RecordingError, read_recording, write_recording
+from tests.endless import endless
 
 ICESTREAM = Path(sys.executable).parent / "icestream"
 
@@ -38,9 +39,8 @@ def test_a_recording_of_this_machine_has_batches_and_the_symbols_of_their_files(
         ICESTREAM, "record", path, "--seconds", "3", "--interval", "1", "--frequency", "199",
         "--activity-socket", f"{tmp_path}/activity.sock",
     ]  # fmt: skip
-    with subprocess.Popen([sys.executable, "-c", "while True: sorted(range(1000))"]) as busy:
+    with endless("while True: sorted(range(1000))"):
         subprocess.run(command, check=True, timeout=60)
-        busy.kill()
     messages = list(read_recording(path))
     batches = [RawBatch.FromString(value) for topic, _, value in messages if topic == RAW]
     assert len(batches) >= 3
