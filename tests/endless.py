@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def endless(code: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs Python code that never ends. It is killed also when the test fails: Popen itself would wait for it forever."""
+    """Runs Python code that never ends. It is killed also when the test fails; Popen itself would wait for it."""
     program = subprocess.Popen([sys.executable, "-c", code])
     try:
         yield program
