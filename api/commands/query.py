@@ -4,7 +4,8 @@
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
-  icestream query top --order cumulative
+  icestream query top --order cumulative --frames own
+  icestream query sandwich malloc --selector '{service="checkout"}'
   icestream query timeline --sum-by service
   icestream query completeness --start now-1d
   icestream query merge --format pprof --output profile.pb.gz
@@ -20,10 +21,20 @@ from collections.abc import Callable
 from typing import Any
 
 from api.terminal.client import DEFAULT_URL, URL_VARIABLE, Client
-from api.terminal.draw import draw_completeness, draw_diff, draw_timeline, draw_top, draw_trace, draw_traces, draw_tree
+from api.terminal.draw import (
+    draw_completeness,
+    draw_diff,
+    draw_sandwich,
+    draw_timeline,
+    draw_top,
+    draw_trace,
+    draw_traces,
+    draw_tree,
+)
 from icestream.cli import CommandError
 
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope")
+_DRAW_TREES = {"merge": draw_tree, "diff": draw_diff, "sandwich": draw_sandwich}
 _DRAW = {
     "top": draw_top,
     "timeline": draw_timeline,
@@ -36,7 +47,9 @@ _DRAW = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_parser = parser.add_subparsers(dest="question", required=True, metavar="QUESTION").add_parser
     merge = _question(add_parser, "merge", "draw one profile of a selector and a time range")
-    _add_focus(merge)
+    _add_view(merge)
+    _add_invert(merge)
+    merge.add_argument("--group-by", metavar="LABEL", help="label whose values become the first frames")
     _add_format(merge, "tree")
     diff = _question(add_parser, "diff", "compare a profile with a baseline")
     for name in ("baseline-selector", "baseline-start", "baseline-end"):
@@ -45,11 +58,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--absolute", action="store_true", help="compare values as they are, without scaling the smaller side up"
     )
     _add_depth(diff)
-    _add_focus(diff)
+    _add_view(diff)
+    _add_invert(diff)
+    sandwich = _question(add_parser, "sandwich", "show what calls a function, and what it calls")
+    sandwich.add_argument("function", help="name of the function, as top lists it")
+    sandwich.add_argument("--module", help="its module, as top lists it (default: any)")
+    sandwich.add_argument("--file", help="its source file, as top lists it (default: any)")
+    _add_depth(sandwich)
+    _add_view(sandwich)
     top = _question(add_parser, "top", "list the functions with the largest values")
-    top.add_argument("--by", choices=("function", "module"), help="list functions (the default) or modules")
     top.add_argument("--order", choices=("flat", "cumulative"), help="column to sort by, largest first")
-    _add_focus(top)
+    _add_view(top)
     top.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
     timeline = _question(add_parser, "timeline", "sum up values over time")
     timeline.add_argument("--step", help="length of a step, such as 15s or 1h (default: about 120 steps)")
@@ -62,7 +81,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")
     trace = _question(add_parser, "trace", "show the CPU of one request", selects=False)
     trace.add_argument("trace_id", help="trace ID, 32 hex digits")
-    _add_focus(trace)
+    _add_view(trace)
+    _add_invert(trace)
     _add_format(trace, None)
 
 
@@ -78,9 +98,8 @@ def run(args: argparse.Namespace) -> int:
         print(draw_trace(answer), "", draw_tree(graph, args.min_percent), sep="\n")
     elif args.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
-    elif args.question in ("merge", "diff") or output_format == "tree":
-        draw = draw_diff if args.question == "diff" else draw_tree
-        print(draw(answer, args.min_percent))
+    elif args.question in _DRAW_TREES or output_format == "tree":
+        print(_DRAW_TREES.get(args.question, draw_tree)(answer, args.min_percent))
     else:
         print(_DRAW[args.question](answer))
     return 0
@@ -119,10 +138,23 @@ def _add_depth(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-percent", type=float, default=1.0, help="smallest share of a frame to draw (default: 1)")
 
 
-def _add_focus(parser: argparse.ArgumentParser) -> None:
+def _add_view(parser: argparse.ArgumentParser) -> None:
     pattern = "this regular expression matches a frame's function, module or source file"
     parser.add_argument("--focus", metavar="REGEX", help=f"keep only stacks where {pattern}")
     parser.add_argument("--ignore", metavar="REGEX", help=f"leave out stacks where {pattern}")
+    parser.add_argument("--hide", metavar="REGEX", help=f"take frames out where {pattern}")
+    parser.add_argument(
+        "--frames",
+        choices=("all", "own", "user"),
+        help="own: without an interpreter's plumbing; user: nor the kernel",
+    )
+    parser.add_argument(
+        "--by", choices=("function", "line", "file", "module", "address"), help="what a frame is (default: a function)"
+    )
+
+
+def _add_invert(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--invert", action="store_true", help="start stacks at their innermost frames")
 
 
 def _path(args: argparse.Namespace) -> str:
@@ -135,11 +167,10 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     names = (
         "profile_type", "selector", "start", "end", "baseline_selector", "baseline_start", "baseline_end",
         "by", "order", "limit", "step", "sum_by", "format", "max_nodes",
-        "focus", "ignore",
+        "focus", "ignore", "hide", "frames", "function", "module", "file", "group_by",
     )  # fmt: skip
     parameters = {name: getattr(args, name, None) for name in names}
-    if getattr(args, "absolute", False):
-        parameters["absolute"] = "true"
+    parameters |= {name: "true" for name in ("absolute", "invert") if getattr(args, name, False)}
     return parameters
 
 

@@ -11,16 +11,15 @@ from starlette.responses import Response, StreamingResponse
 from api.http.app_state import AppState
 from api.http.formats import Format
 from api.http.tree_parameters import TreeShape
+from api.http.view_parameters import View
 from api.queries.selection import TimeRange, unit_of
 from api.queries.stack_values import StackValues
 from api.render import collapsed, pprof, speedscope
 from api.render.tree import tree
-from api.tree.frame_functions import FrameFunctions
-from api.tree.functions import TOTAL
-from api.tree.graph import Graph, build_graph
-from api.tree.path_id import find_path
+from api.tree.graph import build_graph
 from api.tree.picture import make_picture
-from api.tree.top_table import top_table
+from api.views.drawn import Drawn, Way, draw
+from api.views.labels_first import LabelValues
 
 
 @dataclass(frozen=True)
@@ -34,29 +33,42 @@ class ProfileHead:
 
 
 def graph_response(
-    state: AppState, values: StackValues, head: ProfileHead, output_format: Format, shape: TreeShape
+    state: AppState,
+    values: StackValues,
+    head: ProfileHead,
+    output_format: Format,
+    view: View,
+    shape: TreeShape,
+    labels: LabelValues | None = None,
 ) -> Response:
-    """Raises ApiError."""
+    """The stacks that `view` keeps, below values of `labels`. Raises ApiError."""
     shape.check(state.settings)
     if output_format is Format.PPROF:
+        view.check_has_all_frames(shape.invert or labels is not None)
+    keep = view.keeps(state, values.stack_ids)
+    if keep is not None:
+        values = values.where(keep)
+        labels = labels and labels.where(keep)
+    if output_format is Format.PPROF:
         return _pprof_response(state, values, head)
-    stacks = state.stacks.functions_of(values.stack_ids)
-    graph = build_graph(stacks.tree, stacks.leaves, values.values[np.newaxis])
+    stacks = view.stacks(state, values.stack_ids)
+    way, sides = Way(shape.invert, labels), values.values[np.newaxis]
+    if output_format is Format.TREE:
+        sums = {"total": values.total, "samples": values.samples, "stacks": len(np.unique(values.stack_ids))}
+        drawn = draw(stacks, sides, way, shape.root)
+        return json_response(head.json | sums | tree_answer(drawn, shape, (1.0,)))
+    shown = way.shown(stacks)
+    graph = build_graph(shown.tree, shown.leaves, sides)
     if output_format is Format.COLLAPSED:
-        return StreamingResponse(collapsed.collapsed(graph, stacks.functions), media_type=collapsed.MEDIA_TYPE)
-    if output_format is Format.SPEEDSCOPE:
-        text = speedscope.speedscope(graph, stacks.functions, head.profile_type, unit_of(head.profile_type))
-        return StreamingResponse(text, media_type=speedscope.MEDIA_TYPE, headers=_attachment(speedscope.FILE_NAME))
-    sums = {"total": values.total, "samples": values.samples, "stacks": len(values.stack_ids)}
-    return json_response(head.json | sums | tree_answer(graph, stacks.functions, shape, (1.0,)))
+        return StreamingResponse(collapsed.collapsed(graph, shown.functions), media_type=collapsed.MEDIA_TYPE)
+    text = speedscope.speedscope(graph, shown.functions, head.profile_type, unit_of(head.profile_type))
+    return StreamingResponse(text, media_type=speedscope.MEDIA_TYPE, headers=_attachment(speedscope.FILE_NAME))
 
 
-def tree_answer(graph: Graph, functions: FrameFunctions, shape: TreeShape, scales: Sequence[float]) -> dict[str, Any]:
+def tree_answer(drawn: Drawn, shape: TreeShape, scales: Sequence[float]) -> dict[str, Any]:
     """The members that describe a tree; `scales` has a factor for the values of each side."""
-    root = find_path(graph, functions, shape.root) if shape.root else 0
-    picture = make_picture(graph, shape.max_nodes, shape.width, root, scales)
-    table = top_table(graph, graph.function, root).without(TOTAL)
-    return tree(picture, table, functions, max_functions=shape.max_nodes)
+    picture = make_picture(drawn.graph, shape.max_nodes, shape.width, drawn.root, scales)
+    return tree(picture, drawn.table, drawn.stacks.functions, max_functions=shape.max_nodes)
 
 
 def json_response(body: Any) -> Response:

@@ -12,7 +12,7 @@ from api.http.error_handlers import add_error_handlers
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.measure_requests import MeasureRequests
-from api.http.routes import completeness, diff, health, labels, merge, profile_types, timeline, top, traces
+from api.http.routes import completeness, diff, health, labels, merge, profile_types, sandwich, timeline, top, traces
 from api.queries.database import Database
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
@@ -20,7 +20,7 @@ from icestream import __version__
 from icestream.clickhouse import Clients
 
 _PAGE = Path(__file__).parents[1] / "page"
-_ROUTES = (merge, diff, traces, top, timeline, completeness, labels, profile_types, health)
+_ROUTES = (merge, diff, sandwich, traces, top, timeline, completeness, labels, profile_types, health)
 _DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and by request.
 
 Errors are `{"error": {"code", "message", "hint"}}`: 4xx if the caller can do something about it, 503 (with

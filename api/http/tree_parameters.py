@@ -1,20 +1,14 @@
-"""Parameters of routes that answer with a graph or a table of functions."""
+"""Parameters of routes that answer with a tree: which way round, and which part of it."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
-import numpy as np
-import numpy.typing as npt
 from fastapi import Query
 
-from api.array_types import Ids
 from api.errors import too_large
-from api.http.app_state import AppState
 from api.settings import ApiSettings
-from api.tree.focus import check_pattern, has_function
 
 DEFAULT_MAX_NODES = 20_000
-_MAX_PATTERN = 1000
 
 MaxNodesParam = Annotated[
     int,
@@ -31,22 +25,19 @@ RootParam = Annotated[
     str | None,
     Query(pattern="^[0-9a-f]{8}$", description="Path ID of a node: keep only what is below it, and the path to it."),
 ]
-_PATTERN = "regular expression (RE2, unanchored, regardless of case) matches a frame's function, module or source file."
-FocusParam = Annotated[
-    str | None, Query(max_length=_MAX_PATTERN, description=f"Keep only stacks where this {_PATTERN}")
-]
-IgnoreParam = Annotated[
-    str | None, Query(max_length=_MAX_PATTERN, description=f"Leave out stacks where this {_PATTERN}")
+InvertParam = Annotated[
+    bool, Query(description="Turn stacks round: innermost frames first, and what called them below them.")
 ]
 
 
 @dataclass(frozen=True)
 class TreeShape:
-    """Which part of a tree an answer has."""
+    """Which way round a tree is, and which part of it an answer has."""
 
     max_nodes: int
     width: int | None
     root: int  # path ID; 0 for the root of all
+    invert: bool
 
     def check(self, settings: ApiSettings) -> None:
         """Raises ApiError if one answer may not have that many nodes."""
@@ -56,35 +47,10 @@ class TreeShape:
 
 
 def tree_shape(
-    max_nodes: MaxNodesParam = DEFAULT_MAX_NODES, width: WidthParam = None, root: RootParam = None
+    max_nodes: MaxNodesParam = DEFAULT_MAX_NODES,
+    width: WidthParam = None,
+    root: RootParam = None,
+    invert: InvertParam = False,
 ) -> TreeShape:
     """For routes, as a dependency."""
-    return TreeShape(max_nodes, width, int(root, 16) if root else 0)
-
-
-@dataclass(frozen=True)
-class Focus:
-    """Which stacks an answer is about, by their functions."""
-
-    focus: str | None
-    ignore: str | None
-
-    def keeps(self, state: AppState, stack_ids: Ids) -> npt.NDArray[np.bool_] | None:
-        """Whether a stack is kept (n,); None if all are. Raises ApiError."""
-        if not self.focus and not self.ignore:
-            return None
-        stacks = state.stacks.functions_of(stack_ids)
-        keep = np.ones(len(stack_ids), bool)
-        if self.focus:
-            keep &= has_function(stacks, self.focus)
-        if self.ignore:
-            keep &= ~has_function(stacks, self.ignore)
-        return keep
-
-
-def focus(focus: FocusParam = None, ignore: IgnoreParam = None) -> Focus:
-    """For routes, as a dependency. Raises ApiError."""
-    for name, pattern in (("focus", focus), ("ignore", ignore)):
-        if pattern:
-            check_pattern(pattern, name)
-    return Focus(focus, ignore)
+    return TreeShape(max_nodes, width, int(root, 16) if root else 0, invert)

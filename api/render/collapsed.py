@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from api.render.paths import path_from_root
-from api.tree.frame_functions import FrameFunctions
+from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 
 MEDIA_TYPE = "text/plain; charset=utf-8"
@@ -13,7 +13,7 @@ _LINES_PER_CHUNK = 500
 _CONTROL = dict.fromkeys((*range(32), 127, 0x85, 0x2028, 0x2029), " ")
 
 
-def collapsed(graph: Graph, functions: FrameFunctions) -> Iterator[str]:
+def collapsed(graph: Graph, functions: FunctionRows) -> Iterator[str]:
     """Yields chunks of lines: one for each node with a self value; in a diff with both values, the baseline's first."""
     names = {row: frame_text(functions[row].name) for row in set(graph.function.tolist())}
     frames = [names[row] for row in graph.function.tolist()]

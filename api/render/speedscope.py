@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from api.render.paths import path_from_root
-from api.tree.frame_functions import FrameFunctions
+from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import depth_first_intervals
 from icestream import __version__
@@ -18,7 +18,7 @@ _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
 _STACKS_PER_CHUNK = 500
 
 
-def speedscope(graph: Graph, functions: FrameFunctions, name: str, unit: str) -> Iterator[str]:
+def speedscope(graph: Graph, functions: FunctionRows, name: str, unit: str) -> Iterator[str]:
     """Yields one "sampled" profile as text: one sample for each node with a self value, in depth-first order."""
     used, frame = np.unique(graph.function, return_inverse=True)
     frames = [_frame(functions, row) for row in used.tolist()]
@@ -52,7 +52,7 @@ def _samples(parent: list[int], frame: list[int], rows: list[int]) -> Iterator[s
         yield ("," if start else "") + _json(paths)[1:-1]
 
 
-def _frame(functions: FrameFunctions, row: int) -> dict[str, str | int]:
+def _frame(functions: FunctionRows, row: int) -> dict[str, str | int]:
     function = functions[row]
     frame: dict[str, str | int] = {"name": function.name}
     if function.file or function.module:

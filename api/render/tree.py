@@ -5,15 +5,14 @@ from typing import Any
 import numpy as np
 
 from api.array_types import Rows
-from api.tree.frame_functions import FrameFunctions
-from api.tree.functions import KINDS
+from api.tree.functions import KINDS, FunctionRows
 from api.tree.picture import Picture
 from api.tree.top_table import TopTable
 
 _PREFIXES = ("", "baseline_")
 
 
-def tree(picture: Picture, table: TopTable, functions: FrameFunctions, max_functions: int) -> dict[str, Any]:
+def tree(picture: Picture, table: TopTable, functions: FunctionRows, max_functions: int) -> dict[str, Any]:
     """The members that describe a tree. If it has a second side, that is the baseline.
 
     `table` has the sums of functions, whether they are in the picture or not. Those of the functions in the picture are
@@ -42,7 +41,7 @@ def tree(picture: Picture, table: TopTable, functions: FrameFunctions, max_funct
     return {"root": picture.root, "cut": cut, "rest": rest, **columns, "nodes": nodes}
 
 
-def _function_columns(used: Rows, functions: FrameFunctions) -> dict[str, Any]:
+def _function_columns(used: Rows, functions: FunctionRows) -> dict[str, Any]:
     strings: dict[str, int] = {"": 0}
     rows = [functions[row] for row in used.tolist()]
 

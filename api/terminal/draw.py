@@ -43,15 +43,29 @@ def draw_diff(diff: dict[str, Any], min_percent: float) -> str:
     return "\n".join([head, *_frames(diff, share, min_percent), *_cut(diff)])
 
 
+def draw_sandwich(answer: dict[str, Any], min_percent: float) -> str:
+    """The callers and the callees of a function, each as a tree that starts with the function."""
+    unit, whole = answer["unit"], answer["of_total"] or 1
+    head = (
+        f"{_scope(answer)}: {printable(answer['function'])} is in {amount(answer['total'], unit)}"
+        f" ({answer['total'] / whole:.1%}), {answer['samples']} samples"
+    )
+    lines = [head]
+    for title, side in (("called by", "callers"), ("calls", "callees")):
+        tree = answer[side] | {"total": answer["total"], "unit": unit}
+        lines += ["", f"{title}:", *_frames(tree, lambda row, tree=tree: _share(tree, row), min_percent), *_cut(tree)]
+    return "\n".join(lines)
+
+
 def draw_top(top: dict[str, Any]) -> str:
-    """A table of functions or modules."""
+    """A table of functions, lines, files, modules or addresses."""
     total = top["total"] or 1
     unit = top["unit"]
     rows = [
         (
             amount(row["flat"], unit), f"{row['flat'] / total:.1%}",
             amount(row["cumulative"], unit), f"{row['cumulative'] / total:.1%}",
-            printable(row.get("name") or row["module"]), printable(row["module"].rsplit("/", 1)[-1]),
+            printable(row["name"]), printable(row["module"].rsplit("/", 1)[-1]),
         )
         for row in top["top"]
     ]  # fmt: skip

@@ -1,6 +1,7 @@
 """Functions of frames, each kept once, so that graphs are columns of numbers."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,8 @@ from api.queries.database import texts
 from api.tree.distinct import distinct_rows, text_codes
 from api.tree.mappings import Mappings
 
-KINDS = ("icestream", "user", "kernel", "jit", "unknown")
-"""Kinds of functions: where the code is; "icestream" for frames that are not code."""
+KINDS = ("icestream", "user", "kernel", "jit", "unknown", "label")
+"""Kinds of functions: where the code is; "icestream" and "label" (a label's value) for frames that are not code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +30,15 @@ class Function:
     named: bool = True
 
 
-TOTAL, NO_STACK, UNRESOLVED, CUT = range(4)
-NOT_CODE = tuple(Function(name) for name in ("total", "[no stack]", "[unresolved stack]", "[cut]"))
+TOTAL, NO_STACK, UNRESOLVED, CUT, HIDDEN = range(5)
+NOT_CODE = tuple(Function(name) for name in ("total", "[no stack]", "[unresolved stack]", "[cut]", "[hidden]"))
 """The functions of the first rows: of frames that are not code."""
+
+
+class FunctionRows(Protocol):
+    """Functions by row; the first rows are NOT_CODE's."""
+
+    def __getitem__(self, row: int) -> Function: ...
 
 
 class Functions:

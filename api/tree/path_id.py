@@ -10,14 +10,14 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from api.tree.frame_functions import FrameFunctions
+from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import level_bounds
 
 _FACTOR = np.uint32(16777619)
 
 
-def path_ids(graph: Graph, functions: FrameFunctions) -> npt.NDArray[np.uint32]:
+def path_ids(graph: Graph, functions: FunctionRows) -> npt.NDArray[np.uint32]:
     """Returns the path ID of each node (n,)."""
     used, function = np.unique(graph.function, return_inverse=True)
     number = np.array([_number(functions, row) for row in used.tolist()], np.uint32)[function]
@@ -27,11 +27,11 @@ def path_ids(graph: Graph, functions: FrameFunctions) -> npt.NDArray[np.uint32]:
     return ids
 
 
-def find_path(graph: Graph, functions: FrameFunctions, path_id: int) -> int:
+def find_path(graph: Graph, functions: FunctionRows, path_id: int) -> int:
     """Returns the first node in level order with this path ID, or the root, 0, if there is none."""
     return int(np.argmax(path_ids(graph, functions) == path_id))
 
 
-def _number(functions: FrameFunctions, row: int) -> int:
+def _number(functions: FunctionRows, row: int) -> int:
     function = functions[row]
     return crc32(f"{function.name}\0{function.module}\0{function.file}".encode())

@@ -11,6 +11,8 @@ from api.queries.database import Database
 from api.tree.call_tree import CallTree, paths_to_root
 from api.tree.frame_functions import FrameFunctions
 from api.tree.function_tree import NO_STACK_ROW, FunctionTree
+from api.tree.functions import FunctionRows
+from api.tree.granularity import FineFrames, Granularity
 from api.tree.graph import Tree
 from api.tree.location_cache import LocationCache
 from api.tree.mappings import Mappings
@@ -18,11 +20,12 @@ from api.tree.mappings import Mappings
 
 @dataclass(frozen=True)
 class FunctionStacks:
-    """Stacks in a tree of functions: `leaves` has a row of `tree` for each stack."""
+    """Stacks in a tree of functions (or lines, addresses...): `leaves` has a row of `tree` for each stack."""
 
     leaves: Rows
     tree: Tree
-    functions: FrameFunctions
+    functions: FunctionRows
+    whole_functions: FunctionRows  # which function a row is, or a part of
 
 
 @dataclass(frozen=True)
@@ -54,14 +57,22 @@ class StackCache:
         self._lock = threading.Lock()
         self._clear()
 
-    def functions_of(self, stack_ids: Ids) -> FunctionStacks:
-        """Raises ApiError."""
+    def functions_of(self, stack_ids: Ids, by: Granularity = Granularity.FUNCTION) -> FunctionStacks:
+        """The stacks' functions; or lines or addresses, which are looked up anew for each query. Raises ApiError."""
         with self._lock:
             self._renew()
-            has_stack = stack_ids != 0
-            leaves = np.full(len(stack_ids), NO_STACK_ROW, np.int32)
-            leaves[has_stack] = self._function_tree.rows(self._call_tree.rows(stack_ids[has_stack]))
-            return FunctionStacks(leaves, self._function_tree.tree, self._location_cache.frame_functions)
+            tree, functions = self._function_tree, self._location_cache.frame_functions
+            if not by.is_fine:
+                return FunctionStacks(self._leaves(tree, stack_ids), tree.tree, functions, functions)
+            frames = FineFrames(by, functions, self._location_cache.locations)
+            tree = FunctionTree(self._call_tree, self._location_cache, frames)
+            return FunctionStacks(self._leaves(tree, stack_ids), tree.tree, frames, frames.whole_functions)
+
+    def _leaves(self, tree: FunctionTree, stack_ids: Ids) -> Rows:
+        has_stack = stack_ids != 0
+        leaves = np.full(len(stack_ids), NO_STACK_ROW, np.int32)
+        leaves[has_stack] = tree.rows(self._call_tree.rows(stack_ids[has_stack]))
+        return leaves
 
     def addresses_of(self, stack_ids: Ids) -> AddressStacks:
         """Raises ApiError."""

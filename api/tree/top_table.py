@@ -18,9 +18,9 @@ class TopTable:
     flat: Values  # (sides, n)
     cumulative: Values  # (sides, n)
 
-    def without(self, group: int) -> "TopTable":
+    def without(self, groups: npt.ArrayLike) -> "TopTable":
         """The rows of all other groups."""
-        keep = self.groups != group
+        keep = ~np.isin(self.groups, groups)
         return TopTable(self.groups[keep], self.flat[:, keep], self.cumulative[:, keep])
 
 

@@ -12,12 +12,14 @@ from api.http.answers import json_response, tree_answer
 from api.http.app_state import AppState, app_state
 from api.http.formats import GRAPH_RESPONSES, DiffFormat, DiffFormatParam
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
-from api.http.tree_parameters import Focus, TreeShape, focus, tree_shape
+from api.http.tree_parameters import TreeShape, tree_shape
+from api.http.view_parameters import View, view
 from api.queries.selection import Selection
 from api.queries.selector import format_selector
 from api.queries.stack_values import StackValues, read_stack_values
 from api.render.collapsed import MEDIA_TYPE, collapsed
 from api.tree.graph import build_graph
+from api.views.drawn import Way, draw
 
 router = APIRouter(tags=["profiles"])
 
@@ -42,7 +44,7 @@ def diff(
     selection: Annotated[Selection, Depends(selection)],
     baseline: Annotated[Selection, Depends(baseline)],
     state: Annotated[AppState, Depends(app_state)],
-    focus: Annotated[Focus, Depends(focus)],
+    view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     absolute: Annotated[
         bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
@@ -53,11 +55,12 @@ def diff(
     shape.check(state.settings)
     limit = state.settings.api_max_stacks
     sides = [read_stack_values(state.database, "samples", side.alternatives(), limit) for side in (selection, baseline)]
-    sides = [side.where(focus.keeps(state, side.stack_ids)) for side in sides]
+    sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
-    stacks = state.stacks.functions_of(stack_ids)
-    graph = build_graph(stacks.tree, stacks.leaves, values)
+    stacks = view.stacks(state, stack_ids)
     if output_format is DiffFormat.COLLAPSED:
+        shown = Way(shape.invert).shown(stacks)
+        graph = build_graph(shown.tree, shown.leaves, values)
         return StreamingResponse(collapsed(graph, stacks.functions), media_type=MEDIA_TYPE)
     head = selection.as_json() | {
         "baseline_selector": format_selector(baseline.matchers),
@@ -71,7 +74,9 @@ def diff(
         }
     scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
     head |= {"relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
-    return json_response(head | tree_answer(graph, stacks.functions, shape, (scale, baseline_scale)))
+    return json_response(
+        head | tree_answer(draw(stacks, values, Way(shape.invert), shape.root), shape, (scale, baseline_scale))
+    )
 
 
 def relative_scales(total: int, baseline_total: int) -> tuple[float, float]:

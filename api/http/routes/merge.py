@@ -9,9 +9,12 @@ from api.http.answers import ProfileHead, graph_response
 from api.http.app_state import AppState, app_state
 from api.http.formats import GRAPH_RESPONSES, Format, FormatParam
 from api.http.parameters import selection
-from api.http.tree_parameters import Focus, TreeShape, focus, tree_shape
+from api.http.tree_parameters import TreeShape, tree_shape
+from api.http.view_parameters import GroupByParam, View, view
+from api.queries.labelled_stack_values import read_labelled_stack_values
 from api.queries.selection import Selection
 from api.queries.stack_values import read_stack_values
+from api.views.labels_first import LabelValues
 
 router = APIRouter(tags=["profiles"])
 
@@ -20,12 +23,17 @@ router = APIRouter(tags=["profiles"])
 def merge(
     selection: Annotated[Selection, Depends(selection)],
     state: Annotated[AppState, Depends(app_state)],
-    focus: Annotated[Focus, Depends(focus)],
+    view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
+    group_by: GroupByParam = None,
     output_format: FormatParam = Format.TREE,
 ) -> Response:
     """Sums up all samples of a selector in a time range."""
-    values = read_stack_values(state.database, "samples", selection.alternatives(), state.settings.api_max_stacks)
-    values = values.where(focus.keeps(state, values.stack_ids))
     head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json())
-    return graph_response(state, values, head, output_format, shape)
+    limit = state.settings.api_max_stacks
+    if group_by:
+        grouped = read_labelled_stack_values(state.database, "samples", selection.alternatives(), group_by, limit)
+        labels = LabelValues(group_by, grouped.values, grouped.value_of_stack)
+        return graph_response(state, grouped.stacks, head, output_format, view, shape, labels)
+    values = read_stack_values(state.database, "samples", selection.alternatives(), limit)
+    return graph_response(state, values, head, output_format, view, shape)

@@ -13,7 +13,8 @@ from api.http.app_state import AppState, app_state
 from api.http.cursor import decode_cursor, encode_cursor
 from api.http.formats import FORMAT_QUERY, GRAPH_RESPONSES, Format
 from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id, selection
-from api.http.tree_parameters import Focus, TreeShape, focus, tree_shape
+from api.http.tree_parameters import TreeShape, tree_shape
+from api.http.view_parameters import View, view
 from api.queries.heaviest_traces import LastTrace, MinCpu, read_heaviest_traces
 from api.queries.selection import Selection, unit_of
 from api.queries.stack_values import read_stack_values
@@ -108,7 +109,7 @@ def traces(
 def trace_cpu(
     state: Annotated[AppState, Depends(app_state)],
     trace_id: Annotated[str, Path(max_length=64, description="32 hex digits.")],
-    focus: Annotated[Focus, Depends(focus)],
+    view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
     profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
     output_format: Annotated[Format | None, FORMAT_QUERY] = None,
@@ -129,7 +130,6 @@ def trace_cpu(
         return json_response(cpu)
     conditions = trace_conditions(trace_id, profile_type)
     values = read_stack_values(state.database, "trace_samples", [conditions], state.settings.api_max_stacks)
-    values = values.where(focus.keeps(state, values.stack_ids))
     about = {"profile_type": profile_type, "unit": unit_of(profile_type), "trace_id": trace_id}
     head = ProfileHead(profile_type, None, about, labels={"trace_id": trace_id})
-    return graph_response(state, values, head, output_format, shape)
+    return graph_response(state, values, head, output_format, view, shape)

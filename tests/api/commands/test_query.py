@@ -69,6 +69,32 @@ def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: py
     assert [line.split()[1:] for line in out[2:]] == [["40", "ms"], ["0"]]
 
 
+def test_a_sandwich_is_drawn_as_two_trees(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ask(capsys, "sandwich", "hot", "--url", url, *TIMES).splitlines() == [
+        "{}: hot is in 30 ms (75.0%), 3 samples",
+        "",
+        "called by:",
+        "100.0% ██████████     30 ms  total",
+        "100.0% ██████████     30 ms   hot",
+        "100.0% ██████████     30 ms    main",
+        "",
+        "calls:",
+        "100.0% ██████████     30 ms  total",
+        "100.0% ██████████     30 ms   hot",
+    ]
+
+
+def test_views_of_frames_are_options(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def names(*options: str) -> list[str]:
+        return [line.split()[-1] for line in ask(capsys, *options, "--url", url, *TIMES).splitlines()[1:]]
+
+    assert names("merge", "--invert", "--hide", "red$") == ["total", "hot", "main", "main"]
+    assert names("merge", "--group-by", "service")[1] == "checkout"
+    assert names("merge", "--by", "line", "--frames", "own")[1] == "main:10"
+    assert names("merge", "--by", "module") == ["total", "/usr/bin/checkout"]
+    assert names("top", "--by", "file", "--ignore", "red$")[1:] == ["hot.c", "main.c"]
+
+
 def test_holes_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = ask(capsys, "completeness", "--url", url, *TIMES)
     assert out.splitlines()[0] == "0 windows of 0 hosts: 0 of CPU missing"

@@ -20,5 +20,5 @@ def test_recursion_counts_once_in_the_cumulative_column(api: Api, client: Client
 
 def test_a_table_by_module_sums_up_its_functions(api: Api, client: Client) -> None:
     fill(client, [Sample((MAIN, LIBC), 5), Sample((MAIN, HOT), 2), Sample((), 1)])
-    rows = {r["module"]: (r["flat"], r["cumulative"]) for r in api.json("/api/v1/top", by="module")["top"]}
+    rows = {r["name"]: (r["flat"], r["cumulative"]) for r in api.json("/api/v1/top", by="module")["top"]}
     assert rows == {"/lib/libc.so.6": (5, 5), "/usr/bin/checkout": (2, 7), "[no stack]": (1, 1)}

@@ -1,0 +1,52 @@
+"""The samples of a query, summed up by stack and by the value of a label."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from api.array_types import Rows
+from api.errors import too_large
+from api.queries.conditions import Conditions
+from api.queries.database import Database, texts
+from api.queries.stack_values import StackValues
+
+_MAX_VALUES = 1000
+
+
+@dataclass(frozen=True)
+class LabelledStackValues:
+    """n pairs of a stack and a value of the label, each once."""
+
+    stacks: StackValues
+    values: list[str]  # of the label; "" for series without it
+    value_of_stack: Rows  # (n,), indexes into `values`
+
+
+def read_labelled_stack_values(
+    database: Database, table: str, alternatives: list[Conditions], label: str, max_stacks: int
+) -> LabelledStackValues:
+    """As `read_stack_values`, for each value of a label. Raises ApiError."""
+    rows = " UNION ALL ".join(
+        f"SELECT series_id, stack_id, value, count FROM {table} {each.where}" for each in alternatives
+    )
+    name = alternatives[0].bind(label, "String")
+    # A series that is not stored (yet) has no labels.
+    answer = database.table(
+        "SELECT labels_of.label AS label, stack_id, sum(v) AS value, sum(c) AS count"
+        f" FROM (SELECT series_id, stack_id, sum(value) AS v, sum(count) AS c FROM ({rows})"
+        " GROUP BY series_id, stack_id) AS sums"
+        f" LEFT JOIN (SELECT series_id, any(toString(labels[{name}])) AS label FROM series GROUP BY series_id)"
+        " AS labels_of ON sums.series_id = labels_of.series_id"
+        f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
+        alternatives[0].parameters,
+    )
+    if len(answer) > max_stacks:
+        raise too_large(f"the query selects more than {max_stacks} different stacks by {label[:100]}")
+    dictionary = answer["label"].combine_chunks().dictionary_encode()
+    values = texts(dictionary.dictionary)
+    if len(values) > _MAX_VALUES:
+        hint = "give a label with fewer values, or a selector"
+        raise too_large(f"{label[:100]} has more than {_MAX_VALUES} values here", hint)
+    value_of_stack: Rows = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    ids, sums, counts = (answer[column].to_numpy() for column in ("stack_id", "value", "count"))
+    return LabelledStackValues(StackValues(ids, sums, counts.astype(np.int64)), values, value_of_stack)
