@@ -64,6 +64,7 @@ class ArchiveSink:
     group = ARCHIVE_GROUP
     topics: tuple[str, ...] = (RAW, ACTIVITY)
     keeps_ranges = True
+    together = False
 
     def __init__(self, uri: str, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS) -> None:
         """`uri`: a folder or a URI, see `open_folder`; `keep_days`: days that are kept; 0: all."""
@@ -79,15 +80,10 @@ class ArchiveSink:
     def decode(self, message: Message, cluster: str) -> Archived:
         return archived(message, cluster, self._limits)
 
-    def write(self, message_range: MessageRange[Archived]) -> None:
-        """Raises OSError or ValueError; may then be called again with the same range."""
-        hours: dict[int, list[Archived]] = defaultdict(list)
-        for message in message_range.messages:
-            hours[message.end_unix_nano // _HOUR_NS].append(message)
-        for hour, messages in hours.items():
-            path = f"{message_range.topic}/{_hour_folder(hour)}/{_file_name(message_range, messages)}"
-            write_file(self._uri, path, _parquet(messages))
-        metrics.ROWS.labels(self.name, message_range.topic).inc(len(message_range.messages))
+    def write(self, *ranges: MessageRange[Archived]) -> None:
+        """Raises OSError or ValueError; may then be called again with the same ranges."""
+        for message_range in ranges:
+            self._write(message_range)
 
     def failed(self) -> None:
         """Does nothing: no file is open."""
@@ -106,6 +102,15 @@ class ArchiveSink:
 
     def close(self) -> None:
         """Does nothing: no file is open."""
+
+    def _write(self, message_range: MessageRange[Archived]) -> None:
+        hours: dict[int, list[Archived]] = defaultdict(list)
+        for message in message_range.messages:
+            hours[message.end_unix_nano // _HOUR_NS].append(message)
+        for hour, messages in hours.items():
+            path = f"{message_range.topic}/{_hour_folder(hour)}/{_file_name(message_range, messages)}"
+            write_file(self._uri, path, _parquet(messages))
+        metrics.ROWS.labels(self.name, message_range.topic).inc(len(message_range.messages))
 
 
 def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) -> Archived:

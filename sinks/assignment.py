@@ -115,13 +115,17 @@ class Assignment:
         """Returns partitions with a range to write now: first those that did not fail, topics in the sink's order.
 
         A sink with many partitions collects messages for longer than `flush_s`, because a store bears few inserts a
-        second, but large ones. It writes everything at once when it holds too much, or when `flush_s` is 0.
+        second, but large ones; a sink that writes ranges together does not. It writes everything at once when it holds
+        too much, or when `flush_s` is 0.
         """
         held = sum(p.size for p in self.pending.values())
-        waiting = sum(bool(p.messages) for p in self.pending.values())
+        waiting = 0 if self._sink.together else sum(bool(p.messages) for p in self.pending.values())
         at_once = flush_s == 0 or held >= MAX_HELD_BYTES
         wait_s = 0.0 if at_once else max(flush_s, waiting / RANGES_PER_S)
-        due = [key for key, p in self.pending.items() if key not in self._new and p.due(wait_s, flush_bytes)]
+        known = {key: p for key, p in self.pending.items() if key not in self._new}
+        due = [key for key, p in known.items() if p.due(wait_s, flush_bytes)]
+        if self._sink.together and any(known[key].problem is None for key in due):
+            due = [key for key, p in known.items() if key in due or (p.problem is None and p.due(0.0, flush_bytes))]
         order = self._sink.topics.index
         return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))
 

@@ -56,6 +56,7 @@ class ClickHouseSink:
     group = CLICKHOUSE_GROUP
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY, DEAD_LETTERS)
     keeps_ranges = True
+    together = False
 
     def __init__(self, clients: Clients, limits: TimeLimits = ANY_LIMITS) -> None:
         self._limits = limits
@@ -74,8 +75,25 @@ class ClickHouseSink:
             return dead_letters.dead_letter(message)
         return decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
 
-    def write(self, message_range: MessageRange[Tables | DeadLetter]) -> None:
-        """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same range."""
+    def write(self, *ranges: MessageRange[Tables | DeadLetter]) -> None:
+        """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same ranges."""
+        for message_range in ranges:
+            self._write(message_range)
+
+    def failed(self) -> None:
+        """See Clients.discard."""
+        self._clients.discard()
+
+    def idle(self) -> None:
+        """Deletes locations that nothing refers to, once a day."""
+        if time.monotonic() - self._cleaned > _CLEAN_S:
+            self._cleaned = time.monotonic()
+            drop_unused_locations(self._clients.get())
+
+    def close(self) -> None:
+        """Nothing to do: everything written is stored."""
+
+    def _write(self, message_range: MessageRange[Tables | DeadLetter]) -> None:
         stacks = [m for m in message_range.messages if isinstance(m, StackTables)]
         samples = [m for m in message_range.messages if isinstance(m, SampleTables)]
         activity = [m for m in message_range.messages if isinstance(m, ActivityTables)]
@@ -94,19 +112,6 @@ class ClickHouseSink:
             self._insert("spans", [m.spans for m in new_activity])
             self._insert("activity", [m.intervals for m in new_activity], name)
             self._insert("batches", [stored_batches.table([m.batch for m in new_activity], name)], name)
-
-    def failed(self) -> None:
-        """See Clients.discard."""
-        self._clients.discard()
-
-    def idle(self) -> None:
-        """Deletes locations that nothing refers to, once a day."""
-        if time.monotonic() - self._cleaned > _CLEAN_S:
-            self._cleaned = time.monotonic()
-            drop_unused_locations(self._clients.get())
-
-    def close(self) -> None:
-        """Nothing to do: everything written is stored."""
 
     def _not_stored(
         self, messages: Sequence[StoredT], message_range: MessageRange[Tables | DeadLetter]

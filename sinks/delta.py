@@ -5,13 +5,12 @@ nanoseconds become int64 nanoseconds since 1970, other times microseconds. Every
 files are in folders: `date`, or `month` (its first day).
 """
 
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-
-from sinks.ranges import MessageRange
+from deltalake.exceptions import TableNotFoundError
 
 BY_DATE = {"samples": "time", "activity": "start_time", "spans": "start_time", "batches": "first_time"}
 """The tables with a `date`, and the column that it is made of."""
@@ -22,6 +21,8 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.checkpointInterval": "50",
 }
+_PATIENCE = {"connect_timeout": "5s", "timeout": "60s", "max_retries": "3", "retry_timeout": "60s"}
+"""Of requests to an object store. The sinks try again; a sink that waits for minutes would lose its partitions."""
 
 
 class Lake:
@@ -29,7 +30,7 @@ class Lake:
 
     def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
         self.uri = uri.rstrip("/")
-        self._options = options
+        self._options = _PATIENCE | (options or {})
         self._tables: dict[str, DeltaTable] = {}
 
     def open(self, name: str) -> DeltaTable | None:
@@ -37,30 +38,30 @@ class Lake:
         if name in self._tables:
             self._tables[name].update_incremental()
             return self._tables[name]
-        uri = f"{self.uri}/{name}"
-        if not DeltaTable.is_deltatable(uri, self._options):
+        try:
+            # While DeltaTable.is_deltatable waits for an answer, no other thread of the process can run.
+            self._tables[name] = DeltaTable(f"{self.uri}/{name}", storage_options=self._options)
+        except TableNotFoundError:
             return None
-        self._tables[name] = DeltaTable(uri, storage_options=self._options)
         return self._tables[name]
 
     def forget(self) -> None:
         """Gives up all opened tables: after an error they may be behind."""
         self._tables.clear()
 
-    def append(self, name: str, rows: pa.Table, message_range: MessageRange[Any] | None = None) -> None:
-        """Appends rows, in Delta's types, in one commit that names the range; makes the table if there is none.
+    def append(self, name: str, rows: pa.Table, transactions: Sequence[Transaction] = ()) -> None:
+        """Appends rows, in Delta's types, in one commit with these transactions; makes the table if there is none.
 
-        The table is the one that was opened last. If another process has committed the same partition since then, this
-        raises an error. Raises deltalake's errors and OSError.
+        The table is the one that was opened last. If another process has committed a transaction of the same name since
+        then, this raises an error. Raises deltalake's errors and OSError.
         """
         table = self._tables.get(name) or self._make(name, rows.schema)
-        transactions = [Transaction(_app(message_range), _number(message_range))] if message_range else []
         write_deltalake(
             table,
             rows,
             mode="append",
             schema_mode="merge",  # a table of an earlier version lacks columns
-            commit_properties=CommitProperties(app_transactions=transactions),
+            commit_properties=CommitProperties(app_transactions=list(transactions)),
         )
         self._tables[name] = table
 
@@ -70,7 +71,7 @@ class Lake:
             f"{self.uri}/{name}",
             schema,
             mode="ignore",
-            partition_by=["date" if name in BY_DATE else "month"],
+            partition_by=[column_of_days(name)],
             configuration=_CONFIGURATION,
             storage_options=self._options,
         )
@@ -79,18 +80,9 @@ class Lake:
         return table
 
 
-def has_range(table: DeltaTable | None, message_range: MessageRange[Any]) -> bool:
-    """Returns whether the last commit of the range's partition to the table was that range."""
-    return table is not None and table.transaction_version(_app(message_range)) == _number(message_range)
-
-
-def _app(message_range: MessageRange[Any]) -> str:
-    return f"range/{message_range.cluster}/{message_range.topic}/{message_range.partition}"
-
-
-def _number(message_range: MessageRange[Any]) -> int:
-    """Returns the nonce of a range: a transaction's version is a number."""
-    return int(message_range.offsets.nonce, 16)
+def column_of_days(name: str) -> str:
+    """Returns the column by which the files of a table are in folders."""
+    return "date" if name in BY_DATE else "month"
 
 
 def to_delta(name: str, rows: pa.Table) -> pa.Table:

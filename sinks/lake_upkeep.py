@@ -5,6 +5,7 @@ harm.
 """
 
 import logging
+import time
 from collections.abc import Iterator
 from datetime import date, timedelta
 from typing import Any
@@ -12,23 +13,30 @@ from typing import Any
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
-from sinks.delta import BY_DATE, BY_MONTH, Lake
+from sinks.delta import BY_DATE, BY_MONTH, Lake, column_of_days
 
 log = logging.getLogger(__name__)
 
 SMALL_FILES = 32
 """Files of one day or month below half of FILE_BYTES that are joined."""
 FILE_BYTES = 128 << 20
+COMPACT_S = 60.0
 KEEP_REMOVED_HOURS = 168
 """How long files are kept that no longer belong to a table, for readers that still use them."""
 _LEAST_BATCH_DAYS = 8
 """Kafka could deliver the messages of so many days again; `batches` recognises them."""
 
 
-def compact(lake: Lake, small_files: int = SMALL_FILES) -> None:
-    """Joins the files of each day or month that has `small_files` small ones. Raises deltalake's errors and OSError."""
+def compact(lake: Lake, small_files: int = SMALL_FILES, most_s: float = COMPACT_S) -> None:
+    """Joins the files of each day or month that has `small_files` small ones. Raises deltalake's errors and OSError.
+
+    It begins with no other day after `most_s` seconds: meanwhile the sink reads nothing.
+    """
+    end = time.monotonic() + most_s
     for table, column in _tables(lake):
         for day in _days_of_small_files(table, column, small_files):
+            if time.monotonic() >= end:
+                return
             try:
                 done: dict[str, Any] = table.optimize.compact(
                     partition_filters=[(column, "=", str(day))], target_size=FILE_BYTES
@@ -66,7 +74,7 @@ def _tables(lake: Lake) -> Iterator[tuple[DeltaTable, str]]:
     """Yields the tables that there are, and the names of their columns of days."""
     for name in (*BY_DATE, *BY_MONTH):
         if (table := lake.open(name)) is not None:
-            yield table, "date" if name in BY_DATE else "month"
+            yield table, column_of_days(name)
 
 
 def _files(table: DeltaTable, column: str) -> tuple[list[date], list[int]]:

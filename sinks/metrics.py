@@ -21,7 +21,9 @@ FAILURES = Counter(
 WAITING = Gauge("icestream_sinks_store_unavailable", "1 while the store does not take data", ["sink"])
 GAPS = Counter("icestream_sinks_gaps_total", "messages that Kafka deleted before they were read", ["sink", "topic"])
 LAG = Gauge("icestream_sinks_lag_messages", "messages that are not read yet", ["sink", "topic", "partition"])
-WRITE_SECONDS = Histogram("icestream_sinks_write_seconds", "time to write a range", ["sink"], buckets=_SECONDS)
+WRITE_SECONDS = Histogram(
+    "icestream_sinks_write_seconds", "time to write what is written at once", ["sink"], buckets=_SECONDS
+)
 FRESHNESS = Histogram(
     "icestream_sinks_freshness_seconds",
     "time from when a collector published a batch to when queries find its rows",

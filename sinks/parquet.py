@@ -2,19 +2,19 @@
 
 docs/lake.md describes the tables. Each batch is stored once, as in ClickHouse:
 - A batch that is in the table `batches` is not stored again, whoever sent it a second time and from whichever offset.
-- A range of messages is appended to each table in one commit, which carries the range's name (its nonce, as a Delta
-  transaction). `batches` comes last. So a range that was in flight when a sink died is completed by the next attempt:
-  it leaves out the tables that have the range. Delta refuses a commit to a table that got another range of the same
-  partition since the table was opened. So a sink that was frozen, and has lost its partitions, stores nothing twice.
+- The ranges of all partitions that are due are appended together: one commit for each table, which says what ranges it
+  has (see sinks/range_commits.py). `batches` comes last. So ranges that were in flight when a sink died are completed
+  by the next attempts, each by the owner of its partition: it leaves out what the tables have of its range. Delta
+  refuses a commit to a table that got another range of one of the partitions since the table was opened. So a sink that
+  was frozen, and has lost its partitions, stores nothing twice.
 
 A node, location or series is stored once a month; now and then once more, which readers must expect.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,9 @@ from confluent_kafka import Message
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
-from sinks.delta import Lake, has_range, to_delta
+from sinks.delta import Lake, column_of_days, to_delta
 from sinks.lake_upkeep import compact, retain
+from sinks.range_commits import Part, blocks, commits, done_before
 from sinks.ranges import MessageRange, message_id
 from sinks.seen import Keys
 from sinks.stored_batches import ALL_OUTPUTS, Batch, BatchKey
@@ -35,11 +36,17 @@ from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
 
-StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
+Stored = SampleTables | ActivityTables
 _COMPACT_S = 60.0
 _RETAIN_S = 86_400.0
 _RETRY_S = 600.0
 _HOUR_MS = 3_600_000
+_PARTS: dict[str, Callable[[Stored], pa.Table | None]] = {
+    "samples": lambda m: m.rows if isinstance(m, SampleTables) else None,
+    "spans": lambda m: m.spans if isinstance(m, ActivityTables) else None,
+    "activity": lambda m: m.intervals if isinstance(m, ActivityTables) else None,
+}
+"""The tables that `batches` speaks of, and their rows of a message."""
 _NAME_IDS = {"nodes": "node_id", "locations": "location_id", "series": "series_id"}
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
@@ -51,6 +58,7 @@ class ParquetSink:
     group = PARQUET_GROUP
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
     keeps_ranges = True
+    together = True
 
     def __init__(
         self,
@@ -76,21 +84,18 @@ class ParquetSink:
         tables = decode(message.value(), message_id(message, cluster), self._limits, message.timestamp()[1])
         return in_delta_types(tables)
 
-    def write(self, message_range: MessageRange[Tables]) -> None:
-        """Raises deltalake's errors and OSError; may then be called again with the same range."""
-        stacks = [m for m in message_range.messages if isinstance(m, StackTables)]
-        samples = [m for m in message_range.messages if isinstance(m, SampleTables)]
-        activity = [m for m in message_range.messages if isinstance(m, ActivityTables)]
-        if stacks:
+    def write(self, *ranges: MessageRange[Tables]) -> None:
+        """Raises deltalake's errors and OSError; may then be called again with some of the ranges."""
+        messages = [message for message_range in ranges for message in message_range.messages]
+        if stacks := [m for m in messages if isinstance(m, StackTables)]:
             self._append_names("nodes", [m.nodes for m in stacks])
             self._append_names("locations", [m.locations for m in stacks])
-        if samples:
+        if samples := [m for m in messages if isinstance(m, SampleTables)]:
             self._append_names(
                 "series", [to_delta("series", series_table(m.series, m.last_unix_nano)) for m in samples]
             )
-            self._append_new(message_range, samples, {"samples": lambda m: m.rows})
-        if activity:
-            self._append_new(message_range, activity, {"spans": lambda m: m.spans, "activity": lambda m: m.intervals})
+        for group in _without_common_batches(ranges):
+            self._append_new(group)
 
     def failed(self) -> None:
         """Opens all tables again before the next attempt."""
@@ -110,34 +115,41 @@ class ParquetSink:
     def close(self) -> None:
         """Does nothing: everything written is committed."""
 
-    def _append_new(
-        self,
-        message_range: MessageRange[Tables],
-        messages: Sequence[StoredT],
-        parts: dict[str, Callable[[StoredT], pa.Table]],
-    ) -> None:
-        """Appends the messages whose batches are not stored: to the tables named by `parts`, and then to `batches`."""
-        # They are opened before `batches` is asked. What another process stores after that makes the commit fail.
-        have = {name for name in parts if has_range(self._lake.open(name), message_range)}
-        stored = self._stored([m.batch for m in messages])
-        new: dict[BatchKey, StoredT] = {}
+    def _append_new(self, ranges: Sequence[MessageRange[Tables]]) -> None:
+        """Appends the messages whose batches are not stored: to their tables, and then to `batches`."""
+        # The tables are opened before `batches` is asked. What another process stores after that makes commits fail.
+        done = {
+            name: done_before(self._lake.open(name), having)
+            for name, rows_of in _PARTS.items()
+            if (having := [r for r in ranges if _rows(rows_of, _stored_in(r))])
+        }
+        stored = self._stored([m.batch for r in ranges for m in _stored_in(r)])
+        new = [(r, self._new(r, stored)) for r in ranges]
+        for name, rows_of in _PARTS.items():
+            parts = [Part(r, concat(rows)) for r, messages in new if (rows := _rows(rows_of, messages))]
+            self._append(name, parts, done.get(name, {}))
+        batches = [
+            Part(r, to_delta("batches", stored_batches.table([m.batch for m in messages], r.name)))
+            for r, messages in new
+            if messages
+        ]
+        self._append("batches", batches, {})
+
+    def _new(self, message_range: MessageRange[Tables], stored: set[BatchKey]) -> list[Stored]:
+        """Returns the messages of a range whose batches are not stored, each once."""
+        messages = _stored_in(message_range)
+        new: dict[BatchKey, Stored] = {}
         for message in messages:
             if message.batch.key not in stored:
                 new.setdefault(message.batch.key, message)
         if len(messages) > len(new):
             metrics.DUPLICATES.labels(self.name, message_range.topic).inc(len(messages) - len(new))
-        if not new:
-            return
-        for name, part in parts.items():
-            if name not in have:
-                self._append(name, concat([part(m) for m in new.values()]), message_range)
-        batches = stored_batches.table([m.batch for m in new.values()], message_range.name)
-        self._append("batches", to_delta("batches", batches), message_range)
+        return list(new.values())
 
     def _stored(self, batches: Sequence[Batch]) -> set[BatchKey]:
         """Returns the keys of the batches that are stored."""
         table = self._lake.open("batches")
-        if table is None:
+        if table is None or not batches:
             return set()
         # A batch that comes again has the same times; corrections of one differ by minutes at most.
         hours = sorted({b.first_time // _HOUR_MS + i for b in batches for i in (-1, 0, 1)})
@@ -164,7 +176,8 @@ class ParquetSink:
         new = ~remembered.has(keys)
         if new.any():
             self._lake.open(name)
-            self._lake.append(name, rows.take(pa.array(np.sort(first[new]))))
+            for block in blocks(rows.take(pa.array(np.sort(first[new]))), column_of_days(name)):
+                self._lake.append(name, block)
             metrics.ROWS.labels(self.name, name).inc(int(new.sum()))
         remembered.add(keys)
 
@@ -180,10 +193,10 @@ class ParquetSink:
                 remembered.add(_name_keys(name, pa.table(batch)))
         return remembered
 
-    def _append(self, name: str, rows: pa.Table, message_range: MessageRange[Tables]) -> None:
-        if rows.num_rows:
-            self._lake.append(name, rows, message_range)
-            metrics.ROWS.labels(self.name, name).inc(rows.num_rows)
+    def _append(self, name: str, parts: Sequence[Part], done: dict[str, int]) -> None:
+        for commit in commits(parts, column_of_days(name), done):
+            self._lake.append(name, commit.rows, commit.transactions)
+            metrics.ROWS.labels(self.name, name).inc(commit.rows.num_rows)
 
 
 def in_delta_types(tables: Tables) -> Tables:
@@ -195,6 +208,28 @@ def in_delta_types(tables: Tables) -> Tables:
         return replace(tables, rows=to_delta("samples", tables.rows))
     intervals, spans = to_delta("activity", tables.intervals), to_delta("spans", tables.spans)
     return replace(tables, intervals=intervals, spans=spans)
+
+
+def _without_common_batches(ranges: Iterable[MessageRange[Tables]]) -> list[list[MessageRange[Tables]]]:
+    """Returns the ranges in groups in which each batch is in one range only, as an owner of one of them will see it."""
+    groups: list[tuple[list[MessageRange[Tables]], set[BatchKey]]] = []
+    for message_range in ranges:
+        keys = {message.batch.key for message in _stored_in(message_range)}
+        if not keys:
+            continue
+        if not groups or not groups[-1][1].isdisjoint(keys):
+            groups.append(([], set()))
+        groups[-1][0].append(message_range)
+        groups[-1][1].update(keys)
+    return [group for group, _ in groups]
+
+
+def _stored_in(message_range: MessageRange[Tables]) -> list[Stored]:
+    return [message for message in message_range.messages if not isinstance(message, StackTables)]
+
+
+def _rows(rows_of: Callable[[Stored], pa.Table | None], messages: Sequence[Stored]) -> list[pa.Table]:
+    return [rows for message in messages if (rows := rows_of(message)) is not None and rows.num_rows]
 
 
 def _name_keys(name: str, rows: pa.Table) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
@@ -32,6 +32,7 @@ class RangeWriter:
         self._reject = reject
         self._cluster = cluster
         self._flush_bytes = flush_bytes
+        self._most_again = 1  # ranges of a group of which each failed before
 
     def flush(self, reader: Consumer, flush_s: float) -> None:
         """Writes and commits every range whose messages have waited for `flush_s`, or that is large.
@@ -41,8 +42,8 @@ class RangeWriter:
         """
         due = self._assignment.due(flush_s, self._flush_bytes)
         if due and self._begin(reader, due):
-            for key in due:
-                if not self._write(reader, key):
+            for keys in self._groups(due):
+                if not self._write(reader, keys):
                     break
             metrics.WAITING.labels(self._sink.name).set(self._assignment.failure is not None)
 
@@ -67,34 +68,64 @@ class RangeWriter:
             return False
         return all(result.error is None for result in results)
 
-    def _write(self, reader: Consumer, key: Partition) -> bool:
-        """Writes a range and commits it; returns False if the store did not take it."""
-        pending = self._assignment.pending[key]
+    def _groups(self, due: list[Partition]) -> Iterator[list[Partition]]:
+        """Yields the partitions in groups, each of which is written at once: up to `flush_bytes`.
+
+        What failed before is not written together with other ranges, and in groups that shrink at each failure. So a
+        range that the store refuses is alone in the end, and all others are written.
+        """
+        group: list[Partition] = []
+        size, failed = 0, False
+        for key in due:
+            pending = self._assignment.pending[key]
+            again = pending.problem is not None
+            most = 1 if not self._sink.together else self._most_again if again else len(due)
+            if group and (again != failed or len(group) >= most or size + pending.size > self._flush_bytes):
+                yield group
+                group, size = [], 0
+            group.append(key)
+            size, failed = size + pending.size, again
+        yield group
+
+    def _write(self, reader: Consumer, keys: list[Partition]) -> bool:
+        """Writes ranges and commits them; returns False if the store did not take them."""
+        pending = {key: self._assignment.pending[key] for key in keys}
         started = time.monotonic()
+        for key, p in pending.items():
+            try:
+                p.decoded = self._decode(p.in_range()) if p.decoded is None else p.decoded
+            except Exception as error:
+                self._failed({key: p}, f"dead letters cannot be sent: {error}")
+                return False
+        ranges = [MessageRange(self._cluster, *key, p.next(), p.decoded or [], p.retried) for key, p in pending.items()]
+        again = any(p.problem is not None for p in pending.values())
+        for p in pending.values():
+            p.retried = True
         try:
-            if pending.decoded is None:
-                pending.decoded = self._decode(pending.in_range())
-            retried, pending.retried = pending.retried, True
-            self._sink.write(MessageRange(self._cluster, *key, pending.next(), pending.decoded, retried))
-        except Exception as error:
-            # Whatever the error is: continuing would lose the range, and ending would stop the other partitions.
-            self._failed(key, pending, error)
+            self._sink.write(*ranges)
+        except BaseException as error:  # a panic of a Rust library is no Exception
+            # Whatever the error is: continuing would lose the ranges, and ending would stop the other partitions.
+            self._sink.failed()
+            self._failed(pending, f"the store does not take data: {error}")
+            self._most_again = max(len(keys) // 2, 1)
             return False
-        if pending.problem is not None:
-            log.info("%s: the store takes %s/%d again", self._sink.name, *key)
+        if again:
+            self._most_again *= 2
+            log.info("%s: the store takes %s again", self._sink.name, _named(keys))
         metrics.WRITE_SECONDS.labels(self._sink.name).observe(time.monotonic() - started)
-        decoded, end = pending.decoded, pending.next().last + 1
-        pending.written()
-        if self._commit(reader, [TopicPartition(*key, end)]):
-            self._observe(key, decoded)
+        ends = [TopicPartition(*key, p.next().last + 1) for key, p in pending.items()]
+        for p in pending.values():
+            p.written()
+        if self._commit(reader, ends):
+            for message_range in ranges:
+                self._observe(message_range)
         return True
 
-    def _failed(self, key: Partition, pending: Pending, error: Exception) -> None:
-        self._sink.failed()
+    def _failed(self, pending: dict[Partition, Pending], problem: str) -> None:
         metrics.FAILURES.labels(self._sink.name).inc()
-        what = "the store does not take data" if pending.decoded is not None else "dead letters cannot be sent"
-        pending.failed(f"{what}: {error}")
-        log.error("%s: cannot write %s/%d, will try again: %s", self._sink.name, *key, error)
+        for p in pending.values():
+            p.failed(problem)
+        log.error("%s: cannot write %s, will try again: %s", self._sink.name, _named(list(pending)), problem)
 
     def _decode(self, messages: list[Message]) -> list[Any]:
         """Returns the good messages, after the bad ones are among the dead letters."""
@@ -116,9 +147,14 @@ class RangeWriter:
             metrics.DEAD_LETTERS.labels(self._sink.name, message.topic() or "", reason(problem)).inc()
         return decoded
 
-    def _observe(self, key: Partition, decoded: list[Any]) -> None:
+    def _observe(self, message_range: MessageRange[Any]) -> None:
         now = time.time_ns()
-        freshness = metrics.FRESHNESS.labels(self._sink.name, key[0])
-        for message in decoded:
+        freshness = metrics.FRESHNESS.labels(self._sink.name, message_range.topic)
+        for message in message_range.messages:
             if published := getattr(message, "published_unix_nano", 0):
                 freshness.observe(max(now - published, 0) / 1e9)
+
+
+def _named(keys: list[Partition]) -> str:
+    more = f" and {len(keys) - 3} more partitions" if len(keys) > 3 else ""
+    return ", ".join(f"{topic}/{number}" for topic, number in keys[:3]) + more

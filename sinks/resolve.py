@@ -52,6 +52,7 @@ class ResolveSink:
     group = RESOLVE_GROUP
     topics: tuple[str, ...] = (SYMBOLS,)
     keeps_ranges = False
+    together = False
 
     def __init__(self, clients: Clients, symcaches: SymCaches, producer: Producer) -> None:
         self._clients = clients
@@ -68,14 +69,15 @@ class ResolveSink:
         """Raises BadMessage."""
         return decode_symbol_file(message.value())
 
-    def write(self, message_range: MessageRange[SymbolFile]) -> None:
+    def write(self, *ranges: MessageRange[SymbolFile]) -> None:
         """Raises the client's errors, KafkaException and OSError."""
-        for file in message_range.messages:
+        files = [file for message_range in ranges for file in message_range.messages]
+        for file in files:
             try:
                 self._symcaches.add(file)
             except SymCacheError as error:
                 log.warning("symbols of %s cannot be used: %s", file.build_id[:100], error)
-        self._resolve(list({file.build_id for file in message_range.messages if file.version}))
+        self._resolve(list({file.build_id for file in files if file.version}))
 
     def failed(self) -> None:
         """See Clients.discard."""

@@ -1,13 +1,15 @@
 """What a sink remembers of what it has done, in bounded memory: it forgets what was used least recently."""
 
-from collections import OrderedDict
 from collections.abc import Iterable
 
 import numpy as np
 
+from icestream.byte_cache import ByteCache
 from icestream.sorted_keys import find
 
 Days = dict[int, int]
+_ARRAY_BYTES = 200
+"""About what an array takes beside its elements."""
 
 
 class SeriesDays:
@@ -41,27 +43,22 @@ class SeriesDays:
 
 
 class TriedLocations:
-    """Locations that were looked up, by the build ID and the version of the names. Each takes 8 bytes."""
+    """Locations that were looked up, by the build ID and the version of the names, in a bounded number of bytes."""
 
-    def __init__(self, limit: int = 4_000_000) -> None:
-        self._limit = limit
-        self._tried: OrderedDict[str, tuple[int, np.ndarray]] = OrderedDict()
+    def __init__(self, limit_bytes: int = 32_000_000) -> None:
+        self._tried: ByteCache[str, tuple[int, np.ndarray]] = ByteCache(
+            limit_bytes, lambda build_id, tried: len(build_id) + tried[1].nbytes + _ARRAY_BYTES
+        )
 
     def untried(self, build_id: str, version: int, location_ids: np.ndarray) -> np.ndarray:
         """Returns which of the locations, uint64 (n,), were not looked up in this version: bool (n,)."""
-        known, tried = self._tried.get(build_id, (0, location_ids[:0]))
+        known, tried = self._tried.get(build_id) or (0, location_ids[:0])
         return np.isin(location_ids, tried, invert=True) if known == version else np.ones(len(location_ids), bool)
 
     def add(self, build_id: str, version: int, location_ids: np.ndarray) -> None:
-        """Remembers locations, uint64 (n,). Beyond the limit, forgets build IDs that were added to least recently."""
-        known, tried = self._tried.get(build_id, (0, location_ids[:0]))
-        self._tried[build_id] = (version, np.union1d(tried, location_ids) if known == version else location_ids)
-        self._tried.move_to_end(build_id)
-        while len(self) > self._limit:
-            self._tried.popitem(last=False)
-
-    def __len__(self) -> int:
-        return sum(len(tried) for _, tried in self._tried.values())
+        """Remembers locations, uint64 (n,). Beyond the limit, forgets build IDs that were used least recently."""
+        known, tried = self._tried.get(build_id) or (0, location_ids[:0])
+        self._tried.put(build_id, (version, np.union1d(tried, location_ids) if known == version else location_ids))
 
 
 class Keys:

@@ -36,7 +36,7 @@ class Running:
 
     runners: list[Runner]
     threads: list[threading.Thread]
-    failed: dict[str, Exception]
+    failed: dict[str, BaseException]
     """The errors that ended sinks, by the sinks' names."""
 
     def problem(self) -> str | None:
@@ -121,6 +121,6 @@ def _reject(settings: SinkSettings, sink: str) -> Reject:
 def _run(runner: Runner, running: Running, stop: threading.Event) -> None:
     try:
         runner.run()
-    except Exception as error:
+    except BaseException as error:  # no sink ends unnoticed, also not by a panic of a Rust library
         log.exception("sink %s ended", runner.sink.name)
         running.failed[runner.sink.name] = error

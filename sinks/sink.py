@@ -17,14 +17,17 @@ class Sink(Protocol):
     keeps_ranges: bool
     """Whether a retry must write exactly the same range. If not, the sink itself knows which messages it has stored."""
 
+    together: bool
+    """Whether ranges of several partitions are written at once: all that there are, when one is due."""
+
     def check(self) -> None:
         """Raises where the store is not what the sink needs."""
 
     def decode(self, message: Message, cluster: str) -> Any:
         """Raises BadMessage."""
 
-    def write(self, message_range: MessageRange[Any]) -> None:
-        """Stores what is not stored yet. Whatever it raises, it is called again with the same range."""
+    def write(self, *ranges: MessageRange[Any]) -> None:
+        """Stores what is not stored yet. Whatever it raises, each range is written again, perhaps with other ones."""
 
     def failed(self) -> None:
         """`write` or `idle` raised: gives up connections that may be in a bad state."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.waiting import wait_until
 
-# A process of its own: while some of deltalake's calls wait for an answer, no other thread of theirs can run.
+# A process of its own: while DeltaTable.is_deltatable waits for an answer, no other thread of its process can run.
 _SERVER = "import sys; from moto.server import main; main(['-H', '127.0.0.1', '-p', sys.argv[1]])"
 
 
@@ -23,17 +23,29 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     server = subprocess.Popen([sys.executable, "-c", _SERVER, str(port)], stderr=subprocess.DEVNULL)
     try:
         endpoint = f"http://127.0.0.1:{port}"
-        for name, value in {
-            "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
-            "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        }.items():  # fmt: skip
-            monkeypatch.setenv(name, value)
+        _use(endpoint, monkeypatch)
         wait_until(lambda: _answers(port))
         boto3.client("s3", endpoint_url=endpoint).create_bucket(Bucket="profiles")
         yield "s3://profiles"
     finally:
         server.kill()
         server.wait()
+
+
+@pytest.fixture
+def dead_object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """URI of a bucket whose server takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
+        _use(f"http://127.0.0.1:{server.getsockname()[1]}", monkeypatch)
+        yield "s3://profiles"
+
+
+def _use(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1",
+        "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+    }.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
 
 
 def _answers(port: int) -> bool:

@@ -78,6 +78,8 @@ def test_small_files_are_joined_by_their_number_and_what_was_stored_is_still_kno
     lake = Lake(str(tmp_path))
     compact(lake, small_files=6)
     assert len(DeltaTable(f"{tmp_path}/samples").file_uris()) == 5
+    compact(lake, small_files=5, most_s=0.0)
+    assert len(DeltaTable(f"{tmp_path}/samples").file_uris()) == 5
     compact(lake, small_files=5)
     assert len(DeltaTable(f"{tmp_path}/samples").file_uris()) == 1
     write(sink, SAMPLES, 5, *decoded(5, 6))

@@ -1,7 +1,5 @@
 """The Delta tables: types, each batch once, names once a month."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -41,8 +39,8 @@ def decoded(*sequences: int, **more: Any) -> list[Tables]:
     return [tables(SAMPLES, sample_batch(sequence, **more)) for sequence in sequences]
 
 
-def activity(*sequences: int) -> list[Tables]:
-    return [tables(ACTIVITY, activity_batch(sequence)) for sequence in sequences]
+def activity(*sequences: int, **more: Any) -> list[Tables]:
+    return [tables(ACTIVITY, activity_batch(sequence, **more)) for sequence in sequences]
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -188,41 +186,6 @@ def test_what_cannot_be_stored_is_a_dead_letter_and_the_sink_goes_on(
     stop.set()
     thread.join(PATIENCE_S)
     assert len(rows(tmp_path, "samples")) == 10
-
-
-CHILD = """
-import os, signal, sys
-from sinks import delta
-from sinks.parquet import ParquetSink
-from tests.sinks.test_parquet import activity, decoded, write
-
-folder, deadly = sys.argv[1], int(sys.argv[2])
-real, calls = delta.write_deltalake, 0
-
-def mortal(*args, **more):
-    global calls
-    calls += 1
-    if calls == deadly:
-        os.kill(os.getpid(), signal.SIGKILL)
-    real(*args, **more)
-    if calls == -deadly:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-delta.write_deltalake = mortal
-sink = ParquetSink(folder)
-for first in range(0, 4, 2):
-    write(sink, "icestream.samples", first, *decoded(first + 1, first + 2), nonce=f"{first:012x}")
-    write(sink, "icestream.activity", first, *activity(first + 1, first + 2), nonce=f"{first:012x}")
-"""
-
-
-@pytest.mark.parametrize("deadly", [1, 2, -2, 5, -8])
-def test_kill_9_before_or_after_any_commit_neither_loses_nor_doubles(tmp_path: Path, deadly: int) -> None:
-    root = Path(__file__).parents[2]
-    assert subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), str(deadly)], cwd=root).returncode == -9
-    assert subprocess.run([sys.executable, "-c", CHILD, str(tmp_path), "0"], cwd=root).returncode == 0
-    stored = [len(rows(tmp_path, name)) for name in ("samples", "activity", "spans", "batches")]
-    assert stored == [20, 12, 4, 8]
 
 
 def test_tables_in_an_object_store(bucket: str) -> None:

@@ -42,10 +42,13 @@ def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0
 
 
 @contextmanager
-def running(settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None) -> Iterator[Runner]:
+def running(
+    settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None, flush_s: float = 0.2
+) -> Iterator[Runner]:
     stop = threading.Event()
     keep = rejected if rejected is not None else []
-    started = Runner(sink, settings, lambda letters: keep.extend(message for message, _ in letters), stop, flush_s=0.2)
+    reject = lambda letters: keep.extend(message for message, _ in letters)  # noqa: E731
+    started = Runner(sink, settings, reject, stop, flush_s)
     thread = threading.Thread(target=started.run)
     thread.start()
     try:
@@ -60,8 +63,8 @@ def number(clients: Clients, query: str) -> int:
     return int(clients.get().query(query).result_rows[0][0])
 
 
-def committed(settings: KafkaSettings, topic: str, partition: int = 0) -> int:
-    reader = consumer(settings, CLICKHOUSE_GROUP)
+def committed(settings: KafkaSettings, topic: str, partition: int = 0, group: str = CLICKHOUSE_GROUP) -> int:
+    reader = consumer(settings, group)
     offset = reader.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)[0].offset
     reader.close()
     return int(offset)
@@ -155,9 +158,11 @@ class Recording:
     name, group, keeps_ranges = "recording", "recording", True
     topics: tuple[str, ...] = (SAMPLES,)
 
-    def __init__(self, fail: bool = False) -> None:
+    def __init__(self, fail: bool = False, together: bool = False) -> None:
         self.written: list[MessageRange[bytes]] = []
+        self.at_once: list[int] = []
         self.fail = fail
+        self.together = together
         self.away = False
 
     def check(self) -> None:
@@ -167,8 +172,9 @@ class Recording:
     def decode(self, message: Message, cluster: str) -> bytes:
         return message.value() or b""
 
-    def write(self, message_range: MessageRange[bytes]) -> None:
-        self.written.append(message_range)
+    def write(self, *ranges: MessageRange[bytes]) -> None:
+        self.written += ranges
+        self.at_once.append(len(ranges))
         if self.fail:
             raise OSError("no space left on device")
 
@@ -222,6 +228,51 @@ def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
     sink.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
     assert sink.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
     assert len(sink.due(0.0, 1000)) == 500 * RANGES_PER_S
+
+
+class Panic(BaseException):
+    """As pyo3 raises it when a library in Rust panics."""
+
+
+class Refusing(Recording):
+    """Writes ranges of all partitions at once, and does not write one of them."""
+
+    def __init__(self, refused: bytes = b"") -> None:
+        super().__init__(together=True)
+        self.refused = refused
+        self.messages: set[bytes] = set()
+
+    def write(self, *ranges: MessageRange[bytes]) -> None:
+        super().write(*ranges)
+        messages = {message for message_range in ranges for message in message_range.messages}
+        if self.refused in messages:
+            raise Panic("called `Option::unwrap()` on a `None` value")
+        self.messages |= messages
+
+
+def test_ranges_of_all_partitions_are_written_at_once_when_one_is_due(in_process_broker: KafkaSettings) -> None:
+    sink = Refusing()
+    for partition in range(4):
+        send(in_process_broker, SAMPLES, str(partition).encode(), partition=partition)
+    with running(in_process_broker, sink, flush_s=2.0):
+        wait_until(lambda: len(sink.messages) == 4)
+        assert sink.at_once == [4]
+        wait_until(lambda: [committed(in_process_broker, SAMPLES, p, "recording") for p in range(4)] == [1] * 4)
+
+
+def test_a_range_that_the_store_refuses_by_a_panic_holds_up_no_other(in_process_broker: KafkaSettings) -> None:
+    sink = Refusing(refused=b"2")
+    for partition in range(4):
+        send(in_process_broker, SAMPLES, str(partition).encode(), partition=partition)
+    with running(in_process_broker, sink) as started:
+        wait_until(lambda: sink.messages == {b"0", b"1", b"3"}, lambda: sink.messages)
+        for partition in (0, 1, 3):
+            send(in_process_broker, SAMPLES, f"more {partition}".encode(), partition=partition)
+        wait_until(lambda: len(sink.messages) == 6, lambda: sink.messages)
+        assert "unwrap" in (started.problem or "")
+        sink.refused = b""
+        wait_until(lambda: b"2" in sink.messages)
+        wait_until(lambda: started.problem is None, lambda: started.problem)
 
 
 def test_a_group_with_two_members_writes_every_message_once(apache_kafka: KafkaSettings) -> None:
