@@ -8,7 +8,8 @@ the worker. The next worker starts from the committed offsets (streams.recovery)
 import asyncio
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,10 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics, quick_fetch, recovery
+from streams.feed import Event
 from streams.log_ends import LogEnds
 from streams.outbox import Outbox, Outboxes
-from streams.partition_task import Event, PartitionTask
+from streams.partition_task import PartitionTask
 from streams.process import Processor
 
 log = logging.getLogger(__name__)
@@ -34,6 +36,8 @@ QUEUED_BYTES = 64_000_000
 partition has a share of the messages: above its share, no more of it are fetched. Nothing else is held up then, because
 one topic may wait for the other."""
 _COMMIT_S = 1.0
+_RECOVERIES = 4
+"""Partitions that are recovered at a time: each holds some messages that it has read ahead."""
 
 
 class PartitionTasks:
@@ -49,7 +53,10 @@ class PartitionTasks:
         wait_s: float,
         failed: Callable[[BaseException], None],
         rate: Rate | None = None,
+        limits: TimeLimits = ANY_LIMITS,
     ) -> None:
+        """`rate`: of dead letters; None for any number. `limits`: of the times in messages."""
+        self.limits = limits
         self.fetch: Callable[[str, int, bool], None] = lambda topic, partition, on: None  # switches fetching on or off
         self.assigned: set[int] = set()
         self.started = False  # whether there was an assignment of partitions (or of none)
@@ -60,6 +67,7 @@ class PartitionTasks:
             lambda topic: self._processed(topic, partition), rate,
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
+        self._recovering = asyncio.Semaphore(_RECOVERIES)
         self._revoked = True
 
     @property
@@ -123,13 +131,19 @@ class PartitionTasks:
         for task in [self._tasks.pop(partition) for partition in partitions]:
             await task.close()
 
-    async def _recovery(self, outbox: Outbox, partition: int) -> recovery.Recovery:
+    @asynccontextmanager
+    async def _recovery(self, outbox: Outbox, partition: int) -> AsyncIterator[recovery.Recovery]:
         """Reads what is there to recover, once nobody else can add to it."""
         await outbox.opened
-        return await asyncio.get_running_loop().run_in_executor(None, recovery.read, self._settings, partition)
+        async with self._recovering:
+            read = await asyncio.to_thread(recovery.read, self._settings, partition, self.limits)
+            try:
+                yield read
+            finally:
+                asyncio.get_running_loop().run_in_executor(None, read.close)
 
 
-def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits: TimeLimits = ANY_LIMITS) -> faust.App:
+def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faust.App:
     """Returns the application, not started. Faust makes `folder` for its tables, although there are none."""
     app = faust.App(
         STREAMS_GROUP,
@@ -174,7 +188,8 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path, limits:
                 message = event.message
                 # A message that was fetched before a rebalance is fetched again after it.
                 if message.generation_id == app.consumer_generation_id:
-                    value, times = bytes(message.value or b""), limits.collected(int((message.timestamp or 0) * 1000))
+                    value = bytes(message.value or b"")
+                    times = tasks.limits.collected(round((message.timestamp or 0) * 1000))  # it is in seconds
                     tasks.put(topic, Event(message.partition, message.offset, message.key, value, event.ack, times))
 
         return agent

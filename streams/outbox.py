@@ -129,10 +129,6 @@ class Outbox:
         size = {STACKS: sum(map(len, outputs.stacks)), SAMPLES: sum(map(len, outputs.samples))}
         return self._put(produce, size)
 
-    def send_stacks(self, outputs: Outputs) -> "asyncio.Future[None]":
-        """Publishes only the announcements."""
-        return self.send(Outputs(outputs.key, outputs.stacks))
-
     def dead_letter(
         self, topic: str, offset: int, key: bytes | None, value: bytes, stage: str, error: Exception
     ) -> "asyncio.Future[None]":

@@ -11,9 +11,8 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager
 
 from confluent_kafka import KafkaException
 
@@ -21,15 +20,15 @@ from icestream.dead_letters import Rate, reason
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
-from icestream.messages.plausible import ANY_TIME, Times
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.deduplicate import Announced
+from streams.feed import Event, Feed
 from streams.log_ends import LogEnds
 from streams.outbox import Outbox
-from streams.process import Processor
-from streams.recovery import Recovery, recover
+from streams.process import Outputs, Processor
+from streams.recovery import Rebuilding, Recovery
 
 log = logging.getLogger(__name__)
 
@@ -38,37 +37,6 @@ UNACKNOWLEDGED = 64
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
 _ASK_AGAIN_S = 0.5
-
-
-@dataclass(frozen=True)
-class Event:
-    """A message from Kafka, and the function that acknowledges it."""
-
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes
-    ack: Callable[[], object]
-    times: Times = ANY_TIME  # that it may hold
-    arrived_s: float = field(default_factory=time.monotonic)
-
-
-@dataclass
-class Feed:
-    """The messages of one topic that wait, and those that are not acknowledged."""
-
-    topic: str
-    queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
-    queued_bytes: int = 0
-    next_offset: int = 0  # offsets below were processed
-    waits: bool = False  # for messages of the other topic
-    moved: asyncio.Event = field(default_factory=asyncio.Event)  # a message was processed, or waits
-    deadline_s: float | None = None  # for a message to be processed: until then, the other topic waits
-    end: int = 0  # of the log
-    end_asked_s: float = float("-inf")  # when the log was known to end there
-    unacknowledged: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
-    sent: asyncio.Event = field(default_factory=asyncio.Event)
-    acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class PartitionTask:
@@ -111,7 +79,7 @@ class PartitionTask:
         self._started = False
         self._tasks: list[asyncio.Task[None]] = []
 
-    def start(self, recovery: Awaitable[Recovery]) -> None:
+    def start(self, recovery: AbstractAsyncContextManager[Recovery]) -> None:
         """Starts with the recovery of the partition's state."""
         self._tasks.append(asyncio.create_task(self._guard(self._start(recovery))))
 
@@ -151,8 +119,9 @@ class PartitionTask:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._processor.forget(self.partition)
 
-    async def _start(self, recovery: Awaitable[Recovery]) -> None:
-        await self._recover(await recovery)
+    async def _start(self, recovery: AbstractAsyncContextManager[Recovery]) -> None:
+        async with recovery as read:
+            await self._recover(read)
         self._started = True
         self._unpaused.set()
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
@@ -177,11 +146,16 @@ class PartitionTask:
     async def _recover(self, recovery: Recovery) -> None:
         """Rebuilds the state; publishes only the announcements that may be missing."""
         deliveries: list[asyncio.Future[None]] = []
-        for outputs in recover(recovery, self._processor, self.partition, self._cluster):
-            if outputs.stacks:
-                deliveries.append(self._outbox.send_stacks(outputs))
-            self.recovered += 1
-            await asyncio.sleep(0)
+        rebuilding = Rebuilding(recovery.plan, self._processor, self.partition, self._cluster)
+        while portion := await asyncio.to_thread(recovery.portion):
+            for message in portion:
+                key, stacks = rebuilding.add(message)
+                if stacks:
+                    await self._room()
+                    deliveries.append(self._outbox.send(Outputs(key, stacks)))
+                self.recovered += 1
+                await asyncio.sleep(0)
+        rebuilding.finish()
         await asyncio.gather(*deliveries)
 
     async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:

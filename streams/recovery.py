@@ -2,54 +2,49 @@
 
 A partition's outputs depend on the order in which its raw and activity messages were processed. The topic
 icestream.samples records that order: every message names its source, and its header `icestream.position` is the
-`Position` after it. A worker that takes over a partition reads the end of that topic. Then it processes once more the
-raw and activity messages that the state needs, without publishing their samples. So it again remembers the samples
-without a context, late activity corrects each of them exactly once, and batches that collectors send again are
-recognised.
+`Position` after it. A worker that takes over a partition reads the end of that topic. Then it processes once more, in
+the same order and with the same checks, the raw and activity messages that the state needs, without publishing their
+samples. So it again remembers the samples without a context, late activity corrects each of them exactly once, and
+batches that collectors send again are recognised.
 
 There are two limits:
-- Recovery leaves out the oldest messages beyond MAX_MESSAGES, and those that Kafka has deleted. Late activity does not
-  correct their samples, which stay without a trace.
+- Recovery leaves out raw messages beyond MAX_RAW or TAIL, and those that were joined with activity that it leaves out.
+  Late activity does not correct their samples, which stay as they are.
 - A repeated raw batch is recognised only if the first one is among the last TAIL offsets of icestream.samples, or
   among the raw messages that are processed again. Otherwise both are published with the same batch ID, and sinks skip
   the second.
 """
 
-from collections.abc import Iterator
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Message, TopicPartition
 
-from icestream.kafka import consumer
+from icestream.messages.activity import decode_activity
 from icestream.messages.checks import parse
 from icestream.messages.message_id import MessageId
+from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, TimeLimits, Times
+from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
+from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
 from streams.deduplicate import Announced
+from streams.log_reader import log_consumer, log_range, read_range
 from streams.outbox import POSITION_HEADER
 from streams.position import Position
-from streams.process import Outputs, Processor
+from streams.process import Processor
 
-TAIL = 1000
+MAX_RAW = 2000
+"""Raw messages to process again, for each partition."""
+MAX_ACTIVITY = 20_000
+"""Activity messages to process again: more, because raw messages that were not processed yet need them, too."""
+TAIL = 2 * MAX_RAW
 """Offsets of icestream.samples to read back, for each partition. Messages have them, and ends of transactions."""
-MAX_MESSAGES = 2000
-"""Raw, and activity, messages to process again, for each partition."""
+_PORTION_BYTES = 1_000_000
 _TIMEOUT_S = 10.0
-_IDLE_S = 5.0
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """The messages that rebuild a partition's state, and the offsets at which processing continues."""
-
-    earlier: list[BatchId] = field(default_factory=list)  # processed raw batches before those of `raw`
-    raw: list[tuple[int, bytes]] = field(default_factory=list)  # offset, message
-    activity: list[tuple[int, bytes]] = field(default_factory=list)
-    raw_next: int = 0  # from here on nothing was published
-    activity_next: int = 0
-    raw_committed: int = 0  # from here on announcements may be missing
 
 
 @dataclass(frozen=True)
@@ -60,58 +55,149 @@ class LogEntry:
     position: Position
 
 
-def read(settings: KafkaSettings, partition: int) -> Recovery:
-    """Reads what a partition's state can be rebuilt from. Raises KafkaException when Kafka does not answer."""
-    reader = consumer(settings, STREAMS_GROUP, **{"enable.partition.eof": True})
-    try:
+@dataclass(frozen=True)
+class Plan:
+    """The messages that rebuild a partition's state: offsets [from, next) of both topics."""
+
+    earlier: list[BatchId] = field(default_factory=list)  # processed raw batches before `raw_from`
+    activity_before: dict[int, int] = field(default_factory=dict)  # raw message -> the activity that was next then
+    raw_from: int = 0
+    raw_next: int = 0  # from here on nothing was published
+    activity_from: int = 0
+    activity_next: int = 0
+    raw_committed: int = 0  # from here on announcements may be missing
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A message to process again."""
+
+    topic: str
+    offset: int
+    value: bytes
+    times: Times = ANY_TIME  # that it may hold
+
+
+class Recovery:
+    """A plan, and its messages, which are read while they are processed. Safe for several threads."""
+
+    def __init__(self, plan: Plan | None = None, messages: Iterator[Logged] | None = None) -> None:
+        self.plan = plan or Plan()
+        self._messages = messages or iter(())
+        self._lock = threading.Lock()
+
+    def portion(self) -> list[Logged]:
+        """Reads on; returns the next messages, [] after the last one. Raises KafkaException."""
+        portion: list[Logged] = []
+        size = 0
+        with self._lock:
+            while size < _PORTION_BYTES and (message := next(self._messages, None)) is not None:
+                portion.append(message)
+                size += len(message.value)
+        return portion
+
+    def close(self) -> None:
+        """Ends the connections. Waits for a `portion` that runs."""
+        with self._lock:
+            self._messages = iter(())
+
+
+def read(settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMITS) -> Recovery:
+    """Reads what a partition's state can be rebuilt from. `limits`: those that live processing applies. Raises
+    KafkaException when Kafka does not answer."""
+    with contextlib.closing(log_consumer(settings)) as reader:
         cluster = str(reader.list_topics(SAMPLES, timeout=_TIMEOUT_S).cluster_id)
         committed = reader.committed([TopicPartition(topic, partition) for topic in (RAW, ACTIVITY)], _TIMEOUT_S)
-        raw_committed, activity_committed = (max(offset.offset, 0) for offset in committed)
-        entries = [log_entry(message, cluster) for message in _last_messages(reader, SAMPLES, partition, TAIL)]
-        log, incomplete = complete_outputs([entry for entry in entries if entry])
-        if not log:  # raw batches may still wait for activity of which nothing was published
-            activity = _latest_messages(reader, ACTIVITY, partition, 0, activity_committed)
-            return Recovery(activity=activity, activity_next=activity_committed, raw_committed=raw_committed)
-        position = log[-1].position
-        raw_from, activity_from, activity_next = position.raw_from, position.activity_from, position.activity_next
-        if incomplete:
-            activity_next = max(activity_next, activity_next_before(incomplete))
-        activity_next = max(activity_next, activity_committed)
-        raw_positions = {entry.source.offset: entry.position for entry in log if entry.source.topic == RAW}
-        if raw_from in raw_positions:
-            activity_from = min(activity_from, raw_positions[raw_from].activity_from)
-        return Recovery(
-            earlier=[e.source.batch for e in log if e.source.topic == RAW and e.source.offset < raw_from],
-            raw=_latest_messages(reader, RAW, partition, raw_from, position.raw_next),
-            activity=_latest_messages(reader, ACTIVITY, partition, activity_from, activity_next),
-            raw_next=position.raw_next,
-            activity_next=activity_next,
-            raw_committed=raw_committed,
-        )
-    finally:
-        reader.close()
+        raw_low, activity_low = (log_range(reader, topic, partition)[0] for topic in (RAW, ACTIVITY))
+        _, end = log_range(reader, SAMPLES, partition)
+    messages = read_range(settings, SAMPLES, partition, end - TAIL, end)
+    entries = [entry for message in messages if (entry := log_entry(message, cluster))]
+    raw_committed, activity_committed = (max(place.offset, 0) for place in committed)
+    plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
+    raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
+    activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)
+    return Recovery(plan, in_order(plan, _logged(RAW, raw, limits), _logged(ACTIVITY, activity, limits)))
 
 
-def recover(recovery: Recovery, processor: Processor, partition: int, cluster: str) -> Iterator[Outputs]:
-    """Rebuilds the partition's state in `processor`; yields outputs after every message, with the announcements that
-    may be missing."""
-    state = processor.partition(partition)
-    for batch in recovery.earlier:
-        state.collector(batch).raw.add(batch.sequence, batch.part, batch.parts)
-    announcing = False
-    messages = [(ACTIVITY, *message) for message in recovery.activity] + [(RAW, *message) for message in recovery.raw]
-    for topic, offset, value in messages:
-        if topic == RAW and offset >= recovery.raw_committed and not announcing:
-            announcing, state.announced = True, Announced()
+def make_plan(
+    entries: list[LogEntry], raw_committed: int, activity_committed: int, raw_low: int = 0, activity_low: int = 0
+) -> Plan:
+    """Returns what to process again. `entries`: the end of icestream.samples; `*_low`: what Kafka still has.
+
+    A raw message is left out if activity is left out that it may have been joined with. Otherwise its samples would
+    seem to have no trace, and activity that is sent again would give them a second one.
+    """
+    log, incomplete = complete_outputs(entries)
+    if not log:  # raw batches may still wait for activity of which nothing was published
+        first = max(activity_low, activity_committed - MAX_ACTIVITY)
+        return Plan(activity_from=first, activity_next=activity_committed, raw_committed=raw_committed)
+    position = log[-1].position
+    activity_next = max(position.activity_next, activity_committed)
+    if incomplete:
+        activity_next = max(activity_next, activity_next_before(incomplete))
+    raw_log = [entry for entry in log if entry.source.topic == RAW]
+    raw_first = max(min(position.raw_from, raw_committed), raw_low, position.raw_next - MAX_RAW)
+    activity_first = max(activity_low, activity_next - MAX_ACTIVITY)
+    used = [e for e in raw_log if e.source.offset >= raw_first and e.position.activity_from >= activity_first]
+    activity_from = used[0].position.activity_from if used else position.activity_from
+    raw_from = used[0].source.offset if used else position.raw_next
+    return Plan(
+        earlier=[entry.source.batch for entry in raw_log if entry.source.offset < raw_from],
+        activity_before={entry.source.offset: entry.position.activity_next for entry in used},
+        raw_from=raw_from,
+        raw_next=position.raw_next,
+        activity_from=max(activity_from, activity_first),
+        activity_next=activity_next,
+        raw_committed=raw_committed,
+    )
+
+
+def in_order(plan: Plan, raw: Iterable[Logged], activity: Iterable[Logged]) -> Iterator[Logged]:
+    """Yields the messages of both topics in the order in which they were processed."""
+    later = iter(activity)
+    waiting = next(later, None)
+    for message in raw:
+        activity_next = plan.activity_before.get(message.offset, 0)
+        while waiting is not None and waiting.offset < activity_next:
+            yield waiting
+            waiting = next(later, None)
+        yield message
+    if waiting is not None:
+        yield waiting
+        yield from later
+
+
+class Rebuilding:
+    """Rebuilds a partition's state in `processor`: `add` every message, then `finish`."""
+
+    def __init__(self, plan: Plan, processor: Processor, partition: int, cluster: str) -> None:
+        self._plan = plan
+        self._processor = processor
+        self._partition = partition
+        self._cluster = cluster
+        self._state = processor.partition(partition)
+        self._announcing = False
+        for batch in plan.earlier:
+            self._state.collector(batch).raw.add(batch.sequence, batch.part, batch.parts)
+
+    def add(self, message: Logged) -> tuple[bytes, list[bytes]]:
+        """Processes a message; returns its key, and the announcements that may be missing on icestream.stacks."""
+        message_id = MessageId(self._cluster, message.topic, self._partition, message.offset)
+        if message.topic == RAW and message.offset >= self._plan.raw_committed and not self._announcing:
+            self._announcing, self._state.announced = True, Announced()
         try:
-            process = processor.raw if topic == RAW else processor.activity
-            outputs = process(value, MessageId(cluster, topic, partition, offset))
+            if message.topic == RAW:
+                outputs = self._processor.raw_columns(decode_raw(message.value, message.times), message_id)
+            else:
+                outputs = self._processor.activity_columns(decode_activity(message.value, message.times), message_id)
         except Exception:  # a message that cannot be processed is among the dead letters already
-            continue
-        yield Outputs(outputs.key, outputs.stacks if announcing else [])
-    if not announcing:
-        state.announced = Announced()
-    state.raw_next, state.activity_next = recovery.raw_next, recovery.activity_next
+            return b"", []
+        return outputs.key, outputs.stacks if self._announcing else []
+
+    def finish(self) -> None:
+        if not self._announcing:
+            self._state.announced = Announced()
+        self._state.raw_next, self._state.activity_next = self._plan.raw_next, self._plan.activity_next
 
 
 def complete_outputs(entries: list[LogEntry]) -> tuple[list[LogEntry], LogEntry | None]:
@@ -145,35 +231,7 @@ def log_entry(message: Message, cluster: str) -> LogEntry | None:
     return LogEntry(source, position)
 
 
-def _last_messages(reader: Consumer, topic: str, partition: int, count: int) -> list[Message]:
-    """Reads the messages with the last `count` offsets."""
-    _, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
-    return _messages(reader, topic, partition, high - count, high)
-
-
-def _latest_messages(reader: Consumer, topic: str, partition: int, first: int, end: int) -> list[tuple[int, bytes]]:
-    """Reads (offset, message) of offsets in [first, end): the latest MAX_MESSAGES."""
-    messages = _messages(reader, topic, partition, max(first, end - MAX_MESSAGES), end)
-    return [(message.offset() or 0, message.value() or b"") for message in messages]
-
-
-def _messages(reader: Consumer, topic: str, partition: int, first: int, end: int) -> list[Message]:
-    """Reads the messages with offsets in [first, end) that Kafka still has."""
-    low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
-    first, end = max(first, low), min(end, high)
-    if first >= end:
-        return []
-    reader.assign([TopicPartition(topic, partition, first)])
-    messages: list[Message] = []
-    try:
-        while (message := reader.poll(_IDLE_S)) is not None:
-            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            if error is None and (message.offset() or 0) < end:
-                messages.append(message)
-            # At the end there may be no message, but the end of a transaction.
-            if error is not None or (message.offset() or 0) >= end - 1:
-                break
-    finally:
-        reader.unassign()
-    return messages
+def _logged(topic: str, messages: Iterable[Message], limits: TimeLimits) -> Iterator[Logged]:
+    for message in messages:
+        times = limits.collected(message.timestamp()[1])
+        yield Logged(topic, message.offset() or 0, message.value() or b"", times)

@@ -49,9 +49,10 @@ class Worker:
         self._log_ends = LogEnds(settings)
         rate = Rate(settings.dead_letters_per_minute)
         self._tasks = PartitionTasks(
-            settings, processor, self._outboxes, self._log_ends, cluster, settings.attach_wait_s, self._end, rate
-        )
-        self._app = create(settings, self._tasks, folder / "faust", TimeLimits.of(settings))
+            settings, processor, self._outboxes, self._log_ends, cluster, settings.attach_wait_s, self._end, rate,
+            TimeLimits.of(settings),
+        )  # fmt: skip
+        self._app = create(settings, self._tasks, folder / "faust")
         self._watchdog = Watchdog(
             settings,
             settings.watchdog_s,

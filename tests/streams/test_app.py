@@ -11,9 +11,9 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW, SAMPLES
 from icestream.v1.samples_pb2 import SampleBatch
 from streams.app import PartitionTasks, credentials
+from streams.feed import Event
 from streams.log_ends import LogEnds
 from streams.outbox import Outboxes
-from streams.partition_task import Event
 from streams.process import Processor
 from tests.data.handwritten import Raw, Sample
 from tests.pipeline.reading import messages

@@ -1,6 +1,7 @@
 """A partition task, with a real broker to send to."""
 
 import asyncio
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -11,9 +12,10 @@ from confluent_kafka import Producer
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
+from streams.feed import Event
 from streams.log_ends import LogEnds
 from streams.outbox import Outbox
-from streams.partition_task import Event, PartitionTask
+from streams.partition_task import PartitionTask
 from streams.process import Operators, Outputs, Processor
 from streams.recovery import Recovery
 from tests.data.handwritten import START, Interval, Raw, Sample, activity
@@ -48,9 +50,7 @@ class Bench:
             self.room,
             lambda topic: None,
         )
-        recovery: asyncio.Future[Recovery] = asyncio.get_running_loop().create_future()
-        recovery.set_result(Recovery())
-        self.task.start(recovery)
+        self.task.start(contextlib.nullcontext(Recovery()))
 
     async def room(self) -> None:
         """There is always room."""

@@ -4,14 +4,15 @@ import random
 from collections import Counter
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 
 from icestream import kafka
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
+from icestream.messages.plausible import ANY_LIMITS, DAY_NS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
-from streams import recovery
+from streams import log_reader, recovery
 from streams.outbox import POSITION_HEADER
 from streams.process import Outputs, Processor
 from tests.data.handwritten import START, Interval, Raw, Sample, activity
@@ -102,11 +103,20 @@ def test_a_killed_worker_and_its_successors_lose_nothing_and_double_nothing(
     assert {location for _, location in nodes.values()} <= set(locations)
 
 
+def recovered(broker: Kafka, processor: Processor, limits: TimeLimits = ANY_LIMITS) -> list[bytes]:
+    """Rebuilds a state; returns what it announces."""
+    read = recovery.read(broker.settings, 0, limits)
+    rebuilding = recovery.Rebuilding(read.plan, processor, 0, broker.cluster)
+    announced = [stack for portion in iter(read.portion, []) for one in portion for stack in rebuilding.add(one)[1]]
+    rebuilding.finish()
+    read.close()
+    return announced
+
+
 def live(broker: Kafka, inputs: dict[str, list[bytes]], chance: random.Random) -> bool:
     """A worker that dies early or late, with outputs published or not; False when there was nothing left to do."""
     processor = Processor()
-    for outputs in recovery.recover(recovery.read(broker.settings, 0), processor, 0, broker.cluster):
-        broker.stacks += outputs.stacks
+    broker.stacks += recovered(broker, processor)
     state = processor.partition(0)
     done = {RAW: state.raw_next, ACTIVITY: state.activity_next}
     left = {topic: max(done[topic], broker.committed[topic]) for topic in done}
@@ -138,7 +148,37 @@ def test_nothing_is_recovered_from_another_cluster(in_process_broker: KafkaSetti
     broker.publish(message_id, Processor().raw(RAWS[1].bytes(), message_id))
     broker.send(SAMPLES, b"somebody else's")
     broker.producer.flush(10)
-    assert recovery.read(in_process_broker, 0) == recovery.Recovery()
+    assert recovery.read(in_process_broker, 0).plan == recovery.Plan()
+
+
+def test_a_log_that_kafka_does_not_deliver_is_not_taken_for_a_shorter_one(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = Kafka(in_process_broker)
+    broker.send(RAW, RAWS[1].bytes())
+    broker.producer.flush(10)
+    monkeypatch.setattr(log_reader, "_IDLE_S", 0.0)
+    with pytest.raises(KafkaException, match="no answer"):
+        list(log_reader.read_range(in_process_broker, RAW, 0, 0, 1))
+
+
+def test_a_successor_refuses_the_times_that_the_first_worker_refused(in_process_broker: KafkaSettings) -> None:
+    broker = Kafka(in_process_broker)
+    limits = TimeLimits(late_ns=100 * 365 * DAY_NS, early_ns=DAY_NS)
+    absurd = START + 50 * 365 * DAY_NS
+    messages = [RAWS[1].bytes(), Raw(sequence=2, activity_sequence=1, start=absurd).bytes(), RAWS[3].bytes()]
+    processor = Processor()
+    for offset, message in enumerate(messages):
+        broker.send(RAW, message)
+        if offset != 1:  # it is a dead letter
+            message_id = MessageId(broker.cluster, RAW, 0, offset)
+            broker.publish(message_id, processor.raw(message, message_id))
+    broker.producer.flush(10)
+    after, careless = Processor(), Processor()
+    recovered(broker, after, limits)
+    recovered(broker, careless)
+    retained = [one.partition(0).retained for one in (processor, after, careless)]
+    assert [list(one._samples) for one in retained] == [[0, 2], [0, 2], []]
 
 
 def test_activity_that_was_committed_before_any_samples_is_still_known(in_process_broker: KafkaSettings) -> None:
@@ -147,6 +187,6 @@ def test_activity_that_was_committed_before_any_samples_is_still_known(in_proces
     broker.producer.flush(10)
     broker.commit(ACTIVITY, 1)
     processor = Processor()
-    list(recovery.recover(recovery.read(in_process_broker, 0), processor, 0, broker.cluster))
+    recovered(broker, processor)
     outputs = processor.raw(RAWS[1].bytes(), MessageId(broker.cluster, RAW, 0, 0))
     assert rows(outputs.samples) == expected_rows(RAWS[1], FOUND[1])

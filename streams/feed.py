@@ -1,0 +1,40 @@
+"""The messages of one topic of a partition, on their way through a partition task."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from icestream.messages.plausible import ANY_TIME, Times
+
+
+@dataclass(frozen=True)
+class Event:
+    """A message from Kafka, and the function that acknowledges it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes
+    ack: Callable[[], object]
+    times: Times = ANY_TIME  # that it may hold
+    arrived_s: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Feed:
+    """The messages of one topic that wait, and those that are not acknowledged."""
+
+    topic: str
+    queue: "asyncio.Queue[Event]" = field(default_factory=asyncio.Queue)
+    queued_bytes: int = 0
+    next_offset: int = 0  # offsets below were processed
+    waits: bool = False  # for messages of the other topic
+    moved: asyncio.Event = field(default_factory=asyncio.Event)  # a message was processed, or waits
+    deadline_s: float | None = None  # for a message to be processed: until then, the other topic waits
+    end: int = 0  # of the log
+    end_asked_s: float = float("-inf")  # when the log was known to end there
+    unacknowledged: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
+    sent: asyncio.Event = field(default_factory=asyncio.Event)
+    acknowledged: asyncio.Event = field(default_factory=asyncio.Event)

@@ -1,0 +1,48 @@
+"""Reads a range of offsets of one partition, message by message."""
+
+import contextlib
+from collections.abc import Iterator
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from icestream.kafka import consumer
+from icestream.settings import KafkaSettings
+from icestream.topics import STREAMS_GROUP
+
+_TIMEOUT_S = 10.0
+_IDLE_S = 30.0
+"""Kafka is asked again for so long. If it then has not answered, what was read is not all that is there."""
+_AHEAD_KB = 2048
+"""What a reader may hold of messages that come next: a worker may recover many partitions at once."""
+
+
+def log_consumer(settings: KafkaSettings) -> Consumer:
+    """Returns a consumer for the functions below, which notices the end of a log."""
+    return consumer(settings, STREAMS_GROUP, **{"enable.partition.eof": True, "queued.max.messages.kbytes": _AHEAD_KB})
+
+
+def log_range(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
+    """Returns the offsets [low, high) that Kafka has. Raises KafkaException."""
+    low, high = reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
+    return low, high
+
+
+def read_range(settings: KafkaSettings, topic: str, partition: int, first: int, end: int) -> Iterator[Message]:
+    """Yields the messages with offsets in [first, end) that Kafka still has. Raises KafkaException."""
+    with contextlib.closing(log_consumer(settings)) as reader:
+        low, high = log_range(reader, topic, partition)
+        first, end = max(first, low), min(end, high)
+        if first >= end:
+            return
+        reader.assign([TopicPartition(topic, partition, first)])
+        while True:
+            message = reader.poll(_IDLE_S)
+            if message is None:
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_IDLE_S:.0f} s"))
+            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+                raise KafkaException(error)
+            if error is None and (message.offset() or 0) < end:
+                yield message
+            # At the end there may be no message, but the end of a transaction.
+            if error is not None or (message.offset() or 0) >= end - 1:
+                return
