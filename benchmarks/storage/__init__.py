@@ -1,0 +1,1 @@
+"""Questions to a filled store: how long they take, and how many bytes a sample takes."""
