@@ -10,6 +10,7 @@ from clickhouse_connect.driver.client import Client
 
 from jobs.time_range import TimeRange, within
 from sinks.clickhouse import SETTINGS
+from sinks.rollup_changes import note_work
 
 TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batches")
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
@@ -92,6 +93,9 @@ class Staging:
         `condition` restricts it further. The view fills `trace_samples`.
         """
         parameters = self.time_range.parameters
+        changes_samples = "samples" in tables
+        if changes_samples:
+            note_work(self.client, "begun", self.time_range.start_unix_nano, self.time_range.end_unix_nano)
         for table in (name for name in TIMES if name in tables):
             self.client.command(
                 f"DELETE FROM {table} WHERE {within(TIMES[table])} AND ({condition})"
@@ -105,6 +109,8 @@ class Staging:
                 parameters=parameters,
                 settings=insert_settings(),
             )
+        if changes_samples:
+            note_work(self.client, "ended", self.time_range.start_unix_nano, self.time_range.end_unix_nano)
 
     def insert_new_names(self) -> None:
         """Copies the staged series, nodes, spans and locations that the live tables lack, and better names."""

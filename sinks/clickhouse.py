@@ -28,6 +28,7 @@ from sinks import cluster, metrics, stored_batches
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
+from sinks.rollup_changes import note_added
 from sinks.seen import SeriesDays
 from sinks.tables import dead_letters
 from sinks.tables.activity import ActivityTables
@@ -107,6 +108,7 @@ class ClickHouseSink:
         if new_samples := self._not_stored(samples, message_range):
             self._insert_series(new_samples)
             self._insert("samples", [m.rows for m in new_samples], name)
+            note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster)
             self._insert("batches", [stored_batches.table([m.batch for m in new_samples], name)], name)
         if new_activity := self._not_stored(activity, message_range):
             self._insert("spans", [m.spans for m in new_activity])

@@ -1,52 +1,105 @@
 """Sets how long tables keep their rows."""
 
+import re
+from dataclasses import dataclass
+
 from clickhouse_connect.driver.client import Client
 
 from sinks.cluster import on_cluster
 from sinks.migrate import MigrationError, cluster_of, records
 
-# Nodes and series are announced once a day, so they must outlive the samples that refer to them. A batch must be
-# remembered for as long as Kafka keeps its message; else a consumer that starts again would store it again.
+# A batch must be remembered for as long as Kafka keeps its message; else a consumer that starts again would store it
+# again. Samples are kept for a day after their day was summed up.
 _BY_AGE = {
-    "samples": ("time", 0, 1),
+    "samples": ("time", 0, 2),
     "trace_samples": ("time", 0, 1),
     "activity": ("start_time", 0, 1),
     "spans": ("start_time", 0, 1),
-    "nodes": ("last_seen", 2, 1),
-    "series": ("last_seen", 2, 1),
     "batches": ("last_time", 0, 8),
     "dead_letters": ("time", 0, 1),
+    "sample_changes": ("start_time", 8, 1),
+}
+# Nodes and series are announced once a day, so they must outlive the rows that refer to them.
+_REFERRED_TO = {"nodes": ("last_seen", 2, 1), "series": ("last_seen", 2, 1), "series_seen": ("start_time", 0, 1)}
+# Rows of rollups go after the builds that they belong to.
+_ROLLUPS = {
+    "minute": ("service_minutes",),
+    "hour": ("series_hours", "service_stack_hours"),
+    "day": ("series_stack_days", "service_stack_days"),
 }
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
 MAX_TOKENS = 10_000_000
 
 
-def retain(client: Client, days: int) -> None:
-    """Makes the tables drop rows older than `days` (0: never). Raises MigrationError for negative or too large numbers.
+@dataclass(frozen=True)
+class RollupDays:
+    """For how many days rollups are kept, by level; 0: for ever."""
 
-    Locations have no age, see `drop_unused_locations`. A table with partitions drops whole parts, so a row may live
-    longer: a day, in `batches` a week.
+    minute: int = 30
+    hour: int = 180
+    day: int = 1095
+
+
+def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays()) -> None:
+    """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age. Raises
+    MigrationError for negative or too large numbers.
+
+    What rows refer to by ID is kept for as long as any of them. Locations have no age, see `drop_unused_locations`. A
+    table with partitions drops whole parts, so a row may live longer: a day, in `batches` a week, in rollups a month.
     """
-    if not 0 <= days <= MAX_DAYS:
-        raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {days}")
-    cluster = cluster_of(records(client))
-    rows = client.query(
-        "SELECT name, partition_key != '', create_table_query LIKE '% TTL %' FROM system.tables"
-        " WHERE database = currentDatabase()"
-    ).result_rows
-    found = {name: (bool(partitioned), bool(has_ttl)) for name, partitioned, has_ttl in rows}
-    for table, (column, more, least) in _BY_AGE.items():
-        partitioned, has_ttl = found[table]
-        changes = []
-        if days:
-            changes.append(f"MODIFY TTL toDateTime({column}) + INTERVAL {max(days + more, least)} DAY")
-            if partitioned:
-                changes.append("MODIFY SETTING ttl_only_drop_parts = 1")
-        elif has_ttl:
-            changes.append("REMOVE TTL")
+    of_level = {"minute": rollups.minute, "hour": rollups.hour, "day": rollups.day}
+    for number in (days or 0, *of_level.values()):
+        if not 0 <= number <= MAX_DAYS:
+            raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {number}")
+    tables = _Tables(client)
+    if days is not None:
+        for table, (column, more, least) in _BY_AGE.items():
+            tables.drop_after(table, column, max(days + more, least) if days else 0)
+    all_days = (kept_days(client, "samples"), *of_level.values())
+    longest = max(all_days) if all(all_days) else 0
+    for table, (column, more, least) in _REFERRED_TO.items():
+        tables.drop_after(table, column, max(longest + more, least) if longest else 0)
+    for level, names in _ROLLUPS.items():
+        for table in names:
+            tables.drop_after(table, "start_time", of_level[level] + 2 if of_level[level] else 0)
+    expiries = [
+        f"start_time + INTERVAL {kept} DAY DELETE WHERE level = '{level}'" for level, kept in of_level.items() if kept
+    ]
+    tables.change("rollup_builds", ", ".join(expiries))
+
+
+def kept_days(client: Client, table: str, level: str = "") -> int:
+    """Returns for how many days a table keeps rows, `rollup_builds` those of a level; 0: for ever."""
+    query = _CREATE + " AND name = {table:String}"
+    ((create, _),) = client.query(query, parameters={"table": table}).result_rows
+    where = rf" WHERE level = '{level}'" if level else ""
+    days = re.search(rf"toIntervalDay\((\d+)\){where}", create.partition(" TTL ")[2])
+    return int(days[1]) if days else 0
+
+
+_CREATE = "SELECT create_table_query, partition_key != '' FROM system.tables WHERE database = currentDatabase()"
+
+
+class _Tables:
+    """Changes how long tables keep rows."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._cluster = cluster_of(records(client))
+
+    def drop_after(self, table: str, column: str, days: int) -> None:
+        """Makes a table drop rows by the age of a column; 0: never."""
+        self.change(table, f"toDateTime({column}) + INTERVAL {days} DAY" if days else "")
+
+    def change(self, table: str, ttl: str) -> None:
+        query = _CREATE + " AND name = {table:String}"
+        ((create, partitioned),) = self._client.query(query, parameters={"table": table}).result_rows
+        changes = [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
+        if ttl and partitioned:
+            changes.append("MODIFY SETTING ttl_only_drop_parts = 1")
         for change in changes:
-            client.command(on_cluster(f"ALTER TABLE {table} {change}", cluster))
+            self._client.command(on_cluster(f"ALTER TABLE {table} {change}", self._cluster))
 
 
 def remember_inserts(client: Client, tokens: int) -> None:

@@ -19,6 +19,7 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.parquet import ParquetSink
 from sinks.range_writer import Reject, Rejected
 from sinks.resolve import ResolveSink
+from sinks.rollups import Rollups
 from sinks.runner import Runner
 from sinks.settings import SinkSettings
 from sinks.sink import Sink
@@ -69,6 +70,9 @@ def start(
         thread = threading.Thread(target=_run, args=(runner, running, stop), name=f"sink {runner.sink.name}")
         running.threads.append(thread)
         thread.start()
+    if any(runner.sink.name == "clickhouse" for runner in runners):
+        running.threads.append(threading.Thread(target=Rollups(clients).run, args=(stop,), name="rollups"))
+        running.threads[-1].start()
     return running
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from icestream.settings import MessageSettings, setting
+from sinks.retention import RollupDays
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,11 +47,20 @@ class SinkSettings(StorageSettings):
     )
     retention_days: int | None = setting(
         None,
-        "days after which tables drop rows, set by `icestream migrate`; 0: never; empty: unchanged (new tables: never)",
+        "days after which tables drop rows, except for rollups, set by `icestream migrate`; 0: never; empty: unchanged "
+        "(new tables: never)",
     )
+    rollup_minutes_days: int = setting(30, "days to keep rollups by minute, set by `icestream migrate`; 0: for ever")
+    rollup_hours_days: int = setting(180, "days to keep rollups by hour; 0: for ever")
+    rollup_days_days: int = setting(1095, "days to keep rollups by day; 0: for ever")
     insert_tokens: int | None = setting(
         None,
         "how many inserts each table recognises when they come again, set by `icestream migrate`: 10000 for each "
         "process with a ClickHouse sink; empty: unchanged (new tables: 10000)",
     )
     metrics_listen: str = setting("127.0.0.1:4063", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
+
+    @property
+    def rollup_days(self) -> RollupDays:
+        """For how many days rollups are kept."""
+        return RollupDays(self.rollup_minutes_days, self.rollup_hours_days, self.rollup_days_days)

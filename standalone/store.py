@@ -58,8 +58,7 @@ def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Ev
             client = clients.get()
             for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in migrate(client)):
                 log.info("applied migration %s", migration)
-            if settings.retention_days is not None:
-                retain(client, settings.retention_days)
+            retain(client, settings.retention_days, settings.rollup_days)
             return True
         except ClickHouseError as error:
             text = str(error).strip()

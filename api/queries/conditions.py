@@ -34,6 +34,10 @@ class Conditions:
     def add(self, expression: str) -> None:
         self.expressions.append(expression)
 
+    def add_any(self, expressions: list[str]) -> None:
+        """Adds that one of these holds."""
+        self.add(f"({' OR '.join(expressions)})")
+
     @property
     def where(self) -> str:
         """`WHERE ...`, or an empty string if there are no conditions."""
@@ -42,16 +46,30 @@ class Conditions:
 
 def add_time(conditions: Conditions, start_unix_nano: int, end_unix_nano: int, column: str = "time") -> None:
     """Adds that `column` is in [start, end), to the millisecond."""
-    for operator, unix_nano in ((">=", start_unix_nano), ("<", end_unix_nano)):
-        unix_milli = conditions.bind(unix_nano // 10**6, "Int64")
-        conditions.add(f"{column} {operator} fromUnixTimestamp64Milli({unix_milli}, 'UTC')")
+    add_times(conditions, [(start_unix_nano, end_unix_nano)], column)
 
 
-def add_days(conditions: Conditions, first_day: int, days: int) -> None:
-    """Adds that `time` is in whole days (UTC, counted from 1970). Reads partitions instead of `time`: each is a day."""
+def add_times(conditions: Conditions, ranges: Iterable[tuple[int, int]], column: str = "time") -> None:
+    """Adds that `column` is in one of these ranges [start, end) in Unix nanoseconds, to the millisecond."""
+
+    def bound(unix_nano: int) -> str:
+        return f"fromUnixTimestamp64Milli({conditions.bind(unix_nano // 10**6, 'Int64')}, 'UTC')"
+
+    conditions.add_any([f"{column} >= {bound(start)} AND {column} < {bound(end)}" for start, end in ranges])
+
+
+def add_days(conditions: Conditions, ranges: Iterable[tuple[int, int]]) -> None:
+    """Adds that `time` is in one of these ranges [first, last) of whole days (UTC, counted from 1970).
+
+    Reads partitions instead of `time`: each is a day.
+    """
     day = "toUInt16(_partition_value.1)"
-    conditions.add(f"{day} >= {conditions.bind(first_day, 'UInt32')}")
-    conditions.add(f"{day} < {conditions.bind(first_day + days, 'UInt32')}")
+    conditions.add_any(
+        [
+            f"{day} >= {conditions.bind(first, 'UInt32')} AND {day} < {conditions.bind(last, 'UInt32')}"
+            for first, last in ranges
+        ]
+    )
 
 
 def add_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:

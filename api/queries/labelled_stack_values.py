@@ -6,8 +6,9 @@ import numpy as np
 
 from api.array_types import Rows
 from api.errors import too_large
-from api.queries.conditions import Conditions
 from api.queries.database import Database, texts
+from api.queries.rollups import make_plan, stack_levels, stack_sources
+from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
 
 _MAX_VALUES = 1000
@@ -23,13 +24,17 @@ class LabelledStackValues:
 
 
 def read_labelled_stack_values(
-    database: Database, table: str, alternatives: list[Conditions], label: str, max_stacks: int
+    database: Database, selection: Selection, label: str, max_stacks: int
 ) -> LabelledStackValues:
-    """As `read_stack_values`, for each value of a label. Raises ApiError."""
+    """As `read_selected_stacks`, for each value of a label. Raises ApiError."""
+    plan = make_plan(database, selection.time_range, stack_levels(by_service=False))
+    sources = stack_sources(plan, selection, by_service=False)
     rows = " UNION ALL ".join(
-        f"SELECT series_id, stack_id, value, count FROM {table} {each.where}" for each in alternatives
+        f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM {table} {each.where}"
+        for table, each in sources
     )
-    name = alternatives[0].bind(label, "String")
+    conditions = sources[0][1]
+    name = conditions.bind(label, "String")
     # A series that is not stored (yet) has no labels.
     answer = database.table(
         "SELECT labels_of.label AS label, stack_id, sum(v) AS value, sum(c) AS count"
@@ -38,7 +43,7 @@ def read_labelled_stack_values(
         f" LEFT JOIN (SELECT series_id, any(toString(labels[{name}])) AS label FROM series GROUP BY series_id)"
         " AS labels_of ON sums.series_id = labels_of.series_id"
         f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
-        alternatives[0].parameters,
+        conditions.parameters,
     )
     if len(answer) > max_stacks:
         raise too_large(f"the query selects more than {max_stacks} different stacks by {label[:100]}")
@@ -49,4 +54,5 @@ def read_labelled_stack_values(
         raise too_large(f"{label[:100]} has more than {_MAX_VALUES} values here", hint)
     value_of_stack: Rows = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32)
     ids, sums, counts = (answer[column].to_numpy() for column in ("stack_id", "value", "count"))
-    return LabelledStackValues(StackValues(ids, sums, counts.astype(np.int64)), values, value_of_stack)
+    stacks = StackValues(ids, sums, counts.astype(np.int64), plan.as_json())
+    return LabelledStackValues(stacks, values, value_of_stack)

@@ -4,16 +4,18 @@ from api.queries.conditions import Conditions, add_series_matchers, add_time
 from api.queries.database import Database, texts
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from icestream.rollups import HOUR_S
 
 
 def series_conditions(matchers: tuple[Matcher, ...], time_range: TimeRange | None) -> Conditions:
-    """Conditions on `series`: matching ones, and those with samples in the time range if there is one."""
+    """Conditions on `series`: matching ones, and those with samples in the hours of the time range."""
     conditions = Conditions()
     add_series_matchers(conditions, matchers)
     if time_range is not None:
-        in_time = Conditions(parameters=conditions.parameters)
-        add_time(in_time, time_range.start_unix_nano, time_range.end_unix_nano)
-        conditions.add(f"series_id IN (SELECT series_id FROM samples {in_time.where})")
+        seen = Conditions(parameters=conditions.parameters)
+        hour_ns = HOUR_S * 10**9
+        add_time(seen, time_range.start_unix_nano // hour_ns * hour_ns, time_range.end_unix_nano, "start_time")
+        conditions.add(f"series_id IN (SELECT series_id FROM series_seen {seen.where})")
     return conditions
 
 

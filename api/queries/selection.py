@@ -1,9 +1,10 @@
 """What a query selects: samples of a profile type, with matching labels, in a time range."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from api.queries.conditions import Conditions, add_days, add_matchers, add_time
+from api.queries.conditions import Conditions, add_days, add_matchers, add_time, add_times
 from api.queries.selector import Matcher, format_selector
 from icestream.times import format_unix_nano
 
@@ -41,23 +42,36 @@ class Selection:
         add_time(conditions, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
         return conditions
 
-    def alternatives(self) -> list[Conditions]:
-        """The same as conditions of which each selected row fulfils exactly one; they share their parameters.
+    @property
+    def by_service(self) -> bool:
+        """Whether it selects by no label but the service."""
+        return all(matcher.label == "service" for matcher in self.matchers)
 
-        Whole days get conditions that do not read `time`, because reading it is most of the work of a long merge.
+    def alternatives(
+        self, ranges: Sequence[TimeRange], parameters: dict[str, Any], whole_days: bool = True
+    ) -> list[Conditions]:
+        """Conditions on `samples`, of which each selected row in these time ranges (disjoint) fulfils exactly one.
+
+        With `whole_days`, these get conditions that do not read `time`: reading it is most of the work of a long merge.
         """
-        start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
-        first_day, last_day = -(-start // _DAY_NS), end // _DAY_NS
-        if first_day >= last_day:
-            return [self.conditions()]
-        whole_days = self._without_time({})
-        add_days(whole_days, first_day, last_day - first_day)
-        alternatives = [whole_days]
-        for edge_start, edge_end in ((start, first_day * _DAY_NS), (last_day * _DAY_NS, end)):
-            if edge_start < edge_end:
-                edge = self._without_time(whole_days.parameters)
-                add_time(edge, edge_start, edge_end)
-                alternatives.append(edge)
+        days: list[tuple[int, int]] = []
+        edges: list[TimeRange] = []
+        for each in ranges:
+            start, end = each.start_unix_nano, each.end_unix_nano
+            first_day, last_day = -(-start // _DAY_NS), end // _DAY_NS
+            if first_day >= last_day or not whole_days:
+                edges.append(each)
+                continue
+            days.append((first_day, last_day))
+            for edge in (TimeRange(start, first_day * _DAY_NS), TimeRange(last_day * _DAY_NS, end)):
+                edges += [edge] if edge.start_unix_nano < edge.end_unix_nano else []
+        alternatives = []
+        if days:
+            alternatives.append(self._without_time(parameters))
+            add_days(alternatives[-1], days)
+        if edges:
+            alternatives.append(self._without_time(parameters))
+            add_times(alternatives[-1], [(edge.start_unix_nano, edge.end_unix_nano) for edge in edges])
         return alternatives
 
     def _without_time(self, parameters: dict[str, Any]) -> Conditions:

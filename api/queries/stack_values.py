@@ -1,6 +1,7 @@
 """The samples of a query, summed up by stack."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,6 +10,8 @@ from api.array_types import Ids, Values
 from api.errors import too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
+from api.queries.rollups import make_plan, stack_levels, stack_sources
+from api.queries.selection import Selection
 
 
 @dataclass(frozen=True)
@@ -18,12 +21,14 @@ class StackValues:
     stack_ids: Ids
     values: Values
     counts: Values
+    rollups: list[dict[str, Any]] = field(default_factory=list)
+    """What was read from rollups instead of samples, for people."""
 
     def where(self, keep: npt.NDArray[np.bool_] | None) -> "StackValues":
         """These stacks only; all of them if `keep` is None."""
         if keep is None:
             return self
-        return StackValues(self.stack_ids[keep], self.values[keep], self.counts[keep])
+        return StackValues(self.stack_ids[keep], self.values[keep], self.counts[keep], self.rollups)
 
     @property
     def total(self) -> int:
@@ -34,16 +39,26 @@ class StackValues:
         return int(self.counts.sum())
 
 
-def read_stack_values(database: Database, table: str, alternatives: list[Conditions], max_stacks: int) -> StackValues:
-    """Sums of `value` and `count` by stack, over the rows of `table` that fulfil one of `alternatives`.
+def read_selected_stacks(database: Database, selection: Selection, max_stacks: int) -> StackValues:
+    """Sums of the selected samples by stack, from rollups where there are some. Raises ApiError."""
+    plan = make_plan(database, selection.time_range, stack_levels(selection.by_service))
+    values = _read(database, stack_sources(plan, selection, selection.by_service), max_stacks)
+    return replace(values, rollups=plan.as_json())
 
-    No row may fulfil two of them, and they share their parameters. Raises ApiError.
-    """
-    rows = " UNION ALL ".join(f"SELECT stack_id, value, count FROM {table} {each.where}" for each in alternatives)
+
+def read_stack_values(database: Database, table: str, conditions: Conditions, max_stacks: int) -> StackValues:
+    """Sums of `value` and `count` by stack, over the rows of `table` that fulfil the conditions. Raises ApiError."""
+    return _read(database, [(table, conditions)], max_stacks)
+
+
+def _read(database: Database, sources: list[tuple[str, Conditions]], max_stacks: int) -> StackValues:
+    rows = " UNION ALL ".join(
+        f"SELECT stack_id, value, toInt64(count) AS count FROM {table} {each.where}" for table, each in sources
+    )
     answer = database.table(
         f"SELECT stack_id, sum(value) AS value, sum(count) AS count FROM ({rows})"
         f" GROUP BY stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
-        alternatives[0].parameters,
+        sources[0][1].parameters,
     )
     if len(answer) > max_stacks:
         raise too_large(f"the query selects more than {max_stacks} different stacks")

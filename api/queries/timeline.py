@@ -1,6 +1,7 @@
 """Samples over time, summed up by labels."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -8,8 +9,11 @@ import pyarrow as pa
 
 from api.array_types import Values
 from api.errors import ApiError, too_large
+from api.queries.conditions import Conditions
 from api.queries.database import Database
-from api.queries.selection import Selection
+from api.queries.rollups import make_plan
+from api.queries.selection import Selection, TimeRange
+from icestream.rollups import DAYS, HOURS, MINUTES, Level
 
 _MAX_CELLS = 1_000_000
 
@@ -22,34 +26,87 @@ class Timeline:
     labels: list[tuple[str, ...]]  # one tuple for each group: its values of the labels asked for
     values: Values  # (g, t)
     counts: Values  # (g, t)
+    rollups: list[dict[str, Any]]  # what was read from them, for people
 
 
 def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by: tuple[str, ...]) -> Timeline:
-    """Sums of the samples in each step, counted from the start of the time range. Raises ApiError."""
-    start_unix_milli = selection.time_range.start_unix_nano // 10**6
+    """Sums of the samples in each step. Raises ApiError.
+
+    Steps are counted from the start of the time range, rounded down so that rollups fit into steps (see `_levels`).
+    """
+    by_service = selection.by_service and set(sum_by) <= {"service"}
+    levels = _levels(selection.time_range, step_ms, by_service)
+    unit_ms = max((UNIT_S[level] * 1000 for level in levels), default=1)
+    start_unix_milli = selection.time_range.start_unix_nano // 10**6 // unit_ms * unit_ms
     end_unix_milli = -(-selection.time_range.end_unix_nano // 10**6)
     times = start_unix_milli + step_ms * np.arange(-(-(end_unix_milli - start_unix_milli) // step_ms))
-    conditions = selection.conditions()
-    start, step_length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
-    step = f"intDiv(toUnixTimestamp64Milli(time) - {start}, {step_length})"
-    names = conditions.bind(list(sum_by), "Array(String)")
-    # A series that is not stored (yet) has no labels.
-    answer = database.table(
-        f"SELECT if(empty(labels_of.labels), arrayMap(name -> '', {names}), labels_of.labels) AS labels, step,"
-        " sum(v) AS value, sum(c) AS count"
-        f" FROM (SELECT series_id, toUInt32({step}) AS step, sum(value) AS v, sum(count) AS c"
-        f" FROM samples {conditions.where} GROUP BY series_id, step) AS sums"
-        f" LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {names})) AS labels"
-        " FROM series GROUP BY series_id) AS labels_of ON sums.series_id = labels_of.series_id"
-        f" GROUP BY labels, step LIMIT {_MAX_CELLS + 1}",
-        conditions.parameters,
+    plan = make_plan(database, selection.time_range, levels)
+    conditions = Conditions()
+    sources = [
+        (
+            _TABLES[by_service, part.level],
+            "toUnixTimestamp(start_time) * 1000",
+            part.conditions(selection, conditions.parameters),
+        )
+        for part in plan.parts
+    ]
+    if plan.samples:
+        of_samples = selection.alternatives(plan.samples, conditions.parameters, whole_days=False)
+        sources += [("samples", "toUnixTimestamp64Milli(time)", each) for each in of_samples]
+    first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
+    last = conditions.bind(len(times) - 1, "Int64")
+    key = "toString(service)" if by_service else "series_id"
+    rows = " UNION ALL ".join(
+        f"SELECT {key} AS of, least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step,"
+        f" sum(value) AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, step"
+        for table, time, each in sources
     )
+    names = conditions.bind(list(sum_by), "Array(String)")
+    sql = _BY_SERVICE.format(names=names, rows=rows) if by_service else _BY_SERIES.format(names=names, rows=rows)
+    answer = database.table(sql, conditions.parameters)
     if len(answer) > _MAX_CELLS:
         raise _too_many_groups()
-    return _timeline(times, answer, ("",) * len(sum_by))
+    return _timeline(times, answer, ("",) * len(sum_by), plan.as_json())
 
 
-def _timeline(times: npt.NDArray[np.int64], answer: pa.Table, no_labels: tuple[str, ...]) -> Timeline:
+_BY_SERVICE = f"""
+SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, sum(v) AS value, sum(c) AS count
+FROM ({{rows}}) GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
+# A series that is not stored (yet) has no labels.
+_BY_SERIES = f"""
+SELECT if(empty(labels_of.labels), arrayMap(name -> '', {{names}}), labels_of.labels) AS labels, toUInt32(step) AS step,
+    sum(v) AS value, sum(c) AS count
+FROM ({{rows}}) AS sums
+LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {{names}})) AS labels FROM series
+    GROUP BY series_id) AS labels_of ON sums.of = labels_of.series_id
+GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
+_TABLES = {
+    (True, MINUTES): "service_minutes",
+    (True, HOURS): "series_hours",
+    (True, DAYS): "service_stack_days",
+    (False, HOURS): "series_hours",
+    (False, DAYS): "series_stack_days",
+}
+"""Whether it is about services only, and the level."""
+UNIT_S = {MINUTES: 60, HOURS: 3600, DAYS: 86_400}
+_UNITS = 24
+
+
+def _levels(time_range: TimeRange, step_ms: int, by_service: bool) -> list[Level]:
+    """The levels whose minutes, hours or days fit into steps, in a time range of at least so many of them."""
+    length_ns = time_range.end_unix_nano - time_range.start_unix_nano
+    return [
+        level
+        for level in (MINUTES, HOURS, DAYS)
+        if (by_service, level) in _TABLES
+        and step_ms % (UNIT_S[level] * 1000) == 0
+        and length_ns >= _UNITS * UNIT_S[level] * 10**9
+    ]
+
+
+def _timeline(
+    times: npt.NDArray[np.int64], answer: pa.Table, no_labels: tuple[str, ...], rollups: list[dict[str, Any]]
+) -> Timeline:
     rows: dict[tuple[str, ...], int] = {}
     row_of_cell = [
         rows.setdefault(tuple(label.decode(errors="replace") for label in labels), len(rows))
@@ -63,7 +120,7 @@ def _timeline(times: npt.NDArray[np.int64], answer: pa.Table, no_labels: tuple[s
     np.add.at(values, cells, answer["value"].to_numpy())
     np.add.at(counts, cells, answer["count"].to_numpy())
     order = np.argsort(-values.sum(axis=1), kind="stable")
-    return Timeline(times, [labels[i] for i in order], values[order], counts[order])
+    return Timeline(times, [labels[i] for i in order], values[order], counts[order], rollups)
 
 
 def _too_many_groups() -> ApiError:

@@ -36,8 +36,9 @@ _TREE = {
             SELECT if(depth = of_stack, {_LEAF}, {_node("depth")}) AS node_id,
                 any(if(depth = 1, 0, {_node("(depth - 1)")})) AS parent_id,
                 any({_ID.format(f"'location', service, (depth * 7 + {_BRANCH.format('depth')}) % 2000")}) AS location_id
-            FROM (SELECT intDiv(number, {STACKS}) AS service, number % {STACKS} AS stack, toUInt32({_DEPTH}) AS of_stack,
-                toUInt32(arrayJoin(range(1, of_stack + 1))) AS depth FROM numbers({SERVICES * STACKS}))
+            FROM (SELECT intDiv(number, {STACKS}) AS service, number % {STACKS} AS stack,
+                toUInt32({_DEPTH}) AS of_stack, toUInt32(arrayJoin(range(1, of_stack + 1))) AS depth
+                FROM numbers({SERVICES * STACKS}))
             GROUP BY node_id
         )""",
     "locations": f"""
@@ -65,7 +66,7 @@ _SAMPLES = f"""
         {_ID.format("'series', service, host, version")}, concat('host-', toString(host)),
         fromUnixTimestamp64Milli(at_ms, 'UTC'), toUInt32(1000 + service), toUInt32(1000 + service + intDiv(r, 512) % 8),
         {_LEAF},
-        if(traced, reinterpretAsFixedString(sipHash128('trace', service, intDiv(number, 20000))), toFixedString('', 16)),
+        if(traced, reinterpretAsFixedString(sipHash128('t', service, intDiv(number, 20000))), toFixedString('', 16)),
         if(traced, reinterpretAsFixedString(cityHash64('span', service, intDiv(number, 20000))), toFixedString('', 8)),
         1, 52631579, concat('samples/host-', toString(host), '/1/0'), intDiv(at_ms, 5000)
     FROM

@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         client = connect(settings.clickhouse)
         done = migrate(client, cluster=settings.cluster)
-        if settings.retention_days is not None:
-            retain(client, settings.retention_days)
+        retain(client, settings.retention_days, settings.rollup_days)
         if settings.insert_tokens is not None:
             remember_inserts(client, settings.insert_tokens)
     except MigrationError as error:

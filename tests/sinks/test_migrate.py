@@ -133,11 +133,17 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients) -> None:
     retention.retain(clients.get(), 5)
     assert ttl("samples") == "toDateTime(time) + toIntervalDay(5)"
     assert ttl("batches").endswith("toIntervalDay(8)")
-    assert ttl("nodes").endswith("toIntervalDay(7)")
+    assert ttl("service_stack_hours").endswith("toIntervalDay(182)")
+    assert ttl("nodes").endswith("toIntervalDay(1097)")  # of the rollups by day
+    client, by_day = clients.get(), retention.RollupDays(0, 7, 60)
+    retention.retain(client, None, by_day)
+    assert [retention.kept_days(client, "rollup_builds", level) for level in ("minute", "hour", "day")] == [0, 7, 60]
+    assert [ttl(table) for table in ("service_minutes", "nodes")] == ["", ""]
+    assert retention.kept_days(client, "samples") == 5
     retention.retain(clients.get(), 30)
     assert ttl("trace_samples").endswith("toIntervalDay(30)")
-    retention.retain(clients.get(), 0)
-    assert {ttl(table) for table in ("samples", "nodes", "batches", "spans")} == {""}
+    retention.retain(clients.get(), 0, retention.RollupDays(0, 0, 0))
+    assert {ttl(table) for table in ("samples", "nodes", "batches", "spans", "rollup_builds")} == {""}
     for days in (-1, 10**6):
         with pytest.raises(MigrationError, match="retention"):
             retention.retain(clients.get(), days)
@@ -153,7 +159,9 @@ def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clien
         )
         .result_rows
     )
-    assert {name for (name,) in rows} == {"samples", "trace_samples", "activity", "batches", "dead_letters"}
+    assert {name for (name,) in rows} == {
+        "samples", "trace_samples", "activity", "batches", "dead_letters", "series_seen",
+    }  # fmt: skip
     with pytest.raises(MigrationError, match="insert tokens"):
         retention.remember_inserts(clients.get(), 10)
 

@@ -16,7 +16,7 @@ from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries.selection import Selection
 from api.queries.selector import format_selector
-from api.queries.stack_values import StackValues, read_stack_values
+from api.queries.stack_values import StackValues, read_selected_stacks
 from api.render.collapsed import MEDIA_TYPE, collapsed
 from api.tree.graph import build_graph
 from api.views.drawn import Way, draw
@@ -54,7 +54,7 @@ def diff(
     """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
     shape.check(state.settings)
     limit = state.settings.api_max_stacks
-    sides = [read_stack_values(state.database, "samples", side.alternatives(), limit) for side in (selection, baseline)]
+    sides = [read_selected_stacks(state.database, side, limit) for side in (selection, baseline)]
     sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
     stacks = view.stacks(state, stack_ids)
@@ -71,6 +71,7 @@ def diff(
             f"{prefix}total": side.total,
             f"{prefix}samples": side.samples,
             f"{prefix}stacks": len(side.stack_ids),
+            f"{prefix}rollups": side.rollups,
         }
     scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
     head |= {"relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}

@@ -13,7 +13,7 @@ from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import GroupByParam, View, view
 from api.queries.labelled_stack_values import read_labelled_stack_values
 from api.queries.selection import Selection
-from api.queries.stack_values import read_stack_values
+from api.queries.stack_values import read_selected_stacks
 from api.views.labels_first import LabelValues
 
 router = APIRouter(tags=["profiles"])
@@ -29,11 +29,11 @@ def merge(
     output_format: FormatParam = Format.TREE,
 ) -> Response:
     """Sums up all samples of a selector in a time range."""
-    head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json())
-    limit = state.settings.api_max_stacks
+    limit, labels = state.settings.api_max_stacks, None
     if group_by:
-        grouped = read_labelled_stack_values(state.database, "samples", selection.alternatives(), group_by, limit)
-        labels = LabelValues(group_by, grouped.values, grouped.value_of_stack)
-        return graph_response(state, grouped.stacks, head, output_format, view, shape, labels)
-    values = read_stack_values(state.database, "samples", selection.alternatives(), limit)
-    return graph_response(state, values, head, output_format, view, shape)
+        grouped = read_labelled_stack_values(state.database, selection, group_by, limit)
+        values, labels = grouped.stacks, LabelValues(group_by, grouped.values, grouped.value_of_stack)
+    else:
+        values = read_selected_stacks(state.database, selection, limit)
+    head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json() | {"rollups": values.rollups})
+    return graph_response(state, values, head, output_format, view, shape, labels)

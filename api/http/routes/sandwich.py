@@ -12,7 +12,7 @@ from api.http.parameters import selection
 from api.http.tree_parameters import DEFAULT_MAX_NODES, MaxNodesParam, TreeShape, WidthParam
 from api.http.view_parameters import View, view
 from api.queries.selection import Selection
-from api.queries.stack_values import read_stack_values
+from api.queries.stack_values import read_selected_stacks
 from api.views.drawn import Way, draw, draw_callers
 from api.views.sandwich import is_function, sandwich
 from api.views.used_part import used_part
@@ -40,7 +40,7 @@ def one_function(
     """
     shape = TreeShape(max_nodes, width, root=0, invert=False)
     shape.check(state.settings)
-    values = read_stack_values(state.database, "samples", selection.alternatives(), state.settings.api_max_stacks)
+    values = read_selected_stacks(state.database, selection, state.settings.api_max_stacks)
     values = values.where(view.keeps(state, values.stack_ids))
     stacks = used_part(view.stacks(state, values.stack_ids))
     sides = sandwich(stacks, is_function(stacks, function, module, file))

@@ -53,7 +53,8 @@ def timeline(
 ) -> Response:
     """Sums for each step, not rates: divide by the step to get the CPUs in use.
 
-    `times_unix_milli` says when each step starts. The last step may end after `end`.
+    `times_unix_milli` says when each step starts. The first step may start before `start`, at a whole minute, hour or
+    day, and the last one may end after `end`; only samples between them are counted.
     """
     names = tuple(dict.fromkeys(name.strip() for name in sum_by.split(",") if name.strip()))
     if len(names) > _MAX_LABELS:
@@ -71,7 +72,7 @@ def timeline(
         {"labels": dict(zip(names, labels, strict=True)), "values": values.tolist(), "samples": counts.tolist()}
         for labels, values, counts in zip(sums.labels[:limit], sums.values, sums.counts, strict=False)
     ]
-    steps = {"step_ms": step_ms, "times_unix_milli": sums.times_unix_milli.tolist()}
+    steps = {"step_ms": step_ms, "times_unix_milli": sums.times_unix_milli.tolist(), "rollups": sums.rollups}
     return json_response(selection.as_json() | steps | {"groups": groups, "rest": rest})
 
 

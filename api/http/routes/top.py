@@ -13,7 +13,7 @@ from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
 from api.http.view_parameters import View, view
 from api.queries.selection import Selection
-from api.queries.stack_values import read_stack_values
+from api.queries.stack_values import read_selected_stacks
 from api.tree.functions import Function
 from api.tree.top_table import TopTable
 from api.views.drawn import Way, draw
@@ -59,7 +59,7 @@ def top(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Rows; `rest` sums up the others.")] = 50,
 ) -> Response:
     """flat: spent in the function itself; cumulative: with what it called (recursion counts once)."""
-    values = read_stack_values(state.database, "samples", selection.alternatives(), state.settings.api_max_stacks)
+    values = read_selected_stacks(state.database, selection, state.settings.api_max_stacks)
     values = values.where(view.keeps(state, values.stack_ids))
     stacks = view.stacks(state, values.stack_ids)
     table = draw(stacks, values.values[np.newaxis], Way()).table
@@ -68,7 +68,7 @@ def top(
     listed, rest = rows[:limit], rows[limit:]
     return json_response(
         selection.as_json()
-        | {"total": values.total, "samples": values.samples}
+        | {"rollups": values.rollups, "total": values.total, "samples": values.samples}
         | {
             "top": [
                 _names(stacks.functions[int(table.groups[row])])

@@ -129,7 +129,7 @@ def trace_cpu(
     if output_format is None:
         return json_response(cpu)
     conditions = trace_conditions(trace_id, profile_type)
-    values = read_stack_values(state.database, "trace_samples", [conditions], state.settings.api_max_stacks)
+    values = read_stack_values(state.database, "trace_samples", conditions, state.settings.api_max_stacks)
     about = {"profile_type": profile_type, "unit": unit_of(profile_type), "trace_id": trace_id}
     head = ProfileHead(profile_type, None, about, labels={"trace_id": trace_id})
     return graph_response(state, values, head, output_format, view, shape)

@@ -1,0 +1,142 @@
+"""Which rollups answer a query, and for which times it reads samples instead.
+
+Rollups are read where they are valid, for whole buckets. Samples are read everywhere else: at the edges of a time
+range, in hours that are not closed yet, and where samples have changed since. Where samples may be gone (the build is
+final), a bucket that reaches out of the range is read as a whole: the answer says so (`rollups`).
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from api.queries.conditions import Conditions, add_matchers
+from api.queries.database import Database
+from api.queries.selection import Selection, TimeRange
+from icestream.rollups import DAY_S, DAYS, HOURS, VALID_BUILDS_SQL, Level, bucket_parameters
+from icestream.times import format_unix_nano
+
+_S = 10**9
+Range = tuple[int, int]
+"""[start, end) in Unix nanoseconds."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket with a build to read."""
+
+    start_unix_nano: int
+    end_unix_nano: int
+    build: int
+    final: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a query reads of one level."""
+
+    level: Level
+    buckets: list[Bucket]
+
+    def conditions(self, selection: Selection, parameters: dict[str, Any]) -> Conditions:
+        """Conditions on a table of the level."""
+        conditions = Conditions(parameters=parameters)
+        conditions.add(f"profile_type = {conditions.bind(selection.profile_type, 'String')}")
+        first, last = self.buckets[0].start_unix_nano // _S, self.buckets[-1].end_unix_nano // _S
+        conditions.add(f"start_time >= toDateTime({conditions.bind(first, 'UInt32')}, 'UTC')")
+        conditions.add(f"start_time < toDateTime({conditions.bind(last, 'UInt32')}, 'UTC')")
+        conditions.add(f"build IN {conditions.bind([each.build for each in self.buckets], 'Array(UInt64)')}")
+        add_matchers(conditions, selection.matchers)
+        return conditions
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "level": self.level.name,
+            "buckets": len(self.buckets),
+            "start": format_unix_nano(self.buckets[0].start_unix_nano),
+            "end": format_unix_nano(self.buckets[-1].end_unix_nano),
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a query reads: each moment of its time range from one place."""
+
+    parts: list[Part] = field(default_factory=list)
+    samples: list[TimeRange] = field(default_factory=list)
+
+    def as_json(self) -> list[dict[str, Any]]:
+        return [part.as_json() for part in self.parts]
+
+
+def make_plan(database: Database, time_range: TimeRange, levels: Sequence[Level]) -> Plan:
+    """`levels`: those that can answer the query, the best one first. Raises ApiError."""
+    gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    taken: dict[Level, list[Bucket]] = {}
+    left: dict[Level, list[Bucket]] = {}
+    for level in levels:
+        if gaps:
+            found = _read_buckets(database, level, gaps)
+            taken[level], gaps = _take(found, gaps, whole=True)
+            left[level] = [each for each in found if each.final]
+    for level in sorted(left, key=lambda level: level.bucket_s):
+        days = {each.start_unix_nano // (DAY_S * _S) for other in taken.values() for each in other}
+        # A day of which hours were taken would count these twice.
+        usable = [each for each in left[level] if level is not DAYS or each.start_unix_nano // (DAY_S * _S) not in days]
+        widened, gaps = _take(usable, gaps, whole=False)
+        taken[level] = sorted(taken[level] + widened, key=lambda each: each.start_unix_nano)
+    return Plan([Part(level, each) for level, each in taken.items() if each], [TimeRange(*gap) for gap in gaps])
+
+
+def stack_sources(plan: Plan, selection: Selection, by_service: bool) -> list[tuple[str, Conditions]]:
+    """Tables with stacks, and conditions. Each selected row fulfils exactly one; they share their parameters."""
+    parameters: dict[str, Any] = {}
+    sources = [(_STACKS[by_service, part.level], part.conditions(selection, parameters)) for part in plan.parts]
+    if plan.samples:
+        sources += [("samples", each) for each in selection.alternatives(plan.samples, parameters)]
+    return sources
+
+
+def stack_levels(by_service: bool) -> list[Level]:
+    """The levels that have a table of stacks: `by_service`, also those without series."""
+    return [level for level in (DAYS, HOURS) if (by_service, level) in _STACKS]
+
+
+_STACKS = {
+    (True, DAYS): "service_stack_days",
+    (True, HOURS): "service_stack_hours",
+    (False, DAYS): "series_stack_days",
+}
+"""Whether the selector has matchers of the service only, and the level."""
+
+
+def _read_buckets(database: Database, level: Level, gaps: Sequence[Range]) -> list[Bucket]:
+    parameters = bucket_parameters(level, gaps[0][0] // _S, -(-gaps[-1][1] // _S))
+    answer = database.table(VALID_BUILDS_SQL, parameters)
+    columns = (answer[name].to_pylist() for name in ("start", "build", "final"))
+    return [
+        Bucket(start * _S, (start + level.bucket_s) * _S, build, bool(final))
+        for start, build, final in zip(*columns, strict=True)
+    ]
+
+
+def _take(buckets: list[Bucket], gaps: list[Range], whole: bool) -> tuple[list[Bucket], list[Range]]:
+    """Returns the buckets that lie in gaps, and the gaps that remain. Not `whole`: those that reach into gaps."""
+    starts = [each.start_unix_nano for each in buckets]
+    taken: dict[int, Bucket] = {}
+    remaining: list[Range] = []
+    for start, end in gaps:
+        at, row = start, bisect_left(starts, start)
+        if not whole and row and buckets[row - 1].end_unix_nano > start:
+            row -= 1
+        while row < len(buckets) and starts[row] < end:
+            each = buckets[row]
+            if not whole or each.end_unix_nano <= end:
+                taken[each.start_unix_nano] = each
+                if starts[row] > at:
+                    remaining.append((at, starts[row]))
+                at = each.end_unix_nano
+            row += 1
+        if at < end:
+            remaining.append((at, end))
+    return list(taken.values()), remaining

@@ -1,0 +1,119 @@
+-- Rollups: sums of samples over hours and days, see docs/storage.md. Rows belong to a build: one computation of one
+-- bucket of one level. A build counts if `rollup_builds` says so, so rows of one that did not complete do not matter.
+CREATE TABLE IF NOT EXISTS rollup_builds
+(
+    level      LowCardinality(String),           -- minute, hour, day (icestream/rollups.py)
+    start_time DateTime('UTC'),                  -- of the bucket
+    end_time   DateTime('UTC'),
+    build      UInt64,                           -- when it began, in nanoseconds: later ones are larger
+    state      LowCardinality(String),           -- begun; built; final: later changes of samples do not count
+    changes    UInt64,                           -- rows of `sample_changes` for the bucket, when the build began
+    noted_time DateTime64(3, 'UTC') DEFAULT now64(3)
+)
+ENGINE = MergeTree
+ORDER BY (level, start_time, build);
+
+-- Changes of samples in hours whose rollups may have begun. A build is valid while its bucket has as many rows here
+-- as when it began. Rows are never merged.
+CREATE TABLE IF NOT EXISTS sample_changes
+(
+    start_time DateTime('UTC'),                  -- of the hour
+    state      LowCardinality(String),           -- added: samples were; begun, ended: a job replaces some
+    work       String,                           -- what the job replaces; '' for added
+    noted_time DateTime64(6, 'UTC') DEFAULT now64(6)
+)
+ENGINE = MergeTree
+ORDER BY (start_time, work, noted_time);
+
+-- Graphs by any label, over days.
+CREATE TABLE IF NOT EXISTS series_stack_days
+(
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(ZSTD(1)),
+    stack_id     UInt64 CODEC(ZSTD(1)),
+    series_id    UInt64 CODEC(ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(GCD, ZSTD(1)),
+    build        UInt64 CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(start_time)
+ORDER BY (profile_type, service, start_time, stack_id, series_id);
+
+-- Graphs of services and of everything, over days: a twentieth of the rows.
+CREATE TABLE IF NOT EXISTS service_stack_days
+(
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(ZSTD(1)),
+    stack_id     UInt64 CODEC(ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(GCD, ZSTD(1)),
+    build        UInt64 CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toYYYYMM(start_time)
+ORDER BY (profile_type, service, start_time, stack_id);
+
+-- Graphs of services and of everything, over hours. A stack of a day has adjacent rows, so its ID takes no space.
+CREATE TABLE IF NOT EXISTS service_stack_hours
+(
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    stack_id     UInt64 CODEC(ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(GCD, ZSTD(1)),
+    build        UInt64 CODEC(Delta, ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toMonday(start_time)
+PRIMARY KEY (profile_type, service, toDate(start_time), stack_id)
+ORDER BY (profile_type, service, toDate(start_time), stack_id, start_time);
+
+-- Timelines by any label, in steps of whole hours.
+CREATE TABLE IF NOT EXISTS series_hours
+(
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(ZSTD(1)),
+    series_id    UInt64 CODEC(ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(GCD, ZSTD(1)),
+    build        UInt64 CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toMonday(start_time)
+ORDER BY (profile_type, service, start_time, series_id);
+
+-- Timelines of services, in steps of whole minutes.
+CREATE TABLE IF NOT EXISTS service_minutes
+(
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    service      LowCardinality(String) CODEC(ZSTD(1)),
+    start_time   DateTime('UTC') CODEC(Delta, ZSTD(1)),
+    count        Int64 CODEC(T64, ZSTD(1)),
+    value        Int64 CODEC(GCD, ZSTD(1)),
+    build        UInt64 CODEC(ZSTD(1))
+)
+ENGINE = MergeTree
+PARTITION BY toMonday(start_time)
+ORDER BY (profile_type, service, start_time);
+
+-- Which series had samples in which hour, for labels and their values. Filled with the samples, and again by builds of
+-- hours, which find the samples that are older than this table. It is a set: what comes twice changes nothing.
+CREATE TABLE IF NOT EXISTS series_seen
+(
+    start_time   DateTime('UTC') CODEC(ZSTD(1)),
+    profile_type LowCardinality(String) CODEC(ZSTD(1)),
+    series_id    UInt64 CODEC(ZSTD(1))
+)
+ENGINE = ReplacingMergeTree
+PARTITION BY toMonday(start_time)
+ORDER BY (start_time, profile_type, series_id)
+SETTINGS non_replicated_deduplication_window = 10000;
+
+CREATE MATERIALIZED VIEW IF NOT EXISTS series_seen_view TO series_seen AS
+SELECT DISTINCT toStartOfHour(time) AS start_time, profile_type, series_id
+FROM samples;

@@ -1,0 +1,49 @@
+"""A backfill replaces samples, so rollups of its hours are built again, and not read until then."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from icestream.clickhouse import Clients
+from icestream.rollups import DAYS, VALID_BUILDS_SQL, bucket_parameters
+from jobs.backfill import backfill
+from jobs.replay import replay
+from sinks.rollups import QUIET_S, Rollups
+from tests.jobs.stored import END, T0, make_stored
+from tests.sinks.engine import client, clients, empty
+
+__all__ = ["client", "clients", "empty"]
+
+pytestmark = pytest.mark.pipeline
+
+
+def build(clients: Clients) -> None:
+    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * QUIET_S)
+
+
+def valid(client: Client) -> dict[int, int]:
+    parameters = bucket_parameters(DAYS, T0 // 10**9, END // 10**9)
+    return {row[0]: row[1] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
+
+
+def test_rollups_are_those_of_what_a_backfill_stored(clients: Clients, client: Client, tmp_path: Path) -> None:
+    stored = make_stored(client, tmp_path)
+    client.command("DELETE FROM samples WHERE stack_id % 3 = 0", settings={"lightweight_deletes_sync": 2})
+    build(clients)
+    first = valid(client)
+    assert len(first) == 2
+    backfill(stored.work("backfill"))
+    assert valid(client) == {}
+    build(clients)
+    assert first.keys() == valid(client).keys()
+    for table in ("series_stack_days", "service_stack_days"):
+        rolled = client.query(
+            f"SELECT sum(value) FROM {table} WHERE build IN {{builds:Array(UInt64)}}",
+            parameters={"builds": list(valid(client).values())},
+        ).result_rows[0][0]
+        assert rolled == stored.total()
+    replay(stored.work("replay"))  # nothing is missing, so it changes nothing
+    assert len(valid(client)) == 2

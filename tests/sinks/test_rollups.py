@@ -1,0 +1,88 @@
+"""Rollups of what the sink stores: also of batches that come after their hour was built."""
+
+import threading
+import time
+from typing import Any
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from icestream.clickhouse import Clients
+from icestream.rollups import HOURS, VALID_BUILDS_SQL, bucket_parameters
+from icestream.topics import SAMPLES
+from sinks.clickhouse import ClickHouseSink
+from sinks.rollups import QUIET_S, Rollups
+from tests.sinks.messages import START_MS, make_range, sample_batch, tables
+
+HOUR_S = START_MS // 3_600_000 * 3600
+
+
+def store(clients: Clients, sequence: int, **more: Any) -> None:
+    batch = tables(SAMPLES, sample_batch(sequence))
+    ClickHouseSink(clients).write(make_range(SAMPLES, [batch], first=sequence, **more))
+
+
+def build(clients: Clients) -> None:
+    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * QUIET_S)
+
+
+def valid(client: Client) -> list[int]:
+    parameters = bucket_parameters(HOURS, HOUR_S, HOUR_S + 1)
+    return [row[0] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows]
+
+
+def sums(client: Client) -> list[int]:
+    """Of the hour: counts in samples, and in each table of its rollups that counts."""
+    found = [int(client.query("SELECT sum(count) FROM samples").result_rows[0][0])]
+    for table in ("service_minutes", "series_hours", "service_stack_hours", "series_stack_days", "service_stack_days"):
+        latest = f"build IN (SELECT build FROM {table} ORDER BY build DESC LIMIT 1)"
+        found.append(int(client.query(f"SELECT sum(count) FROM {table} WHERE {latest}").result_rows[0][0]))
+    return found
+
+
+def test_every_table_has_the_sums_of_samples_and_a_late_batch_is_noticed(clients: Clients, client: Client) -> None:
+    store(clients, 1)
+    assert client.query("SELECT count() FROM sample_changes").result_rows == [(0,)]  # nothing was built
+    build(clients)
+    assert valid(client) == [HOUR_S]
+    assert sums(client) == [5] * 6
+    store(clients, 2)
+    assert valid(client) == []
+    build(clients)
+    assert valid(client) == [HOUR_S]
+    assert sums(client) == [10] * 6
+
+
+def test_a_change_is_noted_when_the_sink_dies_before_it_says_so(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(clients, 1)
+    build(clients)
+
+    def die(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sinks.clickhouse.note_added", die)
+    with pytest.raises(KeyboardInterrupt):
+        store(clients, 2)
+    monkeypatch.undo()
+    store(clients, 2, retried=True)
+    assert valid(client) == []
+    build(clients)
+    assert sums(client) == [10] * 6
+
+
+def test_nothing_is_built_again_without_a_change(clients: Clients, client: Client) -> None:
+    store(clients, 1)
+    build(clients)
+    builds = client.query("SELECT * FROM rollup_builds ORDER BY ALL").result_rows
+    build(clients)
+    assert client.query("SELECT * FROM rollup_builds ORDER BY ALL").result_rows == builds
+
+
+def test_an_hour_is_built_after_it_ended_and_batches_of_it_are_stored(clients: Clients, client: Client) -> None:
+    store(clients, 1)
+    Rollups(clients).step(threading.Event(), HOUR_S + 3600 + 60)
+    assert valid(client) == []
+    Rollups(clients).step(threading.Event(), HOUR_S + 3600 + 1200)
+    assert valid(client) == [HOUR_S]
