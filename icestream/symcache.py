@@ -25,6 +25,7 @@ from icestream.byte_cache import ByteCache
 from icestream.demangle import demangle
 from icestream.disk_cache import DiskCache
 from icestream.symbol_chunks import SymbolChunks
+from icestream.unnamed import in_file
 from icestream.v1.symbols_pb2 import SymbolFile
 
 log = logging.getLogger(__name__)
@@ -82,8 +83,11 @@ class Symbols:
         except Exception as error:  # symbolic raises its own errors, and OSError
             raise SymCacheError(f"cannot open the SymCache {path}: {error}") from error
 
-    def lookup(self, address: int) -> list[Line]:
-        """Returns the lines of an ELF virtual address (for a kernel: an offset), innermost first; [] if it has none."""
+    def lookup(self, address: int, file: str) -> list[Line]:
+        """Returns the lines of an ELF virtual address (for a kernel: an offset), innermost first; [] if it has none.
+
+        A function that has no name gets one from `file`, which is mapped there (icestream/unnamed.py).
+        """
         relative = address - self._load_address
         if not 0 <= relative < 2**64:
             return []
@@ -95,7 +99,7 @@ class Symbols:
         last = len(frames) - 1
         return [
             Line(
-                demangle(frame.symbol),
+                in_file(demangle(frame.symbol), file),
                 frame.full_path or "",
                 frame.line,
                 # An inlined function has no start address of its own.

@@ -118,8 +118,9 @@ class ResolveSink:
         untried = self._tried.untried(build_id, symbols.version, ids)
         named = []
         for row in np.flatnonzero(untried).tolist():
-            if lines := tuple(symbols.lookup(locations[row].address)[:MAX_LINES]):
-                named.append((locations[row], LocationNames(symbols.version, lines)))
+            location = locations[row]
+            if lines := tuple(symbols.lookup(location.address, location.file)[:MAX_LINES]):
+                named.append((location, LocationNames(symbols.version, lines)))
         for message in stack_batches(build_id, named):
             self._producer.produce(STACKS, message, key=build_id.encode())
         if named and self._producer.flush(_FLUSH_S):

@@ -46,6 +46,14 @@ class SymbolRequester:
         if wanted and wanted.asked == host_id and wanted.attempt % len(wanted.hosts):
             wanted.next_s = min(wanted.next_s, now_s)
 
+    def has_no_names(self, build_id: str, host_id: str, now_s: float) -> None:
+        """Notes that a host has the file, but without names, so that the others are asked: once each."""
+        wanted = self.wanted.get(build_id)
+        if wanted and wanted.attempt < len(wanted.hosts):
+            self.failed(build_id, host_id, now_s)
+        else:
+            self.answered(build_id)
+
     def answered(self, build_id: str) -> None:
         """Notes that the symbols came."""
         self.wanted.pop(build_id, None)

@@ -57,16 +57,16 @@ class Symbolizer:
         if known is not None and known.version == version:
             metrics.LOCATIONS.labels("cached").inc()
             return known
-        named = self._lookup(mapping.build_id, int(raw.location_address[row]))
+        named = self._lookup(mapping, int(raw.location_address[row]))
         self._cache.put(location_id, named)
         return named
 
-    def _lookup(self, build_id: str, address: int) -> LocationNames:
-        symbols = self._symcaches.get(build_id) if self._symcaches else None
+    def _lookup(self, mapping: Mapping, address: int) -> LocationNames:
+        symbols = self._symcaches.get(mapping.build_id) if self._symcaches else None
         if symbols is None:
             return UNNAMED
         metrics.LOCATIONS.labels("looked up").inc()
-        lines = tuple(symbols.lookup(address)[:MAX_LINES])
+        lines = tuple(symbols.lookup(address, mapping.file)[:MAX_LINES])
         return LocationNames(symbols.version, lines) if lines else UNNAMED
 
 

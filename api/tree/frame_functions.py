@@ -1,10 +1,9 @@
 """What a frame of a graph shows: its function, or `module+0xaddress` if its location has no symbols."""
 
-import os.path
-
 from api.tree.functions import Function, Functions
 from api.tree.locations import Locations
 from api.tree.mappings import Mappings
+from icestream.unnamed import unnamed
 
 UNNAMED = 1 << 30
 """Rows from here on are frames without symbols: UNNAMED + row of the location. They get a name only when shown."""
@@ -31,5 +30,4 @@ class FrameFunctions:
         # No mapping covered the address: the process had ended, or the stack walk was wrong.
         if not mapping.file and not address:
             return Function("[unknown]", kind=mapping.function_kind, named=False)
-        name = f"{os.path.basename(mapping.file) or 'unknown'}+{address:#x}"
-        return Function(name, mapping.file, kind=mapping.function_kind, named=False)
+        return Function(unnamed(mapping.file, address), mapping.file, kind=mapping.function_kind, named=False)

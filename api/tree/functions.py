@@ -10,6 +10,7 @@ from api.array_types import Rows
 from api.queries.database import texts
 from api.tree.distinct import distinct_rows, text_codes
 from api.tree.mappings import Mappings
+from icestream.unnamed import is_unnamed
 
 KINDS = ("icestream", "user", "kernel", "jit", "unknown", "label")
 """Kinds of functions: where the code is; "icestream" and "label" (a label's value) for frames that are not code."""
@@ -17,7 +18,7 @@ KINDS = ("icestream", "user", "kernel", "jit", "unknown", "label")
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function. If `named` is false, there are no symbols and `name` is module+0xaddress.
+    """A function. If `named` is false, it has no symbols and `name` is module+0xaddress, of its start if that is known.
 
     `line` is the one where the function starts, 0 if unknown.
     """
@@ -72,5 +73,6 @@ class Functions:
         row = self._rows.setdefault((name, module, source), len(self._functions))
         if row == len(self._functions):
             mapping = self._mappings[module]
-            self._functions.append(Function(name, mapping.file, source, start_line, mapping.function_kind))
+            named = not is_unnamed(name, mapping.file)
+            self._functions.append(Function(name, mapping.file, source, start_line, mapping.function_kind, named))
         return row

@@ -9,10 +9,11 @@ from collector.elf.reader import bytes_reader, file_reader
 from collector.elf.sections import DYNSYM, SYMTAB, find, read_sections
 from collector.elf.symbols import has_functions
 from collector.symbols.code_ranges import breakpad
+from collector.symbols.function_starts import with_starts
 from collector.symbols.functions import functions
 from collector.symbols.go_lines import go_breakpad, has_go_table
 from collector.symbols.mini_debug import mini_debug
-from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, SYMBOL_TABLE
+from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
 from collector.symbols.symcache_ends import with_ends
 
 
@@ -43,7 +44,8 @@ def best(descriptor: int) -> int:
 
 
 def make(descriptor: int, version: int) -> Made:
-    """Returns the SymCache of the names of kind `version`. Raises NamesError, OSError, MemoryError; ElfError and
+    """Returns the SymCache of the names of kind `version`, in which functions without a name have one for their start;
+    of kind STARTS if all are without a name. Raises NamesError, OSError, MemoryError; ElfError and
     symbolic's errors if the file is damaged."""
     load_address = identity.read_file(descriptor).load_address
     sources = [file_reader(descriptor)]
@@ -55,9 +57,10 @@ def make(descriptor: int, version: int) -> Made:
     if version == DEBUG_INFO:
         archive = Archive.open(f"/proc/self/fd/{descriptor}")
         return Made(version, load_address, with_ends(_symcache(archive), symbols, load_address))
-    if not symbols:
+    ranges = with_starts(symbols, sources[0])
+    if not ranges:
         raise NamesError("the file names no function: it is stripped")
-    return from_text(breakpad(symbols, load_address), version, load_address)
+    return from_text(breakpad(ranges, load_address), version if symbols else STARTS, load_address)
 
 
 def from_text(text: bytes, version: int, load_address: int = 0) -> Made:

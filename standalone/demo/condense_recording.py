@@ -91,7 +91,7 @@ def _named(batch: RawBatch, symcaches: SymCaches) -> bytes:
     for row in range(rows):
         mapping = batch.mappings[batch.location_mapping[row]]
         symbols = symcaches.get(mapping.build_id) if mapping.kind != Mapping.NAMED else None
-        lines = symbols.lookup(batch.location_address[row]) if symbols else []
+        lines = symbols.lookup(batch.location_address[row], mapping.file) if symbols else []
         function, file, number = "", "", 0
         if lines:
             function, file, number = lines[-1].function, PurePosixPath(lines[-1].file).name, lines[-1].line

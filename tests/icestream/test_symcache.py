@@ -75,7 +75,7 @@ def lines_of(caches: SymCaches, program: Program) -> list[list[Line]]:
     symbols = caches.get("gnu:aa")
     assert symbols is not None
     start = program.symbols["_Z5outerPVi"]
-    return [symbols.lookup(address) for address in range(start, start + 12)]
+    return [symbols.lookup(address, "program") for address in range(start, start + 12)]
 
 
 def test_elf_addresses_get_functions_files_and_lines(program: Program, tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_elf_addresses_get_functions_files_and_lines(program: Program, tmp_path:
     assert [line.start_line for line in inlined] == [0, first.line]
     symbols = caches.get("gnu:aa")
     assert symbols is not None
-    assert symbols.lookup(2**64 - 1)[:0] == []
-    assert symbols.lookup(0) == []
+    assert symbols.lookup(2**64 - 1, "program")[:0] == []
+    assert symbols.lookup(0, "program") == []
 
 
 @pytest.mark.parametrize("count", [1, 3])

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from collector.elf import identity
-from icestream.topics import RAW
+from collector.symbols.builder import SymbolBuilder
+from collector.symbols.symbol_files import SymbolFiles
+from icestream.topics import RAW, SYMBOLS
 from icestream.v1.common_pb2 import Mapping
 from tests.data.messages import PERIOD_NS, WINDOW_NS, batch_id, raw_batch, raw_series
 from tests.pipeline.running import ICESTREAM, Pipeline, between
@@ -22,6 +24,10 @@ inline __attribute__((always_inline)) int price(volatile int *x) { return *x * 3
 struct Cart { __attribute__((noinline)) int total(volatile int *x) { return price(x) + 1; } };
 }
 int main() { volatile int x = 4; return shop::Cart().total(&x); }
+"""
+LIBRARY = """
+static __attribute__((noinline)) int hidden(int x) { volatile int s = 0; while (x-- > 0) s += x; return s; }
+int shown(int x) { return hidden(x) + 1; }
 """
 
 
@@ -48,14 +54,45 @@ def test_an_upload_names_what_a_stripped_program_did_before(embedded_pipeline: P
     embedded_pipeline.wait(graph, lambda text: text.strip() == named)
 
 
-def batch(program: Path, stack: list[int], start: int) -> bytes:
+def test_unnamed_code_of_one_function_is_one_frame_and_the_function_may_have_any_file_name(
+    embedded_pipeline: Pipeline, tmp_path: Path
+) -> None:
+    library = tmp_path / "libcart.so.1"
+    (tmp_path / "a.c").write_text(LIBRARY)
+    command = ["gcc", "-O1", "-shared", "-fPIC", "-Wl,--build-id", "-fno-toplevel-reorder", tmp_path / "a.c"]
+    subprocess.run([*command, "-o", library], check=True)
+    lines = [line.split() for line in subprocess.check_output(["nm", library], text=True).splitlines()]
+    address = {line[-1]: int(line[0], 16) for line in lines if len(line) == 3}
+    subprocess.run(["strip", library], check=True)
+    start = time.time_ns() // WINDOW_NS * WINDOW_NS - 60 * 10**9
+    hidden, shown = address["hidden"], address["shown"]
+    for second, at in enumerate((1, 5, 9)):
+        raw = batch(library, [hidden + at, shown + 8], start, sequence=second + 1)
+        embedded_pipeline.produce(RAW, raw)
+
+    def top() -> dict[str, int]:
+        query = between(start, start + WINDOW_NS)
+        rows = embedded_pipeline.get("/api/v1/top", selector="{}", **query)["top"]
+        return {row["name"]: row["flat"] for row in rows if row["flat"]}
+
+    unnamed = {f"{library.name}+{hidden + at:#x}": PERIOD_NS for at in (1, 5, 9)}
+    embedded_pipeline.wait(top, lambda rows: rows == unnamed)
+    builder = SymbolBuilder("host-0", "", SymbolFiles())
+    for file in builder.answer(build_id_of(library), str(library)):
+        embedded_pipeline.produce(SYMBOLS, file.SerializeToString())
+    builder.rest()
+    embedded_pipeline.wait(top, lambda rows: rows == {f"{library.name}+{hidden:#x}": 3 * PERIOD_NS})
+    query = between(start, start + WINDOW_NS)
+    stacks = str(embedded_pipeline.get("/api/v1/merge", format="collapsed", selector="{}", **query))
+    assert stacks.strip() == f"shown;{library.name}+{hidden:#x} {3 * PERIOD_NS}"
+
+
+def batch(program: Path, stack: list[int], start: int, sequence: int = 1) -> bytes:
     """A raw batch with one sample of a program, leaf first."""
-    descriptor = os.open(program, os.O_RDONLY)
-    build_id = identity.read_file(descriptor).build_id
-    os.close(descriptor)
+    build_id = build_id_of(program)
     rows = range(len(stack))
     return raw_batch(
-        batch_id(host="host-0"), start,
+        batch_id(sequence, host="host-0"), start,
         {
             "location_mapping": np.ones(len(rows)), "location_address": np.array(stack, np.uint64),
             "location_function": np.zeros(len(rows)), "location_file": np.zeros(len(rows)),
@@ -65,3 +102,11 @@ def batch(program: Path, stack: list[int], start: int) -> bytes:
         mappings=[Mapping(), Mapping(kind=Mapping.FILE, build_id=build_id, file=str(program))],
         series=[raw_series({"host": "host-0", "service": "shop"})],
     )  # fmt: skip
+
+
+def build_id_of(path: Path) -> str:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return identity.read_file(descriptor).build_id
+    finally:
+        os.close(descriptor)

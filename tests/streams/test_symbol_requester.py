@@ -30,6 +30,17 @@ def test_an_error_answer_hurries_the_next_host_but_not_the_next_round() -> None:
     assert asked(requests, 9, 5) == []
 
 
+def test_hosts_that_have_no_names_of_a_file_are_asked_once_each() -> None:
+    requests = SymbolRequester()
+    for host in ("a", "b"):
+        requests.want("gnu:1", host, "/p")
+    assert asked(requests, 1) == [(0, "a", 1)]
+    requests.has_no_names("gnu:1", "a", 2)
+    assert asked(requests, 5, 2) == [(2, "b", 2)]
+    requests.has_no_names("gnu:1", "b", 5)
+    assert asked(requests, 1000, 5) == []
+
+
 def test_nobody_is_asked_once_the_symbols_are_there() -> None:
     requests = SymbolRequester()
     requests.want("gnu:1", "a", "/p")

@@ -15,7 +15,7 @@ from collector.processes.mapped_files import VDSO, MapsEntry, vdso_bytes
 from collector.symbols import builder as symbols
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.functions import functions
-from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.v1.symbols_pb2 import SymbolFile
 
@@ -88,9 +88,20 @@ def test_the_symbol_store_gets_the_file_under_its_hash(tmp_path: Path) -> None:
         assert len(list(path.parent.iterdir())) == 1
 
 
-def test_a_stripped_file_is_an_error_so_that_another_host_is_asked(builder: SymbolBuilder, tmp_path: Path) -> None:
-    build_id, _ = compiled(tmp_path / "program")
+def test_a_stripped_file_says_that_it_has_starts_only_so_that_another_host_is_asked(
+    builder: SymbolBuilder, tmp_path: Path
+) -> None:
+    build_id, address = compiled(tmp_path / "program")
     subprocess.run(["strip", tmp_path / "program"], check=True)
+    answers = list(builder.answer(build_id, str(tmp_path / "program")))
+    assert {answer.version for answer in answers} == {STARTS}
+    [line] = unpacked(answers).lookup(address + 1 - answers[0].load_address)
+    assert line.symbol == f"+{address:#x}"
+
+
+def test_a_file_without_names_and_starts_is_an_error(builder: SymbolBuilder, tmp_path: Path) -> None:
+    build_id, _ = compiled(tmp_path / "program")
+    subprocess.run(["objcopy", "--strip-all", "--remove-section", ".eh_frame", tmp_path / "program"], check=True)
     [answer] = builder.answer(build_id, str(tmp_path / "program"))
     assert "stripped" in answer.error
 

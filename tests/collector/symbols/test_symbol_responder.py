@@ -16,7 +16,7 @@ from collector.delivery.spool import Spool
 from collector.elf import identity
 from collector.processes.mapped_files import MapsEntry
 from collector.settings import CollectorSettings
-from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
+from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from icestream.kafka import consumer, producer
@@ -145,9 +145,9 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     for path, build_id in ids.items():
         files.note(build_id, entry(path))
         ask(asking, build_id, host="me", file=str(path))
-    before = answers(2)
+    before = answers(3)
     assert {(a.build_id, a.version, a.error) for a in before} == {
-        (ids[named], SYMBOL_TABLE, ""), (ids[other], DEBUG_INFO, ""),
+        (ids[named], SYMBOL_TABLE, ""), (ids[stripped], STARTS, ""), (ids[other], DEBUG_INFO, ""),
     }  # fmt: skip
     released.set()
     after = answers(2)
@@ -162,6 +162,7 @@ def test_what_debuginfod_does_not_have_is_an_answer(
 ) -> None:
     stripped = tmp_path / "stripped"
     build_id = compiled(stripped, "-s")
+    subprocess.run(["objcopy", "--remove-section", ".eh_frame", stripped], check=True)
     server = Server()
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
     files.note(build_id, entry(stripped))

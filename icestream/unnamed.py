@@ -1,0 +1,33 @@
+"""What code without a name is called: `module+0xaddress`, with the address where its function begins if that is known.
+
+A symbol file says where a function without a name begins by a name of its own, `+0xaddress`: the build ID is the same
+whatever the file is called on a host.
+"""
+
+import os.path
+import re
+
+STARTS_VERSION = 1
+"""The version of a symbol file that has no names at all, only starts of functions."""
+_UNNAMED = re.compile(r"\+0x[0-9a-f]+")
+
+
+def unnamed(file: str, address: int) -> str:
+    """The name of an address in a mapped file."""
+    return f"{os.path.basename(file) or 'unknown'}{start_name(address)}"
+
+
+def start_name(address: int) -> str:
+    """What a symbol file calls a function that begins at an address (ELF virtual address) and has no name."""
+    return f"+{address:#x}"
+
+
+def in_file(function: str, file: str) -> str:
+    """The name of a function of a symbol file, for the mapped file that it is in."""
+    return f"{os.path.basename(file) or 'unknown'}{function}" if _UNNAMED.fullmatch(function) else function
+
+
+def is_unnamed(name: str, file: str) -> bool:
+    """Whether it is what a function of the file without a name is called."""
+    base = os.path.basename(file) or "unknown"
+    return name.startswith(base) and _UNNAMED.fullmatch(name, len(base)) is not None
