@@ -1,13 +1,32 @@
 """Errors that end a request with a 4xx or 503."""
 
 from collections.abc import Mapping
+from typing import Literal
+
+Code = Literal[
+    "bad_selector", "bad_time", "bad_profile_type", "bad_trace_id", "bad_step", "bad_cursor", "bad_regex",
+    "bad_parameter", "unknown_parameter", "no_baseline", "unknown_trace", "not_found", "method_not_allowed",
+    "http_error", "query_too_large", "internal_error", "busy", "unavailable",
+]  # fmt: skip
+CODES: dict[int, tuple[Code, ...]] = {
+    400: (
+        "bad_selector", "bad_time", "bad_profile_type", "bad_trace_id", "bad_step", "bad_cursor", "bad_regex",
+        "bad_parameter", "unknown_parameter", "no_baseline",
+    ),
+    404: ("unknown_trace", "not_found"),
+    405: ("method_not_allowed",),
+    422: ("query_too_large",),
+    500: ("internal_error",),
+    503: ("busy", "unavailable"),
+}  # fmt: skip
+"""The codes that errors of each status have."""
 
 
 class ApiError(Exception):
     """Ends a request. `code` is for programs and stays, `message` says what is wrong, `hint` what to do about it."""
 
     def __init__(
-        self, status: int, code: str, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+        self, status: int, code: Code, message: str, hint: str = "", headers: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -17,7 +36,7 @@ class ApiError(Exception):
         self.headers = dict(headers or {})
 
 
-def bad_request(code: str, message: str, hint: str = "") -> ApiError:
+def bad_request(code: Code, message: str, hint: str = "") -> ApiError:
     """The caller asked for something that cannot be understood."""
     return ApiError(400, code, message, hint)
 

@@ -50,7 +50,7 @@ class Agent:
         files.add_listener(symbol_files)
         self._profiler = make_profiler(settings, loaded, files, self._publisher)
         self._symbols = SymbolResponder(settings, self._publisher, symbol_files)
-        metrics.CPU_SECONDS.set_function(process_seconds)
+        metrics.CPU_SECONDS.read(process_seconds)
 
     def ready(self) -> str | None:
         """None while samples reach Kafka, else what keeps them from it."""
@@ -94,7 +94,7 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     labels, sampler = loaded.labels, loaded.sampler
     activity = ActivityReceiver(settings.activity_socket)
     for name in vars(activity.counts):
-        metrics.RECEIVED.labels(name).set_function(partial(getattr, activity.counts, name))
+        metrics.RECEIVED.read(partial(getattr, activity.counts, name), name)
     contexts = ThreadContexts(sampler.set_context, sampler.forget)
     work = BuildQueue()
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work])

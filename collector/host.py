@@ -39,7 +39,7 @@ class Host:
         if self._unwinding:
             self._unwinding.start()
         self._watcher.start()
-        metrics.EVENTS_LOST.set_function(lambda: self._watcher.lost)
+        metrics.EVENTS_LOST.read(lambda: self._watcher.lost)
         self.mappings.scan()
 
     def ready(self, pid: int) -> bool:

@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from icestream.metrics import CountedElsewhere
+
 BATCHES = Counter("icestream_collector_batches_total", "windows given to the publisher", ["topic"])
 SAMPLES = Counter("icestream_collector_samples_total", "samples in raw batches")
 LOST = Counter("icestream_collector_lost_samples_total", "samples that did not fit into the kernel's buffers")
@@ -13,10 +15,10 @@ FREQUENCY = Gauge("icestream_collector_frequency_hertz", "samples per second and
 THROTTLED = Counter("icestream_collector_throttled_total", "times the CPU budget lowered the frequency")
 INTERVALS = Counter("icestream_collector_activity_intervals_total", "intervals of activity in activity batches")
 INTERVALS_DROPPED = Counter("icestream_collector_activity_dropped_total", "intervals that applications could not send")
-RECEIVED = Gauge(
-    "icestream_collector_activity_received",
+RECEIVED = CountedElsewhere(
+    "icestream_collector_activity_received_total",
     "datagrams of activity by outcome; intervals that were refused, by reason",
-    ["what"],
+    "what",
 )
 SENT_BYTES = Counter("icestream_collector_sent_bytes_total", "bytes that Kafka acknowledged, uncompressed", ["topic"])
 ERRORS = Counter("icestream_collector_kafka_errors_total", "errors of the Kafka client, each of which is tried again")
@@ -43,8 +45,8 @@ PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are
 SYMBOL_REQUESTS = Counter(
     "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]
 )
-CPU_SECONDS = Gauge("icestream_collector_cpu_seconds", "CPU time of this process and its children")
-PROGRAM_SECONDS = Gauge("icestream_collector_bpf_seconds", "estimated CPU time of the eBPF programs")
+CPU_SECONDS = CountedElsewhere("icestream_collector_cpu_seconds_total", "CPU time of this process and its children")
+PROGRAM_SECONDS = CountedElsewhere("icestream_collector_bpf_seconds_total", "estimated CPU time of the eBPF programs")
 CPU_PERCENT = Gauge(
     "icestream_collector_cpu_percent",
     "recent CPU use of the process, its children and the eBPF programs, in percent of one CPU",
@@ -69,8 +71,14 @@ PYTHON_REFUSED = Counter(
 DEBUGINFOD = Counter(
     "icestream_collector_debuginfod_total", "debug files requested from debuginfod servers, by result", ["result"]
 )
-EVENTS_LOST = Gauge("icestream_collector_events_lost", "events of processes that did not fit into the kernel's rings")
-STACKS = Gauge("icestream_collector_stacks", "user stacks, by how they end: complete, or why they were cut", ["end"])
-PYTHON_STACKS = Gauge(
-    "icestream_collector_python_stacks", "stacks of Python processes that have no Python frames or were cut", ["what"]
+EVENTS_LOST = CountedElsewhere(
+    "icestream_collector_lost_events_total", "events of processes that did not fit into the kernel's rings"
+)
+STACKS = CountedElsewhere(
+    "icestream_collector_stacks_total", "user stacks, by how they end: complete, or why they were cut", "end"
+)
+PYTHON_STACKS = CountedElsewhere(
+    "icestream_collector_python_stacks_total",
+    "stacks of Python processes that have no Python frames or were cut",
+    "what",
 )

@@ -127,6 +127,6 @@ def _processes(samples: Samples) -> np.ndarray:
 def _count_stacks(stats: dict[str, int]) -> None:
     for name, count in stats.items():
         if name.startswith("stack_"):
-            metrics.STACKS.labels(name.removeprefix("stack_")).set(count)
+            metrics.STACKS.set_total(count, name.removeprefix("stack_"))
         elif name in ("python_no_thread", "python_cut"):
-            metrics.PYTHON_STACKS.labels(name.removeprefix("python_")).set(count)
+            metrics.PYTHON_STACKS.set_total(count, name.removeprefix("python_"))

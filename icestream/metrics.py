@@ -1,14 +1,23 @@
-"""Metrics and health over HTTP: /metrics, /healthz and /readyz for parts without a web server; reading /metrics."""
+"""Metrics and health over HTTP: what /metrics says; /healthz and /readyz for parts without a web server."""
 
 import http.server
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, disable_created_metrics, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+PARTS = ("api", "collector", "sinks", "streams", "supervisor")
+"""What has metrics of its own: their names begin with `icestream_PART_`."""
+
+# They are one more series for each counter, and say when the process began to count.
+disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class HealthServer:
@@ -17,14 +26,15 @@ class HealthServer:
     `ready` returns None when the part can do its work, else the reason why not in words (503 on /readyz).
     """
 
-    def __init__(self, listen: str, ready: Callable[[], str | None]) -> None:
+    def __init__(self, listen: str, ready: Callable[[], str | None], part: str) -> None:
+        """/metrics has the metrics of `part`."""
         host, _, port = listen.rpartition(":")
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
-                    self._answer(200, generate_latest(REGISTRY), CONTENT_TYPE_LATEST)
+                    self._answer(200, exposition([part]), CONTENT_TYPE)
                 elif path == "/healthz":
                     self._answer(200, b'{"status": "ok"}', "application/json")
                 elif path == "/readyz":
@@ -56,6 +66,62 @@ class HealthServer:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+def exposition(parts: Collection[str]) -> bytes:
+    """What /metrics of a process answers that runs `parts`, as CONTENT_TYPE.
+
+    A process may have loaded code of other parts: the metrics of those stay at 0, or count what a job does, and would
+    be taken for a second process of that part.
+    """
+    others = tuple(f"icestream_{part}_" for part in PARTS if part not in parts)
+    shown = CollectorRegistry(auto_describe=False)
+    shown.register(_Families([family for family in REGISTRY.collect() if not family.name.startswith(others)]))
+    return generate_latest(shown)
+
+
+class _Families(Collector):
+    """Metrics that were collected."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+class CountedElsewhere(Collector):
+    """A counter whose total somebody else keeps: the kernel, or a plain object. Registers itself.
+
+    It never goes down, as the sum of what several processes used may for a moment: Prometheus would take that for a
+    restart, and count everything again.
+    """
+
+    def __init__(self, name: str, documentation: str, label: str | None = None) -> None:
+        """`name` ends in `_total`."""
+        self._name, self._documentation = name, documentation
+        self._labelnames = () if label is None else (label,)
+        self._totals: dict[str, Callable[[], float]] = {}
+        self._highest: dict[str, float] = defaultdict(float)
+        REGISTRY.register(self)
+
+    def read(self, total: Callable[[], float], label_value: str = "") -> None:
+        """From now on, every scrape calls `total`."""
+        self._totals[label_value] = total
+
+    def set_total(self, total: float, label_value: str = "") -> None:
+        """Says how many there are so far."""
+        self.read(lambda: total, label_value)
+
+    def describe(self) -> Iterable[Metric]:
+        return [CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)]
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)
+        for label_value, total in list(self._totals.items()):
+            highest = self._highest[label_value] = max(self._highest[label_value], total())
+            family.add_metric([label_value][: len(self._labelnames)], highest)
+        return [family]
 
 
 def parse_metrics(text: str) -> dict[str, list[Sample]]:

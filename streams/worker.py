@@ -13,6 +13,7 @@ from icestream.messages.plausible import TimeLimits
 from icestream.metrics import HealthServer
 from icestream.symcache import SymCaches
 from icestream.topics import RAW
+from icestream.unnamed import STARTS_VERSION
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
 from streams.log_ends import LogEnds
@@ -61,7 +62,8 @@ class Worker:
             excused=lambda: self._outboxes.held_back,
             bark=self._bark,
         )
-        self._health = HealthServer(settings.metrics_listen, self._ready) if settings.metrics_listen else None
+        listen = settings.metrics_listen
+        self._health = HealthServer(listen, self._ready, "streams") if listen else None
 
     async def run(self) -> BaseException | None:
         """Runs until SIGINT or SIGTERM (returns None), or until a failure (returns the error); then ends within 5 s."""
@@ -107,10 +109,13 @@ class Worker:
                 self._outboxes.ask(self._requests.due(time.monotonic(), time.time_ns()))
 
     def _symbols_received(self, file: SymbolFile) -> None:
+        requests, now_s = self._requests, time.monotonic()
         if file.error:
-            self._loop.call_soon_threadsafe(self._requests.failed, file.build_id, file.host_id, time.monotonic())
+            self._loop.call_soon_threadsafe(requests.failed, file.build_id, file.host_id, now_s)
+        elif file.version == STARTS_VERSION:
+            self._loop.call_soon_threadsafe(requests.has_no_names, file.build_id, file.host_id, now_s)
         else:
-            self._loop.call_soon_threadsafe(self._requests.answered, file.build_id)
+            self._loop.call_soon_threadsafe(requests.answered, file.build_id)
 
     def _ready(self) -> str | None:
         if not self._tasks.started:

@@ -1,45 +1,59 @@
 """The query API as an application."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from fastapi import FastAPI
-from starlette.middleware.gzip import GZipMiddleware
+from fastapi import Depends, FastAPI
+from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
 from api.http.app_state import AppState
 from api.http.error_handlers import add_error_handlers
+from api.http.error_model import error_responses
+from api.http.known_parameters import known_parameters
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.measure_requests import MeasureRequests
 from api.http.routes import completeness, diff, health, labels, merge, profile_types, sandwich, timeline, top, traces
 from api.queries.database import Database
+from api.render import pprof
 from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
 from icestream import __version__
 from icestream.clickhouse import Clients
 
 _PAGE = Path(__file__).parents[1] / "page"
-_ROUTES = (merge, diff, sandwich, traces, top, timeline, completeness, labels, profile_types, health)
+_QUERIES = (merge, diff, sandwich, traces, top, timeline, completeness, labels, profile_types)
 _DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and by request.
 
 Errors are `{"error": {"code", "message", "hint"}}`: 4xx if the caller can do something about it, 503 (with
 `Retry-After`) if the caller should ask again."""
 
 
-def create_app(settings: ApiSettings, clients: Clients, also_ready: Callable[[], str | None] = lambda: None) -> FastAPI:
+def create_app(
+    settings: ApiSettings,
+    clients: Clients,
+    also_ready: Callable[[], str | None] = lambda: None,
+    also_measured: Sequence[str] = (),
+) -> FastAPI:
     """Answers from the tables that `clients` reach. Reads nothing before the first request.
 
     `also_ready` tells /readyz why something else that this process does is not ready, or returns None if it is.
+    /metrics has the metrics of the other parts in `also_measured` as well (icestream.metrics.PARTS).
     """
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
-    app.state.shared = AppState(settings, database, StackCache(database, settings.api_cached_nodes), also_ready)
+    stacks = StackCache(database, settings.api_cached_nodes)
+    app.state.shared = AppState(settings, database, stacks, also_ready, ("api", *also_measured))
     add_error_handlers(app)
-    for routes in _ROUTES:
-        app.include_router(routes.router)
+    for routes in _QUERIES:
+        app.include_router(
+            routes.router, dependencies=[Depends(known_parameters)], responses=error_responses(400, 422, 500, 503)
+        )
+    app.include_router(health.router)
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
-    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4)
+    compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
+    app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)
     app.add_middleware(AnswerHead)
     app.add_middleware(MeasureRequests)
     if (_PAGE / "index.html").exists():

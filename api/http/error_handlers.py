@@ -8,7 +8,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from api.errors import ApiError
+from api.errors import ApiError, Code
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,8 @@ async def _bad_parameter(request: Request, error: Exception) -> Response:
 
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
+    codes: dict[int, Code] = {404: "not_found", 405: "method_not_allowed"}
+    code = codes.get(error.status_code, "http_error")
     hint = "/docs lists the routes" if error.status_code in (404, 405) else ""
     return error_response(
         ApiError(error.status_code, code, f"{request.method} {request.url.path}: {error.detail}", hint, error.headers)

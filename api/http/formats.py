@@ -1,7 +1,7 @@
-"""The formats of a graph, as parameters and in the API's description."""
+"""The formats of a graph, as parameters."""
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query
 
@@ -27,15 +27,3 @@ FormatParam = Annotated[Format, FORMAT_QUERY]
 DiffFormatParam = Annotated[
     DiffFormat, Query(alias="format", description="tree: JSON in columns; collapsed: text, two values on each line.")
 ]
-
-_FILE = {"schema": {"type": "string", "format": "binary"}}
-GRAPH_RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The profile in the requested format; docs/query-api.md describes the tree.",
-        "content": {
-            "application/json": {"schema": {"type": "object"}},
-            "text/plain": {"schema": {"type": "string"}, "example": "main;serve;parse 1200000000\n"},
-            "application/octet-stream": _FILE,
-        },
-    }
-}

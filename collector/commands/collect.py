@@ -90,6 +90,6 @@ def _check(settings: CollectorSettings, with_json: bool) -> int:
 
 def _health_server(listen: str, agent: "Agent") -> HealthServer | None:
     try:
-        return HealthServer(listen, agent.ready) if listen else None
+        return HealthServer(listen, agent.ready, "collector") if listen else None
     except (OSError, OverflowError, ValueError) as error:
         raise CommandError(f"cannot serve metrics on {listen!r}, expected HOST:PORT: {error}") from error

@@ -64,7 +64,7 @@ class Pace:
         """Changes the frequency if the budget requires it. Call it right after a drain, so that a window has one
         period."""
         program_s = sum(program.seconds() for program in self._programs)
-        metrics.PROGRAM_SECONDS.set(program_s)
+        metrics.PROGRAM_SECONDS.set_total(program_s)
         if not self._sampling:
             return
         percent = self._windows.cost(time.monotonic(), process_seconds() + program_s)

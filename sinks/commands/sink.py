@@ -29,7 +29,8 @@ def run(args: argparse.Namespace) -> int:
     settings = SinkSettings.from_args(args)
     stop = stop_event()
     running = start(settings, stop, kinds=args.kinds)
-    health = HealthServer(settings.metrics_listen, running.problem) if settings.metrics_listen else None
+    listen = settings.metrics_listen
+    health = HealthServer(listen, running.problem, "sinks") if listen else None
     try:
         while not stop.wait(0.2):
             if running.failed:

@@ -72,8 +72,9 @@ class QueryRange:
     def json(self, path: str, **query: Any) -> Any:
         return Client(self._url).json(path, self._times() | query)
 
-    def text(self, path: str, **query: Any) -> str:
-        return Client(self._url).read(path, self._times() | query).decode()
+    def stacks_of_trace(self, trace_id: str) -> str:
+        """Returns the stacks of a request as collapsed text, whenever it ran."""
+        return Client(self._url).read(f"/api/v1/traces/{trace_id}/cpu", {"format": "collapsed"}).decode()
 
     def tree(self, max_nodes: int = _MAX_NODES) -> dict[str, Any]:
         """Returns everything in the range merged, as the API's tree."""
@@ -165,7 +166,7 @@ def _traces(profiled: QueryRange) -> Iterator[dict[str, Any]]:
 
 
 def _request(profiled: QueryRange, trace: dict[str, Any]) -> Request:
-    collapsed = profiled.text(f"/api/v1/traces/{trace['trace_id']}/cpu", format="collapsed")
+    collapsed = profiled.stacks_of_trace(trace["trace_id"])
     leaves: Counter[str] = Counter()
     paths: Counter[tuple[str, ...]] = Counter()
     for line in collapsed.splitlines():

@@ -57,7 +57,7 @@ class LocalPipeline:
                 self._addresses[part] = _preferred_address(0 if self._settings.metrics_listen.endswith(":0") else port)
             if self._settings.metrics_listen:
                 self._addresses["supervisor"] = _free_address(self._settings.metrics_listen, "--metrics-listen")
-                health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready)
+                health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready, "supervisor")
                 opened.callback(health.close)
             self._open = opened.pop_all()
         return self

@@ -7,15 +7,18 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import Counter
 
-from icestream.metrics import HealthServer
+from icestream.metrics import CountedElsewhere, HealthServer
 
 COUNTED = Counter("icestream_test_things_total", "Things of a test")
+OTHER = Counter("icestream_api_other_total", "Things of another part")
+KEPT = CountedElsewhere("icestream_supervisor_kept_total", "Things that something else counts", "kind")
+totals = {"a": 0}
 reasons: list[str | None] = [None]
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    server = HealthServer("127.0.0.1:0", lambda: reasons[0])
+    server = HealthServer("127.0.0.1:0", lambda: reasons[0], "supervisor")
     yield f"http://127.0.0.1:{server.port}"
     server.close()
 
@@ -44,3 +47,23 @@ def test_other_paths_are_not_found(url: str) -> None:
 def get(url: str) -> bytes:
     with urllib.request.urlopen(url, timeout=60) as answer:
         return bytes(answer.read())
+
+
+def test_a_total_that_something_else_keeps_is_a_counter_that_never_goes_down(url: str) -> None:
+    KEPT.read(lambda: totals["a"], "a")
+    KEPT.set_total(3, "b")
+    totals["a"] = 5
+    assert b'icestream_supervisor_kept_total{kind="a"} 5.0' in get(f"{url}/metrics")
+    totals["a"] = 4
+    text = get(f"{url}/metrics")
+    assert b'icestream_supervisor_kept_total{kind="a"} 5.0' in text
+    assert b'icestream_supervisor_kept_total{kind="b"} 3.0' in text
+    assert b"# TYPE icestream_supervisor_kept_total counter" in text
+
+
+def test_only_metrics_of_the_part_are_served_and_no_series_of_when_counting_began(url: str) -> None:
+    OTHER.inc()
+    text = get(f"{url}/metrics")
+    assert b"icestream_api_other" not in text
+    assert b"_created" not in text
+    assert b"python_info" in text

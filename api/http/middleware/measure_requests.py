@@ -29,6 +29,6 @@ class MeasureRequests:
         try:
             await self._app(scope, receive, send_noting_status)
         finally:
-            route = getattr(scope.get("route"), "path", "")
+            route = getattr(scope.get("route"), "path_format", "")
             metrics.REQUESTS.labels(route, str(status)).inc()
             metrics.SECONDS.labels(route).observe(time.perf_counter() - started)

@@ -5,12 +5,35 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from api.http.answer_model import Answer, RangeAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
 from api.queries.holes import read_completeness
 
 router = APIRouter(tags=["profiles"])
+
+
+class HoleAnswer(Answer):
+    kind: str
+    host_id: str
+    count: int
+    seconds: float
+    missing_cpu_ns: int | None
+    first: str
+    last: str
+    detail: str
+
+
+class Completeness(RangeAnswer):
+    complete: bool
+    hosts: int
+    windows: int
+    sampled_cpu_ns: int
+    missing_cpu_ns: int
+    holes: list[HoleAnswer]
+    more: int
+
 
 _EXAMPLE = {
     "start": "2026-01-31T12:00:00.000Z",
@@ -39,7 +62,7 @@ _EXAMPLE = {
 @router.get(
     "/api/v1/completeness",
     summary="Say what is missing",
-    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
+    responses=described(Completeness, _EXAMPLE),
 )
 def completeness(
     state: Annotated[AppState, Depends(app_state)],

@@ -10,7 +10,8 @@ from api.array_types import Ids, Values
 from api.errors import bad_request
 from api.http.answers import json_response, tree_answer
 from api.http.app_state import AppState, app_state
-from api.http.formats import GRAPH_RESPONSES, DiffFormat, DiffFormatParam
+from api.http.formats import DiffFormat, DiffFormatParam
+from api.http.graph_model import Diff, graph_responses
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range, selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
@@ -39,7 +40,7 @@ def baseline(
     return Selection(selection.profile_type, matchers, time_range)
 
 
-@router.get("/api/v1/diff", summary="Compare a profile with a baseline", responses=GRAPH_RESPONSES)
+@router.get("/api/v1/diff", summary="Compare a profile with a baseline", responses=graph_responses(Diff, binary=False))
 def diff(
     selection: Annotated[Selection, Depends(selection)],
     baseline: Annotated[Selection, Depends(baseline)],

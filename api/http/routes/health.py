@@ -1,23 +1,41 @@
 """Health, metrics and the description of the API, for operators and orchestrators."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Depends, Request
-from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
-from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 
+from api.http.answer_model import Answer
 from api.http.app_state import AppState, app_state
 from api.http.openapi_page import openapi_page
+from icestream.metrics import CONTENT_TYPE, exposition
 
 router = APIRouter(tags=["operations"])
 
 
+class Health(Answer):
+    status: Literal["ok"]
+
+
+class Ready(Answer):
+    status: Literal["ready"]
+
+
+class NotReady(Answer):
+    status: Literal["not ready"]
+    reason: str
+
+
 @router.get("/healthz", summary="Tell whether the process is alive")
-async def healthz() -> dict[str, str]:
-    return {"status": "ok"}
+async def healthz() -> Health:
+    return Health(status="ok")
 
 
-@router.get("/readyz", summary="Tell whether queries can be answered (503 and the reason if not)")
+@router.get(
+    "/readyz",
+    summary="Tell whether queries can be answered (503 and the reason if not)",
+    responses={200: {"model": Ready}, 503: {"model": NotReady, "description": "Queries cannot be answered"}},
+)
 def readyz(state: Annotated[AppState, Depends(app_state)]) -> Response:
     reason = state.also_ready() or state.database.ready()
     if reason is None:
@@ -30,6 +48,6 @@ def docs(request: Request) -> HTMLResponse:
     return HTMLResponse(openapi_page(request.app.openapi()))
 
 
-@router.get("/metrics", summary="Return metrics for Prometheus")
-def metrics() -> Response:
-    return Response(generate_latest(REGISTRY), media_type=CONTENT_TYPE_LATEST)
+@router.get("/metrics", summary="Return metrics for Prometheus", response_class=PlainTextResponse)
+def metrics(state: Annotated[AppState, Depends(app_state)]) -> Response:
+    return Response(exposition(state.measured), media_type=CONTENT_TYPE)

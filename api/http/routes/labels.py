@@ -5,6 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Path, Query
 from starlette.responses import Response
 
+from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
@@ -12,6 +13,17 @@ from api.queries.conditions import Conditions
 from api.queries.labels import read_label_names, read_label_values, series_conditions
 
 router = APIRouter(tags=["labels"])
+
+
+class LabelNames(Answer):
+    labels: list[str]
+    more: bool
+
+
+class LabelValues(Answer):
+    values: list[str]
+    more: bool
+
 
 LimitParam = Annotated[int, Query(ge=1, le=10_000, description="Most entries to list.")]
 
@@ -24,7 +36,7 @@ def selected_series(selector: SelectorParam = "{}", start: StartParam = None, en
 @router.get(
     "/api/v1/labels",
     summary="List names of labels",
-    responses={200: {"content": {"application/json": {"example": {"labels": ["host", "service"], "more": False}}}}},
+    responses=described(LabelNames, {"labels": ["host", "service"], "more": False}),
 )
 def labels(
     series: Annotated[Conditions, Depends(selected_series)],
@@ -36,9 +48,9 @@ def labels(
 
 
 @router.get(
-    "/api/v1/labels/{name}/values",
+    "/api/v1/labels/{name:path}/values",
     summary="List values of a label",
-    responses={200: {"content": {"application/json": {"example": {"values": ["cart", "checkout"], "more": False}}}}},
+    responses=described(LabelValues, {"values": ["cart", "checkout"], "more": False}),
 )
 def label_values(
     name: Annotated[str, Path(max_length=500, description="The label.", examples=["service"])],

@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from api.http.answers import ProfileHead, graph_response
 from api.http.app_state import AppState, app_state
-from api.http.formats import GRAPH_RESPONSES, Format, FormatParam
+from api.http.formats import Format, FormatParam
+from api.http.graph_model import Merged, Speedscope, graph_responses
 from api.http.parameters import selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import GroupByParam, View, view
@@ -19,7 +20,7 @@ from api.views.labels_first import LabelValues
 router = APIRouter(tags=["profiles"])
 
 
-@router.get("/api/v1/merge", summary="Merge samples into one profile", responses=GRAPH_RESPONSES)
+@router.get("/api/v1/merge", summary="Merge samples into one profile", responses=graph_responses(Merged | Speedscope))
 def merge(
     selection: Annotated[Selection, Depends(selection)],
     state: Annotated[AppState, Depends(app_state)],

@@ -5,11 +5,26 @@ from typing import Annotated
 from fastapi import APIRouter, Depends
 from starlette.responses import Response
 
+from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.queries.profile_types import read_profile_types
 
 router = APIRouter(tags=["labels"])
+
+
+class ProfileType(Answer):
+    id: str
+    name: str
+    sample_type: str
+    sample_unit: str
+    period_type: str
+    period_unit: str
+
+
+class ProfileTypes(Answer):
+    profile_types: list[ProfileType]
+
 
 _PARTS = ("name", "sample_type", "sample_unit", "period_type", "period_unit")
 _EXAMPLE = {
@@ -29,7 +44,7 @@ _EXAMPLE = {
 @router.get(
     "/api/v1/profile-types",
     summary="List profile types",
-    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
+    responses=described(ProfileTypes, _EXAMPLE),
 )
 def profile_types(state: Annotated[AppState, Depends(app_state)]) -> Response:
     """All profile types that ever had samples."""

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from api.http.answers import json_response, tree_answer
 from api.http.app_state import AppState, app_state
+from api.http.graph_model import Sandwich
 from api.http.parameters import selection
 from api.http.tree_parameters import DEFAULT_MAX_NODES, MaxNodesParam, TreeShape, WidthParam
 from api.http.view_parameters import View, view
@@ -22,7 +23,11 @@ router = APIRouter(tags=["profiles"])
 _ANY = "Without it, any."
 
 
-@router.get("/api/v1/sandwich", summary="Show what calls a function, and what it calls")
+@router.get(
+    "/api/v1/sandwich",
+    summary="Show what calls a function, and what it calls",
+    responses={200: {"model": Sandwich, "description": "Two trees"}},
+)
 def one_function(
     selection: Annotated[Selection, Depends(selection)],
     state: Annotated[AppState, Depends(app_state)],

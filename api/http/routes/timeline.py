@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
 from api.errors import bad_request, too_large
+from api.http.answer_model import SELECTION_EXAMPLE, Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
@@ -16,23 +17,43 @@ from icestream.times import TimeError, parse_unix_nano
 
 router = APIRouter(tags=["profiles"])
 
+
+class Group(Answer):
+    labels: dict[str, str]
+    values: list[int]
+    samples: list[int]
+
+
+class Rest(Answer):
+    groups: int
+    values: list[int]
+    samples: list[int]
+
+
+class Timeline(SelectionAnswer):
+    step_ms: int
+    times_unix_milli: list[int]
+    groups: list[Group]
+    rest: Rest | None
+
+
 _MAX_STEPS = 11_000
 _DEFAULT_STEPS = 120
 _MAX_LABELS = 5
 _ROUND_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
 _EXAMPLE = {
-    "unit": "nanoseconds",
+    **SELECTION_EXAMPLE,
     "step_ms": 60000,
     "times_unix_milli": [1769860800000, 1769860860000],
     "groups": [{"labels": {"service": "checkout"}, "values": [1200000000, 800000000], "samples": [120, 80]}],
-    "rest": None,
+    "rest": {"groups": 3, "values": [40000000, 0], "samples": [4, 0]},
 }
 
 
 @router.get(
     "/api/v1/timeline",
     summary="Sum up samples over time",
-    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
+    responses=described(Timeline, _EXAMPLE),
 )
 def timeline(
     selection: Annotated[Selection, Depends(selection)],

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
+from api.http.answer_model import SELECTION_EXAMPLE, Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
@@ -21,13 +22,36 @@ from api.views.drawn import Way, draw
 router = APIRouter(tags=["profiles"])
 
 
+class Row(Answer):
+    name: str
+    module: str
+    file: str
+    line: int
+    kind: str
+    named: bool
+    flat: int
+    cumulative: int
+
+
+class Rest(Answer):
+    rows: int
+    flat: int
+
+
+class Top(SelectionAnswer):
+    total: int
+    samples: int
+    top: list[Row]
+    rest: Rest
+
+
 class Order(StrEnum):
     FLAT = "flat"
     CUMULATIVE = "cumulative"
 
 
 _EXAMPLE = {
-    "unit": "nanoseconds",
+    **SELECTION_EXAMPLE,
     "total": 1000000000,
     "samples": 100,
     "top": [
@@ -49,7 +73,7 @@ _EXAMPLE = {
 @router.get(
     "/api/v1/top",
     summary="List the functions that use the most",
-    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
+    responses=described(Top, _EXAMPLE),
 )
 def top(
     selection: Annotated[Selection, Depends(selection)],

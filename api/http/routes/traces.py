@@ -5,13 +5,17 @@ from enum import StrEnum
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query
+from pydantic import Field
 from starlette.responses import Response
 
 from api.errors import ApiError
+from api.http.answer_model import Answer, described
 from api.http.answers import ProfileHead, graph_response, json_response
 from api.http.app_state import AppState, app_state
 from api.http.cursor import decode_cursor, encode_cursor
-from api.http.formats import FORMAT_QUERY, GRAPH_RESPONSES, Format
+from api.http.error_model import error_responses
+from api.http.formats import FORMAT_QUERY, Format
+from api.http.graph_model import Speedscope, TraceTree, graph_responses
 from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id, selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
@@ -22,6 +26,47 @@ from api.queries.trace_cpu import read_trace_cpu, trace_conditions
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 router = APIRouter(tags=["traces"])
+
+
+class Sums(Answer):
+    sampled_cpu_ns: int
+    thread_cpu_ns: int
+    samples: int
+
+
+class Trace(Sums):
+    trace_id: str
+    operation: str
+    service: str
+
+
+class Traces(Answer):
+    traces: list[Trace]
+    next: str | None
+
+
+class Span(Sums):
+    span_id: str
+    parent_span_id: str
+    name: str
+    service: str
+    start_unix_nano: int = Field(default=0, description="Missing until the application has reported the span")
+    end_unix_nano: int = Field(default=0, description="As start_unix_nano")
+
+
+class ServiceSums(Sums):
+    service: str
+
+
+class HostSums(Sums):
+    host_id: str
+
+
+class TraceCpu(Sums):
+    trace_id: str
+    spans: list[Span]
+    services: list[ServiceSums]
+    hosts: list[HostSums]
 
 
 class Order(StrEnum):
@@ -40,7 +85,7 @@ _EXAMPLE = {
             "samples": 42,
         }
     ],
-    "next": None,
+    "next": "WyJzYW1wbGVkX2NwdSIsMTc2OTg2MDgwMF0",
 }
 _CPU_EXAMPLE = {
     "trace_id": "4bf92f3577b34da6a3ce929d0e0e4736",
@@ -68,7 +113,7 @@ _CPU_EXAMPLE = {
 @router.get(
     "/api/v1/traces",
     summary="List the requests that used the most CPU",
-    responses={200: {"content": {"application/json": {"example": _EXAMPLE}}}},
+    responses=described(Traces, _EXAMPLE),
 )
 def traces(
     selection: Annotated[Selection, Depends(selection)],
@@ -104,7 +149,7 @@ def traces(
 @router.get(
     "/api/v1/traces/{trace_id}/cpu",
     summary="Break down the CPU of one request",
-    responses={200: {"content": GRAPH_RESPONSES[200]["content"] | {"application/json": {"example": _CPU_EXAMPLE}}}},
+    responses=graph_responses(TraceCpu | TraceTree | Speedscope, _CPU_EXAMPLE) | error_responses(404),
 )
 def trace_cpu(
     state: Annotated[AppState, Depends(app_state)],

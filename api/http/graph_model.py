@@ -1,0 +1,139 @@
+"""What graphs look like as JSON, for /openapi.json; docs/query-api.md explains the members."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.http.answer_model import Answer, Responses, SelectionAnswer
+from api.tree.functions import KINDS
+
+
+class Functions(Answer):
+    name: list[int]
+    module: list[int]
+    file: list[int]
+    line: list[int]
+    kind: list[int]
+    named: list[int]
+    flat: list[int]
+    cumulative: list[int]
+
+
+class Nodes(Answer):
+    parent: list[int]
+    function: list[int]
+    self: list[int]
+    total: list[int]
+
+
+class Cut(Answer):
+    nodes: int
+    value: int
+
+
+class Rest(Answer):
+    functions: int
+    flat: int
+
+
+class Tree(Answer):
+    """What `tree_answer` gives."""
+
+    root: int
+    cut: Cut
+    rest: Rest
+    strings: list[str]
+    kinds: list[str] = Field(examples=[list(KINDS)])
+    functions: Functions
+    nodes: Nodes
+
+
+class TreeMembers(Tree):
+    """What every tree that is an answer has."""
+
+    unit: str
+    total: int
+    samples: int
+    stacks: int
+
+
+class Merged(TreeMembers, SelectionAnswer):
+    """The tree of a selection."""
+
+
+class TraceTree(TreeMembers):
+    """The tree of a request."""
+
+    profile_type: str
+    trace_id: str
+
+
+class Sandwich(SelectionAnswer):
+    """What calls a function, and what it calls."""
+
+    function: str
+    module: str | None
+    file: str | None
+    of_total: int
+    total: int
+    samples: int
+    stacks: int
+    callers: Tree
+    callees: Tree
+
+
+class DiffFunctions(Functions):
+    baseline_flat: list[int]
+    baseline_cumulative: list[int]
+
+
+class DiffNodes(Nodes):
+    baseline_self: list[int]
+    baseline_total: list[int]
+
+
+class DiffCut(Cut):
+    baseline_value: int
+
+
+class DiffRest(Rest):
+    baseline_flat: int
+
+
+class Diff(Merged):
+    """Two profiles over one tree."""
+
+    baseline_selector: str
+    baseline_start: str
+    baseline_end: str
+    baseline_total: int
+    baseline_samples: int
+    baseline_stacks: int
+    relative: bool
+    scale: float
+    baseline_scale: float
+    cut: DiffCut
+    rest: DiffRest
+    functions: DiffFunctions
+    nodes: DiffNodes
+
+
+class Speedscope(BaseModel):
+    """A file of speedscope.app; its own schema says more."""
+
+    model_config = ConfigDict(extra="allow")
+    schema_: Literal["https://www.speedscope.app/file-format-schema.json"] = Field(alias="$schema")
+    shared: dict[str, Any]
+    profiles: list[dict[str, Any]]
+
+
+def graph_responses(model: Any, example: dict[str, Any] | None = None, binary: bool = True) -> Responses:
+    """The `responses` of a route that answers in several formats; `model` describes those that are JSON."""
+    content: dict[str, Any] = {
+        "application/json": {"example": example} if example else {},
+        "text/plain": {"schema": {"type": "string"}, "example": "main;serve;parse 1200000000\n"},
+    }
+    if binary:
+        content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
+    description = "The profile in the requested format; docs/query-api.md describes the tree."
+    return {200: {"model": model, "description": description, "content": content}}
