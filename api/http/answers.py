@@ -79,7 +79,7 @@ def json_response(body: Any) -> Response:
 def _pprof_response(state: AppState, values: StackValues, head: ProfileHead) -> Response:
     stacks = state.stacks.addresses_of(values.stack_ids)
     profile = pprof.pprof(values, stacks, head.profile_type, head.time_range, head.labels)
-    return Response(profile, media_type=pprof.MEDIA_TYPE, headers=_attachment(pprof.FILE_NAME))
+    return StreamingResponse(profile, media_type=pprof.MEDIA_TYPE, headers=_attachment(pprof.FILE_NAME))
 
 
 def _attachment(name: str) -> dict[str, str]:

@@ -4,12 +4,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from api.render.paths import path_from_root
+from api.render.paths import paths_from_root
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 
 MEDIA_TYPE = "text/plain; charset=utf-8"
-_LINES_PER_CHUNK = 500
 _CONTROL = dict.fromkeys((*range(32), 127, 0x85, 0x2028, 0x2029), " ")
 
 
@@ -17,16 +16,13 @@ def collapsed(graph: Graph, functions: FunctionRows) -> Iterator[str]:
     """Yields chunks of lines: one for each node with a self value; in a diff with both values, the baseline's first."""
     names = {row: frame_text(functions[row].name) for row in set(graph.function.tolist())}
     frames = [names[row] for row in graph.function.tolist()]
-    parent = graph.parent.tolist()
-    values = graph.self_values[::-1].T.tolist()
-    lines: list[str] = []
-    for row in np.flatnonzero(graph.self_values.any(axis=0)).tolist():
-        path = path_from_root(row, parent, frames)
-        lines.append(f"{';'.join(path)} {' '.join(map(str, values[row]))}\n")
-        if len(lines) == _LINES_PER_CHUNK:
-            yield "".join(lines)
-            lines.clear()
-    yield "".join(lines)
+    rows = np.flatnonzero(graph.self_values.any(axis=0)).astype(np.int32)
+    values = iter(graph.self_values[::-1, rows].T.tolist())
+    for paths in paths_from_root(rows, graph.parent):
+        yield "".join(
+            f"{';'.join([frames[row] for row in path])} {' '.join(map(str, value))}\n"
+            for path, value in zip(paths, values, strict=False)
+        )
 
 
 def frame_text(name: str) -> str:

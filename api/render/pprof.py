@@ -1,18 +1,28 @@
-"""Profiles in the pprof format (schemas/icestream/pprof/profile.proto), from addresses: mappings, build IDs, lines."""
+"""Profiles in the pprof format (schemas/icestream/pprof/profile.proto), from addresses: mappings, build IDs, lines.
 
-import gzip
+A profile is written in pieces, each a part of the message: protobuf messages that follow each other are one message
+with the repeated fields of both.
+"""
+
+import zlib
+from collections.abc import Iterator
 from collections.abc import Mapping as Labels
 
 import numpy as np
 
 from api.queries.selection import TimeRange
 from api.queries.stack_values import StackValues
+from api.tree.call_tree import ROOT
 from api.tree.functions import NO_STACK, NOT_CODE, UNRESOLVED, Function
 from api.tree.stack_cache import AddressStacks
 from icestream.pprof.profile_pb2 import Profile
 
 MEDIA_TYPE = "application/octet-stream"
 FILE_NAME = "icestream.pb.gz"
+
+_STACKS = 5_000  # in one piece
+_LOCATIONS = 10_000
+_GZIP = 31  # zlib's window bits that mean gzip
 
 
 def pprof(
@@ -21,104 +31,125 @@ def pprof(
     profile_type: str,
     time_range: TimeRange | None,
     labels: Labels[str, str],
-) -> bytes:
-    """Gzipped. Every sample gets `labels`, and two values: its count, and its value in the profile type's unit."""
-    builder = _Builder(stacks)
-    profile = builder.profile
+) -> Iterator[bytes]:
+    """Yields it gzipped. Every sample gets `labels`, and two values: its count, and its value in the profile type's
+    unit."""
+    return _gzipped(_pieces(values, stacks, profile_type, time_range, labels))
+
+
+def _gzipped(pieces: Iterator[Profile]) -> Iterator[bytes]:
+    compressor = zlib.compressobj(4, zlib.DEFLATED, _GZIP)
+    for piece in pieces:
+        if data := compressor.compress(piece.SerializeToString()):
+            yield data
+    yield compressor.flush()
+
+
+def _pieces(
+    values: StackValues,
+    stacks: AddressStacks,
+    profile_type: str,
+    time_range: TimeRange | None,
+    labels: Labels[str, str],
+) -> Iterator[Profile]:
+    tables = _Tables(values, stacks)
+    yield _head(tables, values, profile_type, time_range)
+    label_strings = [(tables.string(key), tables.string(value)) for key, value in labels.items()]
+    for first in range(0, len(values.stack_ids), _STACKS):
+        yield _samples(values, stacks, first, label_strings)
+    for first in range(0, len(stacks.location), _LOCATIONS):
+        yield tables.locations(first, first + _LOCATIONS)
+    yield tables.rest()
+
+
+def _head(tables: "_Tables", values: StackValues, profile_type: str, time_range: TimeRange | None) -> Profile:
+    """What the profile is of."""
+    head = Profile()
     _, sample_type, sample_unit, period_type, period_unit = profile_type.split(":")[:5]
     for type_name, unit in (("samples", "count"), (sample_type, sample_unit)):
-        profile.sample_type.add(type=builder.string(type_name), unit=builder.string(unit))
-    profile.default_sample_type = builder.string(sample_type)
-    profile.period_type.type, profile.period_type.unit = builder.string(period_type), builder.string(period_unit)
-    profile.period = values.total // values.samples if values.samples > 0 else 0
+        head.sample_type.add(type=tables.string(type_name), unit=tables.string(unit))
+    head.default_sample_type = tables.string(sample_type)
+    head.period_type.type, head.period_type.unit = tables.string(period_type), tables.string(period_unit)
+    head.period = values.total // values.samples if values.samples > 0 else 0
     if time_range is not None:
-        profile.time_nanos = time_range.start_unix_nano
-        profile.duration_nanos = time_range.end_unix_nano - time_range.start_unix_nano
-    label_strings = [(builder.string(key), builder.string(value)) for key, value in labels.items()]
-    bounds = stacks.start.tolist()
-    location_ids = np.array([builder.location(row) for row in range(len(stacks.location))], np.int64)
-    path = location_ids[stacks.path].tolist()
-    columns = zip(values.stack_ids.tolist(), values.counts.tolist(), values.values.tolist(), strict=True)
-    for i, (stack_id, count, value) in enumerate(columns):
-        locations = path[bounds[i] : bounds[i + 1]]
-        if not locations:
-            locations = [builder.location_not_code(NOT_CODE[UNRESOLVED if stack_id else NO_STACK])]
-        sample = profile.sample.add(location_id=locations, value=(count, value))
+        head.time_nanos = time_range.start_unix_nano
+        head.duration_nanos = time_range.end_unix_nano - time_range.start_unix_nano
+    return head
+
+
+def _samples(values: StackValues, stacks: AddressStacks, first: int, label_strings: list[tuple[int, int]]) -> Profile:
+    """One sample for each of the stacks from `first` on."""
+    piece = Profile()
+    part = slice(first, first + _STACKS)
+    columns = (values.stack_ids[part].tolist(), values.counts[part].tolist(), values.values[part].tolist())
+    paths = stacks.paths(first, first + _STACKS)
+    for path, stack_id, count, value in zip(paths, *columns, strict=True):
+        sample = piece.sample.add(location_id=path or [_not_code_id(stacks, stack_id)], value=(count, value))
         for key, text in label_strings:
             sample.label.add(key=key, str=text)
-    return gzip.compress(builder.finish(), compresslevel=4)
+    return piece
 
 
-class _Builder:
-    """Adds each thing to the profile once. IDs are row + 1; strings are rows of the string table."""
+def _not_code_id(stacks: AddressStacks, stack_id: int) -> int:
+    """The ID of the location of a stack that has no path: behind those of all others."""
+    return len(stacks.location) + (2 if stack_id else 1)
 
-    def __init__(self, stacks: AddressStacks) -> None:
-        self.profile = Profile()
+
+class _Tables:
+    """What samples refer to. The ID of a location is its number, those of mappings and functions are given in the order
+    in which they come; strings are rows of the string table."""
+
+    def __init__(self, values: StackValues, stacks: AddressStacks) -> None:
+        self._values = values
         self._stacks = stacks
+        self._mapping_rows = np.unique(stacks.mapping[stacks.mapping >= 0])
+        self._mapping_ids = {row: number for number, row in enumerate(self._mapping_rows.tolist(), 1)}
         self._strings = {"": 0}
-        self._locations: dict[int | str, int] = {}
-        self._mappings: dict[int, int] = {}
         self._functions: dict[int | str, int] = {}
+        self._rest = Profile()
 
     def string(self, text: str) -> int:
         return self._strings.setdefault(text, len(self._strings))
 
-    def location_not_code(self, function: Function) -> int:
-        """The ID of the location of a frame that is not code."""
-        location_id = self._locations.get(function.name)
-        if location_id is None:
-            location_id = self._locations[function.name] = len(self._locations) + 1
-            location = self.profile.location.add(id=location_id)
-            location.line.add(function_id=self._function(function.name, function))
-        return location_id
+    def locations(self, first: int, end: int) -> Profile:
+        """Locations by their indexes into the location columns."""
+        stacks, piece = self._stacks, Profile()
+        names = ("location", "mapping", "address", "first_frame", "frame_count")
+        columns = (getattr(stacks, name)[first:end].tolist() for name in names)
+        for number, (row, mapping, address, frame, count) in enumerate(zip(*columns, strict=True), first + 1):
+            location = piece.location.add(id=number, address=address)
+            if mapping < 0:
+                function = stacks.functions.unnamed(row)
+                location.line.add(function_id=self._function(f"location {row}", function))
+                continue
+            location.mapping_id = self._mapping_ids[mapping]
+            for at in range(frame, frame + count):
+                function_row = int(stacks.frame_function[at])
+                function_id = self._functions.get(function_row)
+                if function_id is None:
+                    function_id = self._function(function_row, stacks.functions[function_row])
+                location.line.add(function_id=function_id, line=int(stacks.frame_line[at]))
+        return piece
 
-    def location(self, row: int) -> int:
-        """The ID of a location, by its index into the location columns of the stacks."""
-        location_id = self._locations.get(row)
-        if location_id is None:
-            location_id = self._locations[row] = len(self._locations) + 1
-            self._add_location(location_id, row)
-        return location_id
-
-    def _add_location(self, location_id: int, row: int) -> None:
-        stacks = self._stacks
-        mapping_row = int(stacks.mapping[row])
-        address = int(stacks.address[row])
-        location = self.profile.location.add(id=location_id, address=address)
-        if mapping_row < 0:
-            function = stacks.functions.unnamed(int(stacks.location[row]))
-            location.line.add(function_id=self._function(f"location {row}", function))
-            return
-        location.mapping_id = self._mapping(mapping_row, address)
-        first_frame = int(stacks.first_frame[row])
-        for frame in range(first_frame, first_frame + int(stacks.frame_count[row])):
-            function_row = int(stacks.frame_function[frame])
-            function_id = self._function(function_row, stacks.functions[function_row])
-            location.line.add(function_id=function_id, line=int(stacks.frame_line[frame]))
-
-    def _mapping(self, row: int, address: int) -> int:
-        """Addresses are those of the file, so every mapping starts at 0, and ends after its highest address.
-
-        All mappings are said to have functions: for others, pprof would ask this server for names, at /symbolz, or look
-        them up in files of the machine that it runs on.
-        """
-        mapping_id = self._mappings.get(row)
-        if mapping_id is None:
-            mapping_id = self._mappings[row] = len(self._mappings) + 1
-            source = self._stacks.mappings[row]
-            build_id = source.build_id.removeprefix("gnu:")
-            self.profile.mapping.add(id=mapping_id, filename=self.string(source.file), build_id=self.string(build_id))
-            self.profile.mapping[-1].has_functions = True
-        mapping = self.profile.mapping[mapping_id - 1]
-        mapping.memory_limit = max(mapping.memory_limit, min(address + 1, 2**64 - 1))
-        return mapping_id
+    def rest(self) -> Profile:
+        """Functions, mappings, strings, and the locations of frames that are not code."""
+        rest = self._rest
+        without_path = self._values.stack_ids[self._stacks.leaves == ROOT]
+        for frame, stack_ids in ((NO_STACK, without_path == 0), (UNRESOLVED, without_path != 0)):
+            if stack_ids.any():
+                function = NOT_CODE[frame]
+                location = rest.location.add(id=_not_code_id(self._stacks, int(frame == UNRESOLVED)))
+                location.line.add(function_id=self._function(function.name, function))
+        self._add_mappings()
+        rest.string_table.extend(self._strings)
+        return rest
 
     def _function(self, key: int | str, function: Function) -> int:
         function_id = self._functions.get(key)
         if function_id is None:
             function_id = self._functions[key] = len(self._functions) + 1
             name = self.string(function.name)
-            self.profile.function.add(
+            self._rest.function.add(
                 id=function_id,
                 name=name,
                 system_name=name,
@@ -127,6 +158,22 @@ class _Builder:
             )
         return function_id
 
-    def finish(self) -> bytes:
-        self.profile.string_table.extend(self._strings)
-        return self.profile.SerializeToString()
+    def _add_mappings(self) -> None:
+        """Addresses are those of the file, so every mapping starts at 0, and ends after its highest address.
+
+        All mappings are said to have functions: for others, pprof would ask this server for names, at /symbolz, or look
+        them up in files of the machine that it runs on.
+        """
+        covered = self._stacks.mapping >= 0
+        highest = np.zeros(len(self._mapping_rows), np.uint64)
+        index = np.searchsorted(self._mapping_rows, self._stacks.mapping[covered])
+        np.maximum.at(highest, index, self._stacks.address[covered])
+        for (row, number), address in zip(self._mapping_ids.items(), highest.tolist(), strict=True):
+            source = self._stacks.mappings[row]
+            self._rest.mapping.add(
+                id=number,
+                memory_limit=min(address + 1, 2**64 - 1),
+                filename=self.string(source.file),
+                build_id=self.string(source.build_id.removeprefix("gnu:")),
+                has_functions=True,
+            )

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from api.render.paths import path_from_root
+from api.array_types import Rows
+from api.render.paths import paths_from_root
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import depth_first_intervals
@@ -15,7 +16,6 @@ MEDIA_TYPE = "application/json"
 FILE_NAME = "icestream.speedscope.json"
 
 _UNITS = ("nanoseconds", "microseconds", "milliseconds", "seconds", "bytes")
-_STACKS_PER_CHUNK = 500
 
 
 def speedscope(graph: Graph, functions: FunctionRows, name: str, unit: str) -> Iterator[str]:
@@ -42,14 +42,15 @@ def speedscope(graph: Graph, functions: FunctionRows, name: str, unit: str) -> I
         "weights": weights,
     }
     yield f'{_json(head)[:-1]},"profiles":[{_json(profile)[:-1]},"samples":['
-    yield from _samples(graph.parent.tolist(), frame.tolist(), rows.tolist())
+    yield from _samples(graph, frame.tolist(), rows.astype(np.int32))
     yield "]}]}"
 
 
-def _samples(parent: list[int], frame: list[int], rows: list[int]) -> Iterator[str]:
-    for start in range(0, len(rows), _STACKS_PER_CHUNK):
-        paths = [path_from_root(row, parent, frame) for row in rows[start : start + _STACKS_PER_CHUNK]]
-        yield ("," if start else "") + _json(paths)[1:-1]
+def _samples(graph: Graph, frame: list[int], rows: Rows) -> Iterator[str]:
+    separator = ""
+    for paths in paths_from_root(rows, graph.parent):
+        yield separator + _json([[frame[row] for row in path] for path in paths])[1:-1]
+        separator = ","
 
 
 def _frame(functions: FunctionRows, row: int) -> dict[str, str | int]:

@@ -1,19 +1,21 @@
 """Turns stack IDs into functions or addresses, with trees that stay in memory for all queries."""
 
+import itertools
 import threading
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from api.array_types import Ids, Rows
+from api.array_types import Depths, Ids, Rows
 from api.queries.database import Database
-from api.tree.call_tree import CallTree, paths_to_root
+from api.tree.call_tree import ROOT, CallTree, paths_to_root
 from api.tree.frame_functions import FrameFunctions
 from api.tree.function_tree import NO_STACK_ROW, FunctionTree
 from api.tree.functions import FunctionRows
 from api.tree.granularity import FineFrames, Granularity
 from api.tree.graph import Tree
+from api.tree.levels import rows_above
 from api.tree.location_cache import LocationCache
 from api.tree.mappings import Mappings
 
@@ -30,14 +32,13 @@ class FunctionStacks:
 
 @dataclass(frozen=True)
 class AddressStacks:
-    """Stacks as paths of locations: stack i is path[start[i]:start[i + 1]], leaf first.
+    """Stacks as paths of locations. The columns of the locations that they have are as in Locations."""
 
-    A path is empty if the stack ID is 0, or if the stack has not arrived. Location columns are as in Locations.
-    """
-
-    start: npt.NDArray[np.int64]  # one longer than the stacks
-    path: npt.NDArray[np.intp]  # indexes into the location columns
-    location: Rows  # rows of Locations
+    leaves: Rows  # of each stack, a row of the call tree; the root's if there is none, or it has not arrived
+    parent: Rows  # of the call tree
+    depth: Depths  # of the call tree
+    location_number: Rows  # of the call tree: 1 + index into the location columns; 0 for nodes of other stacks
+    location: Rows  # rows of Locations, each once
     mapping: Rows
     address: npt.NDArray[np.uint64]
     first_frame: npt.NDArray[np.int64]
@@ -46,6 +47,12 @@ class AddressStacks:
     frame_line: npt.NDArray[np.uint32]
     functions: FrameFunctions
     mappings: Mappings
+
+    def paths(self, first: int, end: int) -> list[list[int]]:
+        """The paths of some of the stacks, as numbers of locations, leaf first; [] without a stack."""
+        start, nodes = paths_to_root(self.leaves[first:end], self.parent, self.depth)
+        path, bounds = self.location_number[nodes].tolist(), start.tolist()
+        return [path[begin:until] for begin, until in itertools.pairwise(bounds)]
 
 
 class StackCache:
@@ -78,15 +85,24 @@ class StackCache:
         """Raises ApiError."""
         with self._lock:
             self._renew()
-            leaves = self._call_tree.rows(stack_ids)  # stack ID 0 is the root's: an empty path
-            start, nodes = paths_to_root(np.maximum(leaves, 0), self._call_tree.parent, self._call_tree.depth)
-            distinct_nodes, path = np.unique(nodes, return_inverse=True)
+            leaves = np.maximum(self._call_tree.rows(stack_ids), ROOT)  # stack ID 0 is the root's: an empty path
+            is_root = np.zeros(len(self._call_tree), bool)
+            is_root[ROOT] = True
+            nodes = rows_above(leaves, self._call_tree.parent, is_root)
             cache = self._location_cache
-            rows = cache.rows(self._call_tree.location[distinct_nodes])
+            row_of_node = cache.rows(self._call_tree.location[nodes])
             columns = cache.locations
+            number_of_row = np.zeros(len(columns), np.int32)
+            number_of_row[row_of_node] = 1  # many nodes have one location
+            rows = np.flatnonzero(number_of_row).astype(np.int32)
+            number_of_row[rows] = np.arange(1, len(rows) + 1)
+            location_number = np.zeros(len(self._call_tree), np.int32)
+            location_number[nodes] = number_of_row[row_of_node]
             return AddressStacks(
-                start=start,
-                path=path,
+                leaves=leaves,
+                parent=self._call_tree.parent,
+                depth=self._call_tree.depth,
+                location_number=location_number,
                 location=rows,
                 mapping=columns.mapping[rows],
                 address=columns.address[rows],

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from api.render import paths, pprof
 from icestream.pprof.profile_pb2 import Profile
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import Frame, Sample, fill, frame, random_samples
@@ -53,8 +54,16 @@ def speedscope_lines(document: dict) -> Counter[str]:
     return lines
 
 
-@pytest.mark.parametrize("seed", range(10, 13))
-def test_every_format_says_the_same(api: Api, client: Client, seed: int) -> None:
+@pytest.fixture(params=["whole", "in pieces"])
+def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exports of a few stacks in several pieces, as those of many stacks are."""
+    if request.param == "in pieces":
+        for module, name in ((pprof, "_STACKS"), (pprof, "_LOCATIONS"), (paths, "_PATHS")):
+            monkeypatch.setattr(module, name, 2)
+
+
+@pytest.mark.parametrize("seed", range(10, 12))
+def test_every_format_says_the_same(api: Api, client: Client, pieces: None, seed: int) -> None:
     samples = random_samples(seed)
     fill(client, samples)
     for selector, chosen in (
@@ -149,6 +158,17 @@ def test_pprof_keeps_inlined_lines_callee_first_and_build_ids(api: Api, client: 
     mappings = {text[m.filename]: (text[m.build_id], m.memory_limit, m.has_functions) for m in profile.mapping}
     assert mappings["/lib/libc.so.6"] == ("cafe", 0x78, True)
     assert profile.time_nanos == int(RANGE["start"]) * 10**9
+
+
+def test_a_pprof_has_every_location_once_and_is_compressed_once(api: Api, client: Client) -> None:
+    fill(client, [Sample((MAIN, HOT)), Sample((HOT, MAIN, HOT)), Sample((MAIN, HOT, HOT))])
+    answer = api.get("/api/v1/merge", format="pprof")
+    profile = read_pprof(answer.content)
+    assert "content-encoding" not in answer.headers
+    assert len(profile.location) == len(profile.function) == 2
+    assert {tuple(sample.location_id) for sample in profile.sample} == {(1, 2), (1, 2, 1), (1, 1, 2)} or {
+        tuple(sample.location_id) for sample in profile.sample
+    } == {(2, 1), (2, 1, 2), (2, 2, 1)}
 
 
 def test_the_pprof_of_a_request_has_its_trace_id(api: Api, client: Client) -> None:
