@@ -2,6 +2,7 @@
 
   icestream query merge --selector '{service="checkout"}' --start now-1h
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
+  icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}' --fail-over 5%
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
   icestream query top --order cumulative --frames own
@@ -15,6 +16,7 @@
 
 import argparse
 import json
+import re
 import sys
 import urllib.parse
 from collections.abc import Callable
@@ -31,6 +33,8 @@ from api.terminal.draw import (
     draw_traces,
     draw_tree,
 )
+from api.terminal.draw_gate import draw_gate
+from api.terminal.gate import EXIT_CODE, check_diff
 from icestream.cli import CommandError
 
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope")
@@ -60,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_depth(diff)
     _add_view(diff)
     _add_invert(diff)
+    _add_gate(diff)
     sandwich = _question(add_parser, "sandwich", "show what calls a function, and what it calls")
     sandwich.add_argument("function", help="name of the function, as top lists it")
     sandwich.add_argument("--module", help="its module, as top lists it (default: any)")
@@ -96,6 +101,8 @@ def run(args: argparse.Namespace) -> int:
     if args.question == "trace" and not args.json and output_format is None:
         graph = client.json(_path(args), _parameters(args) | {"format": "tree"})
         print(draw_trace(answer), "", draw_tree(graph, args.min_percent), sep="\n")
+    elif getattr(args, "fail_over", None) is not None:
+        return _check(answer, args)
     elif args.json:
         print(json.dumps(answer, indent=2, ensure_ascii=False))
     elif args.question in _DRAW_TREES or output_format == "tree":
@@ -155,6 +162,35 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
 
 def _add_invert(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--invert", action="store_true", help="start stacks at their innermost frames")
+
+
+def _add_gate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-over",
+        metavar="PERCENT",
+        type=_percent,
+        help=f"end with exit code {EXIT_CODE} if a function grew by more than that, and the samples support it (5%%)",
+    )
+    parser.add_argument(
+        "--compare",
+        choices=("share", "time"),
+        default="share",
+        help="with --fail-over: by the share of each side's total (the default), or by CPU per time, as for one"
+        " benchmark run of each version; then the whole is checked, too",
+    )
+
+
+def _percent(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,4}(?:\.\d+)?)\s*%?", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected a percentage such as 5%, got {text!r}")
+    return float(match[1])
+
+
+def _check(diff: dict[str, Any], args: argparse.Namespace) -> int:
+    gate = check_diff(diff, args.fail_over, args.compare)
+    print(json.dumps(gate.as_json(), indent=2, ensure_ascii=False) if args.json else draw_gate(gate, diff))
+    return EXIT_CODE if gate.failed else 0
 
 
 def _path(args: argparse.Namespace) -> str:

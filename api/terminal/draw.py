@@ -1,5 +1,6 @@
 """Answers of the API as text for a terminal."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -61,18 +62,19 @@ def draw_top(top: dict[str, Any]) -> str:
     """A table of functions, lines, files, modules or addresses."""
     total = top["total"] or 1
     unit = top["unit"]
+    beside = _beside([(row["name"], row["module"], row["file"]) for row in top["top"]])
     rows = [
         (
             amount(row["flat"], unit), f"{row['flat'] / total:.1%}",
             amount(row["cumulative"], unit), f"{row['cumulative'] / total:.1%}",
-            printable(row["name"]), printable(row["module"].rsplit("/", 1)[-1]),
+            printable(row["name"]), " ".join(dict.fromkeys([_base(row["module"]), more])).strip(),
         )
-        for row in top["top"]
+        for row, more in zip(top["top"], beside, strict=True)
     ]  # fmt: skip
     rest = top["rest"]
     more = [f"{rest['rows']} more rows: {amount(rest['flat'], unit)} flat"] if rest["rows"] else []
     head = f"{_scope(top)}: {amount(top['total'], unit)} in {top['samples']} samples"
-    return "\n".join([head, *_table(("flat", "", "cumulative", "", "name", "module"), rows, 4), *more])
+    return "\n".join([head, *table(("flat", "", "cumulative", "", "name", "module"), rows, 4), *more])
 
 
 def draw_timeline(timeline: dict[str, Any]) -> str:
@@ -87,7 +89,7 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
         (format_unix_nano(unix_milli * 10**6), *(amount(values[step], unit) for values in columns))
         for step, unix_milli in enumerate(timeline["times_unix_milli"])
     ]
-    return "\n".join([_scope(timeline), *_table(("start", *map(printable, heads)), rows, len(heads) + 1)])
+    return "\n".join([_scope(timeline), *table(("start", *map(printable, heads)), rows, len(heads) + 1)])
 
 
 def draw_traces(traces: dict[str, Any]) -> str:
@@ -101,7 +103,7 @@ def draw_traces(traces: dict[str, Any]) -> str:
     ]  # fmt: skip
     if not rows:
         return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
-    return "\n".join(_table(("thread CPU", "sampled CPU", "samples", "trace", "service", "operation"), rows, 3))
+    return "\n".join(table(("thread CPU", "sampled CPU", "samples", "trace", "service", "operation"), rows, 3))
 
 
 def draw_completeness(answer: dict[str, Any]) -> str:
@@ -119,7 +121,7 @@ def draw_completeness(answer: dict[str, Any]) -> str:
     ]  # fmt: skip
     more = [f"{answer['more']} more"] if answer["more"] else []
     names = ("count", "for", "missing CPU", "kind", "host", "first", "last", "detail")
-    return "\n".join([f"{head}: {amount(answer['missing_cpu_ns'])} of CPU missing", *_table(names, rows, 3), *more])
+    return "\n".join([f"{head}: {amount(answer['missing_cpu_ns'])} of CPU missing", *table(names, rows, 3), *more])
 
 
 def draw_trace(trace: dict[str, Any]) -> str:
@@ -137,7 +139,7 @@ def draw_trace(trace: dict[str, Any]) -> str:
     ]  # fmt: skip
     hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['thread_cpu_ns'])}" for host in trace["hosts"])
     return "\n".join(
-        [head, *_table(("thread CPU", "sampled CPU", "samples", "span", "service", "name"), rows, 3), f"hosts: {hosts}"]
+        [head, *table(("thread CPU", "sampled CPU", "samples", "span", "service", "name"), rows, 3), f"hosts: {hosts}"]
     )
 
 
@@ -156,7 +158,7 @@ def printable(text: str) -> str:
 
 def _frames(tree: dict[str, Any], share: Any, min_percent: float) -> list[str]:
     """Lines of frames, depth first, the heaviest child first (as in the answer)."""
-    nodes, strings, names = tree["nodes"], tree["strings"], tree["functions"]["name"]
+    nodes, names = tree["nodes"], _names(tree)
     children: list[list[int]] = [[] for _ in nodes["parent"]]
     for row, parent in enumerate(nodes["parent"]):
         if parent >= 0:
@@ -168,11 +170,37 @@ def _frames(tree: dict[str, Any], share: Any, min_percent: float) -> list[str]:
         percent, text = share(row)
         if percent < min_percent and row:
             continue
-        name = printable(strings[names[nodes["function"][row]]])
-        name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-        lines.append(f"{text}  {' ' * min(depth, _MAX_INDENT)}{name}")
+        lines.append(f"{text}  {' ' * min(depth, _MAX_INDENT)}{names[nodes['function'][row]]}")
         stack += [(child, depth + 1) for child in reversed(children[row])]
     return lines
+
+
+def _names(tree: dict[str, Any]) -> list[str]:
+    """What each function is called; those of one name have beside it what tells them apart."""
+    strings, functions = tree["strings"], tree["functions"]
+    texts = ([strings[row] for row in functions[column]] for column in ("name", "module", "file"))
+    rows = list(zip(*texts, strict=True))
+    shown = []
+    for (name, _, _), beside in zip(rows, _beside(rows), strict=True):
+        text = printable(name)
+        text = text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
+        shown.append(f"{text} ({beside})" if beside else text)
+    return shown
+
+
+def _beside(rows: Sequence[tuple[str, str, str]]) -> list[str]:
+    """For each name, module and file of functions: the module if others of that name have another one, or the file if
+    they have the same; "" for a name of one function."""
+    functions = Counter(name for name, _, _ in rows)
+    modules = Counter(name for name, _ in {row[:2] for row in rows})
+    return [
+        "" if functions[name] == 1 else _base(module if modules[name] > 1 else file) or "unknown"
+        for name, module, file in rows
+    ]
+
+
+def _base(path: str) -> str:
+    return printable(path.rsplit("/", 1)[-1])
 
 
 def _share(tree: dict[str, Any], row: int) -> tuple[float, str]:
@@ -193,7 +221,7 @@ def _scope(answer: dict[str, Any]) -> str:
     return printable(answer.get("selector") or f"trace {answer.get('trace_id', '')}")
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> list[str]:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> list[str]:
     """Lines of a table. The first `right` columns are aligned to the right."""
     lines = [head, *rows]
     widths = [max(len(row[i]) for row in lines) for i in range(len(head))]

@@ -107,6 +107,39 @@ def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> No
     assert "0.0%  75.0%  -75.0    hot" in out
 
 
+def test_functions_of_one_name_have_their_module_beside_it(
+    url: str, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    works = [Frame(("work",), 0x10, f"/opt/{name}", f"gnu:{name}", source=f"{name}.c") for name in ("shop", "cart")]
+    scripts = [Frame(("run",), at, "[python]", "", 4, source=f"/srv/{at}.py") for at in (1, 2)]
+    fill(client, [Sample((*works, *scripts), labels={"service": "names"})])
+    out = ask(capsys, "merge", "--url", url, *TIMES, "--selector", '{service="names"}')
+    drawn = [line.split("  ", 1)[1].split(" ms ")[-1].strip() for line in out.splitlines()[1:]]
+    assert drawn == ["total", "work (shop)", "work (cart)", "run (1.py)", "run (2.py)"]
+
+
+def test_a_gate_tells_by_its_exit_code(url: str, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    slow, rest = frame("slow"), frame("rest")
+    for version, samples in (("1.3", {slow: 100, rest: 900}), ("1.4", {slow: 300, rest: 700})):
+        for part, count in samples.items():
+            fill(client, [Sample((MAIN, part), 10_000_000 * count, count, labels={"version": version})])
+    sides = ["--baseline-selector", '{version="1.3"}', "--selector", '{version="1.4"}']
+    command = ["query", "diff", "--url", url, *TIMES, *sides, "--fail-over"]
+    assert main([*command, "5%"]) == 3
+    out = capsys.readouterr().out
+    assert "FAILED: 1 rows of functions grew by more than 5 %" in out
+    assert "10.0  30.0  +20.0 (+15." in out
+    assert main([*command, "30%"]) == 0
+    assert "passed" in capsys.readouterr().out
+    assert main([*command, "5", "--json"]) == 3
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["failed"]
+    assert [change["name"] for change in answer["changes"]] == ["slow"]
+    with pytest.raises(SystemExit):
+        main([*command, "much"])
+    assert "expected a percentage" in capsys.readouterr().err
+
+
 @pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
 def test_go_asks_the_api_for_a_profile(url: str, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((frame("main"), Frame((), 0x77, "/lib/libc.so.6")))])  # one without a name
