@@ -46,8 +46,8 @@ _FILL = {
             [(concat('function_', toString(number)), concat('file_', toString(number % 500), '.c'), 10, 5)], now()
         FROM numbers({functions})""",
     "samples": """
-        INSERT INTO samples (profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id, count,
-            value)
+        INSERT INTO samples (profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id,
+            count, value)
         SELECT '{profile_type}', 'service', 1, 'host', toDateTime64({start} + number % 3600, 3, 'UTC'), 1, 1, {leaf},
             unhex(repeat('0', 32)), unhex(repeat('0', 16)), 1, 52631578
         FROM (SELECT number, toUInt64(number % {stacks}) AS stack FROM numbers({stacks} * 4))""",

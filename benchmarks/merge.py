@@ -62,8 +62,8 @@ _FILL = {
         SELECT {_ID.format("'series', number")}, map('service', concat('service-', toString(number % {SERVICES})),
             'host', concat('host-', toString(intDiv(number, {SERVICES})))), now() FROM numbers({SERVICES * 100})""",
     "samples": f"""
-        INSERT INTO samples (profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id, count,
-            value)
+        INSERT INTO samples (profile_type, service, series_id, host_id, time, pid, tid, stack_id, trace_id, span_id,
+            count, value)
         SELECT '{DEFAULT_PROFILE_TYPE}', concat('service-', toString(service)),
             {_ID.format(f"'series', service + {SERVICES} * host")},
             concat('host-', toString(host)), toDateTime64({START_S} + number % 3600, 3, 'UTC'), 1, 1,
