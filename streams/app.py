@@ -170,6 +170,10 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
         key_serializer="raw",
         value_serializer="raw",
     )
+    # For standbys, the assignor lets workers keep what fits under the rounded-up share: 2, 2 and 0 of 4 partitions.
+    # There are no tables, so there is nothing to stand by for. (The setting for it would make Faust take another
+    # assignor, which moves all partitions at each rebalance and separates those of the two topics.)
+    app.assignor.replicas = 0
 
     def fetch(topic: str, partition: int, on: bool) -> None:
         place = faust.types.TP(topic, partition)

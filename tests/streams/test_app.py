@@ -3,14 +3,18 @@ import ssl
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import faust
 import pytest
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata  # type: ignore[import-untyped]
+from faust.assignor.partition_assignor import PartitionAssignor
 
 from icestream.settings import KafkaSettings
-from icestream.topics import RAW, SAMPLES
+from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.samples_pb2 import SampleBatch
-from streams.app import PartitionTasks, credentials
+from streams.app import PartitionTasks, create, credentials
 from streams.feed import Event
 from streams.log_ends import LogEnds
 from streams.outbox import Outboxes
@@ -49,6 +53,40 @@ def test_tls_is_rendered_for_faust_with_the_clients_certificate(tmp_path: Path) 
     assert len(rendered.context.get_ca_certs()) == 1
     both = credentials(KafkaSettings(kafka_security_protocol="SASL_SSL", kafka_ssl_ca=str(certificate)))
     assert both.protocol.value == "SASL_SSL"
+
+
+def test_each_worker_gets_partitions_and_few_of_them_move(tmp_path: Path) -> None:
+    """As Kafka's group protocol has it: the assignor of one worker decides for all, from what each of them had."""
+    partitions = set(range(4))
+    cluster = SimpleNamespace(partitions_for_topic=lambda topic: partitions)
+    assignors: dict[str, PartitionAssignor] = {}
+
+    def rebalance() -> dict[str, set[int]]:
+        members = {}
+        for name, assignor in assignors.items():
+            metadata = assignor.metadata({RAW, ACTIVITY})
+            members[name] = ConsumerProtocolMemberMetadata(0, [RAW, ACTIVITY], metadata.user_data)
+        assigned = next(iter(assignors.values())).assign(cluster, members)
+        for name, assignor in assignors.items():
+            assignor.on_assignment(assigned[name])
+        found = {name: dict(one.assignment) for name, one in assigned.items()}
+        assert all(set(one[RAW]) == set(one[ACTIVITY]) for one in found.values())
+        assert sorted(n for one in found.values() for n in one[RAW]) == sorted(partitions)
+        return {name: set(one[RAW]) for name, one in found.items()}
+
+    for name in ("a", "b", "c", "d", "e"):
+        app = create(KafkaSettings(), cast(PartitionTasks, SimpleNamespace()), tmp_path)
+        app.conf.canonical_url = f"http://{name}"
+        assignors[name] = cast(PartitionAssignor, app.assignor)
+        shares = sorted(len(share) for share in rebalance().values())
+        assert shares[-1] - shares[0] <= 1
+    before = rebalance()
+    assert before == rebalance()
+    del assignors["e"], assignors["a"]
+    after = rebalance()
+    moved = sum(len(after[name] - before[name]) for name in after)
+    assert moved == len(partitions) - sum(len(before[name]) for name in after)
+    assert sorted(map(len, after.values())) == [1, 1, 2]
 
 
 def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
