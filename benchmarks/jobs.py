@@ -18,7 +18,7 @@ from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, RAW
 from jobs.backfill import backfill
 from jobs.job import Job
-from jobs.recompute import Counts, Unit, recompute
+from jobs.recompute import Counts, Recomputer, Unit
 from jobs.slices import Work
 from jobs.sources import ArchiveSource
 from sinks.archive import Archived, ArchiveSink
@@ -48,8 +48,9 @@ def measure(hosts: int, windows: int) -> dict[str, float]:
         _fill(f"{folder}/archive", hosts, windows)
         source = ArchiveSource(f"{folder}/archive")
         started = time.process_time()
+        recomputer = Recomputer(source, Operators(), "")
         for partition in range(PARTITIONS):
-            for _ in recompute(source, Operators(), Unit(job.time_range, partition), Counts(), ""):
+            for _ in recomputer.portions(Unit(job.time_range, partition), Counts()):
                 pass
         recompute_s = time.process_time() - started
         clients = Clients(f"chdb://{folder}/db")

@@ -1,6 +1,6 @@
 """Recomputed samples have their traces already, so the sink must not add corrections by the same activity to them."""
 
-from jobs.staging import Staging, insert_settings
+from jobs.staging import Staging
 from jobs.time_range import TimeRange
 from sinks import stored_batches
 
@@ -13,20 +13,17 @@ def mark_corrections(staging: Staging, time_range: TimeRange, condition: str = "
     """
     key = "collector, started_unix_nano, sequence, part"
     part = staging.time_range
-    staging.client.command(
+    staging.change(
         "INSERT INTO batches (kind, output, outputs, rows, count, value, block, collector, started_unix_nano, sequence,"
         " part, parts, host_id, profile_type, cluster, topic, partition, offset, first_time, last_time, published_time)"
         f" SELECT '{stored_batches.CORRECTIONS}', {stored_batches.ALL_OUTPUTS}, 0, 0, 0, 0, block, collector,"
         " started_unix_nano, sequence, part, parts, host_id, profile_type, cluster, topic, partition, offset,"
-        f" first_time, last_time, published_time FROM {staging.table('batches')}"
-        " WHERE kind = 'activity' AND from_unix_nano >= {first:Int64}"
+        f" first_time, last_time, published_time FROM {staging.table('batches')}",
+        "kind = 'activity' AND from_unix_nano >= {first:Int64}"
         " AND to_unix_nano > {after:Int64} AND to_unix_nano <= {last:Int64}"
         f" AND ({condition}) AND ({key}) NOT IN (SELECT {key} FROM batches"
         f" WHERE kind = 'corrections' AND output = {stored_batches.ALL_OUTPUTS}"
         f" AND (collector, started_unix_nano, sequence) IN"
         f" (SELECT collector, started_unix_nano, sequence FROM {staging.table('batches')}))",
-        parameters={
-            "first": time_range.start_unix_nano, "after": part.start_unix_nano, "last": part.end_unix_nano,
-        },
-        settings=insert_settings(),
-    )  # fmt: skip
+        more={"first": time_range.start_unix_nano, "after": part.start_unix_nano, "last": part.end_unix_nano},
+    )

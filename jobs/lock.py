@@ -2,7 +2,7 @@
 
 A job claims its range with a row in the table `job_locks`, and only then looks for claims of others: of two jobs that
 start together, at least one sees the other and gives up. It renews its claim until it ends. A claim ends with its
-process, if that ran on this host, or else when it expires.
+process, if that ran on this host, or else when it expires. The job that takes over fences its owner (jobs/fence.py).
 """
 
 import os
@@ -15,6 +15,7 @@ from typing import Self
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
+from jobs.fence import ENDED_SQL, Fence, end_statements
 from jobs.job import JobError
 from jobs.staging import insert_settings
 from jobs.time_range import END_SQL, START_SQL, TimeRange
@@ -31,6 +32,7 @@ class JobLock:
         self._name = name
         self._time_range = time_range
         self._owner = uuid.uuid4().hex
+        self.fence = Fence(self._owner)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="job lock", daemon=True)
 
@@ -46,6 +48,7 @@ class JobLock:
                 f"the job {job} works on this time range (process {pid} on {host}): wait for it or end it; "
                 f"if that host is gone, its lock expires in {left_s} s"
             )
+        self._take_over(client)
         self._thread.start()
         return self
 
@@ -73,25 +76,43 @@ class JobLock:
     def _release(self, client: Client) -> None:
         self._claim(client, 0)
 
+    def _take_over(self, client: Client) -> None:
+        """Fences the owners that did not give back their claims on this range: they were killed, or stand still."""
+        owners = [owner for owner, *_ in self._claims(client, "1") if owner != self._owner]
+        if owners:
+            client.command(
+                "INSERT INTO job_locks (owner, job, process, start_time, end_time, expires_time)"
+                f" SELECT owner, any(job), any(process), any(start_time), any(end_time), {ENDED_SQL} FROM job_locks"
+                " WHERE owner IN {owners:Array(String)} GROUP BY owner",
+                parameters={"owners": owners},
+                settings=insert_settings(),
+            )
+        for owner in owners:
+            end_statements(client, owner)
+
     def _claim(self, client: Client, seconds: int) -> None:
         """Adds a row that expires after so long; 0 ends the claim."""
         client.command(
             "INSERT INTO job_locks (owner, job, process, start_time, end_time, expires_time)"
             f" SELECT {{owner:String}}, {{job:String}}, {{process:String}}, {START_SQL}, {END_SQL},"
-            " if({seconds:UInt32} = 0, fromUnixTimestamp64Milli(0), now64(3) + toIntervalSecond({seconds:UInt32}))",
+            f" if({{seconds:UInt32}} = 0, {ENDED_SQL}, now64(3) + toIntervalSecond({{seconds:UInt32}}))",
             parameters=self._time_range.parameters
             | {"owner": self._owner, "job": self._name, "process": _process(os.getpid()), "seconds": seconds},
             settings=insert_settings(),
         )
 
     def _live_claims(self, client: Client) -> list[tuple[str, str, str, int]]:
-        """Returns owner, job, process and seconds left of the claims on this range, or of a job of this name."""
+        """Returns owner, job, process and seconds left of the claims that may not be taken over, see `_claims`."""
+        return self._claims(client, "max(expires_time) > now64(3)")
+
+    def _claims(self, client: Client, condition: str) -> list[tuple[str, str, str, int]]:
+        """Returns the claims on this range, or of a job of this name, that were not given back or taken over."""
         rows = client.query(
             "SELECT owner, any(job), any(process), toInt64(dateDiff('second', now64(3), max(expires_time)))"
             " FROM job_locks"
             f" WHERE job = {{job:String}} OR (start_time < {END_SQL} AND end_time > {START_SQL})"
             " GROUP BY owner"
-            " HAVING min(expires_time) > fromUnixTimestamp64Milli(0) AND max(expires_time) > now64(3) ORDER BY owner",
+            f" HAVING min(expires_time) > {ENDED_SQL} AND {condition} ORDER BY owner",
             parameters=self._time_range.parameters | {"job": self._name},
         ).result_rows
         return [(str(owner), str(job), str(process), int(left)) for owner, job, process, left in rows]

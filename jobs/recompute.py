@@ -1,36 +1,38 @@
 """Recomputes a slice of a time range: reads its messages, and runs them through the stream processors' operators.
 
-It gives all activity of a unit to the operators first, so that every sample finds its trace context: nothing is late,
-and there are no corrections. In memory are the activity of one partition and slice, and the rows of one insert.
+It reads all activity of a unit first, so that every sample finds its trace context: nothing is late, and there are no
+corrections. The operators run on blocks of many batches. In memory are the activity of one partition and slice, one
+block, and the rows of one insert.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from icestream.messages.activity import decode_activity
+from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
-from icestream.messages.raw import decode_raw
-from icestream.messages.samples import decode_samples
-from icestream.messages.stacks import decode_stacks
+from icestream.messages.plausible import Times
+from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import ACTIVITY, RAW
+from jobs.outputs import DAY_NS, Known, outputs
 from jobs.sources import ArchiveSource
 from jobs.time_range import TimeRange
+from jobs.unit_activity import UnitActivity
 from sinks import stored_batches
 from sinks.archive import Archived
 from sinks.stored_batches import Batch
-from sinks.tables.activity import activity_tables
+from sinks.tables.activity import activity_batch, interval_rows, span_rows
 from sinks.tables.arrow import concat
-from sinks.tables.samples import sample_tables, series_table
-from sinks.tables.stacks import stack_tables
-from streams.process import Operators, Processor
-from streams.retained import Limits
+from streams.process import Operators
 
+ColumnsT = TypeVar("ColumnsT", RawColumns, ActivityColumns)
+_BLOCK_MESSAGES, _BLOCK_BYTES = 100, 8_000_000
+"""Of messages whose columns are computed at once."""
 _INSERT_ROWS = 200_000
 
 
@@ -62,80 +64,115 @@ Rows = tuple[str, pa.Table]
 """The name of a table, and rows for it."""
 
 
-def recompute(source: ArchiveSource, operators: Operators, unit: Unit, counts: Counts, block: str) -> Iterator[Rows]:
-    """Yields the rows of a unit in portions, and adds to `counts`. `block`: of rows of `batches`. Raises OSError."""
-    batches = _Batches(block)
-    waiting: dict[str, list[pa.Table]] = {}
-    rows_waiting: Counter[str] = Counter()
-    for name, rows in _rows(source, operators, unit, counts, batches):
-        if rows.num_rows:
-            waiting.setdefault(name, []).append(rows)
-            rows_waiting[name] += rows.num_rows
-            if rows_waiting[name] >= _INSERT_ROWS:
-                del rows_waiting[name]
-                yield name, concat(waiting.pop(name))
-    for name, tables in waiting.items():
-        yield name, concat(tables)
-    yield "batches", batches.table()
+class Recomputer:
+    """Recomputes units, one after the other; what it knows of one makes the next one faster."""
+
+    def __init__(self, source: ArchiveSource, operators: Operators, block: str) -> None:
+        """`block`: of rows of `batches`."""
+        self._source = source
+        self._known = Known(operators)
+        self._block = block
+
+    def portions(self, unit: Unit, counts: Counts) -> Iterator[Rows]:
+        """Yields the rows of a unit in portions, and adds to `counts`. Raises OSError and ValueError."""
+        batches = _Batches(self._block)
+        waiting: dict[str, list[pa.Table]] = {}
+        rows_waiting: Counter[str] = Counter()
+        for name, rows in self._rows(unit, counts, batches):
+            if rows.num_rows:
+                waiting.setdefault(name, []).append(rows)
+                rows_waiting[name] += rows.num_rows
+                if rows_waiting[name] >= _INSERT_ROWS:
+                    del rows_waiting[name]
+                    yield name, concat(waiting.pop(name))
+        for name, tables in waiting.items():
+            yield name, concat(tables)
+        yield "batches", batches.table()
+
+    def _rows(self, unit: Unit, counts: Counts, batches: "_Batches") -> Iterator[Rows]:
+        activity = UnitActivity()
+        for block in self._blocks(ACTIVITY, unit, decode_activity, counts):
+            for _, columns in block:
+                activity.add(columns)
+            yield from _activity_rows(block, unit, counts, batches)
+        for raw_block in self._blocks(RAW, unit, self._decode_raw, counts):
+            yield from self._raw_rows(raw_block, activity, unit, counts, batches)
+
+    def _decode_raw(self, data: bytes, times: Times) -> RawColumns:
+        return self._known.operators.change(decode_raw(data, times))
+
+    def _raw_rows(
+        self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: Counts,
+        batches: "_Batches",
+    ) -> Iterator[Rows]:  # fmt: skip
+        results = outputs(self._known, activity, [(_message_id(message, RAW), raw) for message, raw in block])
+        for number, batch in results.batches:
+            counts.batches += block[number][0].start_unix_nano >= unit.time_range.start_unix_nano
+            batches.add(batch, block[number][0])
+        rows = _within(results.samples, "time", unit.time_range)
+        counts.samples += rows.num_rows
+        yield "samples", rows
+        yield "series", results.series
+        for stacks in results.stacks:
+            yield "nodes", stacks.nodes
+            yield "locations", stacks.locations
+
+    def _blocks(
+        self, topic: str, unit: Unit, decode: Callable[[bytes, Times], ColumnsT], counts: Counts
+    ) -> Iterator[list[tuple[Archived, ColumnsT]]]:
+        """Yields the batches of a unit in blocks of one day, each batch once."""
+        block: list[tuple[Archived, ColumnsT]] = []
+        size, day = 0, -1
+        seen: set[tuple[str, int, int, int]] = set()
+        for message in self._source.read(topic, unit.time_range, unit.partition):
+            try:
+                columns = decode(message.value, self._source.limits.collected(message.timestamp_ms))
+            except BadMessage:
+                counts.bad += 1
+                continue
+            of = columns.id
+            key = of.collector, of.started_unix_nano, of.sequence, of.part
+            if key in seen:
+                continue
+            seen.add(key)
+            own_day = message.start_unix_nano // DAY_NS
+            if block and (own_day != day or len(block) >= _BLOCK_MESSAGES or size >= _BLOCK_BYTES):
+                yield block
+                block, size = [], 0
+            block.append((message, columns))
+            size, day = size + len(message.value), own_day
+        if block:
+            yield block
 
 
-def _rows(
-    source: ArchiveSource, operators: Operators, unit: Unit, counts: Counts, batches: "_Batches"
+def _activity_rows(
+    block: Sequence[tuple[Archived, ActivityColumns]], unit: Unit, counts: Counts, batches: "_Batches"
 ) -> Iterator[Rows]:
-    processor = Processor(operators, Limits(complete=True))
-    time_range = unit.time_range
-    for message in source.read(ACTIVITY, time_range, unit.partition):
-        message_id = _message_id(message, ACTIVITY)
-        try:
-            columns = decode_activity(message.value, source.limits.collected(message.timestamp_ms))
-        except BadMessage:
-            counts.bad += 1
-            continue
-        processor.activity_columns(columns, message_id)
-        tables = activity_tables(columns, message_id)
-        if batches.add(tables.batch, message):
-            counts.batches += message.start_unix_nano >= time_range.start_unix_nano
-            yield "activity", _within(tables.intervals, "start_time", time_range, tables.batch)
-            yield "spans", _within(tables.spans, "start_time", time_range)
-    for message in source.read(RAW, time_range, unit.partition):
-        try:
-            raw = decode_raw(message.value, source.limits.collected(message.timestamp_ms))
-            outputs = processor.raw_columns(raw, _message_id(message, RAW))
-        except BadMessage:
-            counts.bad += 1
-            continue
-        for output in (sample_tables(decode_samples(data)) for data in outputs.samples):
-            rows = _within(output.rows, "time", time_range, output.batch)
-            counts.samples += rows.num_rows
-            counts.batches += message.start_unix_nano >= time_range.start_unix_nano
-            batches.add(output.batch, message)
-            yield "samples", rows
-            yield "series", series_table(output.series, output.last_unix_nano)
-        for announced in (stack_tables(decode_stacks(data)) for data in outputs.stacks):
-            yield "nodes", announced.nodes
-            yield "locations", announced.locations
+    columns = [one for _, one in block]
+    rows = [activity_batch(one, _message_id(message, ACTIVITY)) for message, one in block]
+    for batch, (message, _) in zip(rows, block, strict=True):
+        counts.batches += message.start_unix_nano >= unit.time_range.start_unix_nano
+        batches.add(batch, message)
+    yield "activity", _within(interval_rows(columns, rows), "start_time", unit.time_range)
+    yield "spans", _within(span_rows(columns), "start_time", unit.time_range)
 
 
 class _Batches:
-    """The batches of a unit, each once, and from when to when their messages reach."""
+    """The batches of a unit, and from when to when their messages reach."""
 
     def __init__(self, block: str) -> None:
         self._block = block
-        self._batches: dict[stored_batches.BatchKey, Batch] = {}
+        self._batches: list[Batch] = []
         self._reach: list[tuple[int, int]] = []
 
-    def add(self, batch: Batch, message: Archived) -> bool:
-        """Returns whether the batch is new."""
-        if batch.key in self._batches:
-            return False
-        self._batches[batch.key] = batch
+    def add(self, batch: Batch, message: Archived) -> None:
+        self._batches.append(batch)
         self._reach.append((message.start_unix_nano, message.end_unix_nano))
-        return True
 
     def table(self) -> pa.Table:
         """Returns rows for the staged `batches`."""
         reach = np.array(self._reach, np.int64).reshape(-1, 2)
-        rows = stored_batches.table(list(self._batches.values()), self._block)
+        rows = stored_batches.table(self._batches, self._block)
         return rows.append_column("from_unix_nano", pa.array(reach[:, 0])).append_column(
             "to_unix_nano", pa.array(reach[:, 1])
         )
@@ -145,17 +182,11 @@ def _message_id(message: Archived, topic: str) -> MessageId:
     return MessageId(message.cluster, topic, message.partition, message.offset)
 
 
-def _within(rows: pa.Table, column: str, time_range: TimeRange, batch: Batch | None = None) -> pa.Table:
-    """Returns the rows whose time is in the range. `batch`: that of the rows; mostly it tells that all are."""
-    if batch is not None and (
-        batch.first_time * 10**6 >= time_range.start_unix_nano
-        and (batch.last_time + 1) * 10**6 <= time_range.end_unix_nano
-    ):
-        return rows
+def _within(rows: pa.Table, column: str, time_range: TimeRange) -> pa.Table:
+    """Returns the rows whose time is in the range."""
     kind = rows.schema.field(column).type
     unit_ns = {"ms": 10**6, "ns": 1}[kind.unit]
-    start, end = (
-        pa.scalar(-(-unix_nano // unit_ns), pa.int64()).cast(kind)
-        for unix_nano in (time_range.start_unix_nano, time_range.end_unix_nano)
-    )
-    return rows.filter(pc.and_(pc.greater_equal(rows[column], start), pc.less(rows[column], end)))
+    time = rows[column].cast(pa.int64()).to_numpy()
+    start, end = (-(-unix_nano // unit_ns) for unix_nano in (time_range.start_unix_nano, time_range.end_unix_nano))
+    inside = (time >= start) & (time < end)
+    return rows if inside.all() else rows.filter(pa.array(inside))

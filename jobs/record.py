@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
+from jobs.fence import Fence
 from jobs.job import Job, JobError
 from jobs.staging import DELETE, drop_staging, insert_settings
 from jobs.time_range import TimeRange
@@ -17,6 +18,7 @@ class Record:
 
     client: Client
     name: str
+    fence: Fence
 
     def begin(self, job: Job) -> bool:
         """Returns whether the job continues an earlier run. Raises JobError if that had other arguments."""
@@ -28,8 +30,8 @@ class Record:
                 f"the unfinished job {self.name} has other arguments ({begun[0]}): "
                 "give another --name, or --restart to forget what it has done"
             )
+        drop_staging(self.client, self.name)  # those of an earlier run
         if not begun:
-            drop_staging(self.client, self.name)
             self._add(_BEGUN + job.arguments)
         return bool(begun)
 
@@ -48,11 +50,19 @@ class Record:
 
     def forget(self) -> None:
         """Removes the record and the staging tables."""
-        self.client.command("DELETE FROM jobs WHERE job = {job:String}", parameters={"job": self.name}, settings=DELETE)
+        self.client.command(
+            f"DELETE FROM jobs WHERE job = {{job:String}} AND {self.fence.condition}",
+            parameters={"job": self.name},
+            settings=DELETE | self.fence.settings,
+        )
         drop_staging(self.client, self.name)
 
     def _add(self, step: str) -> None:
-        self.client.insert("jobs", [[self.name, step]], column_names=["job", "step"], settings=insert_settings())
+        self.client.command(
+            f"INSERT INTO jobs (job, step) SELECT {{job:String}}, {{step:String}} WHERE {self.fence.condition}",
+            parameters={"job": self.name, "step": step},
+            settings=insert_settings() | self.fence.settings,
+        )
 
 
 def _step(part: TimeRange) -> str:

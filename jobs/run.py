@@ -34,7 +34,7 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
         check(client, settings.clickhouse)
         make_operators(job.operators, settings)
         with ExitStack() as stack:
-            check_lock = stack.enter_context(JobLock(clients, job.label, job.time_range)).check
+            lock = stack.enter_context(JobLock(clients, job.label, job.time_range))
             source = _source(job, settings, progress)
             log.info("%s from %s", job.label, source)
             if isinstance(source, KafkaSource):
@@ -42,7 +42,7 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
                 progress(0.0, f"copies {source.size(job.time_range)} from {source}")
                 source = source.copy(folder, job.time_range)
             operators = partial(make_operators, job.operators, settings)
-            work = Work(client, source, operators, job, progress, check_lock)
+            work = Work(client, source, operators, job, progress, lock.check, lock.fence)
             if job.kind == "replay":
                 return replay(work).lines(job.dry_run)
             return plan(work) if job.dry_run else backfill(work).lines()

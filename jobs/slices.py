@@ -12,6 +12,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
+from jobs.fence import NO_FENCE, Fence
 from jobs.job import Job, Progress
 from jobs.recompute import Counts, Unit
 from jobs.record import Record
@@ -36,6 +37,7 @@ class Work:
     progress: Progress = _nothing
     check_lock: Callable[[Client], None] = _nothing
     """Raises JobError if the job may not write any more."""
+    fence: Fence = NO_FENCE
 
 
 Store = Callable[[Staging], None]
@@ -56,7 +58,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
     """Returns what was recomputed, and whether the job continued an earlier run. Raises JobError, OSError and the
     client's errors."""
     job, total, started = work.job, Counts(), time.monotonic()
-    record = Record(work.client, job.label)
+    record = Record(work.client, job.label, work.fence)
     resumed = record.begin(job)
     steps = record.steps()
     slices = [part for part in job.time_range.slices() if not record.is_finished(part, steps)]
@@ -76,6 +78,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         staging = open_slices.pop(part).staging
         work.check_lock(work.client)
         store(staging)
+        work.check_lock(work.client)
         record.finish(part)
         staging.drop()
         done_ns += part.end_unix_nano - part.start_unix_nano
@@ -84,7 +87,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
     def units() -> Iterator[Unit]:
         for part in slices:
             numbers = work.source.partitions(part)
-            opened = open_slices[part] = _Open(Staging(work.client, job.label, part), len(numbers))
+            opened = open_slices[part] = _Open(Staging(work.client, job.label, part, work.fence), len(numbers))
             opened.staging.make()
             if not numbers:
                 close(part)

@@ -1,4 +1,7 @@
-"""Staging tables: tables like the live ones, in which a job collects what it recomputed of one slice."""
+"""Staging tables: tables with the columns of the live ones, in which a job collects what it recomputed of one slice.
+
+They are neither sorted nor replicated: the server that the job is connected to appends to them, and reads them once.
+"""
 
 import uuid
 from collections.abc import Iterable
@@ -8,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
+from jobs.fence import Fence
 from jobs.time_range import TimeRange, within
 from sinks.clickhouse import SETTINGS
 from sinks.rollup_changes import note_work
@@ -16,7 +20,7 @@ TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batch
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
 TIMES = {"trace_samples": "time", "samples": "time", "activity": "start_time"}
 """The tables whose rows a job replaces, in the order in which it deletes them -> their time."""
-DELETE = {"lightweight_deletes_sync": 2}
+DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2}
 """Settings with which a DELETE has happened on every replica when it returns."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
@@ -47,19 +51,18 @@ class Staging:
     name: str
     """The job's."""
     time_range: TimeRange
+    fence: Fence
 
     def table(self, name: str) -> str:
-        """Returns the name of a staging table."""
-        return f"{_prefix(self.name)}{self.time_range.start_unix_nano // 10**6}_{name}"
+        """Returns the name of a staging table: no other run of the job has it."""
+        return f"{_prefix(self.name)}{self.fence.owner[:8]}_{self.time_range.start_unix_nano // 10**6}_{name}"
 
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
+            more = ", toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano" if name == "batches" else ""
             self.client.command(f"DROP TABLE IF EXISTS {self.table(name)} SYNC")
-            self.client.command(f"CREATE TABLE {self.table(name)} AS {name}")
-        self.client.command(
-            f"ALTER TABLE {self.table('batches')} ADD COLUMN from_unix_nano Int64, ADD COLUMN to_unix_nano Int64"
-        )
+            self.client.command(f"CREATE TABLE {self.table(name)} ENGINE = Log AS SELECT *{more} FROM {name} LIMIT 0")
 
     def insert(self, name: str, rows: pa.Table) -> None:
         self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
@@ -87,51 +90,57 @@ class Staging:
             f"(batch_run = '' OR (batch_run, batch_sequence) IN (SELECT {run}, sequence FROM {self.table('batches')}))"
         )
 
+    def change(self, sql: str, condition: str, more: dict[str, Any] | None = None, **settings: Any) -> None:
+        """Runs a statement that changes a live table, with WHERE and this condition, if the job still has its lock.
+
+        `more`: query parameters besides those of `within`.
+        """
+        self.client.command(
+            f"{sql} WHERE {self.fence.condition} AND ({condition})",
+            parameters=self.time_range.parameters | (more or {}),
+            settings=(settings or insert_settings()) | self.fence.settings,
+        )
+
     def replace(self, tables: tuple[str, ...], condition: str = "1") -> None:
         """Replaces the rows of recomputed batches in these live tables, and in the slice, by the staged ones.
 
         `condition` restricts it further. The view fills `trace_samples`.
         """
-        parameters = self.time_range.parameters
         changes_samples = "samples" in tables
         if changes_samples:
             note_work(self.client, "begun", self.time_range.start_unix_nano, self.time_range.end_unix_nano)
         for table in (name for name in TIMES if name in tables):
-            self.client.command(
-                f"DELETE FROM {table} WHERE {within(TIMES[table])} AND ({condition})"
-                f" AND {self.of_recomputed_batches(table)}",
-                parameters=parameters,
-                settings=DELETE,
-            )
+            rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
+            self.change(f"DELETE FROM {table}", rows, **DELETE)
         for table in (name for name in ("samples", "activity") if name in tables):
-            self.client.command(
-                f"INSERT INTO {table} SELECT * FROM {self.table(table)} WHERE {condition}",
-                parameters=parameters,
-                settings=insert_settings(),
-            )
+            self.change(f"INSERT INTO {table} SELECT * FROM {self.table(table)}", condition)
         if changes_samples:
             note_work(self.client, "ended", self.time_range.start_unix_nano, self.time_range.end_unix_nano)
 
     def insert_new_names(self) -> None:
-        """Copies the staged series, nodes, spans and locations that the live tables lack, and better names."""
-        keys = (("series", "series_id", "1"), ("nodes", "node_id", "1"),
-                ("spans", "(trace_id, span_id)", within("start_time")))  # fmt: skip
-        for name, key, where in keys:
+        """Copies the staged series, nodes, spans and locations that the live tables lack, and better names.
+
+        Of rows with one key, the one is copied that the live table would keep.
+        """
+        keys = (("series", "series_id", "last_seen DESC", "1"), ("nodes", "node_id", "last_seen DESC", "1"),
+                ("spans", "(trace_id, span_id)", "1", within("start_time")))  # fmt: skip
+        for name, key, order, where in keys:
             staged = self.table(name)
-            self.client.command(
-                f"INSERT INTO {name} SELECT * FROM {staged} FINAL WHERE {key} NOT IN"
-                f" (SELECT {key} FROM {name} WHERE {where} AND {key} IN (SELECT {key} FROM {staged}))",
-                parameters=self.time_range.parameters,
-                settings=insert_settings(),
-            )
-        staged = self.table("locations")
-        live = f"FROM locations WHERE location_id IN (SELECT location_id FROM {staged})"
-        self.client.command(
-            f"INSERT INTO locations SELECT * FROM {staged} FINAL"
-            f" WHERE (location_id, version) NOT IN (SELECT location_id, version {live})"
+            self._insert_one_by(
+                name, key, order,
+                f"{key} NOT IN (SELECT {key} FROM {name} WHERE {where} AND {key} IN (SELECT {key} FROM {staged}))",
+            )  # fmt: skip
+        live = f"FROM locations WHERE location_id IN (SELECT location_id FROM {self.table('locations')})"
+        self._insert_one_by(
+            "locations", "location_id", "version DESC",
+            f"(location_id, version) NOT IN (SELECT location_id, version {live})"
             f" AND (version > 0 OR location_id NOT IN (SELECT location_id {live}))",
-            settings=insert_settings(),
-        )
+        )  # fmt: skip
+
+    def _insert_one_by(self, name: str, key: str, order: str, condition: str) -> None:
+        """Copies staged rows to a live table: of each key the first one in this order, where the condition is true."""
+        self.change(f"INSERT INTO {name} SELECT * FROM (SELECT * FROM {self.table(name)}"
+                    f" ORDER BY {order} LIMIT 1 BY {key})", condition)  # fmt: skip
 
     def new_batches(self) -> str:
         """Returns the SQL condition that a staged batch is not stored."""
@@ -146,10 +155,9 @@ class Staging:
 
     def mark_stored(self) -> None:
         """Adds the staged batches to `batches`, so that the sink skips their messages from now on."""
-        self.client.command(
-            f"INSERT INTO batches SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}"
-            f" WHERE {self.new_batches()}",
-            settings=insert_settings(),
+        self.change(
+            f"INSERT INTO batches SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}",
+            self.new_batches(),
         )
 
 

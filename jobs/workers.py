@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection, wait
 import pyarrow as pa
 
 from jobs.job import JobError
-from jobs.recompute import Counts, Unit, recompute
+from jobs.recompute import Counts, Recomputer, Unit
 from jobs.sources import ArchiveSource
 from streams.process import Operators
 
@@ -39,10 +39,10 @@ def portions(
 ) -> Generator[Portion, None, None]:
     """Yields the portions of all units; with several processes, those of several units mixed. Raises JobError."""
     if processes == 1:
-        own = operators()
+        recomputer = Recomputer(source, operators(), block)
         for unit in units:
             counts = Counts()
-            for table, rows in recompute(source, own, unit, counts, block):
+            for table, rows in recomputer.portions(unit, counts):
                 yield Portion(unit, table, rows)
             yield Portion(unit, counts=counts)
         return
@@ -93,10 +93,10 @@ def _work(connection: Connection, source: ArchiveSource, operators: MakeOperator
     """Runs in a worker: recomputes the units that it receives; an error is sent as text."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes of a terminal: the job ends the workers
     try:
-        own = operators()
+        recomputer = Recomputer(source, operators(), block)
         while True:
             unit, counts = connection.recv(), Counts()
-            for portion in recompute(source, own, unit, counts, block):
+            for portion in recomputer.portions(unit, counts):
                 connection.send(portion)
             connection.send(counts)
     except (EOFError, BrokenPipeError):  # the job has ended

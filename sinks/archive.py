@@ -241,8 +241,8 @@ def _parquet(messages: list[Archived]) -> bytes:
 def _read_file(folder: fs.FileSystem, path: str) -> Iterator[Archived]:
     """Yields the messages of a file by offset."""
     with folder.open_input_file(path) as file:
-        for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE):
-            yield from (Archived(**row) for row in batch.to_pylist())
+        for batch in pq.ParquetFile(file).iter_batches(_ROWS_AT_ONCE, columns=_SCHEMA.names):
+            yield from map(Archived, *(batch.column(name).to_pylist() for name in _SCHEMA.names))
 
 
 def _hours(folder: fs.FileSystem, topic: str, first: int, last: int) -> Iterator[tuple[int, str]]:

@@ -5,7 +5,7 @@ processor sends an output again after a restart, or when a collector sends a win
 """
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, TypedDict
 
 import pyarrow as pa
@@ -126,7 +126,8 @@ def find(client: Client, keys: Iterable[BatchKey], cluster: str = "") -> dict[Ba
 
 def table(batches: list[Batch], block: str) -> pa.Table:
     """Returns the rows to insert into `batches`."""
-    return pa.Table.from_pylist([asdict(batch) | {"block": block} for batch in batches], schema=_SCHEMA)
+    columns = {name: [getattr(batch, name) for batch in batches] for name in _SCHEMA.names if name != "block"}
+    return pa.table(columns | {"block": [block] * len(batches)}, schema=_SCHEMA)
 
 
 _SCHEMA = pa.schema(

@@ -52,7 +52,7 @@ def traced(activity: ActivityColumns) -> Intervals:
     """Returns the intervals of a batch that have a trace."""
     contexts = activity.contexts[activity.context]
     rows = np.flatnonzero(contexts[:, :16].any(axis=1))
-    return _sorted(
+    return in_order(
         thread_keys(activity.pid[rows], activity.tid[rows]),
         activity.start_unix_nano[rows] - activity.clock_offset_ns,
         activity.end_unix_nano[rows] - activity.clock_offset_ns,
@@ -67,7 +67,7 @@ def join(parts: Sequence[Intervals]) -> Intervals:
         return Intervals(none.astype(np.uint64), none, none, np.empty((0, 24), np.uint8))
     if len(parts) == 1:
         return parts[0]
-    return _sorted(
+    return in_order(
         np.concatenate([part.thread for part in parts]),
         np.concatenate([part.start_monotonic_ns for part in parts]),
         np.concatenate([part.end_monotonic_ns for part in parts]),
@@ -77,13 +77,19 @@ def join(parts: Sequence[Intervals]) -> Intervals:
 
 def attach(raw: RawColumns, intervals: Intervals) -> Attached:
     """Returns the contexts of a batch's samples, from the eBPF program and from intervals of the batch's collector."""
+    return attach_threads(raw, thread_keys(raw.sample_pid, raw.sample_tid), raw.time_monotonic_ns, intervals)
+
+
+def attach_threads(
+    raw: RawColumns, thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Intervals
+) -> Attached:
+    """As `attach`, for samples with these threads and times, named as those of the intervals."""
     by_bpf = int(np.count_nonzero(raw.sample_context))
     if not len(intervals):
         return Attached(raw.sample_context, raw.contexts, by_bpf, 0)
     context = raw.sample_context.copy()
     without = np.flatnonzero(context == 0)
-    threads = thread_keys(raw.sample_pid[without], raw.sample_tid[without])
-    interval = covering(threads, raw.time_monotonic_ns[without], intervals)
+    interval = covering(thread[without], time_monotonic_ns[without], intervals)
     covered = interval >= 0
     used, used_row = np.unique(interval[covered], return_inverse=True)
     context[without[covered]] = used_row + (1 + len(raw.contexts))
@@ -124,6 +130,7 @@ def covering(thread: np.ndarray, time_monotonic_ns: np.ndarray, intervals: Inter
     return result
 
 
-def _sorted(thread: np.ndarray, start: np.ndarray, end: np.ndarray, contexts: np.ndarray) -> Intervals:
+def in_order(thread: np.ndarray, start: np.ndarray, end: np.ndarray, contexts: np.ndarray) -> Intervals:
+    """Returns intervals that are given in any order."""
     order = np.lexsort((start, thread))
     return Intervals(thread[order], start[order], end[order], contexts[order])

@@ -56,7 +56,9 @@ def series_bytes(series_id: int, labels: Sequence[tuple[str, str]]) -> bytes:
 
 def encode_samples(source: Source, batches: Sequence[SampleRows]) -> list[bytes]:
     """Returns SampleBatches of one source, in as many parts as are needed. No rows still make one message."""
-    pieces = [(rows, piece) for rows in batches for piece in _pieces(rows, 0, len(rows.time_unix_nano))]
+    pieces = [
+        (rows, piece) for rows in batches for piece in cut(rows.series, rows.sample_series, bool(len(rows.contexts)))
+    ]
     return [_sample_batch(_part(source, i, len(pieces)), rows, *piece) for i, (rows, piece) in enumerate(pieces)]
 
 
@@ -67,14 +69,27 @@ def _part(source: Source, part: int, parts: int) -> Source:
     return copy
 
 
-def _pieces(rows: SampleRows, first: int, end: int) -> list[tuple[int, int]]:
-    """Cuts rows into ranges whose messages are small enough."""
-    size = (_ROW_BYTES + _CONTEXT_BYTES * bool(len(rows.contexts))) * (end - first)
-    size += sum(len(rows.series[row]) + 6 for row in np.unique(rows.sample_series[first:end]))
+def cut(series: Sequence[bytes], sample_series: np.ndarray, contexts: bool) -> list[tuple[int, int]]:
+    """Returns the ranges of rows, [first, end), of which messages are made: each is small enough.
+
+    `sample_series`: of all rows, indices into `series`; `contexts`: whether there are any.
+    """
+    end = len(sample_series)
+    most = (_ROW_BYTES + _CONTEXT_BYTES) * end + sum(len(one) + 6 for one in series)
+    return [(0, end)] if most <= _BUDGET else _pieces(series, sample_series, contexts, 0, end)
+
+
+def _pieces(
+    series: Sequence[bytes], sample_series: np.ndarray, contexts: bool, first: int, end: int
+) -> list[tuple[int, int]]:
+    size = (_ROW_BYTES + _CONTEXT_BYTES * contexts) * (end - first)
+    size += sum(len(series[row]) + 6 for row in np.unique(sample_series[first:end]))
     if size <= _BUDGET or end - first < 2:
         return [(first, end)]
     middle = (first + end) // 2
-    return _pieces(rows, first, middle) + _pieces(rows, middle, end)
+    return _pieces(series, sample_series, contexts, first, middle) + _pieces(
+        series, sample_series, contexts, middle, end
+    )
 
 
 def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> bytes:

@@ -1,6 +1,8 @@
 """icestream.activity: ActivityBatch as columns."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,6 +12,18 @@ from icestream.messages.plausible import ANY_TIME, Times
 from icestream.times import MAX_UNIX_NANO
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId
+
+
+class SpanColumns(NamedTuple):
+    """The fields of spans, each as a list."""
+
+    trace_id: list[bytes]
+    span_id: list[bytes]
+    parent_span_id: list[bytes]  # empty: a root
+    name: list[str]
+    service: list[str]
+    start_unix_nano: list[int]
+    end_unix_nano: list[int]
 
 
 @dataclass(frozen=True)
@@ -32,7 +46,7 @@ class ActivityColumns:
     tid: np.ndarray  # uint32 (n,)
     context: np.ndarray  # uint32 (n,), row of contexts; its trace ID may be zeros: no trace
     service: np.ndarray  # uint32 (n,), index into strings
-    spans: list[Span]
+    spans: SpanColumns
 
     @property
     def end_unix_nano(self) -> np.ndarray:
@@ -41,8 +55,8 @@ class ActivityColumns:
 
     def time_range(self) -> tuple[int, int]:
         """Returns the first and the last moment of intervals, spans and complete_unix_nano, Unix nanoseconds."""
-        start = min([self.complete_unix_nano, *(span.start_unix_nano for span in self.spans)])
-        end = max([self.complete_unix_nano, *(span.end_unix_nano for span in self.spans)])
+        start = min([self.complete_unix_nano, *self.spans.start_unix_nano])
+        end = max([self.complete_unix_nano, *self.spans.end_unix_nano])
         return int(self.start_unix_nano.min(initial=start)), int(self.end_unix_nano.max(initial=end))
 
 
@@ -58,10 +72,7 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
     checks.check_clock_offset(message.clock_offset_ns)
     strings = checks.strings(message.strings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
-    for span in message.spans:
-        _check_span(span)
-    times.check_column("spans.start_unix_nano", np.array([span.start_unix_nano for span in message.spans], np.uint64))
-    times.check_column("spans.end_unix_nano", np.array([span.end_unix_nano for span in message.spans], np.uint64))
+    spans = _spans(message.spans, times)
     return ActivityColumns(
         id=message.id,
         host_id=message.host_id,
@@ -72,7 +83,7 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
         dropped=message.dropped,
         strings=strings,
         contexts=contexts,
-        spans=list(message.spans),
+        spans=spans,
         **_intervals(message, len(contexts), strings, times),
     )
 
@@ -94,9 +105,25 @@ def _intervals(message: ActivityBatch, contexts: int, strings: list[str], times:
     return {"start_unix_nano": start, **values}
 
 
-def _check_span(span: Span) -> None:
-    sizes = len(span.trace_id), len(span.span_id), len(span.parent_span_id)
-    if sizes not in ((16, 8, 0), (16, 8, 8)):
-        raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {sizes}")
-    checks.check_text("spans.name", span.name, least=0)
-    checks.check_text("spans.service", span.service, least=0)
+def _spans(spans: Iterable[Span], times: Times) -> SpanColumns:
+    columns = SpanColumns(
+        trace_id=[span.trace_id for span in spans],
+        span_id=[span.span_id for span in spans],
+        parent_span_id=[span.parent_span_id for span in spans],
+        name=[span.name for span in spans],
+        service=[span.service for span in spans],
+        start_unix_nano=[span.start_unix_nano for span in spans],
+        end_unix_nano=[span.end_unix_nano for span in spans],
+    )
+    sizes = set(
+        zip(map(len, columns.trace_id), map(len, columns.span_id), map(len, columns.parent_span_id), strict=True)
+    )
+    if wrong := sizes - {(16, 8, 0), (16, 8, 8)}:
+        raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {min(wrong)}")
+    for name in set(columns.name):
+        checks.check_text("spans.name", name, least=0)
+    for service in set(columns.service):
+        checks.check_text("spans.service", service, least=0)
+    times.check_column("spans.start_unix_nano", np.array(columns.start_unix_nano, np.uint64))
+    times.check_column("spans.end_unix_nano", np.array(columns.end_unix_nano, np.uint64))
+    return columns

@@ -62,24 +62,22 @@ class BadMessage(ValueError):
 
 
 def parse(kind: type[MessageT], data: bytes | None) -> MessageT:
-    """Returns the message that is not checked yet. Raises BadMessage."""
+    """Returns a message that is not checked yet; `column` reads its columns. Raises BadMessage."""
     name = kind.DESCRIPTOR.name
     data = data or b""
     if len(data) > MAX_MESSAGE_BYTES:
         raise BadMessage(name, f"expected at most {MAX_MESSAGE_BYTES} bytes, got {len(data)}")
-    message = kind()
     try:
-        message.ParseFromString(data)
+        return packed.parse(kind, data)
     except DecodeError as error:
         raise BadMessage(name, f"cannot be read: {error}") from None
-    return message
 
 
-def column(message: Message, name: str, rows: int, optional: bool = False) -> np.ndarray:
-    """Returns a column with `rows` entries. An optional column that is empty is all zeros."""
+def column(message: Message, name: str, rows: int, default: int | None = None) -> np.ndarray:
+    """Returns a column with `rows` entries. A column that may be missing is filled with its default."""
     values = packed.column(message, name)
-    if optional and not len(values):
-        return np.zeros(rows, values.dtype)
+    if default is not None and not len(values):
+        return np.full(rows, default, values.dtype)
     if len(values) != rows:
         raise BadMessage(name, f"expected {rows} entries, as the columns beside it have, got {len(values)}")
     return values

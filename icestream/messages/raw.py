@@ -78,6 +78,8 @@ def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
     strings = checks.strings(message.strings)
     mappings = checks.mappings(message.mappings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+    locations = _locations(message, len(strings), mappings)
+    stacks = _stacks(message, len(locations["location_mapping"]))
     return RawColumns(
         id=message.id,
         host_id=message.host_id,
@@ -96,9 +98,9 @@ def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
         mappings=mappings,
         series=checks.labels(message.series),
         contexts=contexts,
-        **_locations(message, len(strings), mappings),
-        **_stacks(message),
-        **_samples(message, contexts),
+        **locations,
+        **stacks,
+        **_samples(message, len(stacks["stack_depth"]), contexts),
     )
 
 
@@ -128,7 +130,7 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
     mapping, address = checks.columns(message, "location_mapping", "location_address")
     checks.check_index("location_mapping", mapping, len(mappings))
     function, file, line = (
-        checks.column(message, f"location_{name}", len(mapping), optional=True) for name in ("function", "file", "line")
+        checks.column(message, f"location_{name}", len(mapping), default=0) for name in ("function", "file", "line")
     )
     checks.check_index("location_function", function, strings)
     checks.check_index("location_file", file, strings)
@@ -145,28 +147,28 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
     }
 
 
-def _stacks(message: RawBatch) -> dict[str, np.ndarray]:
+def _stacks(message: RawBatch, locations: int) -> dict[str, np.ndarray]:
     depth = packed.column(message, "stack_depth").astype(np.int64)
     frames = packed.column(message, "stack_frames")
     checks.check_column("stack_depth", depth, MAX_DEPTH)
     if depth.sum() != len(frames):
         raise BadMessage("stack_frames", f"expected {depth.sum()} frames, as stack_depth says, got {len(frames)}")
-    checks.check_index("stack_frames", frames, len(message.location_mapping))
+    checks.check_index("stack_frames", frames, locations)
     return {"stack_depth": depth, "stack_frames": frames}
 
 
-def _samples(message: RawBatch, contexts: np.ndarray) -> dict[str, np.ndarray]:
+def _samples(message: RawBatch, stacks: int, contexts: np.ndarray) -> dict[str, np.ndarray]:
     offset_us, series, pid, tid, stack = checks.columns(
         message, "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack"
     )
-    context = checks.column(message, "sample_context", len(offset_us), optional=True)
+    context = checks.column(message, "sample_context", len(offset_us), default=0)
     window_ns = message.end_unix_nano - message.start_unix_nano
     if len(offset_us) and int(offset_us.max()) * 1000 >= window_ns:
         raise BadMessage(
             "sample_offset_us", f"expected times within the window of {window_ns} ns, got {offset_us.max()}"
         )
     checks.check_index("sample_series", series, len(message.series))
-    checks.check_index("sample_stack", stack, len(message.stack_depth))
+    checks.check_index("sample_stack", stack, stacks)
     checks.check_index("sample_context", context, len(contexts) + 1)
     count, value = _amounts(message, len(offset_us))
     # A context whose trace ID is zeros is none.
@@ -186,9 +188,9 @@ def _samples(message: RawBatch, contexts: np.ndarray) -> dict[str, np.ndarray]:
 
 def _amounts(message: RawBatch, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Counts, int32, and values, int64, with their defaults filled in."""
-    count = checks.column(message, "sample_count", rows) if message.sample_count else np.ones(rows, np.uint32)
+    count = checks.column(message, "sample_count", rows, default=1)
     checks.check_column("sample_count", count, 2**31 - 1)
-    if message.sample_value:
+    if len(packed.column(message, "sample_value")):
         value = checks.column(message, "sample_value", rows)
         checks.check_sum("sample_value", value)
     else:

@@ -1,11 +1,15 @@
 """icestream.activity as rows of `activity` and `spans`."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from icestream.messages.activity import ActivityColumns
+from icestream import index_ranges
+from icestream.messages.activity import ActivityColumns, SpanColumns
 from icestream.messages.message_id import MessageId
 from sinks import stored_batches
 from sinks.tables import arrow
@@ -23,45 +27,59 @@ class ActivityTables:
 
 def activity_tables(columns: ActivityColumns, message_id: MessageId) -> ActivityTables:
     """Returns the rows of a message."""
-    contexts = columns.contexts[columns.context]
-    intervals = pa.table(
+    batch = activity_batch(columns, message_id)
+    intervals = interval_rows([columns], [batch])
+    return ActivityTables(batch, intervals, span_rows([columns]), columns.published_unix_nano)
+
+
+def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_batches.Batch]) -> pa.Table:
+    """Returns rows of `activity` of one or more messages, whose rows of `batches` are given."""
+    counts = [len(one.start_unix_nano) for one in messages]
+    contexts = np.concatenate([one.contexts[one.context] for one in messages])
+    strings = list(chain.from_iterable(one.strings for one in messages))
+    first_string = index_ranges.starts(np.array([len(one.strings) for one in messages]))
+    service = np.concatenate([one.service + first for one, first in zip(messages, first_string, strict=True)])
+    columns = {
+        name: np.concatenate([getattr(one, name) for one in messages])
+        for name in ("start_unix_nano", "pid", "tid", "duration_ns", "thread_cpu_ns")
+    }
+    table = pa.table(
         {
             "trace_id": arrow.binary(contexts[:, :16]),
             "span_id": arrow.binary(contexts[:, 16:]),
-            "host_id": arrow.constant(columns.host_id, len(contexts)),
-            "service": arrow.texts(columns.service, columns.strings),
-            "pid": columns.pid,
-            "tid": columns.tid,
-            "start_time": pa.array(columns.start_unix_nano, pa.timestamp("ns", "UTC")),
-            "duration_ns": columns.duration_ns,
-            "thread_cpu_ns": columns.thread_cpu_ns,
+            "host_id": arrow.repeated([one.host_id for one in messages], counts),
+            "service": arrow.texts(service, strings),
+            "pid": columns["pid"],
+            "tid": columns["tid"],
+            "start_time": pa.array(columns["start_unix_nano"], pa.timestamp("ns", "UTC")),
+            "duration_ns": columns["duration_ns"],
+            "thread_cpu_ns": columns["thread_cpu_ns"],
         }
     )
-    batch = _batch(columns, message_id)
-    intervals = arrow.with_batch(intervals, batch.run, batch.sequence)
-    return ActivityTables(batch, intervals, _spans(columns), columns.published_unix_nano)
+    return arrow.with_batches(table, counts, batches)
 
 
-def _spans(columns: ActivityColumns) -> pa.Table:
-    """Returns rows of `spans`, in a Python loop: there are few spans in a message."""
-    spans = columns.spans
-    start = np.array([span.start_unix_nano for span in spans], np.int64)
-    end = np.array([span.end_unix_nano for span in spans], np.int64)
+def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
+    """Returns rows of `spans` of one or more messages."""
+    column: dict[str, list[Any]] = {
+        name: list(chain.from_iterable(getattr(one.spans, name) for one in messages)) for name in SpanColumns._fields
+    }
     return pa.table(
         {
-            "trace_id": pa.array([span.trace_id for span in spans], pa.binary(16)),
-            "span_id": pa.array([span.span_id for span in spans], pa.binary(8)),
-            "parent_span_id": pa.array([span.parent_span_id or bytes(8) for span in spans], pa.binary(8)),
-            "name": pa.array([span.name for span in spans], pa.string()),
-            "service": pa.array([span.service for span in spans], pa.string()).dictionary_encode(),
-            "host_id": arrow.constant(columns.host_id, len(spans)),
-            "start_time": pa.array(start, pa.timestamp("ns", "UTC")),
-            "end_time": pa.array(end, pa.timestamp("ns", "UTC")),
+            "trace_id": pa.array(column["trace_id"], pa.binary(16)),
+            "span_id": pa.array(column["span_id"], pa.binary(8)),
+            "parent_span_id": pa.array([parent or bytes(8) for parent in column["parent_span_id"]], pa.binary(8)),
+            "name": pa.array(column["name"], pa.string()),
+            "service": pa.array(column["service"], pa.string()).dictionary_encode(),
+            "host_id": arrow.repeated([one.host_id for one in messages], [len(one.spans.name) for one in messages]),
+            "start_time": pa.array(column["start_unix_nano"], pa.timestamp("ns", "UTC")),
+            "end_time": pa.array(column["end_unix_nano"], pa.timestamp("ns", "UTC")),
         }
     )
 
 
-def _batch(columns: ActivityColumns, message_id: MessageId) -> stored_batches.Batch:
+def activity_batch(columns: ActivityColumns, message_id: MessageId) -> stored_batches.Batch:
+    """Returns the row of `batches` of a message."""
     rows = len(columns.start_unix_nano)
     times = columns.start_unix_nano if rows else np.array([columns.reference_unix_nano])
     return stored_batches.Batch(

@@ -1,7 +1,11 @@
 """Columns as Arrow arrays."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
+
+from sinks.stored_batches import Batch
 
 
 def binary(rows: np.ndarray) -> pa.Array:
@@ -10,22 +14,23 @@ def binary(rows: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
 
 
-def texts(rows: np.ndarray, values: list[str]) -> pa.DictionaryArray:
+def texts(rows: np.ndarray, values: Sequence[str]) -> pa.DictionaryArray:
     """Returns values[rows] as a dictionary; equal values are one entry."""
     entries = {value: i for i, value in enumerate(dict.fromkeys(values))}
     entry_of_row = np.array([entries[value] for value in values], np.int32)
     return pa.DictionaryArray.from_arrays(pa.array(entry_of_row[rows]), list(entries) or [""])
 
 
-def constant(value: str, rows: int) -> pa.DictionaryArray:
-    """Returns one text, `rows` times."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), [value])
+def with_batches(rows: pa.Table, counts: Sequence[int], batches: Sequence[Batch]) -> pa.Table:
+    """Returns rows with the columns that name their batches. `counts`: rows of each batch, which follow each other."""
+    sequences = np.array([batch.sequence for batch in batches], np.uint64)
+    rows = rows.append_column("batch_run", repeated([batch.run for batch in batches], counts))
+    return rows.append_column("batch_sequence", pa.array(np.repeat(sequences, counts)))
 
 
-def with_batch(rows: pa.Table, run: str, sequence: int) -> pa.Table:
-    """Returns rows with the columns that name their batch."""
-    rows = rows.append_column("batch_run", constant(run, rows.num_rows))
-    return rows.append_column("batch_sequence", pa.array(np.full(rows.num_rows, sequence, np.uint64)))
+def repeated(values: Sequence[str], counts: Sequence[int]) -> pa.DictionaryArray:
+    """Returns each text as often as its count says."""
+    return texts(np.repeat(np.arange(len(values)), counts), values)
 
 
 def milliseconds(values: np.ndarray) -> pa.Array:

@@ -1,6 +1,7 @@
 """icestream.samples as rows of `samples` and `series`."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -23,31 +24,61 @@ class SampleTables:
     published_unix_nano: int
 
 
+@dataclass(frozen=True)
+class SampleArrays:
+    """n samples of k series and c contexts, of any number of batches; see SampleColumns."""
+
+    series_id: np.ndarray
+    labels: Sequence[Labels]
+    contexts: np.ndarray
+    time_unix_milli: np.ndarray
+    series: np.ndarray
+    pid: np.ndarray
+    tid: np.ndarray
+    stack_id: np.ndarray
+    context: np.ndarray
+    count: np.ndarray
+    value: np.ndarray
+
+
+def sample_rows(samples: SampleArrays, batches: Sequence[stored_batches.Batch], counts: Sequence[int]) -> pa.Table:
+    """Returns rows of `samples`. `counts`: how many of them each batch has; they follow each other.
+
+    Raises ValueError (pyarrow's) where a value does not fit its column.
+    """
+    # Context 0 is none: IDs of zeros.
+    contexts = np.vstack([np.zeros((1, 24), np.uint8), samples.contexts])[samples.context]
+    table = pa.table(
+        {
+            "profile_type": arrow.repeated([batch.profile_type for batch in batches], counts),
+            "service": arrow.texts(samples.series, [_service(labels) for labels in samples.labels]),
+            "series_id": samples.series_id[samples.series],
+            "host_id": arrow.repeated([batch.host_id for batch in batches], counts),
+            "time": arrow.milliseconds(samples.time_unix_milli),
+            "pid": pa.array(samples.pid, pa.uint32()),
+            "tid": pa.array(samples.tid, pa.uint32()),
+            "stack_id": samples.stack_id,
+            "trace_id": arrow.binary(contexts[:, :16]),
+            "span_id": arrow.binary(contexts[:, 16:]),
+            "count": pa.array(samples.count, pa.int32()),
+            "value": pa.array(samples.value, pa.int64()),
+        }
+    )
+    return arrow.with_batches(table, counts, batches)
+
+
+def _service(labels: Labels) -> str:
+    return next((value for name, value in labels if name == "service"), "")
+
+
 def sample_tables(columns: SampleColumns) -> SampleTables:
     """Returns the rows of a message."""
     rows = len(columns.time_unix_milli)
-    # Context 0 is none: IDs of zeros.
-    contexts = np.vstack([np.zeros((1, 24), np.uint8), columns.contexts])[columns.context]
-    table = pa.table(
-        {
-            "profile_type": arrow.constant(columns.profile_type, rows),
-            "service": arrow.texts(columns.series, [dict(labels).get("service", "") for labels in columns.labels]),
-            "series_id": columns.series_id[columns.series],
-            "host_id": arrow.constant(columns.host_id, rows),
-            "time": arrow.milliseconds(columns.time_unix_milli),
-            "pid": columns.pid,
-            "tid": columns.tid,
-            "stack_id": columns.stack_id,
-            "trace_id": arrow.binary(contexts[:, :16]),
-            "span_id": arrow.binary(contexts[:, 16:]),
-            "count": columns.count,
-            "value": columns.value,
-        }
-    )
     batch = _batch(columns)
+    arrays = {field.name: getattr(columns, field.name) for field in fields(SampleArrays)}
     return SampleTables(
         batch=batch,
-        rows=arrow.with_batch(table, batch.run, batch.sequence),
+        rows=sample_rows(SampleArrays(**arrays), [batch], [rows]),
         series=dict(zip(columns.series_id.tolist(), columns.labels, strict=True)),
         last_unix_nano=int(columns.time_unix_milli.max(initial=0)) * 10**6,
         published_unix_nano=columns.published_unix_nano,

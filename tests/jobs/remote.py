@@ -1,0 +1,113 @@
+"""A job in a process of its own, on the embedded engine of the process that started it; the engine has no server.
+
+    python -m tests.jobs.remote ADDRESS ARCHIVE INPUTS STATEMENT
+
+The process stops itself (SIGSTOP) after the first statement that begins with STATEMENT. Its lock lasts for a second.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.managers import BaseManager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from icestream.clickhouse import Clients
+from icestream.topics import ACTIVITY, RAW
+from jobs import lock
+from jobs.backfill import backfill
+from jobs.cut import Cut
+from jobs.job import Job
+from jobs.lock import JobLock
+from jobs.slices import Work
+from jobs.sources import ArchiveSource
+from streams.process import Operators
+from tests.jobs.stored import END, T0, Stored
+
+_KEY = b"of a test"
+
+
+class _Engine:
+    """Runs the statements of the other process, each in a thread that has a client of its own."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def command(self, sql: str, **options: Any) -> None:
+        self._clients.get().command(sql, **options)
+
+    def query(self, sql: str, **options: Any) -> SimpleNamespace:
+        return SimpleNamespace(result_rows=self._clients.get().query(sql, **options).result_rows)
+
+    def insert(self, table: str, rows: Any, **options: Any) -> None:
+        self._clients.get().insert(table, rows, **options)
+
+    def insert_arrow(self, table: str, rows: Any, **options: Any) -> None:
+        self._clients.get().insert_arrow(table, rows, **options)
+
+
+class _Manager(BaseManager):
+    """Gives the other process the engine."""
+
+
+@contextmanager
+def job_that_stops(clients: Clients, stored: Stored, statement: str) -> Iterator["subprocess.Popen[str]"]:
+    """Starts a backfill in a process that stops itself after a statement."""
+    _Manager.register("engine", callable=lambda: _Engine(clients))
+    server = _Manager(("127.0.0.1", 0), _KEY).get_server()
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    arguments = [str(server.address[1]), str(stored.archive), str(stored.inputs), statement]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.jobs.remote", *arguments],
+        cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+class _Remote(Clients):
+    """The one client of the engine in the process that started this one."""
+
+    def __init__(self, engine: Any, statement: str) -> None:
+        super().__init__("remote")
+        self._engine, self._statement = engine, statement
+
+    def get(self) -> Any:
+        return self
+
+    def discard(self) -> None:
+        pass
+
+    def command(self, sql: str, **options: Any) -> None:
+        self._engine.command(sql, **options)
+        if sql.startswith(self._statement):
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+
+def main(address: str, archive: str, inputs: str, statement: str) -> None:
+    lock.EXPIRE_S, lock.RENEW_S = 1, 0.1
+    _Manager.register("engine")
+    manager = _Manager(("127.0.0.1", int(address)), _KEY)
+    manager.connect()
+    clients = _Remote(manager.engine(), statement)  # type: ignore[attr-defined]
+    job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, name="stopped")
+    ends = {topic: {0: int(inputs), 1: int(inputs)} for topic in (RAW, ACTIVITY)}
+    with JobLock(clients, job.label, job.time_range) as claim:
+        source = ArchiveSource(archive, Cut("C", ends))
+        work = Work(clients.get(), source, Operators, job, check_lock=claim.check, fence=claim.fence)
+        backfill(work)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

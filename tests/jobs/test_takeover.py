@@ -1,0 +1,89 @@
+"""A job that stands still, or whose process is killed, loses its range to another job: nothing is stored twice."""
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import Error
+
+from icestream.clickhouse import Clients
+from jobs import lock
+from jobs.backfill import backfill
+from jobs.fence import Fence, end_statements
+from jobs.job import JobError
+from jobs.lock import JobLock
+from jobs.slices import Work
+from tests.jobs.remote import job_that_stops
+from tests.jobs.stored import make_stored, tables
+from tests.sinks.engine import client, clients, empty
+from tests.waiting import wait_until
+
+__all__ = ["client", "clients", "empty"]
+
+pytestmark = pytest.mark.pipeline
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO locations", "DELETE FROM samples", "INSERT INTO samples"])
+def test_a_frozen_job_that_wakes_after_its_range_was_taken_over_changes_nothing(
+    statement: str, clients: Clients, client: Client, tmp_path: Path
+) -> None:
+    stored = make_stored(client, tmp_path)
+    before = tables(client)
+    with job_that_stops(clients, stored, statement) as frozen:
+        wait_until(lambda: os.waitpid(frozen.pid, os.WUNTRACED | os.WNOHANG)[0] == frozen.pid, "it stops")
+        other = stored.work("backfill", name="other")
+        wait_until(lambda: _runs(clients, other), "the lock expires")
+        assert tables(client) == before
+        frozen.send_signal(signal.SIGCONT)
+        output, _ = frozen.communicate()
+        assert "stood still and lost its lock" in output
+    assert tables(client) == before
+
+
+def _runs(clients: Clients, work: Work) -> bool:
+    """Runs a job if its range is free."""
+    try:
+        claim = JobLock(clients, work.job.label, work.job.time_range).__enter__()
+    except JobError:
+        return False
+    backfill(Work(work.client, work.source, work.operators, work.job, check_lock=claim.check, fence=claim.fence))
+    claim.__exit__(None, None, None)
+    return True
+
+
+def test_what_the_server_still_executes_for_a_fenced_job_is_ended(clients: Clients, client: Client) -> None:
+    fence, errors = Fence("a1"), []
+    sql = "INSERT INTO jobs (job, step) SELECT 'slow', '' FROM numbers(10000) WHERE sleepEachRow(0.1) = 0"
+
+    def work() -> None:
+        try:
+            clients.get().command(sql, settings={"max_block_size": 1} | fence.settings)
+        except Error as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    running = "SELECT count() FROM system.processes WHERE Settings['log_comment'] = 'icestream job a1'"
+    wait_until(lambda: client.query(running).result_rows == [(1,)], "it runs")
+    end_statements(client, fence.owner)
+    thread.join()
+    assert "QUERY_WAS_CANCELLED" in errors[0]
+
+
+def test_a_lock_that_was_taken_over_is_lost_even_if_it_is_renewed(
+    clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claim = JobLock(clients, "slow", stored_range := lock.TimeRange(0, 10**9))
+    monkeypatch.setattr(lock, "_process", lambda pid: f"elsewhere/1/{pid}")
+    claim._claim(clients.get(), 1)
+    wait_until(lambda: not claim._live_claims(clients.get()), "expires")
+    monkeypatch.undo()
+    with JobLock(clients, "next", stored_range):
+        claim._claim(clients.get(), 60)
+        with pytest.raises(JobError, match="lost its lock"):
+            claim.check(clients.get())
+        held = clients.get().query(f"SELECT {claim.fence.condition}").result_rows
+        assert held == [(0,)]
