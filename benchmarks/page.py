@@ -92,7 +92,7 @@ def _measure_at(site: dict[str, Any], folder: Path) -> dict[str, float]:
     browser = chromium.launch(folder / "chromium")
     try:
         browser.set_script_timeout(120)
-        browser.get(f"{site['address']}?start={site['wide_end'] - 900}&end={site['wide_end']}")
+        browser.get(f"{site['address']}?view=profile&chains=all&start={site['wide_end'] - 900}&end={site['wide_end']}")
         for _ in range(600):
             if browser.execute_script("return document.getElementById('main').getAttribute('aria-busy')") == "false":
                 break

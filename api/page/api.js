@@ -22,24 +22,68 @@ const query = (values) => ({ profile_type: values.profile_type, ...selection(val
  */
 const DRAWN = { format: "tree", max_nodes: MAX_NODES };
 
+/** Which stacks, and which of their frames. */
+const framesOf = ({ focus, ignore, hide, frames, by }) => ({ focus, ignore, hide, frames, by });
+const mergeOf = (values) => ({
+  ...query(values),
+  ...framesOf(values),
+  invert: values.invert,
+  group_by: values.group_by,
+});
+const diffOf = (values, baseline) => ({
+  ...query(values),
+  baseline_selector: baseline.selector,
+  baseline_start: baseline.start,
+  baseline_end: baseline.end,
+  absolute: values.absolute,
+  ...framesOf(values),
+  invert: values.invert,
+});
+const traceOf = (values) => ({ profile_type: values.profile_type, ...framesOf(values), invert: values.invert });
+
 /** @param {Shape} shape */
-export const merge = (values, shape, signal) => ask("merge", { ...query(values), ...DRAWN, ...shape }, signal);
+export const merge = (values, shape, signal) => ask("merge", { ...mergeOf(values), ...DRAWN, ...shape }, signal);
+
+/** Both sides of the function in the state: {callers, callees, total, of_total}. @param {Shape} shape */
+export const sandwich = (values, shape, signal) => {
+  const { function: name, module, file } = values;
+  const question = { ...query(values), ...framesOf(values), function: name, module, file };
+  return ask("sandwich", { ...question, max_nodes: MAX_NODES, ...shape }, signal);
+};
+
+/** The lines of one function: {unit, total, lines: [{line, flat, cumulative}]}. */
+export async function lines(values, { name, module, file }, pattern, signal) {
+  const question = { ...query(values), by: "line", focus: pattern, order: "cumulative", limit: 10_000 };
+  const { unit, total, top } = await ask("top", question, signal);
+  const isLine = (row) => row.name === `${name}:${row.line}` && row.module === module && row.file === file;
+  return { unit, total, lines: top.filter(isLine).sort((a, b) => a.line - b.line) };
+}
+
+/** Files of what is shown: [[title, address]]. pprof has all frames: it takes no other parameters of them. */
+export function downloads(values, baseline) {
+  const { focus, ignore } = values;
+  const stacks = { focus, ignore };
+  const link = (title, route, parameters) => [title, address(route, parameters).href];
+  if (values.view === "compare")
+    return [
+      link("JSON", "diff", { ...diffOf(values, baseline), max_nodes: MAX_NODES }),
+      link("Collapsed stacks", "diff", { ...diffOf(values, baseline), format: "collapsed" }),
+    ];
+  const isTrace = values.view === "requests";
+  const route = isTrace ? traceRoute(values.trace) : "merge";
+  const whole = isTrace ? { profile_type: values.profile_type } : query(values);
+  const shown = isTrace ? traceOf(values) : mergeOf(values);
+  return [
+    link("pprof (all frames)", route, { ...whole, ...stacks, format: "pprof" }),
+    link("Collapsed stacks", route, { ...shown, format: "collapsed" }),
+    link("speedscope", route, { ...shown, format: "speedscope" }),
+    link("JSON", route, { ...shown, format: "tree", max_nodes: MAX_NODES }),
+  ];
+}
 
 /** @param {Shape} shape `baseline`: {selector, start, end} */
 export const diff = (values, baseline, shape, signal) =>
-  ask(
-    "diff",
-    {
-      ...query(values),
-      baseline_selector: baseline.selector,
-      baseline_start: baseline.start,
-      baseline_end: baseline.end,
-      absolute: values.absolute,
-      ...DRAWN,
-      ...shape,
-    },
-    signal,
-  );
+  ask("diff", { ...diffOf(values, baseline), ...DRAWN, ...shape }, signal);
 
 /** The sum over time: {start, end, step, points: [[time, value]]}, times in Unix milliseconds. */
 export async function timeline(values, signal) {
@@ -48,6 +92,10 @@ export async function timeline(values, signal) {
   const points = answer.times_unix_milli.map((time, step) => [time, sums[step] ?? 0]);
   return { start: Date.parse(answer.start), end: Date.parse(answer.end), step: answer.step_ms, points };
 }
+
+/** The sums over time by the values of a label: {unit, step_ms, groups: [{labels, values, samples}], rest}. */
+export const timelines = (values, label, limit, signal) =>
+  ask("timeline", { ...query(values), sum_by: label, limit }, signal);
 
 /** What is missing in the range: {complete, missing_cpu_ns, holes, more}. */
 export const completeness = (values, signal) => ask("completeness", { ...selection(values), limit: 100 }, signal);
@@ -76,17 +124,22 @@ export const traceCpu = (trace, values, signal) =>
   ask(traceRoute(trace), { profile_type: values.profile_type }, signal);
 /** @param {Shape} shape */
 export const traceTree = (trace, values, shape, signal) =>
-  ask(traceRoute(trace), { profile_type: values.profile_type, ...DRAWN, ...shape }, signal);
+  ask(traceRoute(trace), { ...traceOf(values), ...DRAWN, ...shape }, signal);
 
 const traceRoute = (trace) => `traces/${encodeURIComponent(trace)}/cpu`;
 
-/** Returns the JSON of a route. Throws ApiError, or AbortError if aborted. Does not send empty parameters. */
+/** Returns the address of a query, without empty parameters. */
+function address(route, parameters) {
+  const url = new URL(`api/v1/${route}`, document.baseURI);
+  for (const [name, value] of Object.entries(parameters)) if (value) url.searchParams.set(name, value);
+  return url;
+}
+
+/** Returns the JSON of a route. Throws ApiError, or AbortError if aborted. */
 async function ask(route, parameters, signal) {
-  const address = new URL(`api/v1/${route}`, document.baseURI);
-  for (const [name, value] of Object.entries(parameters)) if (value) address.searchParams.set(name, value);
   let response;
   try {
-    response = await fetch(address, { signal, headers: { Accept: "application/json" } });
+    response = await fetch(address(route, parameters), { signal, headers: { Accept: "application/json" } });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(

@@ -3,20 +3,25 @@
 import * as api from "./api.js";
 import { byId, element } from "./base/dom.js";
 import { showControls, startControls } from "./controls/controls.js";
-import { formatCount, formatShare, formatValue, unitOf } from "./base/format.js";
+import { formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
+import { Sandwich } from "./graph/sandwich.js";
 import { showHoles } from "./holes.js";
 import { Requests } from "./requests.js";
+import { Services } from "./services.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
+import { nothingFound, summary } from "./summary.js";
 import { Timeline } from "./controls/timeline.js";
-import { describeRange, formatRange, toMillis, toRfc3339 } from "./base/times.js";
+import { toMillis, toRfc3339 } from "./base/times.js";
 import { readTree } from "./graph/tree.js";
 
 /** Parts of the state whose change needs no new query. */
-const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh"]);
+const REFINEMENTS = new Set(["search", "regex", "at", "sort", "colours", "refresh", "chains", "only"]);
 
 const state = new PageState();
 const graph = new Graph(state, askMatched);
+const sandwich = new Sandwich(state);
+const services = new Services(state);
 const requests = new Requests(state, showProblem);
 const timeline = new Timeline(byId("timeline"), (start, end) =>
   state.update({ start: toRfc3339(start), end: toRfc3339(end) }),
@@ -29,15 +34,18 @@ let timing = new AbortController();
 let holesOf = null; // the controller of the load whose holes are shown: a zoom does not change them
 let listedQuery = ""; // the query whose list of requests is shown
 
-const views = { profile: showProfile, compare: showComparison, requests: showRequests };
+const LOADING_MS = 200;
+const views = { services: showServices, profile: showProfile, compare: showComparison, requests: showRequests };
 
 startControls(state, load);
 showControls(state.values);
 state.subscribe((values, changed) => {
   showControls(values);
   if (![...changed].every((name) => REFINEMENTS.has(name))) load();
+  else if (!byId("sandwich").hidden) sandwich.refine();
   else if (graph.refine(changed)) loadView();
 });
+byId("cancel").addEventListener("click", cancel);
 load();
 
 /** Asks for what the state selects, and shows it. */
@@ -55,6 +63,8 @@ async function loadView() {
   const { signal } = answering;
   const { values } = state;
   byId("main").setAttribute("aria-busy", "true");
+  const loading = setTimeout(() => (byId("loading").hidden = false), LOADING_MS);
+  signal.addEventListener("abort", () => clearTimeout(loading));
   document.title = values.selector === "{}" ? "icestream" : `${values.selector} – icestream`;
   try {
     await (views[values.view] ?? showProfile)(values, signal);
@@ -67,23 +77,43 @@ async function loadView() {
     holesOf = null;
     showProblem(error);
     byId("summary").replaceChildren();
-    hide("graph", "empty", "trace-detail");
+    hide("services", "graph", "sandwich", "empty", "trace-detail");
   }
-  if (!signal.aborted) byId("main").setAttribute("aria-busy", "false");
+  if (signal.aborted) return;
+  clearTimeout(loading);
+  hide("loading");
+  byId("main").setAttribute("aria-busy", "false");
+}
+
+/** Ends the queries that are running. What was shown before stays. */
+function cancel() {
+  answering.abort();
+  timing.abort();
+  hide("loading");
+  byId("main").setAttribute("aria-busy", "false");
 }
 
 function hide(...parts) {
   for (const part of parts) byId(part).hidden = true;
 }
 
+async function showServices(values, signal) {
+  const answer = await services.show(values, signal);
+  if (signal.aborted) return;
+  show("services", answer.samples === 0);
+  showSummary(answer, values);
+}
+
 async function showProfile(values, signal) {
-  byId("requests").hidden = true;
-  showAnswer(await api.merge(values, shapeOf(values), signal), values);
+  if (!values.function) return showGraph(await api.merge(values, shapeOf(values), signal), values);
+  const answer = await api.sandwich(values, { width: graph.width }, signal);
+  show("sandwich", answer.samples === 0);
+  sandwich.show(answer);
+  return showSummary(answer, values);
 }
 
 async function showComparison(values, signal) {
-  byId("requests").hidden = true;
-  showAnswer(await api.diff(values, baselineOf(values), shapeOf(values), signal), values);
+  showGraph(await api.diff(values, baselineOf(values), shapeOf(values), signal), values);
 }
 
 /** The part of the tree that the graph can draw. */
@@ -105,6 +135,7 @@ async function askMatched(focus, signal) {
 
 async function showRequests(values, signal) {
   const { trace } = values;
+  hide("services", "sandwich");
   byId("requests").hidden = false;
   byId("requests").classList.toggle("open", Boolean(trace));
   requests.mark(trace);
@@ -112,7 +143,7 @@ async function showRequests(values, signal) {
     hide("graph", "empty");
     byId("summary").replaceChildren();
   }
-  const open = async () => trace && showAnswer(await requests.open(trace, values, shapeOf(values), signal), values);
+  const open = async () => trace && showGraph(await requests.open(trace, values, shapeOf(values), signal), values);
   await Promise.all([listRequests(values, signal), open()]);
 }
 
@@ -125,56 +156,23 @@ async function listRequests(values, signal) {
   listedQuery = query;
 }
 
-function showAnswer(answer, values) {
+/** Shows one part of the view, or that there is nothing to show. */
+function show(part, isEmpty) {
+  const parts = ["services", "graph", "sandwich", "empty"];
+  for (const other of parts) byId(other).hidden = other !== (isEmpty ? "empty" : part);
+  if (state.values.view !== "requests") hide("requests");
+  if (isEmpty) byId("empty").replaceChildren(...nothingFound(state));
+}
+
+function showGraph(answer, values) {
   const isEmpty = answer.total === 0 && !answer.baseline_total;
-  byId("graph").hidden = isEmpty;
-  byId("empty").hidden = !isEmpty;
-  byId("summary").replaceChildren(...(isEmpty ? [] : summary(answer, values)));
-  if (isEmpty) byId("empty").replaceChildren(...nothingFound(values));
-  else graph.show(readTree(answer));
+  show("graph", isEmpty);
+  if (!isEmpty) graph.show(readTree(answer));
+  showSummary(answer, values);
 }
 
-function summary(answer, values) {
-  const { unit, total, samples, stacks, cut } = answer;
-  const isCpu = values.profile_type === DEFAULTS.profile_type;
-  const parts = [
-    element("strong", { id: "total", "data-value": total }, `${formatValue(total, unit)}${isCpu ? " CPU" : ""}`),
-    `${formatCount(samples)} samples`,
-    `${formatCount(stacks)} stacks`,
-  ];
-  if (answer.start && values.view !== "requests") {
-    const [start, end] = [Date.parse(answer.start), Date.parse(answer.end)];
-    if (isCpu) parts.push(`${(total / ((end - start) * 1e6)).toPrecision(2)} CPUs on average`);
-    parts.push(formatRange(start, end));
-  }
-  if (answer.baseline_total !== undefined) {
-    const how = answer.relative ? "compared by share" : "compared by value";
-    parts.push(`baseline ${formatValue(answer.baseline_total, unit)}, ${how}`);
-  }
-  if (cut.nodes && !answer.root)
-    parts.push(`${formatCount(cut.nodes)} frames are too small to draw (${formatShare(cut.value, total)}): zoom in`);
-  return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
-}
-
-function nothingFound(values) {
-  const wider = () => state.update({ start: "now-1d", end: "now" });
-  const everything = () => state.update({ selector: "{}" });
-  return [
-    element("h2", {}, values.trace && values.view === "requests" ? "No samples of this request." : "No samples here."),
-    element("p", {}, `There are no samples of ${values.selector} in ${describeRange(values.start, values.end)}.`),
-    element(
-      "p",
-      {},
-      element("button", { type: "button", onclick: wider }, "Show the last day"),
-      " ",
-      values.selector !== "{}" && element("button", { type: "button", onclick: everything }, "Show all labels"),
-    ),
-    element(
-      "p",
-      { class: "hint" },
-      "A host shows up a few seconds after its collector starts (icestream up, or icestream collect).",
-    ),
-  ];
+function showSummary(answer, values) {
+  byId("summary").replaceChildren(...(byId("empty").hidden ? summary(answer, values) : []));
 }
 
 /** Shows the timelines above the graph. Errors are left to the graph, which asks for the same samples. */

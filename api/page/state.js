@@ -4,7 +4,8 @@
 import { preceding } from "./base/times.js";
 
 export const DEFAULTS = Object.freeze({
-  view: "profile", // profile | compare | requests
+  view: "services", // services | profile | compare | requests
+  label: "service", // whose values the view of services lists
   profile_type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
   selector: "{}",
   start: "now-15m",
@@ -15,12 +16,27 @@ export const DEFAULTS = Object.freeze({
   baseline_end: "",
   absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
+  focus: "", // regular expressions on functions, modules and files
+  ignore: "",
+  hide: "",
+  frames: "own", // own | user | all
+  by: "function", // function | line | file | module | address
+  invert: "", // "true": from the innermost frames
+  group_by: "", // a label whose values are the first frames
+  function: "", // the function of the sandwich, with its module and file; "": no sandwich
+  module: "",
+  file: "",
+  chains: "", // "all": draws each frame, also if it calls only one other
   search: "",
   regex: "",
   at: "", // path hash of the zoomed frame
+  only: "", // new | gone: functions of a comparison that are on one side only
   sort: "", // column of the table of functions; with "-" in front ascending; "": the view's default
   colours: "", // "blue-orange" in comparisons
 });
+
+/** What is no longer there if other stacks or frames are selected. */
+export const NOWHERE = Object.freeze({ at: "", function: "", module: "", file: "" });
 
 /** The state of one page. A listener gets the new values, and the set of changed names. */
 export class PageState {
@@ -52,10 +68,15 @@ export class PageState {
   }
 }
 
+/** Parameters that say which profile to show: a link with one of them but without a view shows the profile. */
+const OF_PROFILE = ["selector", "at", "search", "focus", "ignore", "hide", "function", "group_by", "invert", "by"];
+
 /** Returns the values of a query string. Missing ones have their defaults; unknown ones are dropped. */
 export function read(query) {
   const given = new URLSearchParams(query);
-  return Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, given.get(name) ?? value]));
+  const values = Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, given.get(name) ?? value]));
+  if (!given.has("view") && OF_PROFILE.some((name) => given.has(name))) values.view = "profile";
+  return values;
 }
 
 /** Returns the query string of values that differ from the defaults. */

@@ -34,7 +34,7 @@ class Page:
 
     def open(self, **state: object) -> None:
         """Opens the page with these values in its address; the default time range has all samples."""
-        values = {"start": self.site.start, "end": self.site.end} | state
+        values = {"view": "profile", "chains": "all", "start": self.site.start, "end": self.site.end} | state
         self.browser.get(self.site.address + "?" + urlencode(values))
         self.settle()
 
@@ -61,6 +61,11 @@ class Page:
     def find(self, selector: str) -> Any:
         return self.browser.find_element(By.CSS_SELECTOR, selector)
 
+    def all(self, selector: str) -> list[Any]:
+        """The elements there are now."""
+        found: list[Any] = self.browser.find_elements(By.CSS_SELECTOR, selector)
+        return found
+
     def texts(self, selector: str) -> list[str]:
         script = "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText.trim())"
         texts: list[str] = self.js(script, selector)
@@ -81,7 +86,7 @@ class Page:
         return int(self.js(_NODE_OF, name))
 
     def box(self, node: int) -> dict[str, float]:
-        box: dict[str, float] = self.js("return icestream.graph.icicle.screenBox(arguments[0])", node)
+        box: dict[str, float] = self.js("return icestream.graph.screenBox(arguments[0])", node)
         return box
 
     def point_at(self, name: str, click: bool = False) -> None:

@@ -1,5 +1,7 @@
 // Creates elements without parsing markup, so that names of functions and labels are only ever text.
 
+import { onSetting, setting } from "./settings.js";
+
 /** Creates an element with properties (`class`, `on…` listeners, ARIA and other attributes) and children (nodes or text). */
 export function element(tag, properties = {}, ...children) {
   const created = document.createElement(tag);
@@ -50,9 +52,20 @@ export function fittedContext(canvas) {
 /** Returns the value of a variable of the style sheet in the current colour scheme. */
 export const cssVariable = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
+const systemIsDark = window.matchMedia("(prefers-color-scheme: dark)");
+
 /** Calls `act` when the colour scheme changes between light and dark. */
 export function onSchemeChange(act) {
-  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", act);
+  systemIsDark.addEventListener("change", act);
+  onSetting((name) => name === "scheme" && act());
 }
 
-export const isDark = () => window.matchMedia("(prefers-color-scheme: dark)").matches;
+/** Whether colours are dark: as was chosen, or else as the system's. */
+export const isDark = () => (setting("scheme") ? setting("scheme") === "dark" : systemIsDark.matches);
+
+/** Makes the style sheets follow the chosen scheme. */
+export function applyScheme() {
+  const scheme = setting("scheme");
+  document.documentElement.style.colorScheme = scheme || "light dark";
+  byId("dark-styles").media = { dark: "all", light: "not all" }[scheme] ?? systemIsDark.media;
+}

@@ -1,4 +1,6 @@
-// Times as the API takes them (RFC 3339, Unix seconds, `now`, `now-15m`), and in local time for people.
+// Times as the API takes them (RFC 3339, Unix seconds, `now`, `now-15m`), and for people in local time or UTC.
+
+import { isUtc } from "./settings.js";
 
 export const PRESETS = ["now-5m", "now-15m", "now-1h", "now-3h", "now-12h", "now-1d", "now-2d", "now-7d", "now-30d"];
 
@@ -8,7 +10,9 @@ const RELATIVE = /^now(?:([+-])(\d+)(ms|s|m|h|d|w))?$/;
 
 export const isRelative = (text) => RELATIVE.test(text.trim());
 
-/** Returns Unix milliseconds, or NaN if the text is not a time. A date without a zone is in local time. */
+const WITHOUT_ZONE = /^(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d(?::\d\d(?:\.\d+)?)?))?$/;
+
+/** Returns Unix milliseconds, or NaN if the text is not a time. A date without a zone is in the zone that is shown. */
 export function toMillis(text, now = Date.now()) {
   text = text.trim();
   const relative = RELATIVE.exec(text);
@@ -17,7 +21,8 @@ export function toMillis(text, now = Date.now()) {
     return unit ? now + (sign === "-" ? -1 : 1) * Number(amount) * UNIT_MS[unit] : now;
   }
   if (/^\d{1,12}(\.\d+)?$/.test(text)) return Number(text) * 1000;
-  return Date.parse(text);
+  const [, day, clock = "00:00"] = WITHOUT_ZONE.exec(text) ?? [];
+  return Date.parse(day ? `${day}T${clock}${isUtc() ? "Z" : ""}` : text);
 }
 
 /** Returns what a person typed as the API takes it. Throws an Error that says what is expected. */
@@ -32,7 +37,7 @@ export function canonicalTime(text) {
 
 export const toRfc3339 = (millis) => new Date(Math.round(millis)).toISOString();
 
-/** Returns a range in words: "last 15 minutes", or both ends in local time. */
+/** Returns a range in words: "last 15 minutes", or both ends. */
 export function describeRange(start, end) {
   const relative = RELATIVE.exec(start);
   if (relative && relative[1] === "-" && end === "now") {
@@ -43,23 +48,30 @@ export function describeRange(start, end) {
   return formatRange(toMillis(start), toMillis(end));
 }
 
-/** Returns both ends in local time, the day only once. */
+/** Returns both ends, the day only once. */
 export function formatRange(start, end) {
-  const sameDay = new Date(start).toDateString() === new Date(end).toDateString();
-  return `${formatMoment(start)} – ${sameDay ? formatClock(end) : formatMoment(end)}`;
+  const sameDay = formatDay(start) === formatDay(end);
+  return `${formatMoment(start)} – ${sameDay ? formatClock(end) : formatMoment(end)}${isUtc() ? " UTC" : ""}`;
 }
 
 export const formatMoment = (millis) => `${formatDay(millis)} ${formatClock(millis)}`;
 
 export function formatDay(millis) {
-  const moment = new Date(millis);
-  return `${moment.getFullYear()}-${two(moment.getMonth() + 1)}-${two(moment.getDate())}`;
+  const moment = shifted(millis);
+  return `${moment.getUTCFullYear()}-${two(moment.getUTCMonth() + 1)}-${two(moment.getUTCDate())}`;
 }
 
 export function formatClock(millis, seconds = true) {
-  const moment = new Date(millis);
-  return `${two(moment.getHours())}:${two(moment.getMinutes())}${seconds ? ":" + two(moment.getSeconds()) : ""}`;
+  const moment = shifted(millis);
+  const text = `${two(moment.getUTCHours())}:${two(moment.getUTCMinutes())}`;
+  return seconds ? `${text}:${two(moment.getUTCSeconds())}` : text;
 }
+
+/** Milliseconds that the shown zone is behind UTC at a time. */
+export const zoneOffset = (millis) => (isUtc() ? 0 : new Date(millis).getTimezoneOffset() * 60_000);
+
+/** A date whose UTC fields are those of the zone that is shown. */
+const shifted = (millis) => new Date(millis - zoneOffset(millis));
 
 const two = (number) => String(number).padStart(2, "0");
 

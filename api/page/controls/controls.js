@@ -2,11 +2,14 @@
 
 import * as api from "../api.js";
 import { SelectorField } from "./selector_field.js";
-import { byId, element } from "../base/dom.js";
+import { applyScheme, byId, element } from "../base/dom.js";
 import { profileTypeTitle } from "../base/format.js";
 import { LabelSource } from "./label_source.js";
 import { RangeField } from "./range_field.js";
-import { baselineOf, write } from "../state.js";
+import { isUtc, onSetting, setSetting, setting } from "../base/settings.js";
+import { showHelp } from "../dialogs/help.js";
+import { baselineOf, NOWHERE, write } from "../state.js";
+import { showViewBar, startViewBar } from "./view_bar.js";
 import { earlier } from "../base/times.js";
 
 const DAY_MS = 86_400_000;
@@ -47,10 +50,12 @@ export function startControls(state, load) {
   startViews(state);
   startShifts(state);
   startProfileTypes(state);
+  startViewBar(state);
+  startSettings(state);
   byId("reload").addEventListener("click", load);
   byId("refresh").addEventListener("change", () => state.update({ refresh: byId("refresh").value }, { replace: true }));
   byId("reset").addEventListener("click", () => state.update({ at: "" }));
-  document.addEventListener("keydown", (event) => shortcut(event, load));
+  document.addEventListener("keydown", (event) => shortcut(event, state));
 }
 
 /** Shows the state in the controls. */
@@ -60,7 +65,7 @@ export function showControls(values) {
   for (const link of document.querySelectorAll("[data-view]:is(a)")) {
     if (link.dataset.view === values.view) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
-    link.href = write({ ...values, view: link.dataset.view, at: "" }) || "./";
+    link.href = write({ ...values, ...NOWHERE, view: link.dataset.view }) || "./";
   }
   const baseline = baselineOf(values);
   fields.selector.value = values.selector;
@@ -68,6 +73,7 @@ export function showControls(values) {
   fields.baselineSelector.value = values.baseline_selector;
   fields.baselineRange.show(baseline.start, baseline.end);
   showProfileType(values.profile_type);
+  showViewBar(values);
   byId("absolute").setAttribute("aria-pressed", String(values.absolute === "true"));
   byId("refresh").value = values.refresh;
   keepRefreshing(values.refresh);
@@ -83,7 +89,7 @@ function startViews(state) {
     link.addEventListener("click", (event) => {
       if (event.ctrlKey || event.metaKey || event.shiftKey) return;
       event.preventDefault();
-      state.update({ view: link.dataset.view, at: "" });
+      state.update({ ...NOWHERE, view: link.dataset.view });
     });
   }
 }
@@ -148,10 +154,44 @@ function keepRefreshing(seconds) {
   if (every >= 1000) refreshTimer = setInterval(refresh, every);
 }
 
-function shortcut(event, load) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea")) return;
-  if (event.key === "/" && !byId("graph").hidden) {
-    event.preventDefault();
-    byId("search").focus();
-  } else if (event.key === "r") load();
+/** Binds the switches of colours and time zone, and the help. */
+function startSettings(state) {
+  const zone = () => {
+    byId("zone").textContent = isUtc() ? "UTC" : "Local";
+    byId("scheme").textContent = { light: "Light", dark: "Dark" }[setting("scheme")] ?? "Auto";
+  };
+  byId("zone").addEventListener("click", () => setSetting("zone", isUtc() ? "" : "utc"));
+  byId("scheme").addEventListener("click", () =>
+    setSetting("scheme", { "": "light", light: "dark", dark: "" }[setting("scheme")] ?? ""),
+  );
+  byId("help").addEventListener("click", showHelp);
+  onSetting((name) => {
+    zone();
+    if (name === "scheme") applyScheme();
+    if (name !== "zone") return;
+    showControls(state.values);
+    reload();
+  });
+  zone();
+  applyScheme();
+}
+
+function shortcut(event, state) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, dialog, .menu")) return;
+  const { values } = state;
+  const keys = { "?": showHelp, r: reload };
+  if (!byId("graph").hidden)
+    Object.assign(keys, {
+      "/": () => byId("search").focus(),
+      i: () => state.update({ ...NOWHERE, invert: values.invert ? "" : "true" }),
+      Backspace: () => window.icestream.graph.zoomOut(),
+    });
+  if (!byId("view").hidden)
+    Object.assign(keys, {
+      c: () => state.update({ chains: values.chains ? "" : "all" }, { replace: true }),
+      f: () => state.update({ ...NOWHERE, frames: values.frames === "all" ? "own" : "all" }),
+    });
+  if (!Object.hasOwn(keys, event.key)) return;
+  event.preventDefault();
+  keys[event.key]();
 }

@@ -34,7 +34,7 @@ export class RangeField {
       element("label", {}, "From", this.#from),
       element("label", {}, "To", this.#to),
       this.#problem,
-      element("p", { class: "hint" }, "now, now-15m, 2026-01-31 12:00 (local time), or Unix seconds"),
+      element("p", { class: "hint" }, "now, now-15m, 2026-01-31 12:00, or Unix seconds"),
       element("button", { type: "submit" }, "Apply"),
     );
     const presets = PRESETS.map((start) =>
@@ -105,5 +105,5 @@ export class RangeField {
   }
 }
 
-/** Returns an API time as a person would type it: in local time, without a zone. */
+/** Returns an API time as a person would type it: in the zone that is shown, without its name. */
 const typed = (text) => (isRelative(text) || Number.isNaN(toMillis(text)) ? text : formatMoment(toMillis(text)));

@@ -1,7 +1,7 @@
-// The timeline above the graph: values over time as bars. Dragging over it selects a time range.
+// The timeline above the graph: values over time as bars. Dragging over it, or keys, select a time range.
 
-import { cssVariable, element, fittedContext, onSchemeChange } from "../base/dom.js";
-import { formatClock, formatDay, formatRange } from "../base/times.js";
+import { byId, cssVariable, element, fittedContext, onSchemeChange } from "../base/dom.js";
+import { formatClock, formatDay, formatRange, zoneOffset } from "../base/times.js";
 import { hideTooltip, showTooltip } from "../base/tooltip.js";
 
 const AXIS = 15; // pixels below the bars, for times
@@ -15,13 +15,22 @@ export class Timeline {
   #sums = null; // {start, end, step, points: [[time, value]]}; times in Unix milliseconds
   #format = String;
   #drag = null;
+  #cursor = null; // {from, to}: the steps between which the keyboard selects
 
   /** @param {(start: number, end: number) => void} select gets Unix milliseconds */
   constructor(host, select) {
     this.#host = host;
     this.#select = select;
-    this.#canvas = element("canvas", { role: "img", "aria-label": "Value over time. Drag to select a time range." });
+    this.#canvas = element("canvas", { "aria-hidden": "true" });
+    host.tabIndex = 0;
+    host.setAttribute("role", "application");
+    host.setAttribute(
+      "aria-label",
+      "Value over time. Left and right go from step to step, with Shift they select, Enter shows the selected time.",
+    );
     host.append(this.#canvas, this.#selection);
+    host.addEventListener("keydown", (event) => this.#key(event));
+    host.addEventListener("blur", () => this.#forget());
     host.addEventListener("pointerdown", (event) => this.#begin(event));
     host.addEventListener("pointermove", (event) => this.#move(event));
     host.addEventListener("pointerup", (event) => this.#end(event));
@@ -36,6 +45,7 @@ export class Timeline {
   show(sums, format) {
     this.#sums = sums;
     this.#format = format;
+    this.#forget();
     this.#paint();
   }
 
@@ -57,8 +67,7 @@ export class Timeline {
         context.fillRect(left, 2 + barHeight - tall, Math.max(1, right - left - (right - left > 3 ? 1 : 0)), tall);
     }
     this.#paintAxis(context, width, height, scale);
-    context.textAlign = "left";
-    if (largest > 0) context.fillText(this.#format(largest, step), 3, 10);
+    if (largest > 0) paintLabel(context, this.#format(largest, step));
   }
 
   #paintAxis(context, width, height, scale) {
@@ -70,13 +79,68 @@ export class Timeline {
     context.textBaseline = "alphabetic";
     context.textAlign = "center";
     const step = tickStep((end - start) / Math.max(2, width / 110));
-    const zone = new Date(start).getTimezoneOffset() * 60_000;
+    const zone = zoneOffset(start);
     for (let tick = Math.ceil((start - zone) / step) * step + zone; tick < end; tick += step) {
       const x = (tick - start) * scale;
       if (x < 24 || x > width - 24) continue;
       context.fillRect(x, height - AXIS, 1, 3);
       context.fillText(step >= 86_400_000 ? formatDay(tick) : formatClock(tick, step < 60_000), x, height - 2);
     }
+  }
+
+  #key(event) {
+    if (!this.#sums || event.ctrlKey || event.metaKey || event.altKey) return;
+    const { start, end, points } = this.#sums;
+    const moves = { ArrowLeft: -1, ArrowRight: 1 };
+    if (event.key in moves && points.length) {
+      const last = points.length - 1;
+      const at = this.#cursor ? Math.min(last, Math.max(0, this.#cursor.to + moves[event.key])) : event.key === "ArrowLeft" ? last : 0;
+      this.#cursor = { from: event.shiftKey && this.#cursor ? this.#cursor.from : at, to: at };
+      this.#showCursor();
+    } else if (event.key === "Enter" && this.#cursor) {
+      const [from, to] = this.#cursorTimes();
+      this.#select(Math.max(start, from), Math.min(end, to));
+    } else if (event.key === "Escape") this.#forget();
+    else if (event.key === "+" || event.key === "=") this.#select(start + (end - start) / 4, end - (end - start) / 4);
+    else if (event.key === "-") this.#select(start - (end - start) / 2, Math.min(Date.now(), end + (end - start) / 2));
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  #cursorTimes() {
+    const { points, step } = this.#sums;
+    const { from, to } = this.#cursor;
+    return [points[Math.min(from, to)][0], points[Math.max(from, to)][0] + step];
+  }
+
+  #showCursor() {
+    const { points, step } = this.#sums;
+    const [from, to] = this.#cursorTimes();
+    this.#showSelection(from, to);
+    const low = Math.min(this.#cursor.from, this.#cursor.to);
+    const chosen = points.slice(low, Math.max(this.#cursor.from, this.#cursor.to) + 1);
+    const value = chosen.reduce((total, point) => total + point[1], 0);
+    const title = this.#format(value, step * chosen.length);
+    const { left, bottom, width } = this.#canvas.getBoundingClientRect();
+    const share = (from - this.#sums.start) / (this.#sums.end - this.#sums.start);
+    showTooltip({ title, rows: [["", formatRange(from, to)]] }, left + share * width, bottom - 10);
+    byId("announcer").textContent = `${formatRange(from, to)}: ${title}`;
+  }
+
+  #forget() {
+    if (!this.#cursor) return;
+    this.#cursor = null;
+    this.#selection.hidden = true;
+    hideTooltip();
+  }
+
+  #showSelection(low, high) {
+    const { start, end } = this.#sums;
+    const percent = (position) => (100 * Math.min(1, Math.max(0, (position - start) / (end - start))));
+    this.#selection.hidden = false;
+    this.#selection.style.left = `${percent(low)}%`;
+    this.#selection.style.width = `${percent(high) - percent(low)}%`;
   }
 
   #timeAt(event) {
@@ -96,12 +160,8 @@ export class Timeline {
     if (!this.#sums) return;
     const time = this.#timeAt(event);
     if (this.#drag) {
-      const { start, end } = this.#sums;
-      const percent = (position) => `${(100 * (position - start)) / (end - start)}%`;
       const [low, high] = [Math.min(this.#drag.from, time), Math.max(this.#drag.from, time)];
-      this.#selection.hidden = false;
-      this.#selection.style.left = percent(low);
-      this.#selection.style.width = `${(100 * (high - low)) / (end - start)}%`;
+      this.#showSelection(low, high);
       showTooltip({ title: formatRange(low, high), rows: [] }, event.clientX, event.clientY);
       return;
     }
@@ -130,6 +190,17 @@ export class Timeline {
     this.#selection.hidden = true;
     hideTooltip();
   }
+}
+
+/** The largest value, on a ground of its own, so that it can be read over bars. */
+function paintLabel(context, text) {
+  context.textAlign = "left";
+  context.globalAlpha = 0.85;
+  context.fillStyle = cssVariable("--ground");
+  context.fillRect(0, 0, context.measureText(text).width + 7, 14);
+  context.globalAlpha = 1;
+  context.fillStyle = cssVariable("--muted");
+  context.fillText(text, 3, 10);
 }
 
 const TICKS = [1, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];

@@ -8,6 +8,7 @@ const KINDS = [
   { kind: "kernel", title: "kernel", hue: 28, saturation: 68 },
   { kind: "unknown", title: "without symbols", hue: 265, saturation: 16 },
   { kind: "icestream", title: "not a function", hue: 0, saturation: 0 },
+  { kind: "label", title: "label", hue: 330, saturation: 34 },
 ];
 const UNKNOWN = KINDS.findIndex(({ kind }) => kind === "unknown");
 const SHADES = 6;
@@ -77,7 +78,7 @@ function palette(fill, dark) {
     fill,
     faded: fill.map(() => (dark ? "hsl(220 6% 20%)" : "hsl(220 10% 94%)")),
     text: dark ? "#f0f1f3" : "#16191d",
-    fadedText: dark ? "#7d838c" : "#8b929b",
+    fadedText: dark ? "#9aa1ab" : "#646b75",
   };
 }
 

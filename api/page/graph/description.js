@@ -4,8 +4,13 @@ import { formatShare, formatValue } from "../base/format.js";
 import { formatChange } from "./change.js";
 import { sidesOf } from "./look.js";
 
-/** @returns {{title: string, rows: [string, string][]}} rows of name and value */
-export function describeFrame(tree, node, zoomed) {
+const CHAIN_SHOWN = 8;
+
+/**
+ * @param {number[]} chain nodes that are drawn as one step, the last one is `node`
+ * @returns {{title: string, rows: [string, string][]}} rows of name and value
+ */
+export function describeFrame(tree, node, zoomed, chain = [node]) {
   const { functions, frame, total, self, baseline, unit } = tree;
   const row = frame[node];
   const line = functions.line[row] ? `:${functions.line[row]}` : "";
@@ -21,8 +26,14 @@ export function describeFrame(tree, node, zoomed) {
     rows.push(["baseline", amount(baseline.total[node], baseline.total[0])]);
     rows.push(["change", formatChange(...sidesOf(tree, node))]);
   }
+  if (chain.length > 1) rows.push(["called through", through(tree, chain)]);
   if (functions.kind[row] === "jit") rows.push(["kind", "JIT or interpreter"]);
   else if (functions.kind[row] !== "icestream" && !functions.named[row])
     rows.push(["kind", "no symbols for this address"]);
   return { title: functions.name[row], rows: rows.filter(([, value]) => value) };
+}
+
+function through({ functions, frame }, chain) {
+  const names = chain.slice(0, -1).map((node) => functions.name[frame[node]]);
+  return names.length > CHAIN_SHOWN ? ["…", ...names.slice(-CHAIN_SHOWN)].join(" › ") : names.join(" › ");
 }

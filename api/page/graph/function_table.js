@@ -27,15 +27,20 @@ export class FunctionTable {
   #content = null;
   #where = new Map(); // functions that share their name -> where they are
 
-  /** @param {{sort(key: string): void, highlight(row: number): void, zoom(row: number): void}} actions `row`: of functions */
+  /**
+   * @param {{sort(key: string): void, highlight(row: number): void, zoom(row: number): void, only(side: string): void,
+   *          menu(row: number, x: number, y: number): void}} actions `row`: of functions
+   */
   constructor(host, actions) {
     this.#host = host;
     this.#actions = actions;
   }
 
   /**
-   * @param {{tree: object, sums: object, filter: ?Uint8Array, marked: ?Uint8Array, sort: string, whole: number}} content
-   *   `filter` and `marked` by function; `whole`: the value that is 100 %
+   * @param {{tree: object, sums: object, filter: ?Uint8Array, marked: ?Uint8Array, sort: string, only: string,
+   *          whole: number}} content
+   *   `filter` and `marked` by function; `only`: "new" or "gone" functions of a comparison; `whole`: the value that is
+   *   100 %
    */
   show(content) {
     if (this.#content?.tree !== content.tree) {
@@ -43,14 +48,11 @@ export class FunctionTable {
       this.#where = placesOfNamesakes(content.tree.functions);
     }
     this.#content = content;
-    const { tree, sums, filter } = content;
+    const { tree, sums, filter, only } = content;
     const sort = content.sort || (tree.baseline ? "change" : "flat");
     const columns = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
-    const rows = sorted(
-      [...sums.rows].filter((row) => row > 0 && (!filter || filter[row])),
-      content,
-      sort,
-    );
+    const found = [...sums.rows].filter((row) => row > 0 && (!filter || filter[row]));
+    const rows = sorted(tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found, content, sort);
     const shown = rows.slice(0, this.#shown);
     const body = element("tbody", {}, ...shown.map((row) => this.#row(row)));
     const table = element(
@@ -60,7 +62,7 @@ export class FunctionTable {
       element("thead", {}, element("tr", {}, ...columns.map((column) => this.#header(column, sort)))),
       body,
     );
-    const parts = [table];
+    const parts = tree.baseline ? [this.#sides(sums, found, only), table] : [table];
     if (!rows.length)
       parts.push(element("p", { class: "empty" }, filter ? "No function matches the search." : "No functions."));
     if (rows.length > shown.length) parts.push(this.#moreButton(rows.length - shown.length));
@@ -92,6 +94,14 @@ export class FunctionTable {
     );
   }
 
+  /** Marks the row of a function that is selected in the graph, and shows it. */
+  select(row) {
+    for (const marked of this.#host.querySelectorAll("tr.selected")) marked.classList.remove("selected");
+    const shown = this.#host.querySelector(`tr[data-row="${row}"]`);
+    shown?.classList.add("selected");
+    shown?.scrollIntoView({ block: "nearest" });
+  }
+
   #row(row) {
     const { tree, sums, whole, marked } = this.#content;
     const { functions, unit } = tree;
@@ -100,7 +110,7 @@ export class FunctionTable {
       {
         type: "button",
         "data-key": `function ${functions.name[row]}`,
-        title: `${functions.name[row]}\n${functions.module[row]}\nClick to highlight, double-click to zoom to the widest frame.`,
+        title: `${functions.name[row]}\n${functions.module[row]}\nClick to highlight, double-click to zoom to the widest frame, right-click for more.`,
         onclick: () => this.#actions.highlight(row),
         ondblclick: () => this.#actions.zoom(row),
       },
@@ -116,7 +126,23 @@ export class FunctionTable {
       cells.push(cell);
     }
     if (tree.baseline) cells.push(changeCell(tree, sums, row));
-    return element("tr", { "aria-current": marked?.[row] ? "true" : null }, ...cells);
+    const menu = (event) => {
+      event.preventDefault();
+      this.#actions.menu(row, ...pointOf(event));
+    };
+    const properties = { "data-row": row, "aria-current": marked?.[row] ? "true" : null, oncontextmenu: menu };
+    return element("tr", properties, ...cells);
+  }
+
+  /** Buttons that show all functions of a comparison, or those on one side only. */
+  #sides(sums, rows, only) {
+    const button = ([side, title]) => {
+      const count = rows.filter((row) => isOn(sums, row, side)).length;
+      const properties = { type: "button", "data-key": `only ${side}`, "aria-pressed": String(side === only) };
+      return element("button", { ...properties, onclick: () => this.#actions.only(side) }, `${title} (${count})`);
+    };
+    const sides = [["", "All"], ["new", "New"], ["gone", "Gone"]];
+    return element("div", { class: "group sides", role: "group", "aria-label": "Functions on one side" }, ...sides.map(button));
   }
 
   #moreButton(left) {
@@ -132,9 +158,27 @@ export class FunctionTable {
   }
 }
 
+/** Returns where a menu opens: at the pointer, or below what the keyboard is on. */
+function pointOf({ clientX, clientY, target }) {
+  if (clientX || clientY) return [clientX, clientY];
+  const { left, bottom } = target.getBoundingClientRect();
+  return [left, bottom];
+}
+
+/** Whether a function of a comparison is on one side only: "new", "gone", or "" for any. */
+function isOn({ cumulative, baselineCumulative }, row, side) {
+  if (side === "new") return cumulative[row] !== 0 && baselineCumulative[row] === 0;
+  return side !== "gone" || (cumulative[row] === 0 && baselineCumulative[row] !== 0);
+}
+
 /** Returns the module and source file of functions that share their name with others, as far as they differ. */
 function placesOfNamesakes(functions) {
-  const namesakes = Map.groupBy(functions.name.keys(), (row) => functions.name[row]);
+  const namesakes = new Map();
+  functions.name.forEach((name, row) => {
+    const rows = namesakes.get(name);
+    if (rows) rows.push(row);
+    else namesakes.set(name, [row]);
+  });
   const places = new Map();
   for (const rows of namesakes.values()) {
     if (rows.length < 2) continue;

@@ -3,7 +3,9 @@
 import { byId, debounce, onSchemeChange } from "../base/dom.js";
 import { formatShare } from "../base/format.js";
 import { showCrumbs } from "./crumbs.js";
+import { chainOf, foldChains, withAllFrames } from "./chains.js";
 import { describeFrame } from "./description.js";
+import { showFrameMenu } from "./frame_menu.js";
 import {
   exactSums,
   focusOf,
@@ -23,6 +25,8 @@ import { nodeOfPath } from "./tree.js";
 export class Graph {
   #state;
   #tree = null;
+  #drawn = null; // the tree as it is drawn: chains are one step (chains.js)
+  #unfolded = new Set(); // path IDs of frames that are drawn by themselves
   #zoomed = 0;
   #sums = null;
   #matched = null;
@@ -36,14 +40,17 @@ export class Graph {
     this.#state = state;
     this.#askMatched = askMatched;
     this.icicle = new Icicle(byId("icicle"), {
-      describe: (node) => this.#describe(node),
-      zoom: (node) => this.#askZoom(node),
-      announce: (node) => this.#announce(node),
+      describe: (drawn) => this.#describe(drawn),
+      zoom: (drawn) => this.#askZoom(this.#drawn.nodeOf[drawn]),
+      announce: (drawn) => this.#announce(drawn),
+      menu: (drawn, x, y) => this.#showMenu(drawn, x, y),
     });
     this.#table = new FunctionTable(byId("table"), {
       sort: (key) => state.update({ sort: key }, { replace: true }),
       highlight: (row) => this.#highlight(row),
       zoom: (row) => this.#askZoom(largestNode(this.#tree, row)),
+      only: (only) => state.update({ only }, { replace: true }),
+      menu: (row, x, y) => showFrameMenu(state, this.#function(row), x, y),
     });
     const search = debounce(() => state.update({ search: byId("search").value }, { replace: true }), 120);
     byId("search").addEventListener("input", search);
@@ -59,8 +66,7 @@ export class Graph {
     this.#tree = tree;
     this.#zoomTo(nodeOfPath(tree, this.#state.values.at));
     this.#search();
-    this.#look = this.#makeLook();
-    this.icicle.show(tree, this.#look, this.#zoomed);
+    this.#draw();
     this.#showCrumbs();
     this.#showLegend();
     this.#showTable();
@@ -73,15 +79,21 @@ export class Graph {
     const { at } = this.#state.values;
     if (changed.has("at")) {
       this.#zoomTo(nodeOfPath(this.#tree, at));
-      this.icicle.zoomTo(this.#zoomed);
+      this.icicle.zoomTo(this.#drawn.drawnOf[this.#zoomed]);
       this.#showCrumbs();
       this.#showLegend();
     }
     if (changed.has("search") || changed.has("regex")) this.#search();
+    if (changed.has("chains")) this.#draw();
     if (changed.has("search") || changed.has("regex") || changed.has("colours")) this.#recolour();
     this.#showTable();
     const isUnknown = at && this.#zoomed === 0;
     return changed.has("at") && (isUnknown || (this.#zoomed !== this.#tree.root && this.#isCut(this.#zoomed)));
+  }
+
+  /** Returns a node's position and size in the window, in pixels. */
+  screenBox(node) {
+    return this.icicle.screenBox(this.#drawn.drawnOf[node]);
   }
 
   /** The pixels that the graph is drawn with. */
@@ -91,6 +103,41 @@ export class Graph {
 
   get tree() {
     return this.#tree;
+  }
+
+  #draw() {
+    const { chains, invert } = this.#state.values;
+    const all = chains === "all" || invert === "true"; // folding keeps the innermost frame, which comes first there
+    this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded);
+    this.#look = this.#makeLook();
+    this.icicle.show(this.#drawn, this.#look, this.#drawn.drawnOf[this.#zoomed]);
+  }
+
+  #function(row) {
+    const { name, module, file, kind } = this.#tree.functions;
+    return { name: name[row], module: module[row], file: file[row], kind: kind[row] };
+  }
+
+  #showMenu(drawn, x, y) {
+    const node = this.#drawn.nodeOf[drawn];
+    const chain = this.#chain(drawn);
+    const items = [{ text: "Zoom in", act: () => this.#askZoom(node) }];
+    if (chain.length > 1) items.push({ text: `Show its ${chain.length} frames`, act: () => this.#unfold(chain) });
+    this.#table.select(this.#tree.frame[node]);
+    showFrameMenu(this.#state, this.#function(this.#tree.frame[node]), x, y, items);
+  }
+
+  #chain(drawn) {
+    return chainOf(this.#tree, this.#drawn.nodeOf[drawn], this.#drawn.folded[drawn]);
+  }
+
+  #unfold(chain) {
+    for (const node of chain) this.#unfolded.add(this.#tree.pathId[node]);
+    this.#draw();
+  }
+
+  zoomOut() {
+    if (this.#tree) this.#askZoom(Math.max(0, this.#tree.parent[this.#zoomed]));
   }
 
   #askZoom(node) {
@@ -111,7 +158,8 @@ export class Graph {
     const exact = `"${this.#tree.functions.name[row]}"`;
     const isHighlighted = this.#state.values.search === exact;
     this.#state.update({ search: isHighlighted ? "" : exact, regex: "" }, { replace: true });
-    if (!isHighlighted) this.icicle.reveal(largestNode(this.#tree, row));
+    const widest = largestNode(this.#tree, row);
+    if (!isHighlighted && widest >= 0) this.icicle.reveal(this.#drawn.drawnOf[widest]);
   }
 
   #clearSearch() {
@@ -142,7 +190,8 @@ export class Graph {
     const drawn = matchedTotal(this.#tree, this.#matched);
     const isAll = !this.#tree.cut;
     byId("matched").textContent = `${isAll ? "" : "at least "}${formatShare(drawn, whole)} matched`;
-    if (isAll) return;
+    // The API takes one focus only.
+    if (isAll || this.#state.values.focus) return;
     this.#asking = new AbortController();
     const { signal } = this.#asking;
     const { search, regex } = this.#state.values;
@@ -167,19 +216,20 @@ export class Graph {
   }
 
   #makeLook() {
-    return makeLook(this.#tree, this.#matched, this.#blueOrange);
+    return makeLook(this.#drawn, this.#matched, this.#blueOrange);
   }
 
   get #blueOrange() {
     return this.#state.values.colours === "blue-orange";
   }
 
-  #describe(node) {
-    return describeFrame(this.#tree, node, this.#zoomed);
+  #describe(drawn) {
+    return describeFrame(this.#tree, this.#drawn.nodeOf[drawn], this.#zoomed, this.#chain(drawn));
   }
 
-  #announce(node) {
-    const { title, rows } = this.#describe(node);
+  #announce(drawn) {
+    const { title, rows } = this.#describe(drawn);
+    this.#table.select(this.#tree.frame[this.#drawn.nodeOf[drawn]]);
     byId("announcer").textContent = [title, ...rows.map(([name, value]) => `${name} ${value}`)].join(", ");
   }
 
@@ -193,7 +243,7 @@ export class Graph {
   }
 
   #showTable() {
-    const { search, regex, sort } = this.#state.values;
+    const { search, regex, sort, only } = this.#state.values;
     // A click in the table searches for one exact name: it marks that row, and keeps the others.
     const exact = !regex && isExact(search);
     this.#table.show({
@@ -202,6 +252,7 @@ export class Graph {
       filter: exact ? null : this.#matched,
       marked: exact ? this.#matched : null,
       sort,
+      only,
       whole: this.#tree.total[0],
     });
   }

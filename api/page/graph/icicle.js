@@ -8,6 +8,7 @@ import { depthOf, neighbour, nodeAt } from "./tree.js";
 
 const ZOOM_MS = 170;
 const ANCESTORS_SHOWN = 3;
+const LONG_PRESS_MS = 500;
 
 export class Icicle {
   #host;
@@ -24,12 +25,14 @@ export class Icicle {
   #hovered = -1;
   #selected = -1; // the node that the keyboard's cursor is on
   #frame = 0;
+  #pressing = 0; // timer of a long press
+  #pressed = false; // whether a long press has opened the menu, so that the click after it does not zoom
 
   /**
    * @param {HTMLElement} host
    * @param {{describe(node: number): {title: string, rows: [string, string][]}, zoom(node: number): void,
-   *          announce(node: number): void}} actions `zoom` is a request: the caller answers it by
-   *          calling zoomTo
+   *          announce(node: number): void, menu(node: number, x: number, y: number): void}} actions `zoom` is a
+   *          request: the caller answers it by calling zoomTo
    */
   constructor(host, actions) {
     this.#host = host;
@@ -39,12 +42,18 @@ export class Icicle {
       tabindex: "0",
       role: "application",
       "aria-label":
-        "Icicle graph. Arrow keys move between frames, Enter zooms in, Escape zooms out. The table has the same numbers.",
+        "Icicle graph. Arrow keys move between frames, Enter zooms in, Escape zooms out, M opens a menu. The table has the same numbers.",
       onpointermove: (event) => this.#point(event),
       onpointerleave: () => this.#leave(),
       onclick: (event) => this.#click(event),
+      onpointerdown: (event) => this.#press(event),
+      onpointerup: () => clearTimeout(this.#pressing),
+      oncontextmenu: (event) => this.#menu(event),
       onkeydown: (event) => this.#key(event),
-      onscroll: () => this.#paintSoon(),
+      onscroll: () => {
+        clearTimeout(this.#pressing);
+        this.#paintSoon();
+      },
       onblur: () => this.#place(this.#cursor, -1),
     });
     this.#sizer.append(this.#hover, this.#cursor);
@@ -174,8 +183,29 @@ export class Icicle {
     hideTooltip();
   }
 
-  #click(event) {
+  #press(event) {
+    this.#pressed = false;
+    clearTimeout(this.#pressing);
+    if (event.pointerType !== "mouse") this.#pressing = setTimeout(() => this.#menu(event), LONG_PRESS_MS);
+  }
+
+  #menu(event) {
+    clearTimeout(this.#pressing);
     const node = this.#tree ? this.#nodeUnder(event) : -1;
+    if (node < 0) return;
+    event.preventDefault();
+    this.#pressed = event.type === "pointerdown";
+    this.#openMenu(node, event.clientX, event.clientY);
+  }
+
+  #openMenu(node, x, y) {
+    this.#selected = node;
+    this.#leave();
+    this.#actions.menu(node, x, y);
+  }
+
+  #click(event) {
+    const node = this.#tree && !this.#pressed ? this.#nodeUnder(event) : -1;
     if (node < 0) return;
     this.#selected = node;
     this.#actions.zoom(node);
@@ -186,7 +216,10 @@ export class Icicle {
     const at = this.#selected < 0 ? this.#zoomed : this.#selected;
     const next = neighbour(this.#tree, event.key, at);
     if (event.key === "Enter") this.#actions.zoom(at);
-    else if (event.key === "Escape") this.#actions.zoom(Math.max(0, this.#tree.parent[this.#zoomed]));
+    else if (event.key === "m" || event.key === "ContextMenu") {
+      const { left, top } = this.screenBox(at);
+      this.#openMenu(at, Math.max(0, left) + 20, top + ROW);
+    } else if (event.key === "Escape") this.#actions.zoom(Math.max(0, this.#tree.parent[this.#zoomed]));
     else if (next === undefined) return;
     else {
       this.#selected = next;

@@ -7,14 +7,23 @@ import { changeColour, changePalette, isSame, kindColours } from "./colours.js";
  * @typedef {object} Look
  * @property {import("./colours.js").Palette} palette
  * @property {Uint8Array} colour (n), index into the palette by node
- * @property {?Uint8Array} matched by function; null if there is no search
+ * @property {?Uint8Array} matched (n), by node; null if there is no search
  * @property {(node: number) => string} label
  */
 
-/** @returns {Look} `matched` by function, or null; `blueOrange`: colours of changes that everybody can tell apart */
-export function makeLook(tree, matched, blueOrange) {
-  const { functions, frame, baseline } = tree;
-  const name = (node) => functions.name[frame[node]];
+/**
+ * @param {import("./chains.js").DrawnTree} tree
+ * @param {?Uint8Array} matchedFunctions
+ * @param {boolean} blueOrange colours of changes that everybody can tell apart
+ * @returns {Look}
+ */
+export function makeLook(tree, matchedFunctions, blueOrange) {
+  const { functions, frame, baseline, folded } = tree;
+  const matched = matchedFunctions && matchedNodes(tree, matchedFunctions);
+  const name = (node) => {
+    const own = shortName(functions.name[frame[node]]);
+    return folded[node] ? `${own} (+${folded[node]})` : own;
+  };
   if (!baseline) {
     const { palette, ofFunction } = kindColours(functions);
     return { palette, colour: Uint8Array.from(frame, (row) => ofFunction[row]), matched, label: name };
@@ -28,6 +37,18 @@ export function makeLook(tree, matched, blueOrange) {
       return isSame(changeOf(now, before)) ? name(node) : `${formatChange(now, before)} · ${name(node)}`;
     },
   };
+}
+
+/** The base name of a file or module; other names as they are. */
+const shortName = (name) => (name.startsWith("/") ? name.slice(name.lastIndexOf("/") + 1) : name);
+
+/** Whether a search matches a node of the drawn tree, or a frame that is folded into it. */
+function matchedNodes({ count, drawnOf, allFrames }, matchedFunctions) {
+  const matched = new Uint8Array(count);
+  drawnOf.forEach((drawn, node) => {
+    if (matchedFunctions[allFrames[node]]) matched[drawn] = 1;
+  });
+  return matched;
 }
 
 /** Both sides of a node's total in a comparison, scaled. */

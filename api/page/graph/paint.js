@@ -57,14 +57,14 @@ function paintLevel(font, tree, look, view, scale, width, level) {
     const pixels = tree.width[row] * scale;
     if (pixels >= SLIVER) {
       flush();
-      paintFrame(font, tree, look, row, left, pixels, y, width, above);
+      paintFrame(font, look, row, left, pixels, y, width, above);
       drawn++;
       row++;
       continue;
     }
     // Skips to the first frame beyond this pixel.
     const next = Math.max(row + 1, firstBeyond(tree, row, end, view.left + (left + 1) / scale));
-    const colour = fillOf(tree, look, look.matched ? firstMatch(tree, look, row, next) : row);
+    const colour = fillOf(look, look.matched ? firstMatch(look, row, next) : row);
     if (left - sliverEnd > 1 || colour !== sliverColour) flush();
     if (sliverStart < 0) sliverStart = left;
     sliverEnd = left + 1;
@@ -75,25 +75,25 @@ function paintLevel(font, tree, look, view, scale, width, level) {
   return drawn;
 }
 
-const fades = (tree, look, row) => look.matched !== null && !look.matched[tree.frame[row]];
+const fades = (look, row) => look.matched !== null && !look.matched[row];
 
-const fillOf = (tree, look, row) => (fades(tree, look, row) ? look.palette.faded : look.palette.fill)[look.colour[row]];
+const fillOf = (look, row) => (fades(look, row) ? look.palette.faded : look.palette.fill)[look.colour[row]];
 
 /** Returns the first match in [from, to), else `from`: a match is visible, however narrow it is. */
-function firstMatch(tree, look, from, to) {
-  for (let row = from; row < to; row++) if (look.matched[tree.frame[row]]) return row;
+function firstMatch(look, from, to) {
+  for (let row = from; row < to; row++) if (look.matched[row]) return row;
   return from;
 }
 
-function paintFrame(font, tree, look, row, left, pixels, y, width, above) {
+function paintFrame(font, look, row, left, pixels, y, width, above) {
   const { context } = font;
   const from = Math.max(0, left);
   const to = Math.min(width, left + pixels);
   context.globalAlpha = above ? 0.6 : 1;
-  context.fillStyle = fillOf(tree, look, row);
+  context.fillStyle = fillOf(look, row);
   context.fillRect(from, y, Math.max(SLIVER, to - from - (pixels > 3 ? 1 : 0)), ROW - 1);
   if (to - from >= MIN_TEXT_WIDTH) {
-    context.fillStyle = fades(tree, look, row) ? look.palette.fadedText : look.palette.text;
+    context.fillStyle = fades(look, row) ? look.palette.fadedText : look.palette.text;
     const text = fitted(font, look.label(row), to - from - 8);
     if (text) context.fillText(text, from + 4, y + ROW / 2);
   }

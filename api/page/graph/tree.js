@@ -154,7 +154,8 @@ const visible = (text) =>
     (char) => `\\u{${char.codePointAt(0).toString(16)}}`,
   );
 
-function levels(parent) {
+/** Returns the first row of each level, and the first child of each row, of a tree in level order. */
+export function levels(parent) {
   const count = parent.length;
   const levelStart = [0];
   const childStart = new Uint32Array(count + 1).fill(count);

@@ -1,0 +1,20 @@
+// Regular expressions and selectors made of names.
+
+/** Returns a regular expression (RE2) that matches this text. */
+export const literal = (text) => text.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+
+/** Returns a regular expression that matches a function's name; of a line or an address, that of its function. */
+export function patternOf(name, by) {
+  const whole = by === "line" ? name.replace(/:\d+$/, "") : by === "address" ? name.replace(/ 0x[0-9a-f]+$/, "") : name;
+  return `^${literal(whole)}$`;
+}
+
+/** Returns either of two regular expressions; "" matches nothing. */
+export const either = (pattern, other) => (pattern ? `${pattern}|${other}` : other);
+
+/** Returns a selector that also asks for a label's value. */
+export function withMatcher(selector, label, value) {
+  const name = /^[A-Za-z_][\w.-]*$/.test(label) ? label : JSON.stringify(label);
+  const inside = selector.trim().replace(/^\{\s*/, "").replace(/\s*,?\s*\}$/, "");
+  return `{${inside ? `${inside}, ` : ""}${name}=${JSON.stringify(value)}}`;
+}

@@ -1,0 +1,76 @@
+// Which stacks are shown, and which of their frames: above the graph.
+
+import * as api from "../api.js";
+import { byId, element } from "../base/dom.js";
+import { showMenu } from "../base/menu.js";
+import { baselineOf, NOWHERE } from "../state.js";
+
+const CHIPS = [
+  ["focus", "only stacks with"],
+  ["ignore", "without stacks with"],
+  ["hide", "hidden"],
+];
+
+/** Binds the controls to the state. */
+export function startViewBar(state) {
+  for (const name of ["frames", "by", "group_by"]) {
+    const select = byId(name.replace("_", "-"));
+    select.addEventListener("change", () => state.update({ ...NOWHERE, [name]: select.value }));
+  }
+  byId("group-by").addEventListener("focus", () => fillLabels(state.values, byId("group-by")));
+  byId("invert").addEventListener("click", () => state.update({ ...NOWHERE, invert: state.values.invert ? "" : "true" }));
+  byId("chains").addEventListener("click", () =>
+    state.update({ chains: state.values.chains ? "" : "all" }, { replace: true }),
+  );
+  byId("export").addEventListener("click", () => {
+    const { left, bottom } = byId("export").getBoundingClientRect();
+    const files = api.downloads(state.values, baselineOf(state.values));
+    showMenu(left, bottom + 2, "Export as", files.map(([text, href]) => ({ text, href })));
+  });
+  byId("chips").addEventListener("click", (event) => {
+    const name = event.target.closest("button")?.dataset.chip;
+    if (name) state.update({ ...NOWHERE, [name]: "" });
+  });
+}
+
+/** Shows the state in the controls. */
+export function showViewBar(values) {
+  byId("frames").value = values.frames;
+  byId("by").value = values.by;
+  showLabel(byId("group-by"), values.group_by);
+  byId("group-by").hidden = values.view !== "profile" || values.function !== "";
+  byId("invert").hidden = values.function !== "";
+  byId("chains").hidden = values.invert === "true";
+  byId("export").hidden = values.function !== "";
+  byId("invert").setAttribute("aria-pressed", String(values.invert === "true"));
+  byId("chains").setAttribute("aria-pressed", String(values.chains === "all"));
+  byId("view").hidden = values.view === "services" || (values.view === "requests" && !values.trace);
+  byId("chips").replaceChildren(...CHIPS.filter(([name]) => values[name]).map(([name, title]) => chip(name, title, values[name])));
+}
+
+/** Fills a list of labels with those that the samples have; it keeps what it has if the API does not answer. */
+export async function fillLabels(values, select) {
+  try {
+    const { entries } = await api.labelNames(values);
+    const chosen = select.value;
+    const fixed = [...select.options].filter((option) => option.value === "");
+    const names = [...new Set([...entries, chosen])].filter(Boolean).sort();
+    select.replaceChildren(...fixed, ...names.map((name) => element("option", { value: name }, name)));
+    select.value = chosen;
+  } catch {
+    // The graph shows the error.
+  }
+}
+
+/** Selects a label, which the list may not have yet. */
+export function showLabel(select, label) {
+  if (![...select.options].some((option) => option.value === label)) {
+    select.append(element("option", { value: label }, label));
+  }
+  select.value = label;
+}
+
+function chip(name, title, pattern) {
+  const remove = element("button", { type: "button", "data-chip": name, "aria-label": `Remove: ${title} ${pattern}` }, "×");
+  return element("li", { class: "chip" }, `${title} `, element("code", {}, pattern), remove);
+}

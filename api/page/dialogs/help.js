@@ -1,0 +1,43 @@
+// The keys of the page.
+
+import { showDialog } from "../base/dialog.js";
+import { element } from "../base/dom.js";
+
+const KEYS = [
+  ["Everywhere", [
+    ["?", "this help"],
+    ["/", "search functions"],
+    ["r", "ask the API again"],
+    ["i", "turn stacks round"],
+    ["c", "draw chains of frames as one step, or each frame"],
+    ["f", "show all frames, or fold the interpreter's own"],
+    ["Backspace", "zoom out to the parent"],
+  ]],
+  ["Graph", [
+    ["← → ↑ ↓", "go to another frame"],
+    ["Enter", "zoom in"],
+    ["Escape", "zoom out"],
+    ["m, right click, long press", "menu: copy, focus, hide, callers and callees, lines, compare"],
+    ["Home", "go to the root"],
+  ]],
+  ["Table", [
+    ["Click", "highlight the function in the graph"],
+    ["Double click", "zoom to its widest frame"],
+    ["Right click, menu key", "the same menu"],
+  ]],
+  ["Time strip", [
+    ["← →", "go to another step; with Shift, select"],
+    ["Enter", "show the selected time"],
+    ["+ −", "half or twice the range"],
+    ["Escape", "take the selection back"],
+  ]],
+]; // prettier-ignore
+
+/** Shows the keys. */
+export function showHelp() {
+  const rows = KEYS.flatMap(([place, keys]) => [
+    element("tr", {}, element("th", { colspan: "2", scope: "rowgroup" }, place)),
+    ...keys.map(([key, text]) => element("tr", {}, element("td", { class: "text" }, element("kbd", {}, key)), element("td", { class: "text" }, text))),
+  ]);
+  showDialog("Keys", element("table", { class: "keys" }, element("tbody", {}, ...rows)));
+}

@@ -1,0 +1,69 @@
+// The view of services: what each of them uses, and how that changed; or of any other label's values.
+
+import * as api from "./api.js";
+import { bar, byId, element } from "./base/dom.js";
+import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
+import { withMatcher } from "./base/patterns.js";
+import { fillLabels, showLabel } from "./controls/view_bar.js";
+import { sparkline } from "./base/sparkline.js";
+
+const MAX_ROWS = 300;
+
+export class Services {
+  #state;
+
+  constructor(state) {
+    this.#state = state;
+    const select = byId("label");
+    select.addEventListener("change", () => state.update({ label: select.value }));
+    select.addEventListener("focus", () => fillLabels(state.values, select));
+  }
+
+  /** Lists the label's values in the time range. Returns {total, samples, unit, start, end} of all of them. */
+  async show(values, signal) {
+    showLabel(byId("label"), values.label);
+    const answer = await api.timelines(values, values.label, MAX_ROWS, signal);
+    const groups = answer.groups.map((group) => ({ ...group, value: sum(group.values), count: sum(group.samples) }));
+    const rest = answer.rest && { ...answer.rest, value: sum(answer.rest.values), count: sum(answer.rest.samples) };
+    const total = sum([...groups, rest ?? { value: 0 }].map(({ value }) => value));
+    const used = groups.filter(({ count }) => count !== 0);
+    byId("services-value").textContent = profileTypeTitle(values.profile_type);
+    byId("services-label").textContent = values.label;
+    byId("service-rows").replaceChildren(
+      ...used.map((group) => this.#row(group, total, values, answer.unit)),
+      ...(rest ? [restRow(rest, total, answer.unit)] : []),
+    );
+    const samples = sum([...used, rest ?? { count: 0 }].map(({ count }) => count));
+    return { total, samples, unit: answer.unit, start: answer.start, end: answer.end };
+  }
+
+  #row(group, total, values, unit) {
+    const value = group.labels[values.label];
+    const selector = withMatcher(values.selector, values.label, value);
+    const open = () => this.#state.update({ view: "profile", selector, at: "" });
+    const name = element("button", { type: "button", title: `Profile of ${selector}`, onclick: open }, value || `(no ${values.label})`);
+    return element(
+      "tr",
+      { "data-value": value, onclick: (event) => event.target.closest("button") || open() },
+      element("th", { scope: "row" }, name),
+      element("td", {}, formatValue(group.value, unit)),
+      element("td", { class: "wide" }, formatShare(group.value, total), bar(group.value / total)),
+      element("td", { class: "trend" }, sparkline(group.values)),
+      element("td", {}, formatCount(group.count)),
+    );
+  }
+}
+
+function restRow(rest, total, unit) {
+  return element(
+    "tr",
+    {},
+    element("th", { scope: "row" }, `${formatCount(rest.groups)} others`),
+    element("td", {}, formatValue(rest.value, unit)),
+    element("td", { class: "wide" }, formatShare(rest.value, total), bar(rest.value / total)),
+    element("td", { class: "trend" }, sparkline(rest.values)),
+    element("td", {}, formatCount(rest.count)),
+  );
+}
+
+const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);

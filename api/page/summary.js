@@ -1,0 +1,56 @@
+// The line above the graph: what the answer is of. And what to do if there is nothing.
+
+import { element } from "./base/dom.js";
+import { formatCount, formatShare, formatValue } from "./base/format.js";
+import { describeRange, formatRange } from "./base/times.js";
+import { DEFAULTS } from "./state.js";
+
+/** Returns the parts of the line. */
+export function summary(answer, values) {
+  const { unit, total, samples, stacks, cut } = answer;
+  const isCpu = values.profile_type === DEFAULTS.profile_type;
+  const parts = [
+    element("strong", { id: "total", "data-value": total }, `${formatValue(total, unit)}${isCpu ? " CPU" : ""}`),
+    `${formatCount(samples)} samples`,
+  ];
+  if (stacks !== undefined) parts.push(`${formatCount(stacks)} stacks`);
+  if (answer.of_total !== undefined) parts.push(`${formatShare(total, answer.of_total)} of ${formatValue(answer.of_total, unit)}`);
+  if (isCpu && total > 0 && samples > 0) parts.push(`sampled at ${formatCount((1e9 * samples) / total)} Hz`);
+  if (answer.start && values.view !== "requests") {
+    const [start, end] = [Date.parse(answer.start), Date.parse(answer.end)];
+    if (isCpu) parts.push(`${(total / ((end - start) * 1e6)).toPrecision(2)} CPUs on average`);
+    parts.push(formatRange(start, end));
+  }
+  if (answer.baseline_total !== undefined) {
+    const how = answer.relative ? "compared by share" : "compared by value";
+    parts.push(
+      `baseline ${formatValue(answer.baseline_total, unit)} in ${formatCount(answer.baseline_samples)} samples, ${how}`,
+    );
+  }
+  if (cut?.nodes && !answer.root)
+    parts.push(`${formatCount(cut.nodes)} frames are too small to draw (${formatShare(cut.value, total)}): zoom in`);
+  return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
+}
+
+/** Returns what to say, and buttons that lead to where samples may be. */
+export function nothingFound(state) {
+  const { values } = state;
+  const { selector, start, end, trace, view, focus, ignore } = values;
+  const button = (text, changes) => element("button", { type: "button", onclick: () => state.update(changes) }, text);
+  return [
+    element("h2", {}, trace && view === "requests" ? "No samples of this request." : "No samples here."),
+    element("p", {}, `There are no samples of ${selector} in ${describeRange(start, end)}.`),
+    element(
+      "p",
+      { class: "choices" },
+      button("Show the last day", { start: "now-1d", end: "now" }),
+      selector !== "{}" && button("Show all labels", { selector: "{}" }),
+      (focus || ignore) && button("Show all stacks", { focus: "", ignore: "" }),
+    ),
+    element(
+      "p",
+      { class: "hint" },
+      "A host shows up a few seconds after its collector starts (icestream up, or icestream collect).",
+    ),
+  ];
+}

@@ -1,0 +1,229 @@
+"""Looking at what uses CPU: services first, then a service's frames, and what to do with one of them."""
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import Site
+from tests.browser.page import Page
+
+pytestmark = pytest.mark.browser
+
+CHECKOUT = '{service="checkout"}'
+PRICE = "py::price:/app/checkout/pricing.py"
+
+
+def choose(page: Page, item: str) -> None:
+    """Clicks an item of the menu."""
+    entries = {entry.text: entry for entry in page.all(".menu [role=menuitem]")}
+    entries[item].click()
+
+
+def open_menu(page: Page, name: str) -> None:
+    """By a right click on the widest frame of a function."""
+    box = page.box(page.node(name))
+    where = (int(box["left"] + min(box["width"] / 2, 40)), int(box["top"] + box["height"] / 2))
+    actions = ActionChains(page.browser)
+    actions.w3c_actions.pointer_action.move_to_location(*where)
+    actions.w3c_actions.pointer_action.click(button=2)
+    actions.perform()
+    page.until(lambda: page.all(".menu"))
+
+
+def test_it_opens_on_services_and_a_click_shows_the_profile_of_one(page: Page, site: Site) -> None:
+    page.open(view="services")
+    names = page.texts("#service-rows th")
+    groups = site.ask("timeline", sum_by="service")["groups"]
+    assert names == [group["labels"]["service"] for group in groups]
+    assert len(page.all("#service-rows .sparkline polygon")) == len(names)
+    assert page.js("return Number(document.getElementById('total').dataset.value)") == site.ask("merge")["total"]
+    assert page.texts("#service-rows tr:first-child td")[1] == "41.7 %"
+    page.click("#service-rows tr:first-child button")
+    page.until(lambda: page.find("#graph").is_displayed())
+    assert (page.state()["view"], page.state()["selector"]) == ("profile", CHECKOUT)
+    page.browser.get(site.address)
+    page.settle()
+    assert page.find("a[aria-current=page]").text == "Services"
+
+
+def test_values_of_any_label_can_be_listed(page: Page) -> None:
+    page.open(view="services", label="version")
+    page.until(lambda: page.texts("#service-rows th") == ["1.5.0", "1.4.2", "(no version)"])
+
+
+def test_a_chain_of_frames_is_one_step_until_it_is_unfolded(page: Page) -> None:
+    page.open(selector=CHECKOUT, chains="")
+    drawn = "return icestream.graph.icicle.screenBox(arguments[0]).top"
+    start, forever = page.node("_start"), page.node("py::serve_forever:/app/checkout/server.py")
+    assert page.box(start) == page.box(forever)
+    page.point_at("_start")
+    page.until(lambda: "Py_BytesMain \u203a pymain_run_python" in page.find("#tooltip").text)
+    open_menu(page, "_start")
+    choose(page, "Show its 5 frames")
+    page.until(lambda: page.box(forever)["top"] - page.box(start)["top"] == 4 * 19)
+    page.browser.refresh()
+    page.settle()
+    page.click("#chains")
+    page.until(lambda: page.box(forever)["top"] - page.box(start)["top"] == 4 * 19)
+    assert page.js(drawn, 0) < page.box(start)["top"]
+
+
+def test_the_menu_of_a_frame_hides_ignores_and_focuses(page: Page, site: Site) -> None:
+    page.open(selector=CHECKOUT)
+    whole = page.js("return icestream.graph.tree.total[0]")
+    open_menu(page, PRICE)
+    choose(page, "Hide it from stacks")
+    page.until(lambda: page.node(PRICE) < 0)
+    assert page.js("return icestream.graph.tree.total[0]") == whole
+    assert page.texts("#chips code") == [f"^{PRICE.replace('.', chr(92) + '.')}$"]
+    page.click("#chips button")
+    page.until(lambda: page.node(PRICE) >= 0)
+    open_menu(page, PRICE)
+    choose(page, "Focus: only stacks with it")
+    focused = site.ask("merge", selector=CHECKOUT, focus=f"^{PRICE}$")["total"]
+    page.until(lambda: page.js("return icestream.graph.tree.total[0]") == focused)
+    page.click("#chips button")
+    page.until(lambda: page.js("return icestream.graph.tree.total[0]") == whole)
+    row = page.find('[data-key="function sre_search"]')
+    ActionChains(page.browser).context_click(row).perform()
+    choose(page, "Ignore: stacks without it")
+    ignored = whole - site.ask("merge", selector=CHECKOUT, focus="^sre_search$")["total"]
+    page.until(lambda: page.js("return icestream.graph.tree.total[0]") == ignored)
+
+
+def test_a_sandwich_shows_callers_and_callees(page: Page, site: Site) -> None:
+    page.open(selector=CHECKOUT)
+    open_menu(page, PRICE)
+    choose(page, "Callers and callees")
+    page.until(lambda: page.find("#sandwich").is_displayed())
+    assert page.find("#sandwich-title").text.startswith(PRICE)
+    total = site.ask("sandwich", selector=CHECKOUT, function=PRICE)["total"]
+    assert page.js("return Number(document.getElementById('total').dataset.value)") == total
+    page.click("#sandwich-close")
+    page.until(lambda: page.find("#graph").is_displayed())
+    assert "function" not in page.state()
+
+
+def test_the_menu_works_with_keys_and_gives_the_focus_back(page: Page) -> None:
+    page.open(selector=CHECKOUT)
+    page.find("#icicle .scroll").send_keys(Keys.ARROW_DOWN, "m")
+    page.until(lambda: page.all(".menu"))
+    assert page.js("return document.activeElement.textContent") == "Copy name"
+    ActionChains(page.browser).send_keys(Keys.ARROW_DOWN, Keys.ARROW_UP, Keys.ARROW_UP, Keys.ESCAPE).perform()
+    page.until(lambda: not page.all(".menu"))
+    assert page.js("return document.activeElement.className") == "scroll"
+
+
+def test_frames_are_turned_round_grouped_and_drawn_by_module(page: Page) -> None:
+    page.open(selector=CHECKOUT, chains="")
+    names = "const t = icestream.graph.tree; return [...t.frame].slice(1, 3).map((row) => t.functions.name[row])"
+    page.js("document.activeElement.blur()")
+    ActionChains(page.browser).send_keys("i").perform()
+    page.until(lambda: page.js(names)[0] == "py::rule_matches:/app/checkout/rules.py")
+    page.click("#invert")
+    page.until(lambda: page.js(names)[0] == "_start")
+    page.js("icestream.state.update({ group_by: 'version' })")
+    page.until(lambda: set(page.js(names)) == {"1.5.0", "1.4.2"})
+    page.js("icestream.state.update({ group_by: '', by: 'module' })")
+    page.until(lambda: "python3.11" in page.js(names)[0])
+
+
+def test_files_of_what_is_shown_can_be_saved(page: Page) -> None:
+    page.open(selector=CHECKOUT, hide="sre_search")
+    page.click("#export")
+    links = {link.text: link.get_attribute("href") for link in page.all(".menu a")}
+    assert list(links) == ["pprof (all frames)", "Collapsed stacks", "speedscope", "JSON"]
+    fetched = "fetch(given[0]).then((answer) => done(answer.status))"
+    assert [page.js_async(fetched, link) for link in links.values()] == [200] * 4
+
+
+def test_source_lines_of_a_function_have_values_and_links(page: Page, site: Site) -> None:
+    page.open(selector=CHECKOUT)
+    row = next(r for r in site.ask("top", selector=CHECKOUT, by="line")["top"] if r["line"] and r["file"])
+    name = row["name"].rpartition(":")[0]
+    shown = {"name": name, "module": row["module"], "file": row["file"]}
+    page.js("import('./dialogs/lines.js').then((m) => m.showLines(icestream.state.values, arguments[0]))", shown)
+    page.until(lambda: str(row["line"]) in page.texts("dialog tbody th"))
+    page.find("#link-template").send_keys("https://example.org/blob/{file}#L{line}", Keys.ENTER, Keys.TAB)
+    page.until(lambda: page.all("dialog tbody a"))
+    assert page.find("dialog tbody a").get_attribute("href").endswith(f"#L{row['line']}")
+    field = page.find("#link-template")
+    field.clear()
+    field.send_keys("javascript:alert({line})", Keys.TAB)
+    page.until(lambda: not page.all("dialog tbody a"))
+    page.js("localStorage.clear()")
+
+
+def test_the_time_strip_selects_with_keys(page: Page) -> None:
+    page.open()
+    strip = page.find("#timeline")
+    strip.send_keys(Keys.ARROW_RIGHT, Keys.SHIFT + Keys.ARROW_RIGHT + Keys.ARROW_RIGHT)
+    assert page.find("#timeline .selection").is_displayed()
+    assert "CPUs" in page.js("return document.getElementById('announcer').textContent")
+    before = page.state()["start"]
+    strip.send_keys(Keys.NULL, Keys.ENTER)
+    page.until(lambda: page.state()["start"] != before)
+    page.settle()
+    assert not page.find("#timeline .selection").is_displayed()
+
+
+def test_times_are_local_or_utc_and_colours_as_chosen(page: Page) -> None:
+    page.browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
+    try:
+        page.open()
+        local = page.find("#range").text
+        page.click("#zone")
+        page.until(lambda: page.find("#range").text.endswith("UTC"))
+        assert page.find("#range").text.split()[1] != local.split()[1]
+        page.click("#zone")
+        page.until(lambda: page.find("#range").text == local)
+        ground = "return getComputedStyle(document.body).backgroundColor"
+        light = page.js(ground)
+        page.click("#scheme")
+        page.click("#scheme")
+        page.until(lambda: page.js(ground) != light)
+        assert page.find("#scheme").text == "Dark"
+        page.click("#scheme")
+        page.until(lambda: page.js(ground) == light)
+    finally:
+        page.browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+        page.js("localStorage.clear()")
+
+
+def test_a_slow_query_is_said_and_can_be_cancelled(page: Page) -> None:
+    page.open(selector=CHECKOUT)
+    page.browser.execute_cdp_cmd("Network.enable", {})
+    slow = {"offline": False, "latency": 4000, "downloadThroughput": -1, "uploadThroughput": -1}
+    page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
+    try:
+        page.click("#reload")
+        page.until(lambda: page.find("#loading").is_displayed())
+        page.click("#cancel")
+        page.until(lambda: not page.find("#loading").is_displayed())
+        assert page.find("#graph").is_displayed()
+        assert page.js("return document.getElementById('main').getAttribute('aria-busy')") == "false"
+    finally:
+        page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow | {"latency": 0})
+
+
+def test_help_has_the_keys(page: Page) -> None:
+    page.open()
+    page.js("document.activeElement.blur()")
+    ActionChains(page.browser).send_keys("?").perform()
+    page.until(lambda: "search functions" in page.find("dialog").text)
+    ActionChains(page.browser).send_keys(Keys.ESCAPE).perform()
+    page.until(lambda: not page.all("dialog"))
+
+
+def test_a_comparison_lists_functions_that_are_new_or_gone(page: Page, site: Site) -> None:
+    sides = {"selector": '{version="1.5.0"}', "baseline_selector": '{version="1.4.2"}'}
+    ranges = {"baseline_start": site.start, "baseline_end": site.end}
+    page.open(view="compare", **sides, **ranges)
+    before = len(page.texts("tbody th"))
+    functions = site.ask("diff", **sides, **ranges, frames="own")["functions"]
+    both = zip(functions["cumulative"], functions["baseline_cumulative"], strict=True)
+    gone = sum(1 for now, then in both if then and not now)
+    button = page.find('[data-key="only gone"]')
+    assert button.text == f"Gone ({gone})"
+    button.click()
+    page.until(lambda: len(page.all("#table tbody tr")) == gone != before)
