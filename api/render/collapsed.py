@@ -14,13 +14,13 @@ _CONTROL = dict.fromkeys((*range(32), 127, 0x85, 0x2028, 0x2029), " ")
 
 def collapsed(graph: Graph, functions: FunctionRows) -> Iterator[str]:
     """Yields chunks of lines: one for each node with a self value; in a diff with both values, the baseline's first."""
-    names = {row: frame_text(functions[row].name) for row in set(graph.function.tolist())}
-    frames = [names[row] for row in graph.function.tolist()]
+    used, frame = np.unique(graph.function, return_inverse=True)
+    names = [frame_text(functions[row].name) for row in used.tolist()]
     rows = np.flatnonzero(graph.self_values.any(axis=0)).astype(np.int32)
     values = iter(graph.self_values[::-1, rows].T.tolist())
-    for paths in paths_from_root(rows, graph.parent):
+    for paths in paths_from_root(rows, graph.parent, frame):
         yield "".join(
-            f"{';'.join([frames[row] for row in path])} {' '.join(map(str, value))}\n"
+            f"{';'.join(map(names.__getitem__, path))} {' '.join(map(str, value))}\n"
             for path, value in zip(paths, values, strict=False)
         )
 

@@ -1,11 +1,10 @@
 """Profiles for speedscope.app (its file format: src/lib/file-format-spec.ts of github.com/jlfwong/speedscope)."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from api.array_types import Rows
 from api.render.paths import paths_from_root
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
@@ -42,14 +41,14 @@ def speedscope(graph: Graph, functions: FunctionRows, name: str, unit: str) -> I
         "weights": weights,
     }
     yield f'{_json(head)[:-1]},"profiles":[{_json(profile)[:-1]},"samples":['
-    yield from _samples(graph, frame.tolist(), rows.astype(np.int32))
+    yield from _samples(paths_from_root(rows.astype(np.int32), graph.parent, frame))
     yield "]}]}"
 
 
-def _samples(graph: Graph, frame: list[int], rows: Rows) -> Iterator[str]:
+def _samples(parts: Iterable[list[list[int]]]) -> Iterator[str]:
     separator = ""
-    for paths in paths_from_root(rows, graph.parent):
-        yield separator + _json([[frame[row] for row in path] for path in paths])[1:-1]
+    for paths in parts:
+        yield separator + _json(paths)[1:-1]
         separator = ","
 
 

@@ -1,5 +1,7 @@
 """Paths of nodes, in parts."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,8 +20,9 @@ def test_every_path_leads_from_a_child_of_the_root_to_its_node(
     rows = np.array(data.draw(st.lists(st.integers(0, len(parent) - 1), unique=True)), np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(paths, "_PATHS", part)
-        found = [path for some in paths_from_root(rows, parent) for path in some]
+        found = [path for some in paths_from_root(rows, parent, np.arange(len(parent)) + 7) for path in some]
     assert len(found) == len(rows)
     for row, path in zip(rows.tolist(), found, strict=True):
-        assert [0, *path][-1] == row
-        assert all(parent[below] == above for above, below in zip([0, *path], path, strict=False))
+        nodes = [0, *(number - 7 for number in path)]
+        assert nodes[-1] == row
+        assert all(parent[below] == above for above, below in itertools.pairwise(nodes))
