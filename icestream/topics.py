@@ -36,6 +36,9 @@ MAX_MESSAGE_BYTES = 900_000
 DEFAULT_PROFILE_TYPE = "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
 OFF_CPU_PROFILE_TYPE = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"
 
+TIMESTAMP_TYPE = "LogAppendTime"
+"""What timestamps of messages are: icestream.messages.plausible compares the times in messages with them."""
+
 _DAY_MS = 24 * 60 * 60 * 1000
 
 
@@ -53,6 +56,9 @@ class Topic:
             "retention.ms": str(self.retention_ms),
             "cleanup.policy": "delete",
             "compression.type": "producer",
+            # A timestamp is when Kafka got a message. With that of the sender, a host whose clock is wrong would decide
+            # which of its times are plausible, when Kafka deletes its messages, and whether Kafka takes them at all.
+            "message.timestamp.type": TIMESTAMP_TYPE,
             "min.insync.replicas": str(min_insync_replicas),
         }
 

@@ -28,6 +28,8 @@ FORGOTTEN = Counter(
     "icestream_streams_forgotten",
     "samples and intervals forgotten before the other side of the join came, because memory was full", ["what"],
 )  # fmt: skip
+for _what in ("samples", "intervals"):  # a series that begins above 0 would not count as an increase
+    FORGOTTEN.labels(_what)
 SHARED_IDS = Counter("icestream_streams_shared_ids", "raw batches of two running collectors that have the same ID")
 LAG = Gauge("icestream_streams_lag_messages", "messages that are not processed yet", ["topic", "partition"])
 ASSIGNED = Gauge("icestream_streams_partitions", "partitions assigned to this worker")

@@ -5,8 +5,8 @@
   icestream topics check
 
 `create` makes missing topics with their retention, and leaves existing ones as they are. `check` ends with exit code 1
-where a topic is missing, does not fit the others, or loses acknowledged messages with one broker. Nothing else in
-icestream makes or changes a topic.
+where a topic is missing, does not fit the others, has the timestamps of senders, or loses acknowledged messages with
+one broker. Nothing else in icestream makes or changes a topic.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from icestream.cli import CommandError
 from icestream.kafka import client_config, is_in_process
 from icestream.settings import KafkaSettings
-from icestream.topics import TOPICS
+from icestream.topics import TIMESTAMP_TYPE, TOPICS
 
 _TIMEOUT_S = 15.0
 
@@ -125,6 +125,12 @@ def check(settings: KafkaSettings) -> list[str]:
         replicas = min(partitions[name])
         if policy != "delete":
             problems.append(f"{name}: cleanup.policy is {policy}; compaction would drop all but a host's last message")
+        if (kind := config["message.timestamp.type"]) != TIMESTAMP_TYPE:
+            problems.append(
+                f"{name}: message.timestamp.type is {kind}, so a host whose clock is wrong decides which times are"
+                f" plausible, and when Kafka deletes messages; set it: kafka-configs.sh --alter --entity-type topics"
+                f" --entity-name {name} --add-config message.timestamp.type={TIMESTAMP_TYPE}"
+            )
         if min_insync > replicas:
             problems.append(
                 f"{name}: Kafka takes no message: min.insync.replicas is {min_insync}, but replicas are {replicas}"

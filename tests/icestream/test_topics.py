@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -12,7 +13,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from icestream import cli
+from icestream import cli, kafka
 from icestream.commands.topics import check, create, weakness, weaknesses
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
@@ -42,6 +43,7 @@ def test_create_makes_what_is_missing_with_its_retention(
     admin = AdminClient(client_config(apache_kafka))
     (answer,) = admin.describe_configs([resource]).values()
     assert answer.result()["retention.ms"].value == str(7 * 24 * 3600 * 1000)
+    assert answer.result()["message.timestamp.type"].value == "LogAppendTime"
     capsys.readouterr()
     assert cli.main(["topics", "list", "--kafka", apache_kafka.kafka]) == 0
     assert "icestream.raw                         2        1    >= 1       7 days" in capsys.readouterr().out
@@ -54,6 +56,33 @@ def test_create_makes_what_is_missing_with_its_retention(
     assert cli.main(["topics", "check", "--kafka", apache_kafka.kafka]) == 1
     expected = "icestream.raw: Kafka takes no message: min.insync.replicas is 2, but replicas are 1\n"
     assert capsys.readouterr().out == expected
+
+
+@pytest.mark.kafka
+def test_timestamps_are_those_of_the_broker_and_a_topic_with_those_of_senders_is_named(
+    apache_kafka: KafkaSettings,
+) -> None:
+    sender = kafka.producer(apache_kafka)
+    sender.produce(RAW, b"of a host whose clock is 20 years slow", partition=0, timestamp=1_160_000_000_000)
+    assert sender.flush(60) == 0
+    reader = kafka.consumer(apache_kafka, "test")
+    reader.assign([TopicPartition(RAW, 0, 0)])
+    message = reader.poll(60)
+    reader.close()
+    assert message is not None
+    kind, unix_milli = message.timestamp()
+    assert kind == TIMESTAMP_LOG_APPEND_TIME
+    assert abs(unix_milli / 1000 - time.time()) < 600
+    admin = AdminClient(client_config(apache_kafka))
+    entry = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
+    (change,) = admin.incremental_alter_configs(
+        [ConfigResource(ResourceType.TOPIC, RAW, incremental_configs=[entry])]
+    ).values()
+    change.result()
+    wait_until(lambda: check(apache_kafka) != [])
+    (problem,) = check(apache_kafka)
+    assert problem.startswith("icestream.raw: message.timestamp.type is CreateTime, so a host whose clock is wrong")
+    assert problem.endswith("--entity-name icestream.raw --add-config message.timestamp.type=LogAppendTime")
 
 
 @pytest.mark.parametrize(
