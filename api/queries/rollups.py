@@ -5,6 +5,7 @@ range, in hours that are not closed yet, and where samples have changed since. W
 final), a bucket that reaches out of the range is read as a whole: the answer says so (`rollups`).
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -75,7 +76,7 @@ def make_plan(database: Database, time_range: TimeRange, levels: Sequence[Level]
     taken: dict[Level, list[Bucket]] = {}
     left: dict[Level, list[Bucket]] = {}
     for level in levels:
-        if gaps:
+        if _may_have_buckets(level, gaps):
             found = _read_buckets(database, level, gaps)
             taken[level], gaps = _take(found, gaps, whole=True)
             left[level] = [each for each in found if each.final]
@@ -108,6 +109,13 @@ _STACKS = {
     (False, DAYS): "series_stack_days",
 }
 """Whether the selector has matchers of the service only, and the level."""
+
+
+def _may_have_buckets(level: Level, gaps: Sequence[Range]) -> bool:
+    """Whether a whole bucket of the level lies in a gap, or a gap is so old that samples may be gone there."""
+    length = level.bucket_s * _S
+    whole = any(end // length > -(-start // length) for start, end in gaps)
+    return whole or (bool(gaps) and gaps[0][0] < time.time_ns() - DAY_S * _S)
 
 
 def _read_buckets(database: Database, level: Level, gaps: Sequence[Range]) -> list[Bucket]:

@@ -12,7 +12,7 @@ from clickhouse_connect.driver.client import Client
 
 from api.queries.database import Database
 from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.rollups import make_plan
+from api.queries.rollups import Plan, make_plan
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import parse
 from api.queries.stack_values import read_selected_stacks
@@ -239,6 +239,13 @@ def test_a_job_that_was_killed_leaves_its_hour_to_samples(store: Store) -> None:
     store.build()
     parts = make_plan(store.database, TimeRange(T0 * 10**9, (T0 + 3 * DAY) * 10**9), (DAYS, HOURS)).parts
     assert [len(part.buckets) for part in parts] == [2, 23]
+
+
+def test_a_few_recent_minutes_ask_for_no_rollups(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store.database, "table", None)
+    now = int(time.time()) // HOUR * HOUR + 60
+    time_range = TimeRange((now - 900) * 10**9, now * 10**9)
+    assert make_plan(store.database, time_range, (DAYS, HOURS)) == Plan([], [time_range])
 
 
 def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
