@@ -14,7 +14,7 @@ from clickhouse_connect.driver.client import Client
 from jobs.fence import Fence
 from jobs.time_range import TimeRange, within
 from sinks.clickhouse import SETTINGS
-from sinks.rollup_changes import note_work
+from sinks.rollup_changes import note_work_sql
 
 TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batches")
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
@@ -108,14 +108,18 @@ class Staging:
         """
         changes_samples = "samples" in tables
         if changes_samples:
-            note_work(self.client, "begun", self.time_range.start_unix_nano, self.time_range.end_unix_nano)
+            self._note_work("begun")
         for table in (name for name in TIMES if name in tables):
             rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
             self.change(f"DELETE FROM {table}", rows, **DELETE)
         for table in (name for name in ("samples", "activity") if name in tables):
             self.change(f"INSERT INTO {table} SELECT * FROM {self.table(table)}", condition)
         if changes_samples:
-            note_work(self.client, "ended", self.time_range.start_unix_nano, self.time_range.end_unix_nano)
+            self._note_work("ended")
+
+    def _note_work(self, state: str) -> None:
+        """Notes that samples of the slice are being replaced, so that rollups of it are not read."""
+        self.change(note_work_sql(state, self.time_range.start_unix_nano, self.time_range.end_unix_nano), "1")
 
     def insert_new_names(self) -> None:
         """Copies the staged series, nodes, spans and locations that the live tables lack, and better names.

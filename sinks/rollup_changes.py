@@ -35,11 +35,15 @@ def note_added(client: Client, times: Iterable[pa.ChunkedArray], cluster: str = 
         _insert(client, [[hour * HOUR_S, "added", ""] for hour in sorted(hours)], cluster)
 
 
-def note_work(client: Client, state: str, start_unix_nano: int, end_unix_nano: int, cluster: str = "") -> None:
-    """Notes that a job has begun or ended to replace samples of a time range."""
-    first, last = start_unix_nano // 10**6 // _HOUR_MS, -(-end_unix_nano // 10**6) // _HOUR_MS
-    work = f"{start_unix_nano // 10**6}-{-(-end_unix_nano // 10**6)}"
-    _insert(client, [[hour * HOUR_S, state, work] for hour in range(first, last + 1)], cluster)
+def note_work_sql(state: str, start_unix_nano: int, end_unix_nano: int) -> str:
+    """Returns the INSERT ... SELECT, without WHERE, that notes that a job has begun or ended to replace samples of a
+    time range."""
+    first_ms, last_ms = start_unix_nano // 10**6, -(-end_unix_nano // 10**6)
+    hours = [hour * HOUR_S for hour in range(first_ms // _HOUR_MS, last_ms // _HOUR_MS + 1)]
+    return (
+        "INSERT INTO sample_changes (start_time, state, work)"
+        f" SELECT toDateTime(arrayJoin({hours}), 'UTC'), '{state}', '{first_ms}-{last_ms}'"
+    )
 
 
 def insert_settings(cluster: str = "") -> dict[str, Any]:

@@ -18,12 +18,20 @@ class RangeAnswer(Answer):
     end: str
 
 
+class RollupPart(RangeAnswer):
+    """What was read from rollups of one level instead of samples."""
+
+    level: str
+    buckets: int
+
+
 class SelectionAnswer(RangeAnswer):
     """What was selected."""
 
     profile_type: str
     unit: str
     selector: str
+    rollups: list[RollupPart]
 
 
 SELECTION_EXAMPLE = {
@@ -32,6 +40,7 @@ SELECTION_EXAMPLE = {
     "selector": '{service="checkout"}',
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",
+    "rollups": [],
 }
 
 

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.http.answer_model import Answer, Responses, SelectionAnswer
+from api.http.answer_model import Answer, Responses, RollupPart, SelectionAnswer
 from api.tree.functions import KINDS
 
 
@@ -109,6 +109,7 @@ class Diff(Merged):
     baseline_total: int
     baseline_samples: int
     baseline_stacks: int
+    baseline_rollups: list[RollupPart]
     relative: bool
     scale: float
     baseline_scale: float

@@ -53,7 +53,7 @@ def one_function(
     value = chosen.values[np.newaxis]
     return json_response(
         selection.as_json()
-        | {"function": function, "module": module, "file": file, "of_total": values.total}
+        | {"rollups": values.rollups, "function": function, "module": module, "file": file, "of_total": values.total}
         | {"total": chosen.total, "samples": chosen.samples, "stacks": len(chosen.stack_ids)}
         | {
             "callers": tree_answer(draw_callers(sides.callers, value), shape, (1.0,)),

@@ -24,7 +24,7 @@ from icestream.rollups import DAYS, HOURS
 from icestream.times import format_unix_nano
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from sinks import rollups
-from sinks.rollup_changes import note_added, note_work
+from sinks.rollup_changes import note_added, note_work_sql
 from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.data.tables import insert_columns, insert_series, to_datetime
@@ -71,7 +71,7 @@ class Store:
         start = T0 + self.random.randrange(3 * DAY // 600) * 600
         span = start * 10**9, (start + 600) * 10**9
         within = f"time >= toDateTime64({start}, 3, 'UTC') AND time < toDateTime64({start + 600}, 3, 'UTC')"
-        note_work(self.client, "begun", *span)
+        self.client.command(note_work_sql("begun", *span))
         self.client.command(f"DELETE FROM samples WHERE {within}", settings={"lightweight_deletes_sync": 2})
 
         def end() -> None:
@@ -80,7 +80,7 @@ class Store:
                 self.client, "samples", service="cart", host_id="a", series_id=series_id(LABELS[0].items()),
                 time=[to_datetime(at) for at in times], stack_id=1, value=7,
             )  # fmt: skip
-            note_work(self.client, "ended", *span)
+            self.client.command(note_work_sql("ended", *span))
 
         return end
 
