@@ -70,8 +70,15 @@ test)
     need openssl command -v openssl # makes the certificate of a test kubelet
     need debuginfod command -v debuginfod # serves debug files to a test
     need golang-go command -v go # tests read our profiles with its pprof
+    need npm command -v npm # fetches what checks the page's accessibility
     apt_install
     install_packages test
+    axe=tests/browser/axe
+    if [ $axe/package-lock.json -nt $axe/node_modules/.package-lock.json ]; then
+        echo "fetching axe-core into $axe"
+        npm ci --prefix $axe --silent --no-fund --no-audit --ignore-scripts
+        touch $axe/node_modules/.package-lock.json
+    fi
     ;;
 kafka)
     need default-jre-headless java_17

@@ -54,5 +54,5 @@ function list({ holes, more }) {
   const names = ["Host", "Count", "What", "For", "Missing CPU", "When"];
   const head = element("tr", {}, ...names.map((name) => element("th", { scope: "col" }, name)));
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
-  return element("div", { class: "scrolled" }, table, more ? `${formatCount(more)} more` : null);
+  return element("div", { class: "scrolled", tabindex: "0" }, table, more ? `${formatCount(more)} more` : null);
 }

@@ -15,7 +15,7 @@ export async function showLines(values, shown) {
   const table = element("table", { class: "lines" }, element("thead", {}, element("tr", {}, ...names)), body);
   const status = element("p", { role: "status" }, "Asking for its lines…");
   const asking = new AbortController();
-  const dialog = showDialog(`Lines of ${shown.name}`, place, status, element("div", { class: "scrolled" }, table), templateForm(values, fill));
+  const dialog = showDialog(`Lines of ${shown.name}`, place, status, element("div", { class: "scrolled", tabindex: "0" }, table), templateForm(values, fill));
   dialog.addEventListener("close", () => asking.abort());
   let answer = { lines: [] };
   fill();

@@ -27,7 +27,7 @@ export function kindColours(functions) {
   const fill = [];
   for (const { hue, saturation } of KINDS) {
     for (let shade = 0; shade < SHADES; shade++) {
-      const lightness = dark ? 30 + shade * 2.6 : 84 - shade * 3.2;
+      const lightness = dark ? 25 + shade * 1.8 : 84 - shade * 3.2;
       const shadedHue = hue + (saturation ? (shade - SHADES / 2) * 4 : 0);
       fill.push(`hsl(${shadedHue} ${dark ? saturation * 0.72 : saturation}% ${lightness}%)`);
     }
@@ -60,7 +60,7 @@ export function changePalette(blueOrange) {
   for (let step = -STEPS; step <= STEPS; step++) {
     const strength = Math.abs(step) / STEPS;
     const saturation = step === 0 ? 0 : 32 + 26 * strength;
-    const lightness = dark ? 26 + 14 * strength : 91 - 25 * strength;
+    const lightness = dark ? 24 + 7 * strength : 91 - 25 * strength;
     fill.push(`hsl(${step > 0 ? worse : better} ${saturation}% ${lightness}%)`);
   }
   return palette(fill, dark);
