@@ -10,7 +10,8 @@ batches are inserted into `batches`. Three rules store each row once:
 - A range in flight whose batches are in `batches` was written completely.
 Nodes, locations, series and spans that come twice become one row (ReplacingMergeTree).
 
-The tables remember the tokens of their latest 10,000 blocks.
+The tables remember the tokens of their latest 10,000 blocks. No block has rows of two partitions: the next owner of one
+of them could not make it again. So ranges are inserted one by one.
 """
 
 import time
@@ -64,7 +65,7 @@ class ClickHouseSink:
         self._clients = clients
         self._series = SeriesDays()
         self._cleaned = time.monotonic()
-        self._cluster = ""
+        self._cluster = cluster.ONE_SERVER
 
     def check(self) -> None:
         """Raises MigrationError where tables are missing."""
@@ -89,7 +90,7 @@ class ClickHouseSink:
         """Deletes locations that nothing refers to, once a day."""
         if time.monotonic() - self._cleaned > _CLEAN_S:
             self._cleaned = time.monotonic()
-            drop_unused_locations(self._clients.get())
+            drop_unused_locations(self._clients.get(), self._cluster)
 
     def close(self) -> None:
         """Nothing to do: everything written is stored."""
@@ -108,7 +109,8 @@ class ClickHouseSink:
         if new_samples := self._not_stored(samples, message_range):
             self._insert_series(new_samples)
             self._insert("samples", [m.rows for m in new_samples], name)
-            note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster)
+            if not self._cluster.local:  # with several shards, no rollups are built
+                note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster.name)
             self._insert("batches", [stored_batches.table([m.batch for m in new_samples], name)], name)
         if new_activity := self._not_stored(activity, message_range):
             self._insert("spans", [m.spans for m in new_activity])
@@ -156,7 +158,7 @@ class ClickHouseSink:
         for number, block in enumerate(blocks_of_days(rows, MAX_DAYS)):
             name = f"{token}/{number}" if token and number else token
             settings = SETTINGS | ({"insert_deduplication_token": name} if name else {})
-            if self._cluster:
+            if self._cluster.name:
                 settings |= cluster.INSERT_SETTINGS
             self._clients.get().insert_arrow(table, block, settings=settings)
         metrics.ROWS.labels(self.name, table).inc(rows.num_rows)

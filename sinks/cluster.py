@@ -1,10 +1,21 @@
-"""The tables of a ClickHouse cluster, from the same SQL as those of one server: replicated, on every host.
+"""The tables of a ClickHouse cluster, from the same SQL as those of one server.
+
+With one shard, the tables are replicated on every host. With several shards, the replicated tables are in a database of
+their own, DATABASE_local, and DATABASE has a Distributed table of the same name for each. So inserts and queries are
+the same everywhere. A row goes to the shard of its host: what belongs to one batch is on one shard, together with the
+batch's row in `batches`. Rows without a host go by the first column of their sorting key, so that equal ones meet in
+one table, which merges them.
 
 The tables of a shard have one path in Keeper, with the macros `{shard}` and `{replica}` of each server's
 configuration. A statement runs on all hosts (ON CLUSTER).
 """
 
 import re
+from collections import defaultdict
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from clickhouse_connect.driver.client import Client
 
 _PATH = "/clickhouse/tables/{shard}/{database}"
 _HEAD = re.compile(
@@ -12,32 +23,114 @@ _HEAD = re.compile(
 )
 _ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)(?:\(([^()]*)\))?")
 _WINDOW = re.compile(r"\bnon_replicated_deduplication_window\b")
+_TABLE = re.compile(r"\b(FROM|JOIN|TO)(\s+)(\w+)\b")
+_HOST = "host_id"
 
-INSERT_SETTINGS: dict[str, int | str] = {"insert_quorum": "auto", "insert_quorum_timeout": 60_000}
-"""An insert into replicated tables returns when a majority of the replicas has it."""
+INSERT_SETTINGS: dict[str, int | str] = {
+    "insert_quorum": "auto",
+    "insert_quorum_timeout": 60_000,
+    "distributed_foreground_insert": 1,
+}
+"""An insert into replicated tables returns when a majority of the replicas has it, on each shard that gets rows."""
+
+GLOBAL: dict[str, int | str] = {"distributed_product_mode": "global"}
+"""A query of one Distributed table with a subquery of another runs the subquery once, over all shards."""
 
 
 class ClusterError(ValueError):
     """A statement that is not understood: it would change one host only."""
 
 
-def on_cluster(sql: str, cluster: str) -> str:
-    """Returns a statement of a migration for a cluster; without a cluster as it is. Raises ClusterError."""
-    if not cluster:
+@dataclass(frozen=True)
+class Cluster:
+    """Where the tables are. Without a name, they are on one server."""
+
+    name: str = ""
+    local: str = ""
+    """The database of the tables with the rows, if there are several shards."""
+
+
+ONE_SERVER = Cluster()
+
+
+def on_cluster(sql: str, cluster: Cluster, tables: Collection[str] = ()) -> str:
+    """Returns a statement of a migration for a cluster; without a cluster as it is. Raises ClusterError.
+
+    `tables`: all that statements may name.
+    """
+    if not cluster.name:
         return sql
     head = _HEAD.match(sql)
     if head is None:
         raise ClusterError(f"cannot run on a cluster: {sql.strip()[:200]}")
     table = head[3]
     rest = _ENGINE.sub(lambda engine: _replicated(table, engine[1], engine[2]), sql[head.end() :], count=1)
-    return (
-        f"{head[1]}{head[2]}{table} ON CLUSTER {quoted(cluster)}{_WINDOW.sub('replicated_deduplication_window', rest)}"
-    )
+    rest = _WINDOW.sub("replicated_deduplication_window", rest)
+    if cluster.local:
+        rest = _TABLE.sub(lambda m: f"{m[1]}{m[2]}{_in(cluster.local, m[3])}" if m[3] in tables else m[0], rest)
+    return f"{head[1]}{head[2]}{_in(cluster.local, table)} ON CLUSTER {quoted(cluster.name)}{rest}"
+
+
+def database_statements(cluster: Cluster, database: str) -> list[str]:
+    """Returns the statements that make the databases of a cluster with several shards; none for others."""
+    if not cluster.local:
+        return []
+    return [
+        f"CREATE DATABASE IF NOT EXISTS {identifier(name)} ON CLUSTER {quoted(cluster.name)}"
+        for name in (database, cluster.local)
+    ]
+
+
+def distribute(client: Client, cluster: Cluster) -> None:
+    """Makes the Distributed tables that are missing, or that lack columns. They hold no rows."""
+    if cluster.local:
+        for statement in distributed_tables(client, cluster):
+            client.command(statement)
+
+
+def distributed_tables(client: Client, cluster: Cluster) -> list[str]:
+    """Returns the statements that make the Distributed tables that are missing, or that lack columns."""
+    rows = client.query(
+        "SELECT database, table, name, type, is_in_sorting_key, currentDatabase() FROM system.columns"
+        " WHERE database IN ({local:String}, currentDatabase()) AND table IN (SELECT name FROM system.tables"
+        " WHERE database = {local:String} AND engine LIKE '%MergeTree') ORDER BY table, position",
+        parameters={"local": cluster.local},
+    ).result_rows
+    columns: dict[tuple[str, str], list[tuple[str, str, bool]]] = defaultdict(list)
+    for database, table, name, kind, sorts, _ in rows:
+        columns[database, table].append((name, kind, bool(sorts)))
+    here = str(rows[0][5]) if rows else ""
+    return [
+        f"CREATE OR REPLACE TABLE {_in(here, table)} ON CLUSTER {quoted(cluster.name)} AS {_in(cluster.local, table)}"
+        f" ENGINE = Distributed({quoted(cluster.name)}, {quoted(cluster.local)}, {table}, cityHash64({key}))"
+        for database, table in list(columns)
+        if database == cluster.local and _types(columns[database, table]) != _types(columns[here, table])
+        for key in [_sharding_column(columns[database, table])]
+    ]
 
 
 def quoted(text: str) -> str:
     """Returns a string literal of SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def identifier(text: str) -> str:
+    """Returns a name in SQL."""
+    return "`" + text.replace("\\", "\\\\").replace("`", "\\`") + "`"
+
+
+def _types(columns: list[tuple[str, str, bool]]) -> list[tuple[str, str]]:
+    return [(name, kind) for name, kind, _ in columns]
+
+
+def _sharding_column(columns: list[tuple[str, str, bool]]) -> str:
+    """`columns`: names, types, and whether the sorting key has them."""
+    names = [name for name, _, _ in columns]
+    return _HOST if _HOST in names else next((name for name, _, sorts in columns if sorts), names[0])
+
+
+def _in(database: str, table: str) -> str:
+    return f"{identifier(database)}.{table}" if database else table
 
 
 def _replicated(table: str, engine: str, arguments: str | None) -> str:

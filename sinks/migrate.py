@@ -18,7 +18,7 @@ from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
-from sinks.cluster import on_cluster
+from sinks.cluster import INSERT_SETTINGS, Cluster, database_statements, distribute, on_cluster
 
 FOLDER = Path(__file__).parent / "migrations"
 BREAKS = "-- breaks older parts"
@@ -36,6 +36,10 @@ ALTER TABLE schema_migrations
     ADD COLUMN IF NOT EXISTS breaks UInt8,   -- 1: parts that do not know this migration cannot work with the tables
     ADD COLUMN IF NOT EXISTS cluster String  -- of the replicated tables; '': they are not replicated
 """
+
+
+_DISTRIBUTED = "Distributed"
+_MAKES_TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
 
 class MigrationError(Exception):
@@ -61,32 +65,37 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
     `cluster`: makes replicated tables on all hosts of this cluster; later runs find out by themselves. Raises
     MigrationError where a statement has changed since it ran, or where the tables are too new for this version.
     """
-    known = records(client) if _has_tables(client) else []
+    engine = _engine(client)
+    known = records(client) if engine else []
     if known and cluster not in ("", cluster_of(known)):
         raise MigrationError(
             f"these tables were made {_described(cluster_of(known))}, not on the cluster {cluster}: use a new database"
         )
-    cluster = cluster or cluster_of(known)
-    if cluster:
-        _check_cluster(client, cluster)
+    placed = _place(client, cluster or cluster_of(known), engine)
+    tables = {"schema_migrations"} | {m[1] for s in statements(folder) if (m := _MAKES_TABLE.search(s.sql))}
+    for sql in database_statements(placed, _database(client)):
+        client.command(sql)
     for sql in (_RECORDS, _MORE_COLUMNS):
-        client.command(on_cluster(sql, cluster))
+        client.command(on_cluster(sql, placed, tables))
+    distribute(client, placed)
     missing = list(_missing(records(client), folder))
     for statement in missing:
-        client.command(on_cluster(statement.sql, cluster))
+        client.command(on_cluster(statement.sql, placed, tables))
         client.insert(
             "schema_migrations",
-            [[statement.version, statement.name, statement.number, statement.checksum, statement.breaks, cluster]],
+            [[statement.version, statement.name, statement.number, statement.checksum, statement.breaks, placed.name]],
             column_names=["version", "name", "statement", "checksum", "breaks", "cluster"],
-            settings={"async_insert": 0},
+            settings={"async_insert": 0} | (INSERT_SETTINGS if placed.name else {}),
         )
+    distribute(client, placed)
     return missing
 
 
-def check(client: Client, dsn: str, folder: Path = FOLDER) -> str:
-    """Returns the cluster of the tables, "" without one. Raises MigrationError where tables are missing, or where this
-    version cannot work with them."""
-    if not _has_tables(client):
+def check(client: Client, dsn: str, folder: Path = FOLDER) -> Cluster:
+    """Returns where the tables are. Raises MigrationError where tables are missing, or where this version cannot work
+    with them."""
+    engine = _engine(client)
+    if not engine:
         raise MigrationError(f"there are no icestream tables in {shown(dsn)}: run `icestream migrate --clickhouse DSN`")
     recorded = records(client)
     if missing := [f"{s.version:04d}_{s.name}" for s in _missing(recorded, folder)]:
@@ -94,7 +103,12 @@ def check(client: Client, dsn: str, folder: Path = FOLDER) -> str:
             f"tables in {shown(dsn)} are of an older version ({', '.join(dict.fromkeys(missing))} missing): "
             "run `icestream migrate --clickhouse DSN`"
         )
-    return cluster_of(recorded)
+    return _placed(client, cluster_of(recorded), engine)
+
+
+def cluster_of_tables(client: Client) -> Cluster:
+    """Returns where the tables of the client's database are."""
+    return _placed(client, cluster_of(records(client)), _engine(client))
 
 
 def records(client: Client) -> list[dict[str, Any]]:
@@ -126,21 +140,38 @@ def shown(dsn: str) -> str:
     return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", dsn)
 
 
-def _check_cluster(client: Client, cluster: str) -> None:
-    """Raises MigrationError unless the cluster has one shard: each shard would have a part of the rows."""
+def _place(client: Client, cluster: str, engine: str) -> Cluster:
+    """Returns where tables belong. `engine`: of `schema_migrations`; "": there are none yet. Raises MigrationError."""
+    if not cluster:
+        return Cluster()
     shards = client.query(
         "SELECT uniqExact(shard_num) FROM system.clusters WHERE cluster = {cluster:String}",
         parameters={"cluster": cluster},
     ).result_rows[0][0]
-    if shards != 1:
-        raise MigrationError(f"the cluster {cluster} has {shards} shards; expected one: see system.clusters")
+    if not shards:
+        raise MigrationError(f"there is no cluster {cluster}: see system.clusters")
+    if shards > 1 and engine not in ("", _DISTRIBUTED):
+        raise MigrationError(
+            f"the cluster {cluster} has {shards} shards now, and these tables were made for one: use a new database"
+        )
+    return _placed(client, cluster, engine or (_DISTRIBUTED if shards > 1 else ""))
 
 
-def _has_tables(client: Client) -> bool:
-    known = client.query(
-        "SELECT count() FROM system.tables WHERE database = currentDatabase() AND name = 'schema_migrations'"
-    )
-    return bool(known.result_rows[0][0])
+def _placed(client: Client, cluster: str, engine: str) -> Cluster:
+    """Returns where tables are. `engine`: of `schema_migrations`."""
+    return Cluster(cluster, f"{_database(client)}_local" if engine == _DISTRIBUTED else "")
+
+
+def _database(client: Client) -> str:
+    return str(client.query("SELECT currentDatabase()").result_rows[0][0])
+
+
+def _engine(client: Client) -> str:
+    """Returns the engine of the table of records; "" without tables."""
+    rows = client.query(
+        "SELECT engine FROM system.tables WHERE database = currentDatabase() AND name = 'schema_migrations'"
+    ).result_rows
+    return str(rows[0][0]) if rows else ""
 
 
 def _missing(recorded: list[dict[str, Any]], folder: Path) -> Iterator[Statement]:

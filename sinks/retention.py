@@ -1,12 +1,13 @@
 """Sets how long tables keep their rows."""
 
 import re
+import time
 from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from sinks.cluster import on_cluster
-from sinks.migrate import MigrationError, cluster_of, records
+from sinks.cluster import GLOBAL, ONE_SERVER, Cluster, identifier, on_cluster, quoted
+from sinks.migrate import MigrationError, cluster_of_tables
 
 # A batch must be remembered for as long as Kafka keeps its message; else a consumer that starts again would store it
 # again. Samples are kept for a day after their day was summed up.
@@ -30,6 +31,8 @@ _ROLLUPS = {
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
 MAX_TOKENS = 10_000_000
+_MOST_DELETED = 10_000
+"""Locations that are deleted at once from the tables of a cluster: their IDs are part of the statement."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays())
     if days is not None:
         for table, (column, more, least) in _BY_AGE.items():
             tables.drop_after(table, column, max(days + more, least) if days else 0)
-    all_days = (kept_days(client, "samples"), *of_level.values())
+    all_days = (kept_days(client, "samples", cluster=tables.cluster), *of_level.values())
     longest = max(all_days) if all(all_days) else 0
     for table, (column, more, least) in _REFERRED_TO.items():
         tables.drop_after(table, column, max(longest + more, least) if longest else 0)
@@ -69,16 +72,22 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays())
     tables.change("rollup_builds", ", ".join(expiries))
 
 
-def kept_days(client: Client, table: str, level: str = "") -> int:
+def kept_days(client: Client, table: str, level: str = "", cluster: Cluster = ONE_SERVER) -> int:
     """Returns for how many days a table keeps rows, `rollup_builds` those of a level; 0: for ever."""
-    query = _CREATE + " AND name = {table:String}"
-    ((create, _),) = client.query(query, parameters={"table": table}).result_rows
+    create, _ = _created(client, table, cluster)
     where = rf" WHERE level = '{level}'" if level else ""
     days = re.search(rf"toIntervalDay\((\d+)\){where}", create.partition(" TTL ")[2])
     return int(days[1]) if days else 0
 
 
-_CREATE = "SELECT create_table_query, partition_key != '' FROM system.tables WHERE database = currentDatabase()"
+def _created(client: Client, table: str, cluster: Cluster) -> tuple[str, bool]:
+    """Returns the statement that would make a table of rows, and whether it has partitions."""
+    ((create, partitioned),) = client.query(
+        "SELECT create_table_query, partition_key != '' FROM system.tables"
+        f" WHERE database = {_with_rows(cluster)} AND name = {{table:String}}",
+        parameters={"table": table},
+    ).result_rows
+    return str(create), bool(partitioned)
 
 
 class _Tables:
@@ -86,20 +95,19 @@ class _Tables:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._cluster = cluster_of(records(client))
+        self.cluster = cluster_of_tables(client)
 
     def drop_after(self, table: str, column: str, days: int) -> None:
         """Makes a table drop rows by the age of a column; 0: never."""
         self.change(table, f"toDateTime({column}) + INTERVAL {days} DAY" if days else "")
 
     def change(self, table: str, ttl: str) -> None:
-        query = _CREATE + " AND name = {table:String}"
-        ((create, partitioned),) = self._client.query(query, parameters={"table": table}).result_rows
+        create, partitioned = _created(self._client, table, self.cluster)
         changes = [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
         if ttl and partitioned:
             changes.append("MODIFY SETTING ttl_only_drop_parts = 1")
         for change in changes:
-            self._client.command(on_cluster(f"ALTER TABLE {table} {change}", self._cluster))
+            self._client.command(on_cluster(f"ALTER TABLE {table} {change}", self.cluster))
 
 
 def remember_inserts(client: Client, tokens: int) -> None:
@@ -110,9 +118,9 @@ def remember_inserts(client: Client, tokens: int) -> None:
     """
     if not MIN_TOKENS <= tokens <= MAX_TOKENS:
         raise MigrationError(f"the number of insert tokens is {MIN_TOKENS} to {MAX_TOKENS}, not {tokens}")
-    cluster = cluster_of(records(client))
+    cluster = cluster_of_tables(client)
     rows = client.query(
-        "SELECT name FROM system.tables WHERE database = currentDatabase()"
+        f"SELECT name FROM system.tables WHERE database = {_with_rows(cluster)}"
         " AND engine_full LIKE '%replicated_deduplication_window%'"
     ).result_rows
     for (table,) in rows:
@@ -120,12 +128,28 @@ def remember_inserts(client: Client, tokens: int) -> None:
         client.command(on_cluster(change, cluster))
 
 
-def drop_unused_locations(client: Client) -> None:
+def drop_unused_locations(client: Client, cluster: Cluster = ONE_SERVER) -> None:
     """Deletes locations that no node refers to and that were not announced for two days.
 
     Age alone does not decide: a location that is announced without a name does not renew the row that has its name.
     """
-    client.command(
-        "DELETE FROM locations WHERE last_seen < now() - INTERVAL 2 DAY"
-        " AND location_id NOT IN (SELECT location_id FROM nodes)"
-    )
+    no_node = "location_id NOT IN (SELECT location_id FROM nodes)"
+    if not cluster.name:
+        client.command(f"DELETE FROM locations WHERE last_seen < now() - INTERVAL 2 DAY AND {no_node}")
+        return
+    # The replicas of a table cannot each work out a condition that depends on other tables and on the time.
+    old = f"last_seen < toDateTime({int(time.time()) - 2 * 86_400}, 'UTC')"
+    rows = client.query(
+        f"SELECT DISTINCT location_id FROM locations WHERE {old} AND {no_node} LIMIT {_MOST_DELETED}", settings=GLOBAL
+    ).result_rows
+    if rows:
+        table, where = "locations", ""
+        if cluster.local:
+            table, where = f"{identifier(cluster.local)}.locations", f" ON CLUSTER {quoted(cluster.name)}"
+        ids = ", ".join(str(location_id) for (location_id,) in rows)
+        client.command(f"DELETE FROM {table}{where} WHERE {old} AND location_id IN ({ids})")
+
+
+def _with_rows(cluster: Cluster) -> str:
+    """Returns the database of the tables that hold rows, as an expression of SQL."""
+    return quoted(cluster.local) if cluster.local else "currentDatabase()"

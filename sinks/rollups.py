@@ -117,9 +117,15 @@ class Rollups:
         self._clients.discard()
 
     def step(self, stop: threading.Event, now_unix_s: int | None = None) -> None:
-        """Builds the buckets that are due now, newest first. Raises MigrationError and the client's errors."""
+        """Builds the buckets that are due now, newest first. Raises MigrationError and the client's errors.
+
+        It builds nothing on a cluster with several shards: queries read samples there.
+        """
         client = self._clients.get()
-        cluster = check(client, self._clients.dsn)
+        placed = check(client, self._clients.dsn)
+        if placed.local:
+            return
+        cluster = placed.name
         ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s)
         days = _days_with_samples(client)
         for level in LEVELS:

@@ -42,8 +42,8 @@ class SinkSettings(StorageSettings):
     )
     cluster: str = setting(
         "",
-        "ClickHouse cluster with one shard: `icestream migrate` makes replicated tables on all its hosts; empty: "
-        "unchanged (new tables: not replicated)",
+        "ClickHouse cluster: `icestream migrate` makes replicated tables on its hosts, and Distributed ones if it has "
+        "several shards; empty: unchanged (new tables: on one server)",
     )
     retention_days: int | None = setting(
         None,

@@ -12,7 +12,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from icestream.v1.common_pb2 import BatchId
-from sinks.cluster import quoted
+from sinks.cluster import ONE_SERVER, Cluster, quoted
 
 SAMPLES = "samples"
 CORRECTIONS = "corrections"
@@ -93,14 +93,15 @@ def identity(batch_id: BatchId) -> Identity:
     }
 
 
-def find(client: Client, keys: Iterable[BatchKey], cluster: str = "") -> dict[BatchKey, str]:
+def find(client: Client, keys: Iterable[BatchKey], cluster: Cluster = ONE_SERVER) -> dict[BatchKey, str]:
     """Returns those of `keys` that are stored, each with the block that it was inserted in.
 
     On a cluster it asks all replicas, because the one that answers may lag behind the one that took the last insert.
     Inserts wait for a majority of the replicas, and fail without one: a majority knows every stored batch.
     """
-    source = f"clusterAllReplicas({quoted(cluster)}, currentDatabase(), 'batches')" if cluster else "batches"
-    settings = {"skip_unavailable_shards": 1} if cluster else None
+    database = quoted(cluster.local) if cluster.local else "currentDatabase()"
+    source = f"clusterAllReplicas({quoted(cluster.name)}, {database}, 'batches')" if cluster.name else "batches"
+    settings = {"skip_unavailable_shards": 1} if cluster.name else None
     wanted = list(dict.fromkeys(keys))
     blocks: dict[BatchKey, str] = {}
     for start in range(0, len(wanted), _KEYS_PER_QUERY):

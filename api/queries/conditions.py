@@ -2,12 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any
 
 from api.queries.selector import Matcher
 
 _COLUMN_OF_LABEL = {"service": "service"}
 """Labels that are columns of the sample tables as well, so that the tables' primary key prunes by them."""
+_DAY_0 = date(1970, 1, 1).toordinal()
 
 
 @dataclass
@@ -63,13 +65,11 @@ def add_days(conditions: Conditions, ranges: Iterable[tuple[int, int]]) -> None:
 
     Reads partitions instead of `time`: each is a day.
     """
-    day = "toUInt16(_partition_value.1)"
-    conditions.add_any(
-        [
-            f"{day} >= {conditions.bind(first, 'UInt32')} AND {day} < {conditions.bind(last, 'UInt32')}"
-            for first, last in ranges
-        ]
-    )
+
+    def bound(day: int) -> str:  # Distributed tables have no _partition_value
+        return conditions.bind(f"{date.fromordinal(_DAY_0 + day):%Y%m%d}", "String")
+
+    conditions.add_any([f"_partition_id >= {bound(first)} AND _partition_id < {bound(last)}" for first, last in ranges])
 
 
 def add_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:

@@ -45,7 +45,9 @@ class Database:
             f" SETTINGS max_execution_time = {int(settings.api_max_seconds)}, timeout_overflow_mode = 'throw',"
             f" max_rows_to_read = {int(settings.api_max_rows)}, read_overflow_mode = 'throw',"
             f" max_memory_usage = {int(settings.api_max_memory)},"
-            " output_format_arrow_compression_method = 'none', output_format_arrow_string_as_string = 0"
+            " output_format_arrow_compression_method = 'none', output_format_arrow_string_as_string = 0,"
+            # On a cluster with several shards, a subquery runs once, over all of them.
+            " distributed_product_mode = 'global'"
         )
 
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:

@@ -11,7 +11,7 @@ from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks import retention
 from sinks.clickhouse import ClickHouseSink
-from sinks.cluster import ClusterError, on_cluster
+from sinks.cluster import ONE_SERVER, Cluster, ClusterError, on_cluster
 from sinks.migrate import BREAKS, FOLDER, MigrationError, check, migrate, shown, statements
 from tests.sinks.messages import activity_batch, make_range, sample_batch, stack_batch, tables
 
@@ -94,24 +94,33 @@ def test_a_statement_ends_before_a_comment(tmp_path: Path) -> None:
     assert [statement.sql for statement in statements(tmp_path)] == ["-- why\nSELECT 1", "SELECT ';' -- two"]
 
 
-def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_replicated(clients: Clients) -> None:
+@pytest.mark.parametrize("cluster", [Cluster("it's"), Cluster("it's", "my_local")])
+def test_on_a_cluster_every_statement_runs_on_all_hosts_and_every_table_is_replicated(
+    clients: Clients, cluster: Cluster
+) -> None:
     """The embedded engine reads the statements; running them takes Keeper and servers."""
-    assert on_cluster("SELECT 1", "") == "SELECT 1"
+    assert on_cluster("SELECT 1", ONE_SERVER) == "SELECT 1"
     with pytest.raises(ClusterError, match="RENAME"):
-        on_cluster("RENAME TABLE a TO b", "main")
+        on_cluster("RENAME TABLE a TO b", cluster)
+    in_database = "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree'"
+    tables = {name for (name,) in clients.get().query(in_database).result_rows}
+    database = f"`{cluster.local}`." if cluster.local else ""
     replicated = set()
     for statement in statements():
-        sql = on_cluster(statement.sql, "it's")
+        sql = on_cluster(statement.sql, cluster, tables)
         tree = str(clients.get().command(f"EXPLAIN AST {sql}"))
         assert " ON CLUSTER 'it\\'s'" in sql
         assert "non_replicated" not in sql
         if "CREATE TABLE" in sql:
-            table = re.findall(r"EXISTS (\w+)", sql)[0]
+            table = re.findall(rf"EXISTS {database}(\w+)", sql)[0]
             assert f"MergeTree('/clickhouse/tables/{{shard}}/{{database}}/{table}', '{{replica}}'" in sql
             assert re.search(r"Function Replicated\w*MergeTree", tree)
             replicated.add(table)
-    in_database = "SELECT name FROM system.tables WHERE database = currentDatabase() AND engine LIKE '%MergeTree'"
-    assert {name for (name,) in clients.get().query(in_database).result_rows} - {"schema_migrations"} == replicated
+        if "SELECT" in sql:
+            assert re.search(rf"FROM {database}\w+\b", sql)
+        if "VIEW" in sql:
+            assert f"TO {database}" in sql
+    assert tables - {"schema_migrations"} == replicated
 
 
 def test_a_changed_migration_is_refused_a_changed_comment_is_not(empty: Clients, tmp_path: Path) -> None:
@@ -202,33 +211,29 @@ ON_CLUSTER = """
 import sys
 from icestream.clickhouse import connect
 from sinks import stored_batches
+from sinks.cluster import Cluster
 from sinks.migrate import MigrationError, migrate
 
 client = connect("chdb://" + sys.argv[1] + "/db", chdb_options={"config-file": sys.argv[1] + "/config.xml"})
-for cluster in ("halves", "nowhere"):
-    try:
-        migrate(client, cluster=cluster)
-    except MigrationError as error:
-        print(error)
+try:
+    migrate(client, cluster="nowhere")
+except MigrationError as error:
+    print(error)
 migrate(client)
 client.command("INSERT INTO batches (kind, collector, sequence, block) VALUES ('samples', 'host-1', 7, 'b')")
 keys = [stored_batches.BatchKey("samples", "host-1", 0, sequence, 0, 0) for sequence in (7, 8)]
-print([(key.sequence, block) for key, block in stored_batches.find(client, keys, "main").items()])
+print([(key.sequence, block) for key, block in stored_batches.find(client, keys, Cluster("main")).items()])
 """
 
 
-def test_a_cluster_has_one_shard_and_what_is_stored_is_asked_of_all_replicas_that_can_be_reached(
-    tmp_path: Path,
-) -> None:
+def test_what_is_stored_on_a_cluster_is_asked_of_all_replicas_that_can_be_reached(tmp_path: Path) -> None:
     """Of this cluster's two replicas one is the embedded engine, and one does not exist."""
     replicas = "".join(f"<replica><host>127.0.0.1</host><port>{port}</port></replica>" for port in (9000, 1))
     (tmp_path / "config.xml").write_text(
         "<clickhouse><tcp_port>9000</tcp_port>"
-        f"<remote_servers><main><shard>{replicas}</shard></main>"
-        f"<halves>{f'<shard>{replicas}</shard>' * 2}</halves></remote_servers></clickhouse>"
+        f"<remote_servers><main><shard>{replicas}</shard></main></remote_servers></clickhouse>"
     )
     done = subprocess.run([sys.executable, "-c", ON_CLUSTER, tmp_path], capture_output=True, text=True)
-    refused, unknown, stored = done.stdout.splitlines()
-    assert refused == "the cluster halves has 2 shards; expected one: see system.clusters"
-    assert unknown.startswith("the cluster nowhere has 0 shards; ")
+    unknown, stored = done.stdout.splitlines()
+    assert unknown == "there is no cluster nowhere: see system.clusters"
     assert stored == "[(7, 'b')]", done.stderr
