@@ -1,12 +1,14 @@
 """Every route, asked anything that /openapi.json permits and anything that it does not: answers are as it says."""
 
 import functools
+from collections.abc import Iterator
+from urllib.parse import urlencode
 
 import pytest
 import schemathesis
 from clickhouse_connect.driver.client import Client
-from fastapi import FastAPI
-from hypothesis import HealthCheck, given, settings
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, assume, given, settings
 from schemathesis import Case, GenerationMode
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
@@ -29,7 +31,9 @@ MEANT = {
     "function": "hot",
 }
 """Texts with a grammar that the description only says in words: random ones are nearly all refused."""
-EXAMPLES = 15
+EXAMPLES = 10
+LONGEST_QUERY = 50_000
+"""Clients refuse longer ones."""
 
 
 @functools.cache
@@ -40,28 +44,32 @@ def paths(having: str = "responses") -> list[str]:
 
 
 @pytest.fixture
-def app(engine: str, database: str, client: Client) -> FastAPI:
+def http(engine: str, database: str, client: Client) -> Iterator[TestClient]:
+    """The API with a few samples. The threads of schemathesis's own client would live until the process ends, and keep
+    the embedded ClickHouse open, which ends before."""
     main, hot = frame("main"), frame("hot")
     fill(client, [Sample((main, hot), 5), Sample((main,), 3, labels={"service": "cart"}), Sample(())])
     fill(client, [Sample((main, hot), 7, trace_id=bytes.fromhex(TRACE))])
-    return create_app(ApiSettings(), Clients(engine, database=database))
+    app = create_app(ApiSettings(), Clients(engine, database=database))
+    with TestClient(app, raise_server_exceptions=False) as http:
+        yield http
 
 
 @pytest.mark.parametrize("path", paths())
-def test_answers_are_as_described(app: FastAPI, path: str) -> None:
-    statuses = ask(app, path, GenerationMode.POSITIVE, MEANT)
+def test_answers_are_as_described(http: TestClient, path: str) -> None:
+    statuses = ask(http, path, GenerationMode.POSITIVE, MEANT)
     assert 200 in statuses
-    ask(app, path, GenerationMode.POSITIVE, {})
+    ask(http, path, GenerationMode.POSITIVE, {})
 
 
 @pytest.mark.parametrize("path", paths("parameters"))
-def test_what_is_not_described_is_refused_as_described(app: FastAPI, path: str) -> None:
-    ask(app, path, GenerationMode.NEGATIVE, {})
+def test_what_is_not_described_is_refused_as_described(http: TestClient, path: str) -> None:
+    ask(http, path, GenerationMode.NEGATIVE, {})
 
 
-def ask(app: FastAPI, path: str, mode: GenerationMode, fixed: dict[str, str]) -> list[int]:
+def ask(http: TestClient, path: str, mode: GenerationMode, fixed: dict[str, str]) -> list[int]:
     """Asks the route some questions, and checks the answers against the description; returns their statuses."""
-    operation = schemathesis.openapi.from_asgi("/openapi.json", app)[path]["GET"]
+    operation = schemathesis.openapi.from_dict(http.get("/openapi.json").json())[path]["GET"]
     declared = {parameter.name for parameter in operation.query}
     query = {name: value for name, value in fixed.items() if name in declared}
     statuses = []
@@ -69,7 +77,9 @@ def ask(app: FastAPI, path: str, mode: GenerationMode, fixed: dict[str, str]) ->
     @settings(max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(mode, query=query, path_parameters={"trace_id": TRACE} if fixed else None))
     def question(case: Case) -> None:
-        response = case.call()
+        request = case.as_transport_kwargs(base_url="http://testserver")
+        assume(len(urlencode(request["params"] or {}, doseq=True, errors="replace")) < LONGEST_QUERY)
+        response = http.get(request["url"], params=request["params"])
         # A selector or a time may be refused: the description says what they look like in words.
         case.validate_response(response, excluded_checks=[positive_data_acceptance])
         statuses.append(response.status_code)
