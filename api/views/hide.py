@@ -25,6 +25,8 @@ def hide(stacks: FunctionStacks, pattern: str) -> FunctionStacks:
 
 def without(stacks: FunctionStacks, dropped: npt.NDArray[np.bool_]) -> FunctionStacks:
     """The stacks without `dropped` rows. `stacks` are as of `used_part`."""
+    if not dropped.any():
+        return stacks
     leaves, tree = rebuild(stacks, dropped, stacks.tree.function)
     return replace(stacks, leaves=leaves, tree=tree)
 
