@@ -69,7 +69,8 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays())
     expiries = [
         f"start_time + INTERVAL {kept} DAY DELETE WHERE level = '{level}'" for level, kept in of_level.items() if kept
     ]
-    tables.change("rollup_builds", ", ".join(expiries))
+    if {level: kept_days(client, "rollup_builds", level, tables.cluster) for level in of_level} != of_level:
+        tables.change("rollup_builds", ", ".join(expiries))
 
 
 def kept_days(client: Client, table: str, level: str = "", cluster: Cluster = ONE_SERVER) -> int:
@@ -98,14 +99,15 @@ class _Tables:
         self.cluster = cluster_of_tables(client)
 
     def drop_after(self, table: str, column: str, days: int) -> None:
-        """Makes a table drop rows by the age of a column; 0: never."""
-        self.change(table, f"toDateTime({column}) + INTERVAL {days} DAY" if days else "")
+        """Makes a table drop rows by the age of a column; 0: never. ClickHouse may rewrite a table for that, so it does
+        nothing if the table does so already."""
+        if kept_days(self._client, table, cluster=self.cluster) != days:
+            self.change(table, f"toDateTime({column}) + INTERVAL {days} DAY" if days else "")
 
     def change(self, table: str, ttl: str) -> None:
         create, partitioned = _created(self._client, table, self.cluster)
-        changes = [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
-        if ttl and partitioned:
-            changes.append("MODIFY SETTING ttl_only_drop_parts = 1")
+        changes = ["MODIFY SETTING ttl_only_drop_parts = 1"] if ttl and partitioned else []
+        changes += [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
         for change in changes:
             self._client.command(on_cluster(f"ALTER TABLE {table} {change}", self.cluster))
 

@@ -3,8 +3,8 @@
     python -m benchmarks.storage [--rows 10000000] [--days 14] [--runs 5] [--no-rollups]
 
 Fills an embedded ClickHouse (see benchmarks/storage/load.py), builds its rollups, and asks the API, in a process of its
-own. Prints one JSON object: warm medians in milliseconds, the first merge after a start, bytes a sample, and the peak
-memory of that process, which answers the last two questions at the same time.
+own. Prints one JSON object: warm medians in milliseconds, elapsed and of CPU, the first merge after a start, bytes a
+sample, and the peak memory of that process, which also answered two questions at the same time.
 """
 
 import argparse

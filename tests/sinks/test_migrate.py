@@ -133,7 +133,7 @@ def test_a_changed_migration_is_refused_a_changed_comment_is_not(empty: Clients,
         migrate(empty.get(), tmp_path)
 
 
-def test_retention_is_set_changed_and_taken_away(clients: Clients) -> None:
+def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: pytest.MonkeyPatch) -> None:
     def ttl(table: str) -> str:
         create = clients.get().query(f"SELECT create_table_query FROM system.tables WHERE database = currentDatabase()"
                                      f" AND name = '{table}'").result_rows[0][0]  # fmt: skip
@@ -149,6 +149,9 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients) -> None:
     assert [retention.kept_days(client, "rollup_builds", level) for level in ("minute", "hour", "day")] == [0, 7, 60]
     assert [ttl(table) for table in ("service_minutes", "nodes")] == ["", ""]
     assert retention.kept_days(client, "samples") == 5
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "command", None)  # nothing is changed that is so already
+        retention.retain(client, 5, by_day)
     retention.retain(clients.get(), 30)
     assert ttl("trace_samples").endswith("toIntervalDay(30)")
     retention.retain(clients.get(), 0, retention.RollupDays(0, 0, 0))
