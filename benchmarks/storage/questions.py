@@ -20,8 +20,13 @@ Questions = dict[str, tuple[str, dict[str, str]]]
 def main() -> None:
     dsn, days, runs, trace_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     clients = Clients(dsn)
-    http = TestClient(create_app(ApiSettings(), clients))
-    asked = questions(days, trace_id)
+    clients.get()  # keeps the engine open between requests
+    with TestClient(create_app(ApiSettings(), clients)) as http:
+        print(json.dumps(measure(http, questions(days, trace_id), runs)))
+
+
+def measure(http: TestClient, asked: Questions, runs: int) -> dict[str, object]:
+    """Milliseconds and megabytes."""
     result: dict[str, object] = {"first_merge_ms": ask(http, *asked["merge_service"])[0]}
     for name, question in asked.items():
         ask(http, *question)
@@ -33,7 +38,7 @@ def main() -> None:
     for thread in two:
         thread.join()
     result["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps(result))
+    return result
 
 
 def questions(days: int, trace_id: str) -> Questions:
