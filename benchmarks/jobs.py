@@ -45,7 +45,7 @@ def measure(hosts: int, windows: int) -> dict[str, float]:
     """Multiples of real time for each core and second, and the largest resident memory."""
     job = Job(kind="backfill", start_unix_nano=START, end_unix_nano=START + windows * WINDOW_NS)
     with tempfile.TemporaryDirectory() as folder:
-        _fill(f"{folder}/archive", hosts, windows)
+        fill(f"{folder}/archive", hosts, windows)
         source = ArchiveSource(f"{folder}/archive")
         started = time.process_time()
         recomputer = Recomputer(source, Operators(), "")
@@ -68,7 +68,8 @@ def measure(hosts: int, windows: int) -> dict[str, float]:
     }
 
 
-def _fill(uri: str, hosts: int, windows: int) -> None:
+def fill(uri: str, hosts: int, windows: int) -> None:
+    """Writes an archive of so many windows of each host."""
     fleet, sink = Fleet(), ArchiveSink(uri)
     for first in range(0, windows, 12):
         for partition in range(PARTITIONS):

@@ -7,8 +7,9 @@ as one that arrived while the backfill ran, stay as they are.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from jobs.batches import MissingBatch, describe, describe_stored, host_minutes, missing_batches
-from jobs.corrections import mark_corrections
+from jobs import lake
+from jobs.batches import HostMinute, MissingBatch, describe, describe_stored, host_minutes, missing_batches
+from jobs.corrections import mark_corrections, marks
 from jobs.job import JobError
 from jobs.recompute import Counts
 from jobs.slices import Work, work_through
@@ -51,11 +52,18 @@ def backfill(work: Work) -> BackfillReport:
         )
 
     def store(staging: Staging) -> None:
+        part = staging.time_range
+        protected = host_minutes(missing_batches(work.client, work.source, part, work.lake), part)
         staging.insert_new_names()
-        staging.replace(("trace_samples", "samples"), _leave_alone(work, staging, "time"))
-        staging.replace(("activity",), _leave_alone(work, staging, "start_time"))
+        staging.replace(("trace_samples", "samples"), _leave_alone(staging, protected, "time"))
+        staging.replace(("activity",), _leave_alone(staging, protected, "start_time"))
         staging.mark_stored()
         mark_corrections(staging, work.job.time_range)
+        if work.lake is not None:
+            work.check_lock(work.client)
+            lake.replace_all(work.lake, staging, protected)
+            lake.add_batches(work.lake, staging.batches())
+            lake.add_batches(work.lake, marks(staging, work.job.time_range))
 
     counts, resumed = work_through(work, store)
     return BackfillReport(counts, count, resumed)
@@ -64,26 +72,27 @@ def backfill(work: Work) -> BackfillReport:
 def plan(work: Work) -> list[str]:
     """Returns for people what a backfill would read and write. It writes nothing."""
     missing = sum(1 for _ in _missing(work))
+    in_lake = [f"would replace the same range in the lake {work.lake.uri}"] if work.lake else []
     return [
         f"would read {work.source.size(work.job.time_range)} from {work.source}",
         f"would replace rows of {describe_stored(work.client, work.job.time_range)}",
+        *in_lake,
         f"would leave alone {missing} stored batches that are not in the source",
     ]
 
 
-def _leave_alone(work: Work, staging: Staging, column: str) -> str:
+def _leave_alone(staging: Staging, protected: set[HostMinute], column: str) -> str:
     """Returns the SQL condition that a row is in no minute of a host that has a missing batch.
 
     The corrections of the samples of that batch name the activity that they come from, which may well be recomputed.
     """
-    minutes = host_minutes(missing_batches(work.client, work.source, staging.time_range), staging.time_range)
-    if not minutes:
+    if not protected:
         return "1"
-    table = staging.fill_minutes(minutes)
+    table = staging.fill_minutes(protected)
     return f"(host_id, toInt64(toUnixTimestamp(toStartOfMinute({column})))) NOT IN {table}"
 
 
 def _missing(work: Work) -> Iterator[MissingBatch]:
     for part in work.job.time_range.slices():
         work.progress(0.0, "compares the source with what is stored")
-        yield from missing_batches(work.client, work.source, part)
+        yield from missing_batches(work.client, work.source, part, work.lake)

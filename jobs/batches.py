@@ -7,9 +7,11 @@ from typing import NamedTuple
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
+from jobs.lake import stored_batches as stored_in_lake
 from jobs.sources import ArchiveSource
 from jobs.time_range import END_SQL, START_SQL, TimeRange
 from sinks import archive, stored_batches
+from sinks.delta import Lake
 
 _IN_RANGE = f"kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}"
 _MINUTE_S = 60
@@ -31,8 +33,13 @@ class MissingBatch:
     last_unix_milli: int
 
 
-def missing_batches(client: Client, source: ArchiveSource, time_range: TimeRange) -> list[MissingBatch]:
-    """Returns the stored batches with rows in the range that are not in the source, without those past the cut."""
+def missing_batches(
+    client: Client, source: ArchiveSource, time_range: TimeRange, lake: Lake | None = None
+) -> list[MissingBatch]:
+    """Returns the batches with rows in the range, stored in ClickHouse or the lake, that are not in the source.
+
+    Those past the cut are left out.
+    """
     start, end = time_range.start_unix_nano, time_range.end_unix_nano
     in_source = {
         (kind, *message[:4])
@@ -46,8 +53,11 @@ def missing_batches(client: Client, source: ArchiveSource, time_range: TimeRange
         f" FROM batches WHERE {_IN_RANGE}",
         parameters=time_range.parameters,
     ).result_rows
+    in_lake = stored_in_lake(lake, time_range) if lake else []
     return [
-        MissingBatch(*row[9:]) for row in rows if tuple(row[:5]) not in in_source and source.cut.includes(*row[5:9])
+        MissingBatch(*row[9:])
+        for row in dict.fromkeys([*map(tuple, rows), *in_lake])
+        if row[:5] not in in_source and source.cut.includes(*row[5:9])
     ]
 
 

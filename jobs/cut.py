@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from icestream.kafka import client_config, consumer, unread
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STREAMS_GROUP
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STREAMS_GROUP
 from jobs.job import JobError, Progress
 from sinks.settings import StorageSettings
 
@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 60.0
 """How long a job waits for the pipeline."""
+LAKE_MORE_S = 120.0
+"""How much longer it waits for the Parquet sink, which collects rows for a minute before it writes them."""
 _POLL_S = 0.5
 
 Ends = Mapping[int, int]
@@ -59,6 +61,8 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         _wait(settings, STREAMS_GROUP, ends, "the stream processors", progress, wait_s)
         stored = {topic: _ends(reader, topic, timeout_s) for topic in (SAMPLES, ACTIVITY)}
         _wait(settings, CLICKHOUSE_GROUP, stored, "the ClickHouse sink", progress, wait_s)
+        if settings.parquet:
+            _wait(settings, PARQUET_GROUP, stored, "the Parquet sink", progress, wait_s + LAKE_MORE_S * (wait_s > 0))
         return Cut(cluster, ends)
     except KafkaException as error:
         raise JobError(f"Kafka at {settings.kafka}: {error.args[0].str()}: start the job again") from error

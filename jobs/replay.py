@@ -10,12 +10,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from jobs import lake
 from jobs.batches import HostMinute, host_minutes, missing_batches
-from jobs.corrections import mark_corrections
+from jobs.corrections import mark_corrections, marks
 from jobs.recompute import Counts
 from jobs.slices import Work, work_through
 from jobs.staging import Staging, insert_settings
 from jobs.time_range import within
+from sinks.delta import Lake
 
 
 class Minute(NamedTuple):
@@ -39,6 +41,8 @@ class ReplayReport:
     minutes: int = 0
     """Minutes of a host and a profile type, and minutes of a host's activity."""
     minutes_restored: int = 0
+    lake_minutes_restored: int = 0
+    """Minutes of a host in the lake."""
     missing: int = 0
     """Stored batches that are not in the source."""
     resumed: bool = False
@@ -51,6 +55,8 @@ class ReplayReport:
             f"{self.minutes_restored} of {self.minutes} minutes of hosts {were} restored",
             f"{self.batches_added} batches {were} added",
         ]
+        if self.lake_minutes_restored:
+            lines.append(f"{self.lake_minutes_restored} minutes of hosts {were} restored in the lake")
         if self.counts.bad:
             lines.append(f"{self.counts.bad} messages cannot be decoded and were left out")
         if self.missing:
@@ -89,7 +95,7 @@ def replay(work: Work) -> ReplayReport:
 
 def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
     """Puts back what the tables lack of a slice."""
-    missing = missing_batches(work.client, work.source, staging.time_range)
+    missing = missing_batches(work.client, work.source, staging.time_range, work.lake)
     protected = host_minutes(missing, staging.time_range)
     report.missing += len(missing)
     if not work.job.dry_run:
@@ -114,16 +120,32 @@ def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
     report.batches_added += staging.count_new_batches()
     if not work.job.dry_run:
         staging.mark_stored()
+    if work.lake is not None:
+        _restore_lake(work, work.lake, staging, protected, report)
+
+
+def _restore_lake(work: Work, of: Lake, staging: Staging, protected: set[HostMinute], report: ReplayReport) -> None:
+    """Puts back what the lake lacks of a slice."""
+    work.check_lock(work.client)
+    restored = lake.restore(of, staging, protected, work.job.dry_run)
+    report.lake_minutes_restored += len(restored)
+    if not work.job.dry_run:
+        lake.add_batches(of, staging.batches())
+        if restored:
+            minutes = staging.fill_minutes(restored)
+            lake.add_batches(of, marks(staging, work.job.time_range, _within_minutes(minutes)))
 
 
 def _mark_corrections(work: Work, staging: Staging, restored: Iterable[HostMinute]) -> None:
     """Marks the corrections that the restored samples include already. All minutes of the activity were restored."""
-    minutes = staging.fill_minutes(restored)
-    mark_corrections(
-        staging,
-        work.job.time_range,
+    mark_corrections(staging, work.job.time_range, _within_minutes(staging.fill_minutes(restored)))
+
+
+def _within_minutes(minutes: str) -> str:
+    """Returns the SQL condition that activity lies in some minutes of hosts, of which `minutes` is the table."""
+    return (
         f"(host_id, intDiv(to_unix_nano - 1, 60000000000) * 60) IN {minutes}"
-        f" AND (host_id, intDiv(from_unix_nano, 60000000000) * 60) IN {minutes}",
+        f" AND (host_id, intDiv(from_unix_nano, 60000000000) * 60) IN {minutes}"
     )
 
 

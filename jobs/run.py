@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from clickhouse_connect.driver.exceptions import Error
+from deltalake.exceptions import DeltaError
 
 from icestream.clickhouse import Clients
 from icestream.symcache import SymCaches
@@ -18,6 +19,7 @@ from jobs.lock import JobLock
 from jobs.replay import replay
 from jobs.slices import Work
 from jobs.sources import KafkaSource, Source, SourceError, choose
+from sinks.delta import Lake
 from sinks.migrate import MigrationError, check
 from sinks.settings import StorageSettings
 from streams.process import Operators
@@ -44,12 +46,13 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-"))
                 progress(0.0, f"copies {source.size(job.time_range)} from {source}")
                 source = source.copy(folder, job.time_range)
+            lake = Lake(settings.parquet) if settings.parquet else None
             operators = partial(make_operators, job.operators, settings)
-            work = Work(client, source, operators, job, progress, lock.check, lock.fence)
+            work = Work(client, source, operators, job, progress, lock.check, lock.fence, lake)
             if job.kind == "replay":
                 return replay(work).lines(job.dry_run)
             return plan(work) if job.dry_run else backfill(work).lines()
-    except (MigrationError, SourceError, OSError, ValueError, Error) as error:
+    except (MigrationError, SourceError, OSError, ValueError, Error, DeltaError) as error:
         clients.discard()
         raise JobError(str(error)) from error
 

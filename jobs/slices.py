@@ -20,6 +20,7 @@ from jobs.sources import ArchiveSource
 from jobs.staging import Staging
 from jobs.time_range import TimeRange
 from jobs.workers import MakeOperators, portions
+from sinks.delta import Lake
 
 
 def _nothing(*arguments: Any) -> None:
@@ -38,6 +39,8 @@ class Work:
     check_lock: Callable[[Client], None] = _nothing
     """Raises JobError if the job may not write any more."""
     fence: Fence = NO_FENCE
+    lake: Lake | None = None
+    """The Delta tables that the job corrects, too."""
 
 
 Store = Callable[[Staging], None]

@@ -67,6 +67,20 @@ class Staging:
     def insert(self, name: str, rows: pa.Table) -> None:
         self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
 
+    def rows(self, name: str, time_range: TimeRange) -> pa.Table:
+        """Returns the rows of samples, activity or spans of a part of the slice."""
+        column = "time" if name == "samples" else "start_time"
+        return self.client.query_arrow(
+            f"SELECT * FROM {self.table(name)} WHERE {within(column)}",
+            parameters=time_range.parameters,
+            use_strings=True,
+        )
+
+    def batches(self) -> pa.Table:
+        """Returns the rows of `batches`."""
+        query = f"SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}"
+        return self.client.query_arrow(query, use_strings=True)
+
     def drop(self) -> None:
         for name in (*TABLES, "minutes"):
             self.client.command(f"DROP TABLE IF EXISTS {self.table(name)} SYNC")

@@ -15,6 +15,7 @@ class StorageSettings(MessageSettings):
         "ClickHouse: http://USER:PASSWORD@HOST:8123/DATABASE, or chdb:///FOLDER for the embedded engine",
     )
     archive: str = setting("", "folder or URI (s3://, gs://, az://) of the raw archive; empty: write none")
+    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     kafka_timeout_s: float = setting(5.0, "seconds that a job waits for an answer of Kafka")
     symbol_store: str = setting(
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
@@ -26,7 +27,6 @@ class StorageSettings(MessageSettings):
 class SinkSettings(StorageSettings):
     """What `icestream sink` and `icestream migrate` take."""
 
-    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     parquet_days: int = setting(0, "days to keep rows in the Delta tables; 0: for ever; their files go a week later")
     archive_days: int = setting(30, "days to keep the raw archive; 0: for ever")
     dead_letters_per_minute: int = setting(

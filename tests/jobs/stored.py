@@ -19,6 +19,7 @@ from jobs.slices import Work
 from jobs.sources import ArchiveSource
 from sinks.archive import Archived, ArchiveSink, time_range
 from sinks.clickhouse import ClickHouseSink
+from sinks.delta import Lake
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from streams.process import Operators, Processor
@@ -43,6 +44,7 @@ class Stored:
     outputs: list[tuple[str, bytes]] = field(default_factory=list)  # what the stream processors published
     inputs: int = 0
     processor: Processor = field(default_factory=Processor)
+    lake: Lake | None = None  # that jobs correct, too
 
     def work(
         self, kind: str, start: int = T0, end: int = 0, operators: Operators | None = None, **options: Any
@@ -51,9 +53,8 @@ class Stored:
         ends = {topic: {0: self.inputs, 1: self.inputs} for topic in (RAW, ACTIVITY)}
         source = ArchiveSource(str(self.archive), Cut("C", ends))
         job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
-        return Work(
-            self.client, replace(source, limits=TimeLimits.of(MessageSettings())), lambda: operators or Operators(), job
-        )
+        source = replace(source, limits=TimeLimits.of(MessageSettings()))
+        return Work(self.client, source, lambda: operators or Operators(), job, lake=self.lake)
 
     def sink_again(self) -> None:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
@@ -74,7 +75,10 @@ class Stored:
 
     def receive(self, host_window: Window, host: int) -> None:
         """Archives and stores a window, as the live pipeline does when it arrives."""
-        outputs = self.process(host_window, host)
+        self.receive_outputs(self.process(host_window, host))
+
+    def receive_outputs(self, outputs: list[tuple[str, bytes]]) -> None:
+        """Stores what the stream processors published."""
         _sink(self.sink, outputs, nonce=random.Random(self.inputs).randbytes(6).hex(), base=self.inputs)
         self.outputs += outputs
 

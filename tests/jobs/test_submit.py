@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from icestream.clickhouse import Clients
 from jobs.job import Job, JobError
+from jobs.run import run_job
 from jobs.server import JobServer, socket_path
 from jobs.submit import submit
 from sinks.settings import StorageSettings
@@ -73,10 +75,13 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     assert (replayed.returncode, "4800 samples in 48 batches recomputed" in replayed.stdout) == (0, True), (
         replayed.stderr
     )
-    planned = command("backfill", *times, "--dry-run")
+    lake = str(tmp_path / "lake")
+    planned = command("backfill", *times, "--dry-run", "--parquet", lake)
     assert "would replace rows of 48 batches" in planned.stdout, planned.stderr
-    backfilled = command("backfill", *times)
+    assert f"would replace the same range in the lake {lake}" in planned.stdout
+    backfilled = command("backfill", *times, "--parquet", lake)
     assert backfilled.returncode == 0, backfilled.stderr
+    assert len(DeltaTable(f"{lake}/samples").to_pyarrow_table()) == 4800
     for wrong, message in (
         (["replay", "--from", "now-1h", "--to", "now"], "must have ended"),
         (["replay", "--from", "5", "--to", "5"], "is empty"),
@@ -132,3 +137,12 @@ def test_without_chdb_the_message_names_the_package_and_the_other_choice(tmp_pat
     assert line.startswith("jobs.job.JobError")
     assert "chdb package" in line
     assert "--clickhouse" in line
+
+
+def test_a_job_refuses_the_tables_of_a_cluster_before_it_changes_anything(clients: Clients, engine: str) -> None:
+    clients.get().command(
+        "ALTER TABLE schema_migrations UPDATE cluster = 'main' WHERE 1", settings={"mutations_sync": 2}
+    )
+    job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END)
+    with pytest.raises(JobError, match="on the cluster main"):
+        run_job(job, StorageSettings(clickhouse=engine), clients, lambda part, text: None)

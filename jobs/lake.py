@@ -1,0 +1,219 @@
+"""What a job does to the lake, slice by slice, once the same slice is in ClickHouse.
+
+It takes the rows from the staging tables. As in ClickHouse, a row is replaced if its batch was recomputed, and
+`batches` comes last. A job that was killed does the slice again; that replaces the same rows once more.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from icestream import ids
+from jobs.lake_names import add_names
+from jobs.lake_rows import read, replace, retried
+from jobs.pairs import Pairs
+from jobs.staging import Staging
+from jobs.time_range import TimeRange
+from sinks.delta import BY_DATE, Lake, to_delta
+from sinks.stored_batches import BatchKey
+
+MINUTE_S = 60
+_KINDS = ("samples", "activity")
+
+
+Where = Callable[[pa.ChunkedArray, np.ndarray], np.ndarray]
+"""Takes hosts, and minutes in Unix seconds (n,); chooses some of them: bool (n,)."""
+Sums = tuple[int, int]
+"""Of the rows of a minute: of samples of `count` and `value`, of activity of rows and `thread_cpu_ns`."""
+
+
+def replace_all(lake: Lake, staging: Staging, protected: Collection[tuple[str, int]]) -> None:
+    """Replaces the rows of recomputed batches; but in `protected` minutes, of hosts and Unix seconds, none.
+
+    Raises deltalake's errors, OSError and the client's errors.
+    """
+    alone = Pairs(protected)
+    _replace(lake, staging, lambda hosts, minutes: ~alone.has(hosts, minutes))
+
+
+def restore(
+    lake: Lake, staging: Staging, protected: Collection[tuple[str, int]], dry_run: bool
+) -> set[tuple[str, int]]:
+    """Replaces the rows of recomputed batches in the minutes of hosts that differ from what was recomputed.
+
+    Returns those minutes. Raises deltalake's errors, OSError and the client's errors.
+    """
+    recomputed = _recomputed(staging)
+    wrong: set[tuple[str, int]] = set()
+    for name in _KINDS:
+        stored, expected = _sums(_stored(lake, staging, name, recomputed), name), _sums(_staged(staging, name), name)
+        wrong |= {minute for minute, sums in expected.items() if stored.get(minute) != sums}
+    wrong -= set(protected)
+    if not dry_run:
+        minutes = Pairs(wrong)
+        _replace(lake, staging, minutes.has if wrong else None)
+    return wrong
+
+
+def stored_batches(lake: Lake, time_range: TimeRange) -> list[tuple[object, ...]]:
+    """Returns the stored batches with rows in the range: kind, collector, start, sequence, part, topic, cluster,
+    partition, offset, host, and first and last time in milliseconds."""
+    table = lake.open("batches")
+    if table is None:
+        return []
+    start, end = (_moment(time_range.start_unix_nano), _moment(time_range.end_unix_nano))
+    first_time, last_time = ds.field("first_time"), ds.field("last_time")
+    columns = ["kind", "collector", "started_unix_nano", "sequence", "part", "topic", "cluster", "partition", "offset",
+               "host_id", "first_time", "last_time"]  # fmt: skip
+    found = table.to_pyarrow_dataset().to_table(
+        columns=[*columns, "rows"],
+        filter=(ds.field("rows") > 0) & (first_time < end) & (last_time >= start),
+    )
+    found = found.filter(pc.is_in(found["kind"], pa.array(_KINDS)))
+    values = [found[name].to_pylist() for name in columns[:-2]]
+    values += [(found[name].cast(pa.int64()).to_numpy() // 1000).tolist() for name in columns[-2:]]
+    return list(zip(*values, strict=True))
+
+
+def add_batches(lake: Lake, rows: pa.Table) -> None:
+    """Adds rows of `batches` that the lake lacks. Raises deltalake's errors and OSError."""
+    if rows.num_rows:
+        retried(lake, lambda: _append_lacking(lake, to_delta("batches", rows)))
+
+
+def _append_lacking(lake: Lake, rows: pa.Table) -> None:
+    keys = list(zip(*(rows[name].to_pylist() for name in BatchKey._fields), strict=True))
+    table = lake.open("batches")
+    known: set[tuple[object, ...]] = set()
+    if table is not None:
+        days = [str(day) for day in pc.unique(rows["date"]).to_pylist()]
+        found = table.to_pyarrow_dataset(file_pruning_predicate=[("date", "in", days)]).to_table(
+            columns=list(BatchKey._fields),
+            filter=(ds.field("first_time") >= pc.min(rows["first_time"]))
+            & (ds.field("first_time") <= pc.max(rows["first_time"])),
+        )
+        known = set(zip(*(found[name].to_pylist() for name in BatchKey._fields), strict=True))
+    new = rows.filter(pa.array([key not in known for key in keys], pa.bool_()))
+    if new.num_rows:
+        lake.append("batches", new)
+
+
+def _replace(lake: Lake, staging: Staging, where: Where | None) -> None:
+    """Replaces rows of recomputed batches where `where` is true; None: nowhere. Adds the names that are lacking."""
+    add_names(lake, staging)
+    _add_spans(lake, staging)
+    if where is not None:
+        recomputed = _recomputed(staging)
+        for name in _KINDS:
+            _replace_rows(lake, staging, name, where, recomputed)
+
+
+def _replace_rows(lake: Lake, staging: Staging, name: str, where: Where, recomputed: Pairs) -> None:
+    def chosen(rows: pa.Table) -> np.ndarray:
+        return where(rows["host_id"], _minutes(name, rows))
+
+    def new() -> Iterator[pa.Table]:
+        for rows in _staged(staging, name):
+            yield rows.filter(pa.array(chosen(rows)))
+
+    replace(lake, name, staging.time_range, lambda rows: chosen(rows) & _of(recomputed, rows), new)
+
+
+def _add_spans(lake: Lake, staging: Staging) -> None:
+    """Replaces the spans of the slice that were recomputed, if the lake lacks one of them."""
+    staged = np.unique(np.concatenate([np.empty(0, np.uint64), *map(_span_keys, _staged(staging, "spans"))]))
+    table = lake.open("spans")
+    stored = read(table, "spans", staging.time_range, ["trace_id", "span_id"]) if table is not None else iter(())
+    known = np.zeros(len(staged), bool)
+    for rows in stored:
+        known |= np.isin(staged, _span_keys(rows))
+    if known.all():
+        return
+
+    def new() -> Iterator[pa.Table]:
+        for rows in _staged(staging, "spans"):
+            yield rows.take(pa.array(np.sort(np.unique(_span_keys(rows), return_index=True)[1])))
+
+    replace(lake, "spans", staging.time_range, lambda rows: np.isin(_span_keys(rows), staged), new)
+
+
+def _span_keys(rows: pa.Table) -> np.ndarray:
+    """Returns a hash of trace ID and span ID of each row, uint64 (n,)."""
+    texts = [rows[name].combine_chunks().cast(pa.binary()) for name in ("trace_id", "span_id")]
+    trace, span = (
+        np.frombuffer(b"".join(text.to_pylist()), np.uint64).reshape(len(rows), -1).T if len(rows) else np.empty((2, 0))
+        for text in texts
+    )
+    return ids.combine(ids.combine(trace[0].astype(np.uint64), trace[1].astype(np.uint64)), span[0].astype(np.uint64))
+
+
+def _staged(staging: Staging, name: str) -> Iterator[pa.Table]:
+    """Yields staged rows in Delta's types, a minute at a time."""
+    start, end = staging.time_range.start_unix_nano, staging.time_range.end_unix_nano
+    for first in range(start, end, MINUTE_S * 10**9):
+        part = TimeRange(first, min(first + MINUTE_S * 10**9, end))
+        rows = staging.rows(name, part)
+        if rows.num_rows:
+            yield to_delta(name, rows)
+
+
+def _stored(lake: Lake, staging: Staging, name: str, recomputed: Pairs) -> Iterator[pa.Table]:
+    """Yields the stored rows of recomputed batches."""
+    table = lake.open(name)
+    if table is not None:
+        for rows in read(table, name, staging.time_range):
+            yield rows.filter(pa.array(_of(recomputed, rows)))
+
+
+def _sums(portions: Iterator[pa.Table], name: str) -> dict[tuple[str, int], Sums]:
+    """Returns the sums of each minute of each host."""
+    sums: dict[tuple[str, int], Sums] = {}
+    for rows in portions:
+        count = rows["count"] if name == "samples" else pa.array(np.ones(len(rows), np.int64))
+        table = pa.table(
+            {
+                "host": rows["host_id"].cast(pa.string()), "minute": pa.array(_minutes(name, rows)),
+                "count": count, "value": rows["value" if name == "samples" else "thread_cpu_ns"],
+            }
+        )  # fmt: skip
+        grouped = table.group_by(["host", "minute"]).aggregate([("count", "sum"), ("value", "sum")])
+        columns = (grouped[column].to_pylist() for column in ("host", "minute", "count_sum", "value_sum"))
+        for host, minute, of_count, of_value in zip(*columns, strict=True):
+            count_so_far, value_so_far = sums.get((host, minute), (0, 0))
+            sums[host, minute] = count_so_far + of_count, value_so_far + of_value
+    return sums
+
+
+def _recomputed(staging: Staging) -> Pairs:
+    """Returns `batch_run` and `batch_sequence` of the rows of recomputed batches, and of corrections by them."""
+    rows = staging.client.query(
+        "SELECT DISTINCT concat(kinds, '/', collector, '/', toString(started_unix_nano), '/', toString(part)), sequence"
+        f" FROM {staging.table('batches')}"
+        " ARRAY JOIN if(kind = 'activity', ['activity', 'corrections'], [kind]) AS kinds"
+    ).result_rows
+    return Pairs((str(run), int(sequence)) for run, sequence in rows)
+
+
+def _of(recomputed: Pairs, rows: pa.Table) -> np.ndarray:
+    """Returns which rows are of recomputed batches; those that were stored before rows named their batches are, too."""
+    if "batch_run" not in rows.column_names:
+        return np.ones(len(rows), bool)
+    run = rows["batch_run"].fill_null("")
+    sequence = rows["batch_sequence"].fill_null(0).to_numpy()
+    before = pc.equal(run, "").to_numpy()
+    named: np.ndarray = before | recomputed.has(run, sequence)
+    return named
+
+
+def _minutes(name: str, rows: pa.Table) -> np.ndarray:
+    """Returns the minute of each row, Unix seconds int64."""
+    times = rows[BY_DATE[name]]
+    seconds: np.ndarray = times.cast(pa.int64()).to_numpy() // (10**9 if times.type == pa.int64() else 10**6)
+    return seconds // MINUTE_S * MINUTE_S
+
+
+def _moment(unix_nano: int) -> pa.Scalar:
+    return pa.scalar(unix_nano // 1000, pa.int64()).cast(pa.timestamp("us", "UTC"))

@@ -1,0 +1,111 @@
+"""The rows of a slice in a Delta table: read, and replaced in one commit.
+
+A reader sees the slice as it was before, or as it is after the commit. What another process appends meanwhile stays: if
+it lies in the slice, Delta refuses the commit, and the job reads the slice again.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
+
+from jobs.time_range import TimeRange
+from sinks.delta import BY_DATE, Lake
+
+T = TypeVar("T")
+Mask = Callable[[pa.Table], np.ndarray]
+"""Chooses rows: bool (n,)."""
+_NANOSECONDS = ("activity", "spans")
+"""The tables whose times are integers; others have timestamps in microseconds."""
+_PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+
+
+def replace(
+    lake: Lake, name: str, time_range: TimeRange, goes: Mask, new: Callable[[], Iterator[pa.Table]]
+) -> None:  # fmt: skip
+    """Replaces those rows of a slice for which `goes` is true by `new` ones, in Delta's types.
+
+    In memory are some rows of the slice at a time; all of them are in a temporary file, because deltalake cannot read
+    and write at the same time. Raises deltalake's errors and OSError.
+    """
+    retried(lake, lambda: _replace(lake, name, time_range, goes, new()))
+
+
+def _replace(lake: Lake, name: str, time_range: TimeRange, goes: Mask, new: Iterator[pa.Table]) -> None:
+    first = next(new, None)
+    table = lake.open(name)
+    if table is None and first is not None:
+        lake.append(name, first.slice(0, 0))
+        table = lake.open(name)
+    if table is None:
+        return
+    schema = table.to_pyarrow_dataset().schema
+    if first is not None:  # the table of an earlier version lacks columns
+        schema = pa.unify_schemas([schema, first.schema])
+    kept = (old.filter(pa.array(~goes(old))) for old in read(table, name, time_range))
+    with tempfile.TemporaryFile() as file:
+        with pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
+            for rows in chain(kept, () if first is None else (first,), new):
+                stream.write_table(_fitting(rows, schema))
+        file.seek(0)
+        write_deltalake(
+            table, pa.ipc.open_stream(file), mode="overwrite", predicate=_predicate(name, time_range),
+            schema_mode="merge",
+        )  # fmt: skip
+
+
+def read(table: DeltaTable, name: str, time_range: TimeRange, columns: list[str] | None = None) -> Iterator[pa.Table]:
+    """Yields the rows of a slice in portions."""
+    column = BY_DATE[name]
+    dates = [str(day) for day in time_range.days()]
+    rows = table.to_pyarrow_dataset(file_pruning_predicate=[("date", "in", dates)])
+    start, end = (pa.scalar(moment, pa.int64()) for moment in _moments(name, time_range))
+    if name not in _NANOSECONDS:
+        start, end = (moment.cast(pa.timestamp("us", "UTC")) for moment in (start, end))
+    for batch in rows.to_batches(columns=columns, filter=(ds.field(column) >= start) & (ds.field(column) < end)):
+        if batch.num_rows:
+            yield pa.table(batch)
+
+
+def retried(lake: Lake, attempt: Callable[[], T]) -> T:
+    """Calls a function that commits to the lake, again if another process has committed something in its way."""
+    for pause_s in _PAUSES_S:
+        try:
+            return attempt()
+        except CommitFailedError:
+            lake.forget()
+            time.sleep(pause_s)
+    return attempt()
+
+
+def _moments(name: str, time_range: TimeRange) -> tuple[int, int]:
+    """Returns start and end in the unit of the table's time: nanoseconds of intervals and spans, else microseconds."""
+    unit_ns = 1 if name in _NANOSECONDS else 1000
+    return time_range.start_unix_nano // unit_ns, time_range.end_unix_nano // unit_ns
+
+
+def _predicate(name: str, time_range: TimeRange) -> str:
+    """Returns the condition of a slice in Delta's SQL."""
+    days = time_range.days()
+    moments = [str(moment) for moment in _moments(name, time_range)]
+    if name not in _NANOSECONDS:
+        moments = [f"arrow_cast({moment}, 'Timestamp(Microsecond, Some(\"UTC\"))')" for moment in moments]
+    column = BY_DATE[name]
+    return f"date >= '{days[0]}' AND date <= '{days[-1]}' AND {column} >= {moments[0]} AND {column} < {moments[1]}"
+
+
+def _fitting(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns rows with all columns of a schema; those that it lacks are null."""
+    missing = {
+        field.name: pa.nulls(rows.num_rows, field.type) for field in schema if field.name not in rows.schema.names
+    }
+    for name, column in missing.items():
+        rows = rows.append_column(name, column)
+    return rows.select(schema.names).cast(schema)
