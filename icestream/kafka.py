@@ -34,11 +34,16 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
 
 
 def producer(settings: KafkaSettings, **more: Any) -> Producer:
-    """An idempotent producer (acks=all) with zstd and the partitioner of all our topics."""
+    """An idempotent producer (acks=all) with zstd and the partitioner of all our topics.
+
+    It sends one request at a time. With several, Kafka may refuse the first one, because a new partition is not ready
+    yet, and take the second. When the first comes again, Kafka takes it for a duplicate: it is acknowledged, and lost.
+    """
     return Producer(
         client_config(settings)
         | {
             "enable.idempotence": True,
+            "max.in.flight.requests.per.connection": 1,
             "compression.type": "zstd",
             "partitioner": PARTITIONER,
             "linger.ms": 5,

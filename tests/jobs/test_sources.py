@@ -1,10 +1,13 @@
 """What a job reads from Kafka by time, and the lag of the live pipeline; on both brokers."""
 
 import time
+from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
@@ -57,6 +60,26 @@ def test_a_job_waits_for_a_pipeline_that_has_not_committed_anything_yet(apache_k
     with pytest.raises(JobError, match="the stream processors: a lag of"):
         take_cut(settings, ignore, wait_s=0)
     worker.close()
+
+
+def test_a_job_takes_no_pipeline_for_none_because_kafka_cannot_say_who_is_there(
+    apache_kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka answers so for a moment after a restart, while it loads its groups."""
+
+    class Loading(AdminClient):
+        def describe_consumer_groups(self, group_ids: list[str], **more: Any) -> "dict[str, Future[Any]]":
+            future: Future[Any] = Future()
+            future.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
+            return dict.fromkeys(group_ids, future)
+
+    publish(apache_kafka, time.time_ns() - 3600 * 10**9)
+    settings = StorageSettings(kafka=apache_kafka.kafka)
+    with monkeypatch.context() as restarted:
+        restarted.setattr("jobs.cut.AdminClient", Loading)
+        with pytest.raises(JobError, match="the stream processors: a lag of"):
+            take_cut(settings, ignore, wait_s=0)
+    take_cut(settings, ignore)
 
 
 def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(apache_kafka: KafkaSettings) -> None:
