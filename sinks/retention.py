@@ -31,6 +31,8 @@ _ROLLUPS = {
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
 MAX_TOKENS = 10_000_000
+_NO_WAIT = {"lightweight_deletes_sync": 0}
+"""A sink that waited for a long DELETE would lose its partitions."""
 _MOST_DELETED = 10_000
 """Locations that are deleted at once from the tables of a cluster: their IDs are part of the statement."""
 
@@ -137,7 +139,9 @@ def drop_unused_locations(client: Client, cluster: Cluster = ONE_SERVER) -> None
     """
     no_node = "location_id NOT IN (SELECT location_id FROM nodes)"
     if not cluster.name:
-        client.command(f"DELETE FROM locations WHERE last_seen < now() - INTERVAL 2 DAY AND {no_node}")
+        client.command(
+            f"DELETE FROM locations WHERE last_seen < now() - INTERVAL 2 DAY AND {no_node}", settings=_NO_WAIT
+        )
         return
     # The replicas of a table cannot each work out a condition that depends on other tables and on the time.
     old = f"last_seen < toDateTime({int(time.time()) - 2 * 86_400}, 'UTC')"
@@ -149,7 +153,7 @@ def drop_unused_locations(client: Client, cluster: Cluster = ONE_SERVER) -> None
         if cluster.local:
             table, where = f"{identifier(cluster.local)}.locations", f" ON CLUSTER {quoted(cluster.name)}"
         ids = ", ".join(str(location_id) for (location_id,) in rows)
-        client.command(f"DELETE FROM {table}{where} WHERE {old} AND location_id IN ({ids})")
+        client.command(f"DELETE FROM {table}{where} WHERE {old} AND location_id IN ({ids})", settings=_NO_WAIT)
 
 
 def _with_rows(cluster: Cluster) -> str:

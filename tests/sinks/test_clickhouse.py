@@ -1,5 +1,6 @@
 """The ClickHouse sink on the embedded engine: what is stored, and that it is stored once."""
 
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -120,6 +121,25 @@ def test_what_a_crash_left_out_is_filled_in(clients: Clients, client: Client, lo
         client.command("RENAME TABLE aside TO trace_samples")
     ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), retried=True))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 2, "activity": 0}
+
+
+@pytest.mark.parametrize("late", ["samples", "activity", "batches"])
+def test_an_insert_that_is_stored_although_its_answer_never_came_is_not_stored_again(
+    clients: Clients, client: Client, late: str
+) -> None:
+    class Late(ClickHouseSink):
+        def _insert(self, table: str, *args: Any) -> None:
+            super()._insert(table, *args)
+            if table == late:
+                raise TimeoutError("timed out")
+
+    ranges = [make_range(SAMPLES, decoded(1, 2)), make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(1))])]
+    for message_range in ranges:
+        with suppress(TimeoutError):
+            Late(clients).write(message_range)
+    for topic, messages in ((SAMPLES, decoded(1, 2)), (ACTIVITY, [tables(ACTIVITY, activity_batch(1))])):
+        ClickHouseSink(clients).write(make_range(topic, messages, retried=True))
+    assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
 
 
 def test_rows_of_many_days_are_inserted_in_blocks_of_few_each_once(
