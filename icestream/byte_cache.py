@@ -18,13 +18,19 @@ class ByteCache(Generic[K, V]):
     def __init__(self, limit_bytes: int, size: Callable[[K, V], int]) -> None:
         """`size` returns the bytes that a key and its value hold. An entry counts ENTRY_BYTES more."""
         self.bytes = 0
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
+        """May be changed: the next `put` keeps to it."""
         self._size = size
         self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def items(self) -> list[tuple[K, V]]:
+        """Returns all entries, those that were used least recently first, without marking them as used."""
+        with self._lock:
+            return [(key, value) for key, (value, _) in self._entries.items()]
 
     def get(self, key: K) -> V | None:
         """Returns the value of a key and marks it as used now; None if there is none."""
@@ -48,11 +54,11 @@ class ByteCache(Generic[K, V]):
         size = self._size(key, value) + ENTRY_BYTES
         with self._lock:
             self._pop(key)
-            if size > self._limit_bytes:
+            if size > self.limit_bytes:
                 return
             self._entries[key] = (value, size)
             self.bytes += size
-            while self.bytes > self._limit_bytes:
+            while self.bytes > self.limit_bytes:
                 self.bytes -= self._entries.popitem(last=False)[1][1]
 
     def pop(self, key: K) -> None:

@@ -22,7 +22,10 @@ MAX_LENGTH = 4096
 MAX_READABLE_LENGTH = 4 * MAX_LENGTH
 """A short symbol may refer back to itself until its readable name has gigabytes; the libraries stop at about 1 MB."""
 
-_known: ByteCache[str, str] = ByteCache(16_000_000, lambda name, readable: len(name) + len(readable))
+NAMES_BYTES = 16_000_000
+"""Limit of the names that are remembered."""
+
+_known: ByteCache[str, str] = ByteCache(NAMES_BYTES, lambda name, readable: len(name) + len(readable))
 _COLD = re.compile(r"\.cold(\.\d+)?$")
 _RUST = re.compile(r"(_R\w+|_?_ZN.*17h[0-9a-f]{16}E)(\..*)?")
 

@@ -36,8 +36,9 @@ MAX_CHUNKS = 4096
 OPEN_FILES = 256
 ENTRIES_BYTES = 32_000_000
 """Limit of what is known about build IDs."""
-_START_LINES_BYTES = 1_000_000
-"""Limit of the first lines of functions that are remembered of an open file."""
+START_LINES_BYTES = 32_000_000
+"""Limit of the first lines of functions that are remembered."""
+_PLACE_BYTES = 200
 _BLOCK_BYTES = 1 << 20
 RETRY_S = 60.0
 """How long a file that could not be fetched is not tried again."""
@@ -70,14 +71,18 @@ class Entry:
     uri: str  # "" if it came in chunks
 
 
+StartLines = ByteCache[tuple[str, int], int]
+
+
 class Symbols:
     """An open SymCache."""
 
-    def __init__(self, path: Path, version: int, load_address: int) -> None:
-        """Raises SymCacheError."""
+    def __init__(self, path: Path, version: int, load_address: int, starts: "StartLines") -> None:
+        """`starts`: of all files, by path, version and address. Raises SymCacheError."""
         self.version = version
         self._load_address = load_address
-        self._starts: ByteCache[int, int] = ByteCache(_START_LINES_BYTES, lambda address, line: 0)
+        self._starts = starts
+        self._file = f"{path}/{version}"
         try:
             self._cache = SymCache.open(str(path))  # type: ignore[no-untyped-call]
         except Exception as error:  # symbolic raises its own errors, and OSError
@@ -103,13 +108,15 @@ class Symbols:
                 frame.full_path or "",
                 frame.line,
                 # An inlined function has no start address of its own.
-                self._starts.get_or_make(frame.sym_addr, self._start_line) if i == last and frame.line else 0,
+                self._starts.get_or_make((self._file, frame.sym_addr), self._start_line)
+                if i == last and frame.line
+                else 0,
             )
             for i, frame in enumerate(frames)
         ]
 
-    def _start_line(self, symbol_address: int) -> int:
-        frames = self._cache.lookup(symbol_address)
+    def _start_line(self, place: tuple[str, int]) -> int:
+        frames = self._cache.lookup(place[1])
         return frames[-1].line if frames else 0
 
 
@@ -124,6 +131,7 @@ class SymCaches:
         self._lock = threading.RLock()
         self._open: OrderedDict[str, Symbols] = OrderedDict()
         self._failed: ByteCache[str, float] = ByteCache(ENTRIES_BYTES, lambda build_id, until_s: len(build_id))
+        self._starts: StartLines = ByteCache(START_LINES_BYTES, lambda place, line: _PLACE_BYTES)
         folder.mkdir(parents=True, exist_ok=True)
         self._chunks = SymbolChunks(folder)
         self._entries: ByteCache[str, Entry] = ByteCache(ENTRIES_BYTES, _entry_size)
@@ -167,7 +175,7 @@ class SymCaches:
             if entry is None or time.monotonic() < (self._failed.get(build_id) or 0):
                 return None
             try:
-                symbols = Symbols(self._path(entry), entry.version, entry.load_address)
+                symbols = Symbols(self._path(entry), entry.version, entry.load_address, self._starts)
             except (SymCacheError, OSError) as error:
                 log.warning("symbols of %s: %s; trying again in %.0f s", build_id, error, RETRY_S)
                 self._failed.put(build_id, time.monotonic() + RETRY_S)

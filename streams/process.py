@@ -26,13 +26,11 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
-from icestream.v1.common_pb2 import BatchId
 from streams import deduplicate, identify, metrics
 from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
 from streams.correct import corrections
 from streams.position import Position
-from streams.progress import Progress
 from streams.retained import CollectorStart, Limits, Recent
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
 from streams.state import Partition
@@ -96,7 +94,7 @@ class Processor:
 
     def _share_memory(self) -> None:
         for state in self._partitions.values():
-            state.retained.budget_bytes = self._limits.bytes // len(self._partitions)
+            state.share_memory(len(self._partitions))
 
     def raw(self, message: bytes, message_id: MessageId) -> Outputs:
         """Processes a RawBatch. Raises BadMessage, with nothing changed."""
@@ -129,7 +127,7 @@ class Processor:
         state.raw_next = max(state.raw_next, message_id.offset + 1)
         key = raw.host_id.encode()
         state.notice_start(raw)
-        if not _is_new(state.collector(raw.id).raw, raw.id, RAW):
+        if not state.note(raw.id, RAW):
             return Outputs(key, position=state.position())
         raw = self._operators.change(raw)
         location_id = identify.location_ids(raw)
@@ -147,11 +145,11 @@ class Processor:
         state = self.partition(message_id.partition)
         state.activity_next = max(state.activity_next, message_id.offset + 1)
         key = activity.host_id.encode()
-        progress = state.collector(activity.id).activity
-        if not _is_new(progress, activity.id, ACTIVITY):
+        if not state.note(activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
         intervals = traced(activity)
         corrected = corrections(state.retained, activity, intervals)
+        progress = state.collector(activity.id).activity
         state.retained.add_activity(message_id.offset, activity, intervals, progress)
         samples = encode_samples(message_id.source(activity.id), corrected)
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
@@ -221,16 +219,6 @@ class Processor:
 def _series_size(labels: SeriesLabels, series: bytes) -> int:
     """About what a series takes: its labels are in both."""
     return 2 * len(series) + _LABEL_BYTES * len(labels)
-
-
-def _is_new(progress: Progress, batch_id: BatchId, topic: str) -> bool:
-    """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
-    gaps = progress.gaps
-    if not progress.add(batch_id.sequence, batch_id.part, batch_id.parts):
-        metrics.REPEATED.labels(topic).inc()
-        return False
-    metrics.GAPS.labels(topic).inc(progress.gaps - gaps)
-    return True
 
 
 def _recent(rows: SampleRows, raw: RawColumns, offset: int) -> Recent:

@@ -6,6 +6,7 @@ MAX_MISSING = 1000
 """Missing sequence numbers that are remembered, as their batches may come late."""
 RECENT = 64
 """Latest sequence numbers whose parts are remembered."""
+_OVERHEAD_BYTES, _MISSING_BYTES, _RECENT_BYTES = 600, 100, 80
 
 
 @dataclass
@@ -15,34 +16,42 @@ class Progress:
     first: int = 0  # the first number that came, 0: none; lower numbers are taken as new
     high: int = 0
     missing: set[int] = field(default_factory=set)
-    parts: dict[int, set[int]] = field(default_factory=dict)  # of numbers that came recently: parts that came
+    parts: dict[int, int] = field(default_factory=dict)  # of numbers that came recently: a bit for each part that came
     sizes: dict[int, int] = field(default_factory=dict)  # of recent numbers: parts in all
+    part_bits: int = 0  # of all of `parts`
     gaps: int = 0  # batches that were missing when a later one came
     far: int = 0  # a number far above `high`, which is believed when the numbers after it come; 0: none
 
     def add(self, sequence: int, part: int, parts: int) -> bool:
         """Notes a part; returns False where it came before."""
-        known = self.parts.get(sequence)
-        if known is None:
+        if sequence not in self.parts:
             if self.first and self.first <= sequence <= self.high and sequence not in self.missing:
                 return False
             self._advance(sequence)
-            known = self.parts[sequence] = set()
-            self.sizes[sequence] = parts
+            self.parts[sequence], self.sizes[sequence] = 0, parts
             while len(self.parts) > RECENT:
                 oldest = next(iter(self.parts))
-                del self.parts[oldest], self.sizes[oldest]
-        if part in known:
+                self.part_bits -= self.parts.pop(oldest).bit_length()
+                del self.sizes[oldest]
+        came = self.parts[sequence]
+        if came >> part & 1:
             return False
-        known.add(part)
+        self.parts[sequence] = came | 1 << part
+        self.part_bits += self.parts[sequence].bit_length() - came.bit_length()
         return True
+
+    @property
+    def bytes(self) -> int:
+        """About what this takes."""
+        entries = _MISSING_BYTES * len(self.missing) + _RECENT_BYTES * len(self.parts)
+        return _OVERHEAD_BYTES + entries + self.part_bits // 8
 
     def complete(self, sequence: int) -> bool:
         """Returns whether all batches up to this number came. Batches come in order, so gaps count as complete."""
         came = self.parts.get(sequence)
         if self.high > sequence or came is None:
             return self.high >= sequence
-        return len(came) >= self.sizes[sequence]
+        return came.bit_count() >= self.sizes[sequence]
 
     def _advance(self, sequence: int) -> None:
         self.missing.discard(sequence)

@@ -178,7 +178,7 @@ class Rebuilding:
         self._state = processor.partition(partition)
         self._announcing = False
         for batch in plan.earlier:
-            self._state.collector(batch).raw.add(batch.sequence, batch.part, batch.parts)
+            self._state.note(batch, RAW)
 
     def add(self, message: Logged) -> tuple[bytes, list[bytes]]:
         """Processes a message; returns its key, and the announcements that may be missing on icestream.stacks."""

@@ -26,6 +26,7 @@ _NEVER = -(2**63)
 _OVERHEAD_BYTES = 2000
 """Of the objects of a message, besides its rows."""
 _INTERVAL_BYTES, _SAMPLE_BYTES = 48, 40
+_RUN_BYTES = 1000
 
 
 class CollectorStart(NamedTuple):
@@ -48,7 +49,7 @@ class Limits:
     missing_ns: int = 600 * 10**9  # samples wait so long for activity that was promised and does not come
     ahead_ns: int = 30 * 10**9  # activity is this far ahead of its raw batches at most, if Kafka has them
     bytes: int = 512_000_000  # of all partitions together, half of it for samples
-    starts: int = 10_000  # of collectors, for each partition
+    run_bytes: int = 128_000_000  # of what is known about runs of collectors, of all partitions together
     complete: bool = False  # a job gives all activity first: forget none of it, keep no samples
 
 
@@ -119,11 +120,12 @@ class Retained:
 
     def __init__(self, limits: Limits) -> None:
         self.budget_bytes = limits.bytes
+        self.run_budget_bytes = limits.run_bytes
         self._limits = limits
         self._starts: OrderedDict[CollectorStart, _OfStart] = OrderedDict()
         self._samples: OrderedDict[int, Recent] = OrderedDict()
         self._activity: OrderedDict[int, _Activity] = OrderedDict()
-        self._sample_bytes = self._activity_bytes = 0
+        self._sample_bytes = self._activity_bytes = self._run_bytes = 0
         self._clock_s, self._now_s = 0.0, time.monotonic()
 
     @property
@@ -220,18 +222,26 @@ class Retained:
         now_s = time.monotonic()
         # This clock does not count the time in which Kafka was away.
         self._clock_s, self._now_s = self._clock_s + min(now_s - self._now_s, 1.0), now_s
-        of = self._starts.setdefault(start, _OfStart())
+        of = self._starts.get(start)
+        if of is None:
+            of = self._starts[start] = _OfStart()
+            self._run_bytes += _run_size(start)
         self._starts.move_to_end(start)
         of.seen_s = self._clock_s
         if not self._limits.complete:
             oldest_start, oldest = next(iter(self._starts.items()))
-            if len(self._starts) > self._limits.starts or self._clock_s - oldest.seen_s > SILENT_S:
-                for offset in list(oldest.samples):
-                    self._drop_samples(offset)
-                for offset in list(oldest.activity):
-                    self._drop_activity(offset)
-                del self._starts[oldest_start]
+            too_many = self._run_bytes > self.run_budget_bytes and len(self._starts) > 1
+            if too_many or self._clock_s - oldest.seen_s > SILENT_S:
+                self._drop_run(oldest_start, oldest)
         return of
+
+    def _drop_run(self, start: CollectorStart, of: _OfStart) -> None:
+        for offset in list(of.samples):
+            self._drop_samples(offset)
+        for offset in list(of.activity):
+            self._drop_activity(offset)
+        del self._starts[start]
+        self._run_bytes -= _run_size(start)
 
     def _expire(self, of: _OfStart, progress: Progress) -> None:
         read = of.read_monotonic_ns - self._limits.late_ns
@@ -253,3 +263,7 @@ class Retained:
         activity = self._activity.pop(offset)
         self._activity_bytes -= activity.bytes
         del self._starts[activity.start].activity[offset]
+
+
+def _run_size(start: CollectorStart) -> int:
+    return _RUN_BYTES + len(start.host_id) + len(start.collector)

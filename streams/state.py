@@ -6,10 +6,11 @@ announced. All of it is bounded.
 
 import logging
 import time
-from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from icestream.byte_cache import ByteCache
 from icestream.messages.raw import RawColumns
+from icestream.topics import RAW
 from icestream.v1.common_pb2 import BatchId
 from streams import metrics
 from streams.deduplicate import Announced
@@ -20,6 +21,7 @@ from streams.retained import Limits, Retained
 log = logging.getLogger(__name__)
 
 _WARN_AGAIN_S = 3600.0
+_LATEST_BYTES = 100
 
 
 @dataclass
@@ -45,22 +47,40 @@ class Partition:
 
     limits: Limits = field(default_factory=Limits)
     announced: Announced = field(default_factory=Announced)
-    collectors: OrderedDict[tuple[str, int], Collector] = field(default_factory=OrderedDict)  # by ID and time of start
-    latest: OrderedDict[str, _Latest] = field(default_factory=OrderedDict)  # by the ID of the collector
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
 
     def __post_init__(self) -> None:
         self.retained = Retained(self.limits)
+        self.collectors: ByteCache[tuple[str, int], Collector] = ByteCache(0, _collector_size)
+        """By ID and time of start."""
+        self.latest: ByteCache[str, _Latest] = ByteCache(0, lambda name, latest: len(name) + _LATEST_BYTES)
+        """By the ID of the collector."""
+        self.share_memory(1)
+
+    def share_memory(self, partitions: int) -> None:
+        """Keeps to this partition's share of the limits."""
+        self.retained.budget_bytes = self.limits.bytes // partitions
+        of_runs = self.limits.run_bytes // partitions
+        self.collectors.limit_bytes, self.latest.limit_bytes = of_runs // 4 * 3, of_runs // 8
+        self.retained.run_budget_bytes = of_runs // 8
 
     def collector(self, batch_id: BatchId) -> Collector:
         """Returns what is known about this start of a collector."""
-        key = batch_id.collector, batch_id.started_unix_nano
-        collector = self.collectors.setdefault(key, Collector())
-        self.collectors.move_to_end(key)
-        if len(self.collectors) > self.limits.starts:
-            self.collectors.popitem(last=False)
-        return collector
+        return self.collectors.get_or_make((batch_id.collector, batch_id.started_unix_nano), lambda key: Collector())
+
+    def note(self, batch_id: BatchId, topic: str) -> bool:
+        """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
+        collector = self.collector(batch_id)
+        progress = collector.raw if topic == RAW else collector.activity
+        gaps = progress.gaps
+        new = progress.add(batch_id.sequence, batch_id.part, batch_id.parts)
+        self.collectors.put((batch_id.collector, batch_id.started_unix_nano), collector)  # its size has changed
+        if new:
+            metrics.GAPS.labels(topic).inc(progress.gaps - gaps)
+        else:
+            metrics.REPEATED.labels(topic).inc()
+        return new
 
     def notice_start(self, raw: RawColumns) -> None:
         """Takes the start of each raw batch. Warns where two starts of a collector run at the same time.
@@ -68,10 +88,7 @@ class Partition:
         When a collector is started again, batches of an earlier start may still come, but their windows began earlier.
         """
         name, started = raw.id.collector, raw.id.started_unix_nano
-        latest = self.latest.setdefault(name, _Latest(started))
-        self.latest.move_to_end(name)
-        if len(self.latest) > self.limits.starts:
-            self.latest.popitem(last=False)
+        latest = self.latest.get_or_make(name, lambda name: _Latest(started))
         other, latest.started_unix_nano = latest.started_unix_nano, started
         if not started < other <= raw.start_unix_nano:
             return
@@ -93,3 +110,7 @@ class Partition:
             self.raw_next,
             self.activity_next,
         )
+
+
+def _collector_size(key: tuple[str, int], collector: Collector) -> int:
+    return len(key[0]) + collector.raw.bytes + collector.activity.bytes

@@ -3,6 +3,7 @@
 from collections import OrderedDict
 from dataclasses import dataclass, field
 
+from icestream.byte_cache import ByteCache
 from icestream.v1.symbols_pb2 import SymbolRequest
 
 TIMEOUT_S = 10.0
@@ -10,7 +11,9 @@ TIMEOUT_S = 10.0
 LOOK_S = 1.0
 HOSTS = 8
 """Hosts remembered for each build ID."""
-BUILD_IDS = 20_000
+WANTED_BYTES = 32_000_000
+"""Limit of what is known about build IDs whose symbols are missing: about 30,000 that two hosts have."""
+_HOST_BYTES = 300
 MAX_ATTEMPTS = 20
 MAX_PAUSE_S = 3600.0
 
@@ -29,16 +32,15 @@ class Wanted:
 class SymbolRequester:
     """The build IDs that are asked for. Times are seconds of any steady clock."""
 
-    wanted: OrderedDict[str, Wanted] = field(default_factory=OrderedDict)
+    wanted: ByteCache[str, Wanted] = field(default_factory=lambda: ByteCache(WANTED_BYTES, _size))
     _next_look_s: float = 0.0
 
     def want(self, build_id: str, host_id: str, file: str) -> None:
         """Notes that a host has a file whose symbols are missing."""
-        wanted = self.wanted.setdefault(build_id, Wanted())
+        wanted = self.wanted.get(build_id) or Wanted()
         if host_id not in wanted.hosts and len(wanted.hosts) < HOSTS:
             wanted.hosts[host_id] = file
-        if len(self.wanted) > BUILD_IDS:
-            self.wanted.popitem(last=False)
+            self.wanted.put(build_id, wanted)
 
     def failed(self, build_id: str, host_id: str, now_s: float) -> None:
         """Notes that a host cannot provide a symbol file: the next host is asked at once."""
@@ -56,7 +58,7 @@ class SymbolRequester:
 
     def answered(self, build_id: str) -> None:
         """Notes that the symbols came."""
-        self.wanted.pop(build_id, None)
+        self.wanted.pop(build_id)
 
     def due(self, now_s: float, now_unix_nano: int) -> list[SymbolRequest]:
         """Returns requests to send now, at most once a second. The pause doubles after every round of all hosts."""
@@ -82,3 +84,8 @@ class SymbolRequester:
                 )
             )
         return requests
+
+
+def _size(build_id: str, wanted: Wanted) -> int:
+    texts = sum(_HOST_BYTES + len(host_id) + len(file) for host_id, file in wanted.hosts.items())
+    return _HOST_BYTES + len(build_id) + texts

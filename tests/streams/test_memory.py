@@ -2,12 +2,21 @@
 
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from icestream.demangle import NAMES_BYTES, demangle
 from icestream.messages import checks
 from icestream.messages.stack_encoder import LocationNames
-from icestream.symcache import Line
+from icestream.symcache import START_LINES_BYTES, Line, SymCaches
+from icestream.topics import ACTIVITY, RAW
+from icestream.v1.common_pb2 import BatchId
 from streams import symbolize
 from streams.process import SERIES_BYTES, Processor
+from streams.retained import CollectorStart, Limits, Retained
+from streams.state import Partition
+from streams.symbol_requester import WANTED_BYTES, SymbolRequester
 from streams.symbolize import Symbolizer
 from tests.data.messages import raw_series
 
@@ -48,3 +57,51 @@ def test_names_that_are_remembered() -> None:
         symbolizer._cache.put(number, LocationNames(1, (line,)))
 
     assert symbolize.CACHED_BYTES / 2 < grown(use, 15_000) < 1.2 * symbolize.CACHED_BYTES
+
+
+def test_readable_names() -> None:
+    def use(number: int) -> None:
+        demangle(f"_ZN4some{len(str(number)) + 1}f{number}E" + "v" * 3000)
+
+    assert NAMES_BYTES / 2 < grown(use, 5000) < 1.2 * NAMES_BYTES
+
+
+def test_first_lines_of_functions(tmp_path: Path) -> None:
+    starts = SymCaches(tmp_path)._starts
+    used = grown(lambda number: starts.put((f"/a/{number % 50}", number), number), 250_000)
+    assert START_LINES_BYTES / 2 < used < 1.2 * START_LINES_BYTES
+
+
+def test_symbols_that_are_asked_for() -> None:
+    requests = SymbolRequester()
+    used = grown(lambda number: requests.want(f"gnu:{number}", f"host-{number}", f"/{number}" + "p" * 3000), 12_000)
+    assert WANTED_BYTES / 2 < used < 1.2 * WANTED_BYTES
+
+
+@pytest.mark.parametrize(
+    ("batches", "step", "parts", "runs"), [(64, 1, 1, 400), (3, 900, 1, 150), (64, 1, 10_000, 100)]
+)
+def test_runs_of_collectors(batches: int, step: int, parts: int, runs: int) -> None:
+    """Of many windows, of many gaps, and of absurdly many parts."""
+    limit = 4_000_000
+    state = Partition(Limits(run_bytes=limit))
+
+    def use(number: int) -> None:
+        for sequence in range(1, 1 + batches * step, step):
+            batch = BatchId(collector=f"{number}", started_unix_nano=7, sequence=sequence, part=parts - 1, parts=parts)
+            for topic in (RAW, ACTIVITY):
+                state.note(batch, topic)
+
+    used = grown(use, runs)
+    assert limit * 3 / 8 < used < 1.2 * limit
+
+
+def test_runs_whose_samples_may_be_retained() -> None:
+    limit = 4_000_000
+    retained = Retained(Limits())
+    retained.run_budget_bytes = limit
+
+    def use(number: int) -> None:
+        retained.samples(CollectorStart(f"{number:0256}", f"{number:0256}", number))
+
+    assert limit / 4 < grown(use, 4000) < 1.2 * limit

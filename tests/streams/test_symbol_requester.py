@@ -1,4 +1,5 @@
-from streams.symbol_requester import BUILD_IDS, HOSTS, MAX_ATTEMPTS, TIMEOUT_S, SymbolRequester
+from icestream.v1.symbols_pb2 import SymbolRequest
+from streams.symbol_requester import HOSTS, MAX_ATTEMPTS, TIMEOUT_S, WANTED_BYTES, SymbolRequester
 
 
 def asked(requests: SymbolRequester, until_s: float, start_s: float = 0.0) -> list[tuple[float, str, int]]:
@@ -53,14 +54,18 @@ def test_attempts_hosts_and_build_ids_are_bounded() -> None:
     requests = SymbolRequester()
     for i in range(100):
         requests.want("gnu:1", f"host-{i}", "/p")
-    assert len(requests.wanted["gnu:1"].hosts) == HOSTS
-    found = []
+    [(_, wanted)] = requests.wanted.items()
+    assert len(wanted.hosts) == HOSTS
+    found: list[SymbolRequest] = []
     for hour in range(100):
         found += requests.due(hour * 3600.0, 0)
     assert len(found) == MAX_ATTEMPTS
-    for i in range(BUILD_IDS + 10):
-        requests.want(f"gnu:{i}", "a", "/p")
-    assert len(requests.wanted) == BUILD_IDS
+    for i in range(WANTED_BYTES // 5000):
+        requests.want(f"gnu:{i}", "a", "/p" * 2500)
+        requests.want("gnu:1", "a", "/p")  # it is still missing
+    assert requests.wanted.bytes <= WANTED_BYTES
+    assert requests.wanted.get("gnu:1") is wanted
+    assert requests.wanted.get("gnu:2") is None
 
 
 def test_a_request_says_which_file_the_host_knows_it_by() -> None:
