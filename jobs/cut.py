@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from icestream.kafka import client_config, consumer, unread
@@ -95,7 +95,7 @@ def _lag(settings: StorageSettings, reader: Consumer, group: str, topic: str, en
         commit.partition: commit.offset
         for commit in reader.committed([TopicPartition(topic, number) for number in ends], timeout=timeout_s)
     }
-    if all(offset < 0 for offset in commits.values()) and not _may_have_members(settings, group):
+    if all(offset < 0 for offset in commits.values()) and not _may_exist(settings, group):
         return 0
     lags: dict[int, int] = {}
     waiting = []
@@ -109,15 +109,15 @@ def _lag(settings: StorageSettings, reader: Consumer, group: str, topic: str, en
     return sum(lags[place.partition] for place in unread(settings, waiting)) if waiting else 0
 
 
-def _may_have_members(settings: StorageSettings, group: str) -> bool:
-    """Whether anybody is in the group, who may not have committed anything yet; also if Kafka cannot say so now, while
-    it loads its groups after a restart for instance."""
+def _may_exist(settings: StorageSettings, group: str) -> bool:
+    """Whether there is such a group. It may not have committed anything yet, and nobody may be in it at the moment,
+    because its process was killed. Also if Kafka cannot say so now, while it loads its groups after a restart."""
     admin = AdminClient(client_config(settings) | {"log_level": 2})
     try:
         described = admin.describe_consumer_groups([group], request_timeout=settings.kafka_timeout_s)[group].result()
     except KafkaException as error:
         return error.args[0].code() not in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError._UNSUPPORTED_FEATURE)
-    return bool(described.members)
+    return bool(described.state != ConsumerGroupState.DEAD)
 
 
 def _ends(reader: Consumer, topic: str, timeout_s: float) -> Ends:

@@ -145,9 +145,10 @@ def local_kafka(kafka_in_id: None, tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture
 def apache_kafka(local_kafka: LocalKafka) -> KafkaSettings:
-    """Settings of the Apache Kafka with all topics, empty. Groups' offsets go with the topics."""
+    """Settings of the Apache Kafka with all topics, empty, and without groups."""
     settings = local_kafka.settings()
     delete_topics(settings)
+    delete_groups(settings)
     create(settings, partitions=PARTITIONS, replication=1)
     return settings
 
@@ -158,6 +159,15 @@ def broker(request: pytest.FixtureRequest) -> KafkaSettings:
     settings = request.getfixturevalue(request.param)
     assert isinstance(settings, KafkaSettings)
     return settings
+
+
+def delete_groups(settings: KafkaSettings) -> None:
+    """Deletes the groups that nobody is in any more."""
+    admin = AdminClient(client_config(settings))
+    names = [group.group_id for group in admin.list_consumer_groups(request_timeout=60).result().valid]
+    for deletion in admin.delete_consumer_groups(names).values() if names else ():
+        with contextlib.suppress(KafkaException):  # somebody is in it
+            deletion.result(60)
 
 
 def delete_topics(settings: KafkaSettings) -> None:

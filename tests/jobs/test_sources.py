@@ -60,6 +60,8 @@ def test_a_job_waits_for_a_pipeline_that_has_not_committed_anything_yet(apache_k
     with pytest.raises(JobError, match="the stream processors: a lag of"):
         take_cut(settings, ignore, wait_s=0)
     worker.close()
+    with pytest.raises(JobError, match="the stream processors: a lag of"):  # it was killed, and will come again
+        take_cut(settings, ignore, wait_s=0)
 
 
 def test_a_job_takes_no_pipeline_for_none_because_kafka_cannot_say_who_is_there(
