@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.jobs.stored import END, T0
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.pipeline
 
@@ -31,13 +31,14 @@ def test_a_job_that_was_interrupted_continues_after_its_last_finished_slice(tmp_
             [sys.executable, "-m", "icestream.cli", "backfill", "--from", str(T0 // 10**9), "--to", str(END // 10**9),
              "--operators", "tests.jobs.slow:OPERATORS", "--data", str(tmp_path), "--kafka", "127.0.0.1:1"],
             cwd=ROOT, env=environ | more, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            preexec_fn=_interruptible,
         )  # fmt: skip
 
     middle = tmp_path / "in the middle"
     interrupted = start(SLOW=str(middle))
     wait_until(lambda: middle.exists() or interrupted.poll() is not None, "it works")
     interrupted.send_signal(signal.SIGINT)
-    _, errors = interrupted.communicate()
+    _, errors = interrupted.communicate(timeout=PATIENCE_S)
     assert interrupted.returncode == 128 + signal.SIGINT, errors
     assert "start it again with the same arguments to continue" in errors
     continued = start()
@@ -47,3 +48,8 @@ def test_a_job_that_was_interrupted_continues_after_its_last_finished_slice(tmp_
     samples = re.search(r"(\d+) samples in", output)
     assert samples is not None
     assert 0 < int(samples[1]) < 4800  # the first slice was finished
+
+
+def _interruptible() -> None:
+    """Tests that were started in the background ignore Ctrl-C, and so would the programs that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
