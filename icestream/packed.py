@@ -18,7 +18,6 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 _DTYPES: dict[int, "np.dtype[np.generic]"] = {
     FieldDescriptor.TYPE_FIXED32: np.dtype("<u4"),
@@ -29,6 +28,8 @@ _DTYPES: dict[int, "np.dtype[np.generic]"] = {
     FieldDescriptor.TYPE_DOUBLE: np.dtype("<f8"),
 }
 _LENGTH_DELIMITED = 2
+_MAX_PIECES = 1000
+"""Pieces of a column that are read here. Our encoders write one."""
 _PACKAGE = "icestream.packed"
 """Of the types of `_as_bytes`. The file of such a type has the name of the original type."""
 
@@ -39,9 +40,14 @@ def parse(kind: type[MessageT], data: bytes) -> MessageT:
     """Returns a message whose columns only `column` can read. Raises DecodeError, like the protobuf package."""
     message = _as_bytes(kind.DESCRIPTOR)()
     message.ParseFromString(data)
-    if len(UnknownFieldSet(message)):  # fields of a newer version; or a column that is not packed, which is legal
+    columns = _columns(kind.DESCRIPTOR)
+    size = message.ByteSize()
+    message.DiscardUnknownFields()
+    # Unknown are fields of a newer version, or of a column that is not packed, which is legal. Millions of pieces are
+    # legal, too, and would take seconds in Python.
+    if message.ByteSize() != size or any(len(getattr(message, name)) > _MAX_PIECES for name in columns):
         return kind.FromString(data)
-    for name, dtype in _columns(kind.DESCRIPTOR).items():
+    for name, dtype in columns.items():
         if any(len(piece) % dtype.itemsize for piece in getattr(message, name)):
             raise DecodeError(f"{name} is cut off")
     return cast(MessageT, message)
