@@ -30,8 +30,7 @@ class BackfillReport:
     def lines(self) -> list[str]:
         """Returns the report for people."""
         lines = [f"{self.counts.samples} samples in {self.counts.batches} batches recomputed, and replaced"]
-        if self.counts.bad:
-            lines.append(f"{self.counts.bad} messages cannot be decoded and were left out")
+        lines += self.counts.lines()
         if self.missing:
             lines.append(f"{self.missing} stored batches are not in the source: their minutes were left alone")
         return [*lines, *(["continued an earlier run that had not finished"] if self.resumed else [])]

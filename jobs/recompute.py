@@ -7,12 +7,13 @@ block, and the rows of one insert.
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
 
+from icestream.dead_letters import reason
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
@@ -51,13 +52,20 @@ class Counts:
     samples: int = 0
     batches: int = 0
     """Each batch counts in the slice in which it starts."""
-    bad: int = 0
-    """Messages that cannot be decoded."""
+    bad: "Counter[tuple[str, str]]" = field(default_factory=Counter)
+    """Messages that are refused, by topic and reason, as the live pipeline counts dead letters."""
 
     def add(self, other: "Counts") -> None:
         self.samples += other.samples
         self.batches += other.batches
-        self.bad += other.bad
+        self.bad.update(other.bad)
+
+    def lines(self) -> list[str]:
+        """Says for people which messages were refused."""
+        if not self.bad:
+            return []
+        reasons = ", ".join(f"{topic} {reason}: {count}" for (topic, reason), count in sorted(self.bad.items()))
+        return [f"{self.bad.total()} messages cannot be decoded and were left out ({reasons})"]
 
 
 Rows = tuple[str, pa.Table]
@@ -127,8 +135,8 @@ class Recomputer:
         for message in self._source.read(topic, unit.time_range, unit.partition):
             try:
                 columns = decode(message.value, self._source.limits.collected(message.timestamp_ms))
-            except BadMessage:
-                counts.bad += 1
+            except BadMessage as error:
+                counts.bad[topic, reason(error)] += 1
                 continue
             of = columns.id
             key = of.collector, of.started_unix_nano, of.sequence, of.part

@@ -57,8 +57,7 @@ class ReplayReport:
         ]
         if self.lake_minutes_restored:
             lines.append(f"{self.lake_minutes_restored} minutes of hosts {were} restored in the lake")
-        if self.counts.bad:
-            lines.append(f"{self.counts.bad} messages cannot be decoded and were left out")
+        lines += self.counts.lines()
         if self.missing:
             lines.append(f"{self.missing} stored batches are not in the source: their minutes were left alone")
         return [*lines, *(["continued an earlier run that had not finished"] if self.resumed else [])]

@@ -99,11 +99,14 @@ def test_what_live_processing_refuses_for_its_times_is_refused_again(stored: Sto
     refused = window(T0, 3)
     stored.add(ACTIVITY, refused.activity, kafka_late_days=40)
     stored.add(RAW, refused.raw, kafka_late_days=40)
-    assert run(stored).counts.bad == 2
+    report = run(stored)
+    assert report.counts.bad == {(RAW, "start_unix_nano"): 1, (ACTIVITY, "start_unix_nano"): 1}
+    said = "2 messages cannot be decoded and were left out"
+    assert f"{said} ({ACTIVITY} start_unix_nano: 1, {RAW} start_unix_nano: 1)" in report.lines(dry_run=False)
     assert stored.total() == total
 
 
 def test_garbage_in_the_archive_stops_nothing(stored: Stored) -> None:
     stored.add(RAW, b"\xff\xfe")
     stored.add(ACTIVITY, b"garbage")
-    assert run(stored).counts.bad == 2
+    assert run(stored).counts.bad == {(RAW, "RawBatch"): 1, (ACTIVITY, "ActivityBatch"): 1}
