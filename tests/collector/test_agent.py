@@ -114,6 +114,7 @@ def ask(broker: KafkaSettings, reading: Consumer, build_id: str, file: str) -> t
     return SymCache.from_bytes(data), chunks[0].load_address
 
 
+@pytest.mark.alone
 def test_a_busy_program_is_profiled_by_name(
     in_process_broker: KafkaSettings, reader: Consumer, tmp_path: Path, busy: Path
 ) -> None:

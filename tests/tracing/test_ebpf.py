@@ -58,7 +58,8 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     assert sum(row[5] for row in heard.rows) == pytest.approx(thread_cpu_ns, rel=0.03)
     samples = [sample for drain in drained for sample in _samples_of(drain, workload.pid)]
     with_trace = [sample for sample in samples if sample[2]]
-    assert len(with_trace) * 1e9 / 999 == pytest.approx(thread_cpu_ns, rel=0.03)
+    # Four standard deviations of 2,500 samples: other programs decide when the thread has a CPU.
+    assert len(with_trace) * 1e9 / 999 == pytest.approx(thread_cpu_ns, rel=0.08)
     covering = defaultdict(list)
     for _, tid, start, trace, end, _ in sorted(heard.rows, key=lambda row: row[2]):
         covering[tid].append((start, end, trace))
