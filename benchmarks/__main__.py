@@ -1,7 +1,7 @@
 """All benchmarks, one after the other, as one JSON object: python -m benchmarks [NAME...]
 
-Each is a module that prints a JSON object, and runs in a process of its own. Compare only figures of one run: machines
-differ, and so does one machine from hour to hour.
+Each is a module or package that prints a JSON object, and runs in a process of its own. Compare only figures of one
+run: machines differ, and so does one machine from hour to hour.
 """
 
 import argparse
@@ -11,7 +11,9 @@ import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
-NAMES = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+NAMES = sorted(path.stem for path in FOLDER.glob("[!_]*.py")) + sorted(
+    path.parent.name for path in FOLDER.glob("*/__main__.py")
+)
 
 
 def main(argv: list[str] | None = None) -> int:

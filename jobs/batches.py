@@ -7,6 +7,7 @@ from typing import NamedTuple
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
+from jobs.lake import MINUTE_S
 from jobs.lake import stored_batches as stored_in_lake
 from jobs.sources import ArchiveSource
 from jobs.time_range import END_SQL, START_SQL, TimeRange
@@ -14,7 +15,6 @@ from sinks import archive, stored_batches
 from sinks.delta import Lake
 
 _IN_RANGE = f"kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}"
-_MINUTE_S = 60
 
 
 class HostMinute(NamedTuple):
@@ -67,7 +67,7 @@ def host_minutes(batches: Iterable[MissingBatch], time_range: TimeRange) -> set[
     for batch in batches:
         first_unix_s = max(batch.first_unix_milli // 1000, time_range.start_unix_nano // 10**9)
         last_unix_s = min(batch.last_unix_milli // 1000, time_range.end_unix_nano // 10**9)
-        for start_unix_s in range(first_unix_s // _MINUTE_S * _MINUTE_S, last_unix_s + 1, _MINUTE_S):
+        for start_unix_s in range(first_unix_s // MINUTE_S * MINUTE_S, last_unix_s + 1, MINUTE_S):
             minutes.add(HostMinute(batch.host_id, start_unix_s))
     return minutes
 

@@ -36,7 +36,7 @@ def replace_all(lake: Lake, staging: Staging, protected: Collection[tuple[str, i
     Raises deltalake's errors, OSError and the client's errors.
     """
     alone = Pairs(protected)
-    _replace(lake, staging, lambda hosts, minutes: ~alone.has(hosts, minutes))
+    _replace(lake, staging, lambda hosts, minutes: ~alone.has(hosts, minutes), _recomputed(staging))
 
 
 def restore(
@@ -54,7 +54,7 @@ def restore(
     wrong -= set(protected)
     if not dry_run:
         minutes = Pairs(wrong)
-        _replace(lake, staging, minutes.has if wrong else None)
+        _replace(lake, staging, minutes.has if wrong else None, recomputed)
     return wrong
 
 
@@ -101,12 +101,11 @@ def _append_lacking(lake: Lake, rows: pa.Table) -> None:
         lake.append("batches", new)
 
 
-def _replace(lake: Lake, staging: Staging, where: Where | None) -> None:
+def _replace(lake: Lake, staging: Staging, where: Where | None, recomputed: Pairs) -> None:
     """Replaces rows of recomputed batches where `where` is true; None: nowhere. Adds the names that are lacking."""
     add_names(lake, staging)
     _add_spans(lake, staging)
     if where is not None:
-        recomputed = _recomputed(staging)
         for name in _KINDS:
             _replace_rows(lake, staging, name, where, recomputed)
 

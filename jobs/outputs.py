@@ -14,6 +14,7 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.stacks import decode_stacks
+from icestream.times import DAY_NS
 from jobs.merged import Merged, merge
 from jobs.unit_activity import UnitActivity
 from sinks import stored_batches
@@ -26,7 +27,6 @@ from streams.process import Operators
 from streams.recent_keys import RecentKeys
 from streams.sample_encoder import cut, series_bytes
 
-DAY_NS = 86_400 * 10**9
 _SERIES_BYTES = 64_000_000
 _MS = 10**6
 

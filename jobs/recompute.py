@@ -19,8 +19,9 @@ from icestream.messages.checks import BadMessage
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import Times
 from icestream.messages.raw import RawColumns, decode_raw
+from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, RAW
-from jobs.outputs import DAY_NS, Known, outputs
+from jobs.outputs import Known, outputs
 from jobs.sources import ArchiveSource
 from jobs.time_range import TimeRange
 from jobs.unit_activity import UnitActivity

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream.messages.raw import RawColumns
+from icestream.times import DAY_NS
 from streams import identify
 from streams.recent_keys import RecentKeys
 
@@ -13,7 +14,6 @@ DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
 MAX_IDS = 1_000_000
 """IDs remembered for each day and kind, 9 bytes each. Forgotten ones are announced again."""
-_DAY_NS = 86_400 * 10**9
 
 
 class IdSet:
@@ -51,7 +51,7 @@ class Announced:
 
     def day(self, unix_nano: int) -> Day:
         """Returns the day of a time. For a new day, the least recently used one is forgotten."""
-        number = unix_nano // _DAY_NS
+        number = unix_nano // DAY_NS
         day = self.days.pop(number, None) or Day()
         self.days[number] = day
         if len(self.days) > DAYS:

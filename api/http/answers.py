@@ -18,7 +18,7 @@ from api.render import collapsed, pprof, speedscope
 from api.render.tree import tree
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
-from api.views.drawn import Drawn, Way, draw
+from api.views.drawn import Arrangement, Drawn, draw
 from api.views.labels_first import LabelValues
 
 
@@ -52,12 +52,12 @@ def graph_response(
     if output_format is Format.PPROF:
         return _pprof_response(state, values, head)
     stacks = view.stacks(state, values.stack_ids)
-    way, sides = Way(shape.invert, labels), values.values[np.newaxis]
+    arrangement, sides = Arrangement(shape.invert, labels), values.values[np.newaxis]
     if output_format is Format.TREE:
         sums = {"total": values.total, "samples": values.samples, "stacks": len(np.unique(values.stack_ids))}
-        drawn = draw(stacks, sides, way, shape.root)
+        drawn = draw(stacks, sides, arrangement, shape.root)
         return json_response(head.json | sums | tree_answer(drawn, shape, (1.0,)))
-    shown = way.shown(stacks)
+    shown = arrangement.shown(stacks)
     graph = build_graph(shown.tree, shown.leaves, sides)
     if output_format is Format.COLLAPSED:
         return StreamingResponse(collapsed.collapsed(graph, shown.functions), media_type=collapsed.MEDIA_TYPE)

@@ -17,6 +17,7 @@ from api.views.focus import has_function
 from api.views.hide import hide
 from api.views.patterns import check_pattern
 from api.views.plumbing import Frames, fold
+from api.views.used_part import used_part
 
 _MAX_PATTERN = 1000
 _PATTERN = "regular expression (RE2, unanchored, regardless of case) matches a frame's function, module or source file."
@@ -53,7 +54,7 @@ class View:
         """Whether a stack is kept (n,); None if all are. Raises ApiError."""
         if not self.focus and not self.ignore:
             return None
-        stacks = state.stacks.functions_of(stack_ids)
+        stacks = used_part(state.stacks.functions_of(stack_ids))
         keep = np.ones(len(stack_ids), bool)
         if self.focus:
             keep &= has_function(stacks, self.focus)

@@ -6,9 +6,7 @@ from typing import Any
 
 from api.queries.conditions import Conditions, add_days, add_matchers, add_time, add_times
 from api.queries.selector import Matcher, format_selector
-from icestream.times import format_unix_nano
-
-_DAY_NS = 86_400 * 10**9
+from icestream.times import DAY_NS, format_unix_nano
 
 
 @dataclass(frozen=True)
@@ -58,12 +56,12 @@ class Selection:
         edges: list[TimeRange] = []
         for each in ranges:
             start, end = each.start_unix_nano, each.end_unix_nano
-            first_day, last_day = -(-start // _DAY_NS), end // _DAY_NS
+            first_day, last_day = -(-start // DAY_NS), end // DAY_NS
             if first_day >= last_day or not whole_days:
                 edges.append(each)
                 continue
             days.append((first_day, last_day))
-            for edge in (TimeRange(start, first_day * _DAY_NS), TimeRange(last_day * _DAY_NS, end)):
+            for edge in (TimeRange(start, first_day * DAY_NS), TimeRange(last_day * DAY_NS, end)):
                 edges += [edge] if edge.start_unix_nano < edge.end_unix_nano else []
         alternatives = []
         if days:

@@ -16,14 +16,14 @@ from api.views.labels_first import LabelValues, labels_first
 
 
 @dataclass(frozen=True)
-class Way:
+class Arrangement:
     """How stacks are drawn: from their leaves, and below values of a label."""
 
     inverted: bool = False
     labels: LabelValues | None = None
 
     def shown(self, stacks: FunctionStacks) -> FunctionStacks:
-        """The stacks in this way."""
+        """The stacks in this arrangement."""
         shown = invert(stacks) if self.inverted else stacks
         return labels_first(shown, self.labels) if self.labels else shown
 
@@ -38,21 +38,21 @@ class Drawn:
     table: TopTable
 
 
-def draw(stacks: FunctionStacks, values: Values, way: Way, root_path_id: int = 0) -> Drawn:
+def draw(stacks: FunctionStacks, values: Values, arrangement: Arrangement, root_path_id: int = 0) -> Drawn:
     """Sums up `values` (sides, n) of stacks, and finds the node with this path ID (the root, 0, if there is none).
 
     The table has the sums of what is below that node; of an inverted graph, of the whole stacks that go through it.
     """
-    shown = way.shown(stacks)
+    shown = arrangement.shown(stacks)
     graph = build_graph(shown.tree, shown.leaves, values)
     root = find_path(graph, shown.functions, root_path_id) if root_path_id else 0
-    if not way.inverted:
+    if not arrangement.inverted:
         table = top_table(graph, graph.function, root)
     else:
-        through = _goes_through(stacks, way.labels, graph, root)
+        through = _goes_through(stacks, arrangement.labels, graph, root)
         whole = build_graph(stacks.tree, stacks.leaves[through], values[:, through])
         table = top_table(whole, whole.function)
-    not_code = [TOTAL, *(way.labels.functions.tolist() if way.labels else ())]
+    not_code = [TOTAL, *(arrangement.labels.functions.tolist() if arrangement.labels else ())]
     return Drawn(shown, graph, root, table.without(not_code))
 
 

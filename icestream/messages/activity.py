@@ -1,6 +1,6 @@
 """icestream.activity: ActivityBatch as columns."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -105,7 +105,7 @@ def _intervals(message: ActivityBatch, contexts: int, strings: list[str], times:
     return {"start_unix_nano": start, **values}
 
 
-def _spans(spans: Iterable[Span], times: Times) -> SpanColumns:
+def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
     columns = SpanColumns(
         trace_id=[span.trace_id for span in spans],
         span_id=[span.span_id for span in spans],

@@ -11,9 +11,8 @@ import numpy as np
 
 from icestream.messages.checks import BadMessage
 from icestream.settings import MessageSettings
-from icestream.times import MAX_UNIX_NANO, format_unix_nano
+from icestream.times import DAY_NS, MAX_UNIX_NANO, format_unix_nano
 
-DAY_NS = 86_400 * 10**9
 MAX_SPREAD_NS = DAY_NS
 """The times of one message lie within a day, so its rows lie in two partitions of a table at most."""
 MAX_LAG_NS = 30 * DAY_NS

@@ -7,11 +7,11 @@ import pytest
 
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
-from icestream.messages.plausible import DAY_NS, MAX_LAG_NS, TimeLimits, Times
+from icestream.messages.plausible import MAX_LAG_NS, TimeLimits, Times
 from icestream.messages.raw import decode_raw
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
-from icestream.times import MAX_UNIX_NANO
+from icestream.times import DAY_NS, MAX_UNIX_NANO
 from icestream.v1.activity_pb2 import Span
 from tests.data import messages
 from tests.data.messages import batch_id, source

@@ -16,9 +16,10 @@ from prometheus_client import REGISTRY
 from icestream import readiness
 from icestream.clickhouse import Clients
 from icestream.kafka import consumer, producer
-from icestream.messages.plausible import DAY_NS, TimeLimits
+from icestream.messages.plausible import TimeLimits
 from icestream.readiness import Look
 from icestream.settings import KafkaSettings
+from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
 from sinks import archive, assignment, runner
 from sinks.archive import ArchiveSink

@@ -20,6 +20,7 @@ CPU_MS = 20
 pytestmark = pytest.mark.ebpf
 
 
+@pytest.mark.alone  # beside other programs, when the thread has a CPU and when it is sampled may be in step
 def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener: Listener) -> None:
     sampler = Sampler(999)
     sampler.start()
@@ -58,8 +59,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     assert sum(row[5] for row in heard.rows) == pytest.approx(thread_cpu_ns, rel=0.03)
     samples = [sample for drain in drained for sample in _samples_of(drain, workload.pid)]
     with_trace = [sample for sample in samples if sample[2]]
-    # Four standard deviations of 2,500 samples: other programs decide when the thread has a CPU.
-    assert len(with_trace) * 1e9 / 999 == pytest.approx(thread_cpu_ns, rel=0.08)
+    assert len(with_trace) * 1e9 / 999 == pytest.approx(thread_cpu_ns, rel=0.03)
     covering = defaultdict(list)
     for _, tid, start, trace, end, _ in sorted(heard.rows, key=lambda row: row[2]):
         covering[tid].append((start, end, trace))

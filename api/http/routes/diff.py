@@ -20,7 +20,7 @@ from api.queries.selector import format_selector
 from api.queries.stack_values import StackValues, read_selected_stacks
 from api.render.collapsed import MEDIA_TYPE, collapsed
 from api.tree.graph import build_graph
-from api.views.drawn import Way, draw
+from api.views.drawn import Arrangement, draw
 
 router = APIRouter(tags=["profiles"])
 
@@ -60,7 +60,7 @@ def diff(
     stack_ids, values = side_by_side(*sides)
     stacks = view.stacks(state, stack_ids)
     if output_format is DiffFormat.COLLAPSED:
-        shown = Way(shape.invert).shown(stacks)
+        shown = Arrangement(shape.invert).shown(stacks)
         graph = build_graph(shown.tree, shown.leaves, values)
         return StreamingResponse(collapsed(graph, stacks.functions), media_type=MEDIA_TYPE)
     head = selection.as_json() | {
@@ -77,7 +77,7 @@ def diff(
     scale, baseline_scale = (1.0, 1.0) if absolute else relative_scales(sides[0].total, sides[1].total)
     head |= {"relative": not absolute, "scale": scale, "baseline_scale": baseline_scale}
     return json_response(
-        head | tree_answer(draw(stacks, values, Way(shape.invert), shape.root), shape, (scale, baseline_scale))
+        head | tree_answer(draw(stacks, values, Arrangement(shape.invert), shape.root), shape, (scale, baseline_scale))
     )
 
 

@@ -14,7 +14,7 @@ from api.http.tree_parameters import DEFAULT_MAX_NODES, MaxNodesParam, TreeShape
 from api.http.view_parameters import View, view
 from api.queries.selection import Selection
 from api.queries.stack_values import read_selected_stacks
-from api.views.drawn import Way, draw, draw_callers
+from api.views.drawn import Arrangement, draw, draw_callers
 from api.views.sandwich import is_function, sandwich
 from api.views.used_part import used_part
 
@@ -57,6 +57,6 @@ def one_function(
         | {"total": chosen.total, "samples": chosen.samples, "stacks": len(chosen.stack_ids)}
         | {
             "callers": tree_answer(draw_callers(sides.callers, value), shape, (1.0,)),
-            "callees": tree_answer(draw(sides.callees, value, Way()), shape, (1.0,)),
+            "callees": tree_answer(draw(sides.callees, value, Arrangement()), shape, (1.0,)),
         }
     )

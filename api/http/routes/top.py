@@ -17,7 +17,7 @@ from api.queries.selection import Selection
 from api.queries.stack_values import read_selected_stacks
 from api.tree.functions import Function
 from api.tree.top_table import TopTable
-from api.views.drawn import Way, draw
+from api.views.drawn import Arrangement, draw
 
 router = APIRouter(tags=["profiles"])
 
@@ -86,7 +86,7 @@ def top(
     values = read_selected_stacks(state.database, selection, state.settings.api_max_stacks)
     values = values.where(view.keeps(state, values.stack_ids))
     stacks = view.stacks(state, values.stack_ids)
-    table = draw(stacks, values.values[np.newaxis], Way()).table
+    table = draw(stacks, values.values[np.newaxis], Arrangement()).table
     flat, cumulative = table.flat[0], table.cumulative[0]
     rows = _ordered_rows(table, order)
     listed, rest = rows[:limit], rows[limit:]

@@ -20,7 +20,7 @@ DEPTH = 30
 CODE = """
 def burn_elsewhere():
     x = 0
-    for i in range(20_000):
+    for i in range(200_000):
         x += i * i
 
 burn_elsewhere()
