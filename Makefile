@@ -93,7 +93,7 @@ recording: setup ## make the recording that the demo replays on machines that ca
 	  && $(BIN)/python -m standalone.demo.condense_recording $$aside/all standalone/demo/shop.recording
 
 clean: ## remove what the other targets have made
-	rm -rf $(VENV) deploy/kafka/lib build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) deploy/kafka/lib build icestream/tracing/build dist *.egg-info icestream/tracing/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 setup-test:

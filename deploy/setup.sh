@@ -36,9 +36,10 @@ apt_install() {
 install_packages() { # EXTRA: installs icestream with this extra, unless it is installed in these versions
     local stamp=.venv/.installed-$1
     [ -x .venv/bin/python ] || "$python" -m venv .venv
-    if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ]; then
+    if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ] ||
+        [ icestream/tracing/pyproject.toml -nt "$stamp" ]; then
         echo "installing Python packages into .venv"
-        .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[$1]"
+        .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e icestream/tracing -e ".[$1]"
         touch "$stamp" .venv/.installed-standalone # `test` includes `standalone`
     fi
 }
