@@ -51,7 +51,7 @@ lint: setup-test ## check formatting, lint and types
 kafka: ## fetch Apache Kafka (Maven, Java), which `icestream up` then uses as its broker
 	@deploy/setup.sh kafka
 
-schemas: setup-test ## generate icestream/v1 and icestream/pprof from schemas/
+schemas: setup-test ## generate icestream/v1, icestream/pprof and icestream/pyroscope from schemas/
 	$(BIN)/python -m grpc_tools.protoc -I schemas --python_out . --pyi_out . $(PROTOS)
 
 schemas-check: setup-test

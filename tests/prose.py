@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-GENERATED = ("icestream/v1/", "icestream/pprof/", "bpf/include/")
+GENERATED = ("icestream/v1/", "icestream/pprof/", "icestream/pyroscope/", "bpf/include/")
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _HASH = re.compile(r"(?:^|\s)#(.*)")

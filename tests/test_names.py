@@ -21,6 +21,7 @@ from tests.prose import ROOT, Line, lines, sources, tracked
 PACKAGES = ("api", "benchmarks", "bpf", "collector", "icestream", "jobs", "sinks", "standalone", "streams", "tests")
 FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas")
 OTHERS = {
+    *("api/querier/v1/querier.proto", "api/types/v1/types.proto"),
     *("NNNN_name.sql", "app.py", "containers.json", "run.json", "proto/profile.proto"),
     *("InternalDocs/code_objects.md", "Objects/locations.md", "docs/symbol_files.md", "deploy/kafka/lib.new"),
     *("--no-eh-frame", "icestream.logs"),

@@ -14,6 +14,7 @@ from api.http.known_parameters import known_parameters
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.measure_requests import MeasureRequests
+from api.http.querier import service
 from api.http.routes import completeness, diff, health, labels, merge, profile_types, sandwich, timeline, top, traces
 from api.queries.database import Database
 from api.render import pprof
@@ -51,6 +52,7 @@ def create_app(
             routes.router, dependencies=[Depends(known_parameters)], responses=error_responses(400, 422, 500, 503)
         )
     app.include_router(health.router)
+    app.include_router(service.router)
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)

@@ -33,6 +33,10 @@ class Conditions:
         """Returns an expression for `trace_id IN`."""
         return f"arrayMap(x -> toFixedString(unhex(x), 16), {self.bind(trace_ids, 'Array(String)')})"
 
+    def bind_span_ids(self, span_ids: list[str]) -> str:
+        """Returns an expression for `span_id IN`, of IDs with 16 hex digits."""
+        return f"arrayMap(x -> toFixedString(unhex(x), 8), {self.bind(span_ids, 'Array(String)')})"
+
     def add(self, expression: str) -> None:
         self.expressions.append(expression)
 

@@ -34,7 +34,7 @@ def pprof(
 ) -> Iterator[bytes]:
     """Yields it gzipped. Every sample gets `labels`, and two values: its count, and its value in the profile type's
     unit."""
-    return _gzipped(_pieces(values, stacks, profile_type, time_range, labels))
+    return _gzipped(pieces(values, stacks, profile_type, time_range, labels))
 
 
 def _gzipped(pieces: Iterator[Profile]) -> Iterator[bytes]:
@@ -45,28 +45,33 @@ def _gzipped(pieces: Iterator[Profile]) -> Iterator[bytes]:
     yield compressor.flush()
 
 
-def _pieces(
+def pieces(
     values: StackValues,
     stacks: AddressStacks,
     profile_type: str,
     time_range: TimeRange | None,
     labels: Labels[str, str],
+    with_counts: bool = True,
 ) -> Iterator[Profile]:
+    """Yields the parts of the message. Without counts, samples have the value in the profile type's unit only."""
     tables = _Tables(values, stacks)
-    yield _head(tables, values, profile_type, time_range)
+    yield _head(tables, values, profile_type, time_range, with_counts)
     label_strings = [(tables.string(key), tables.string(value)) for key, value in labels.items()]
     for first in range(0, len(values.stack_ids), _STACKS):
-        yield _samples(values, stacks, first, label_strings)
+        yield _samples(values, stacks, first, label_strings, with_counts)
     for first in range(0, len(stacks.location), _LOCATIONS):
         yield tables.locations(first, first + _LOCATIONS)
     yield tables.rest()
 
 
-def _head(tables: "_Tables", values: StackValues, profile_type: str, time_range: TimeRange | None) -> Profile:
+def _head(
+    tables: "_Tables", values: StackValues, profile_type: str, time_range: TimeRange | None, with_counts: bool
+) -> Profile:
     """What the profile is of."""
     head = Profile()
     _, sample_type, sample_unit, period_type, period_unit = profile_type.split(":")[:5]
-    for type_name, unit in (("samples", "count"), (sample_type, sample_unit)):
+    counts = [("samples", "count")] if with_counts else []
+    for type_name, unit in (*counts, (sample_type, sample_unit)):
         head.sample_type.add(type=tables.string(type_name), unit=tables.string(unit))
     head.default_sample_type = tables.string(sample_type)
     head.period_type.type, head.period_type.unit = tables.string(period_type), tables.string(period_unit)
@@ -77,14 +82,17 @@ def _head(tables: "_Tables", values: StackValues, profile_type: str, time_range:
     return head
 
 
-def _samples(values: StackValues, stacks: AddressStacks, first: int, label_strings: list[tuple[int, int]]) -> Profile:
+def _samples(
+    values: StackValues, stacks: AddressStacks, first: int, label_strings: list[tuple[int, int]], with_counts: bool
+) -> Profile:
     """One sample for each of the stacks from `first` on."""
     piece = Profile()
     part = slice(first, first + _STACKS)
     columns = (values.stack_ids[part].tolist(), values.counts[part].tolist(), values.values[part].tolist())
     paths = stacks.paths(first, first + _STACKS)
     for path, stack_id, count, value in zip(paths, *columns, strict=True):
-        sample = piece.sample.add(location_id=path or [_not_code_id(stacks, stack_id)], value=(count, value))
+        sample_values = (count, value) if with_counts else (value,)
+        sample = piece.sample.add(location_id=path or [_not_code_id(stacks, stack_id)], value=sample_values)
         for key, text in label_strings:
             sample.label.add(key=key, str=text)
     return piece

@@ -9,10 +9,11 @@ from api.errors import ApiError
 from api.http.error_handlers import error_response
 
 _MAX_WAIT_S = 10.0
+_QUERIES = ("/api/", "/querier.")
 
 
 class LimitQueries:
-    """Middleware that runs at most `running` requests under /api/ at once. At most `waiting` wait; others get 503.
+    """Middleware that runs at most `running` requests for queries at once. At most `waiting` wait; others get 503.
 
     A request stops counting as running when its answer is sent.
     """
@@ -24,7 +25,7 @@ class LimitQueries:
         self._max_waiting = waiting
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith("/api/"):
+        if scope["type"] != "http" or not scope["path"].startswith(_QUERIES):
             await self._app(scope, receive, send)
         elif await self._wait_for_turn():
             metrics.RUNNING.inc()

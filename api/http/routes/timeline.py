@@ -39,7 +39,7 @@ class Timeline(SelectionAnswer):
 
 _MAX_STEPS = 11_000
 _DEFAULT_STEPS = 120
-_MAX_LABELS = 5
+MAX_LABELS = 5
 _ROUND_STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200, 86400, 604800)
 _EXAMPLE = {
     **SELECTION_EXAMPLE,
@@ -78,8 +78,8 @@ def timeline(
     day, and the last one may end after `end`; only samples between them are counted.
     """
     names = tuple(dict.fromkeys(name.strip() for name in sum_by.split(",") if name.strip()))
-    if len(names) > _MAX_LABELS:
-        raise bad_request("bad_parameter", f"sum_by: more than {_MAX_LABELS} labels", "give fewer labels")
+    if len(names) > MAX_LABELS:
+        raise bad_request("bad_parameter", f"sum_by: more than {MAX_LABELS} labels", "give fewer labels")
     step_ms = _step_ms(step, selection.time_range)
     sums = read_timeline(state.database, selection, step_ms, names)
     rest = None
@@ -97,12 +97,17 @@ def timeline(
     return json_response(selection.as_json() | steps | {"groups": groups, "rest": rest})
 
 
+def check_steps(step_ms: int, time_range: TimeRange) -> None:
+    """Raises ApiError if the time range has too many steps."""
+    if (time_range.end_unix_nano - time_range.start_unix_nano) / (step_ms * 10**6) > _MAX_STEPS:
+        raise too_large(f"more than {_MAX_STEPS} steps", "give a larger step, or a shorter time range")
+
+
 def _step_ms(text: str | None, time_range: TimeRange) -> int:
     """Raises ApiError."""
     length_ms = -(-(time_range.end_unix_nano - time_range.start_unix_nano) // 10**6)
     step_ms = _parse_step_ms(text) if text else _default_step_ms(length_ms)
-    if length_ms / step_ms > _MAX_STEPS:
-        raise too_large(f"more than {_MAX_STEPS} steps", "give a larger step, or a shorter time range")
+    check_steps(step_ms, time_range)
     return step_ms
 
 

@@ -1,0 +1,126 @@
+"""Unary calls of the Connect protocol (connectrpc.com/docs/protocol): POST /SERVICE/METHOD with a protobuf message or
+its JSON, gzip or not; errors are `{"code", "message"}` with a status that fits."""
+
+import json
+import zlib
+from collections.abc import Callable
+from typing import TypeVar
+
+from fastapi import APIRouter, Request
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from api.errors import ApiError
+from api.http.app_state import AppState
+
+_MAX_BODY = 1 << 20
+_PROTO, _JSON = "application/proto", "application/json"
+_GZIP = 31  # zlib's window bits that mean gzip
+
+Asked = TypeVar("Asked", bound=Message)
+
+
+class ConnectError(Exception):
+    """Ends a call with a code of the protocol and the status that goes with it."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+
+
+def invalid(message: str) -> ConnectError:
+    """The request cannot be understood."""
+    return ConnectError(400, "invalid_argument", message)
+
+
+def unimplemented(message: str) -> ConnectError:
+    """The request asks for something that icestream does not have."""
+    return ConnectError(501, "unimplemented", message)
+
+
+def add_call(router: APIRouter, path: str, asked: type[Asked], answer: Callable[[AppState, Asked], Message]) -> None:
+    """Adds a route that calls `answer` in a thread. It may raise ApiError or ConnectError."""
+
+    async def call(request: Request) -> Response:
+        try:
+            is_json = _is_json(request)
+            message = _decode(await _body(request), asked, is_json)
+            answered = await run_in_threadpool(answer, request.app.state.shared, message)
+        except ConnectError as error:
+            return error_response(error)
+        except ApiError as error:
+            return error_response(_from_api_error(error), error.headers)
+        if is_json:
+            return Response(json_format.MessageToJson(answered, indent=None), media_type=_JSON)
+        return Response(answered.SerializeToString(), media_type=_PROTO)
+
+    router.add_api_route(path, call, methods=["POST"], include_in_schema=False)
+
+
+def _is_json(request: Request) -> bool:
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type not in (_PROTO, _JSON):
+        raise ConnectError(415, "unknown", f"content-type is {media_type[:60]!r}, not {_PROTO} or {_JSON}")
+    return media_type == _JSON
+
+
+async def _body(request: Request) -> bytes:
+    """The body, of at most _MAX_BODY bytes once it is decompressed."""
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", "gzip"):
+        raise unimplemented(f"content-encoding is {encoding[:60]!r}, not gzip or identity")
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > _MAX_BODY:
+            raise _too_long()
+    body = b"".join(parts)
+    return _unzip(body) if encoding == "gzip" and body else body
+
+
+def _unzip(body: bytes) -> bytes:
+    decompressor = zlib.decompressobj(_GZIP)
+    try:
+        data = decompressor.decompress(body, _MAX_BODY + 1)
+    except zlib.error as error:
+        raise invalid(f"the body is not gzip: {error}") from None
+    if len(data) > _MAX_BODY:
+        raise _too_long()
+    if not decompressor.eof:
+        raise invalid("the gzip body ends too early")
+    return data
+
+
+def _too_long() -> ConnectError:
+    return ConnectError(429, "resource_exhausted", f"a request has at most {_MAX_BODY} bytes")
+
+
+def _decode(body: bytes, asked: type[Asked], is_json: bool) -> Asked:
+    """Ignores fields that icestream does not know."""
+    try:
+        if not is_json:
+            return asked.FromString(body)
+        fields = json.loads(body or b"{}")
+        if not isinstance(fields, dict):
+            raise invalid("the body is not a JSON object")
+        return json_format.ParseDict(fields, asked(), ignore_unknown_fields=True)
+    except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
+        raise invalid(f"the body is not a {asked.DESCRIPTOR.name}: {error}") from None
+
+
+def _from_api_error(error: ApiError) -> ConnectError:
+    codes = {400: "invalid_argument", 404: "not_found", 503: "unavailable"}
+    message = f"{error.message} ({error.hint})" if error.hint else error.message
+    if error.status == 422:
+        return ConnectError(429, "resource_exhausted", message)
+    return ConnectError(error.status, codes.get(error.status, "internal"), message)
+
+
+def error_response(error: ConnectError, headers: dict[str, str] | None = None) -> Response:
+    """An error as the protocol has it."""
+    body = json.dumps({"code": error.code, "message": str(error)})
+    return Response(body, error.status, headers, _JSON)

@@ -1,0 +1,1 @@
+"""Pyroscope's QuerierService, for Grafana: docs/grafana.md."""

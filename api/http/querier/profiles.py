@@ -1,0 +1,175 @@
+"""Calls that answer with a profile: merged, of spans, as pprof, and compared."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from api.http.app_state import AppState
+from api.http.connect import invalid, unimplemented
+from api.http.parameters import parse_trace_id
+from api.http.querier.requests import parse_range, parse_selection
+from api.http.routes.diff import side_by_side
+from api.http.tree_parameters import DEFAULT_MAX_NODES
+from api.queries.selection import Selection
+from api.queries.stack_values import StackValues, read_selected_stacks, read_stack_values
+from api.render import pprof
+from api.render.flamebearer import flame_graph, flame_graph_diff
+from api.tree.graph import build_graph
+from api.tree.picture import make_picture
+from api.views.call_site import begins_with
+from api.views.used_part import used_part
+from icestream.pprof.profile_pb2 import Profile
+from icestream.pyroscope.querier_pb2 import (
+    PROFILE_FORMAT_FLAMEGRAPH,
+    PROFILE_FORMAT_PPROF,
+    PROFILE_FORMAT_UNSPECIFIED,
+    DiffRequest,
+    DiffResponse,
+    PprofProfile,
+    SelectMergeProfileRequest,
+    SelectMergeSpanProfileRequest,
+    SelectMergeSpanProfileResponse,
+    SelectMergeStacktracesRequest,
+    SelectMergeStacktracesResponse,
+    StackTraceSelector,
+)
+
+_FLAME_GRAPH = (PROFILE_FORMAT_UNSPECIFIED, PROFILE_FORMAT_FLAMEGRAPH)
+_MAX_IDS = 1_000
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """What a request selects, and its samples by stack."""
+
+    selection: Selection
+    values: StackValues
+
+
+def select_merge_stacktraces(state: AppState, asked: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
+    """A flame graph, which is absent without samples, or pprof."""
+    if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_PPROF):
+        raise unimplemented("format: only flame graphs and pprof")
+    merged = _merge(state, asked)
+    if asked.format == PROFILE_FORMAT_PPROF:
+        return SelectMergeStacktracesResponse(pprof=PprofProfile(profile=_profile(state, merged)))
+    if merged is None or not len(merged.values.stack_ids):
+        return SelectMergeStacktracesResponse()
+    stacks = state.stacks.functions_of(merged.values.stack_ids)
+    graph = build_graph(stacks.tree, stacks.leaves, merged.values.values[np.newaxis])
+    picture = make_picture(graph, _max_nodes(state, asked.max_nodes), None, 0, (1.0,))
+    return SelectMergeStacktracesResponse(flamegraph=flame_graph(picture.graph, stacks.functions))
+
+
+def select_merge_span_profile(state: AppState, asked: SelectMergeSpanProfileRequest) -> SelectMergeSpanProfileResponse:
+    """What older versions of Grafana call for spans."""
+    if asked.format not in _FLAME_GRAPH:
+        raise unimplemented("format: only flame graphs")
+    if not asked.span_selector:
+        raise invalid("span_selector: give span IDs")
+    of_spans = SelectMergeStacktracesRequest(
+        profile_typeID=asked.profile_typeID,
+        label_selector=asked.label_selector,
+        start=asked.start,
+        end=asked.end,
+        max_nodes=asked.max_nodes,
+        span_selector=asked.span_selector,
+    )
+    return SelectMergeSpanProfileResponse(flamegraph=select_merge_stacktraces(state, of_spans).flamegraph)
+
+
+def select_merge_profile(state: AppState, asked: SelectMergeProfileRequest) -> Profile:
+    """pprof with all stacks, whatever max_nodes is."""
+    of_all = SelectMergeStacktracesRequest(
+        profile_typeID=asked.profile_typeID,
+        label_selector=asked.label_selector,
+        start=asked.start,
+        end=asked.end,
+        stack_trace_selector=asked.stack_trace_selector,
+        profile_id_selector=asked.profile_id_selector,
+        trace_id_selector=asked.trace_id_selector,
+    )
+    return _profile(state, _merge(state, of_all))
+
+
+def diff(state: AppState, asked: DiffRequest) -> DiffResponse:
+    """Both sides as they were measured. Each may select what it likes."""
+    both = [_merge(state, side) for side in (asked.left, asked.right)]
+    sides = [each.values if each else _NOTHING for each in both]
+    stack_ids, values = side_by_side(*sides)
+    stacks = state.stacks.functions_of(stack_ids)
+    graph = build_graph(stacks.tree, stacks.leaves, values)
+    max_nodes = _max_nodes(state, max(asked.left.max_nodes, asked.right.max_nodes))
+    picture = make_picture(graph, max_nodes, None, 0, (1.0, 1.0))
+    return DiffResponse(flamegraph=flame_graph_diff(picture.graph, stacks.functions))
+
+
+_NOTHING = StackValues(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | None:
+    """None if the selector excludes the profile type. Raises ApiError, ConnectError."""
+    if asked.profile_id_selector:
+        raise unimplemented("profile_id_selector: samples have no profile IDs")
+    time_range = parse_range(asked.start, asked.end)
+    selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
+    spans, traces = _span_ids(asked.span_selector), _trace_ids(asked.trace_id_selector)
+    if selection is None:
+        return None
+    limit = state.settings.api_max_stacks
+    if not spans and not traces:
+        values = read_selected_stacks(state.database, selection, limit)
+    else:
+        conditions = selection.conditions()
+        if spans:
+            conditions.add(f"span_id IN {conditions.bind_span_ids(spans)}")
+        if traces:
+            conditions.add(f"trace_id IN {conditions.bind_trace_ids(traces)}")
+        values = read_stack_values(state.database, "trace_samples", conditions, limit)
+    return _Merged(selection, _of_call_site(state, values, asked.stack_trace_selector))
+
+
+def _of_call_site(state: AppState, values: StackValues, selector: StackTraceSelector) -> StackValues:
+    """The stacks that begin with the call site, if one is given."""
+    if selector.HasField("go_pgo"):
+        raise unimplemented("go_pgo: use /api/v1/merge?format=pprof")
+    if not selector.call_site:
+        return values
+    stacks = used_part(state.stacks.functions_of(values.stack_ids))
+    return values.where(begins_with(stacks, [each.name for each in selector.call_site]))
+
+
+def _profile(state: AppState, merged: _Merged | None) -> Profile:
+    """pprof with one value for each sample, as Pyroscope's clients expect it."""
+    profile = Profile()
+    if merged is None:
+        return profile
+    stacks = state.stacks.addresses_of(merged.values.stack_ids)
+    selection, values = merged.selection, merged.values
+    for piece in pprof.pieces(values, stacks, selection.profile_type, selection.time_range, {}, with_counts=False):
+        profile.MergeFrom(piece)
+    return profile
+
+
+def _max_nodes(state: AppState, asked: int) -> int:
+    """How many nodes to keep: the default if none are asked for, and never more than one answer may have."""
+    return min(asked if asked > 0 else DEFAULT_MAX_NODES, state.settings.api_max_nodes)
+
+
+def _span_ids(texts: Sequence[str]) -> list[str]:
+    """Raises ConnectError."""
+    spans = [text.strip().lower() for text in texts]
+    if len(spans) > _MAX_IDS:
+        raise invalid(f"span_selector: more than {_MAX_IDS} span IDs")
+    for span in spans:
+        if len(span) != 16 or set(span) - set("0123456789abcdef"):
+            raise invalid(f"span_selector: not a span ID of 16 hex digits: {span[:60]!r}")
+    return spans
+
+
+def _trace_ids(texts: Sequence[str]) -> list[str]:
+    """Raises ApiError, ConnectError."""
+    if len(texts) > _MAX_IDS:
+        raise invalid(f"trace_id_selector: more than {_MAX_IDS} trace IDs")
+    return [parse_trace_id(text) for text in texts]

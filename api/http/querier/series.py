@@ -1,0 +1,69 @@
+"""SelectSeries: sums over time."""
+
+import math
+
+from api.errors import too_large
+from api.http.app_state import AppState
+from api.http.connect import invalid, unimplemented
+from api.http.querier.labels import label_pairs
+from api.http.querier.requests import labels_of_profile_type, our_label, parse_range, parse_selection
+from api.http.routes.timeline import MAX_LABELS, check_steps
+from api.queries.timeline import Timeline, read_timeline
+from icestream.pyroscope.querier_pb2 import (
+    TIME_SERIES_AGGREGATION_TYPE_SUM,
+    Point,
+    SelectSeriesRequest,
+    SelectSeriesResponse,
+    Series,
+)
+from icestream.pyroscope.types_pb2 import LabelPair
+
+_MAX_SERIES = 1_000
+
+
+def select_series(state: AppState, asked: SelectSeriesRequest) -> SelectSeriesResponse:
+    """Sums of each step and group of labels, heaviest groups first. A point has the time at which its step ends."""
+    time_range = parse_range(asked.start, asked.end)
+    selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
+    if asked.aggregation != TIME_SERIES_AGGREGATION_TYPE_SUM:
+        raise unimplemented("aggregation: only sums")
+    if asked.stack_trace_selector.call_site or asked.stack_trace_selector.HasField("go_pgo"):
+        raise unimplemented("stack_trace_selector: only for profiles")
+    names = tuple(dict.fromkeys(asked.group_by))
+    if len(names) > MAX_LABELS:
+        raise invalid(f"group_by: more than {MAX_LABELS} labels")
+    if not (math.isfinite(asked.step) and 0.001 <= asked.step < 10**9):
+        raise invalid(f"step: {asked.step} is not a number of seconds")
+    if selection is None:
+        return SelectSeriesResponse()
+    step_ms = round(asked.step * 1000)
+    check_steps(step_ms, time_range)
+    timeline = read_timeline(state.database, selection, step_ms, tuple(map(our_label, names)))
+    if asked.limit <= 0 and len(timeline.labels) > _MAX_SERIES:
+        raise too_large(f"more than {_MAX_SERIES} series", "group by fewer labels, or give a limit")
+    limit = asked.limit if asked.limit > 0 else _MAX_SERIES
+    of_type = labels_of_profile_type(selection.profile_type)
+    rows = (_points(timeline, row, step_ms, asked.end) for row in range(min(limit, len(timeline.labels))))
+    return SelectSeriesResponse(
+        series=[
+            Series(labels=_labels(names, labels, of_type), points=points)
+            for labels, points in zip(timeline.labels, rows, strict=False)
+            if points
+        ]
+    )
+
+
+def _labels(names: tuple[str, ...], values: tuple[str, ...], of_type: dict[str, str]) -> list[LabelPair]:
+    """The labels that have a value."""
+    labels = ((name, value or of_type.get(name, "")) for name, value in zip(names, values, strict=True))
+    return label_pairs(sorted(label for label in labels if label[1]))
+
+
+def _points(timeline: Timeline, row: int, step_ms: int, end_unix_milli: int) -> list[Point]:
+    """The steps of one group that have samples."""
+    columns = (timeline.times_unix_milli.tolist(), timeline.values[row].tolist(), timeline.counts[row].tolist())
+    return [
+        Point(value=value, timestamp=min(start + step_ms, end_unix_milli))
+        for start, value, count in zip(*columns, strict=True)
+        if value or count
+    ]

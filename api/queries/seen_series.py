@@ -1,0 +1,72 @@
+"""Which series had samples of which profile types, by the hour: what label browsers ask."""
+
+from dataclasses import dataclass
+
+from api.queries.conditions import Conditions, add_series_matchers, add_time
+from api.queries.database import Database, texts
+from api.queries.selection import TimeRange
+from api.queries.selector import Matcher
+from icestream.rollups import HOUR_S
+
+
+@dataclass(frozen=True)
+class SeenSeries:
+    """A set of labels that had samples of a profile type."""
+
+    profile_type: str
+    labels: dict[str, str]
+
+
+def read_seen_series(
+    database: Database,
+    profile_types: list[str] | None,
+    matchers: tuple[Matcher, ...],
+    time_range: TimeRange | None,
+    names: tuple[str, ...] | None,
+    limit: int,
+) -> list[SeenSeries]:
+    """Distinct ones in order, at most `limit`; with `names`, only these labels of them. Without a time range, all that
+    were ever seen. Raises ApiError."""
+    seen = Conditions()
+    if profile_types is not None:
+        seen.add(f"profile_type IN {seen.bind(profile_types, 'Array(String)')}")
+    if time_range is not None:
+        hour_ns = HOUR_S * 10**9
+        add_time(seen, time_range.start_unix_nano // hour_ns * hour_ns, time_range.end_unix_nano, "start_time")
+    matching = Conditions(parameters=seen.parameters)
+    add_series_matchers(matching, matchers)
+    labels = "mapSort(labels)"
+    if names is not None:
+        kept = seen.bind(list(names), "Array(String)")
+        labels = f"mapFilter((name, value) -> has({kept}, name), {labels})"
+    answer = database.table(
+        "SELECT DISTINCT toString(seen.profile_type) AS profile_type, mapKeys(of.kept) AS names,"
+        " mapValues(of.kept) AS label_values"
+        f" FROM (SELECT DISTINCT profile_type, series_id FROM series_seen {seen.where}) AS seen"
+        f" INNER JOIN (SELECT series_id, any(CAST({labels}, 'Map(String, String)')) AS kept FROM series"
+        f" {matching.where} GROUP BY series_id) AS of ON seen.series_id = of.series_id"
+        f" ORDER BY profile_type, names, label_values LIMIT {int(limit)}",
+        seen.parameters,
+    )
+    columns = (texts(answer["profile_type"]), answer["names"].to_pylist(), answer["label_values"].to_pylist())
+    return [
+        SeenSeries(
+            profile_type, {_text(name): _text(value) for name, value in zip(names, values, strict=True) if value}
+        )
+        for profile_type, names, values in zip(*columns, strict=True)
+    ]
+
+
+def read_seen_hours(database: Database) -> tuple[int, int] | None:
+    """Start of the first and of the last hour with samples, in Unix seconds, or None. Raises ApiError."""
+    answer = database.table(
+        "SELECT toUnixTimestamp(min(start_time)) AS first, toUnixTimestamp(max(start_time)) AS last, count() AS rows"
+        " FROM series_seen"
+    )
+    if not answer["rows"][0].as_py():
+        return None
+    return int(answer["first"][0].as_py()), int(answer["last"][0].as_py())
+
+
+def _text(value: bytes) -> str:
+    return value.decode(errors="replace")

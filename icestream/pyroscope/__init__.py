@@ -1,0 +1,1 @@
+"""Messages of Pyroscope's API, generated from schemas/icestream/pyroscope."""

@@ -1,0 +1,46 @@
+import gzip
+
+import pytest
+
+from tests.api.conftest import Api
+from tests.api.http.querier.calls import post
+
+METHOD = "LabelNames"
+EMPTY = gzip.compress(b"")
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "headers", "status"),
+    [
+        (b"", "application/proto", {}, 200),
+        (b"", "application/json", {}, 200),
+        (b"{}", "application/json; charset=utf-8", {}, 200),
+        (EMPTY, "application/proto", {"content-encoding": "gzip"}, 200),
+        (b"{", "application/json", {}, 400),
+        (b"[]", "application/json", {}, 400),
+        (b"\xff\xfe", "application/json", {}, 400),
+        (b'{"matchers":' + b"[" * 100_000, "application/json", {}, 400),
+        (b'{"start":"x"}', "application/json", {}, 400),
+        (b"\x0a\xff", "application/proto", {}, 400),
+        (b"\x0a\x01\xff", "application/proto", {}, 400),
+        (EMPTY[:-4], "application/proto", {"content-encoding": "gzip"}, 400),
+        (b"no gzip", "application/proto", {"content-encoding": "gzip"}, 400),
+        (gzip.compress(bytes(1 << 24)), "application/proto", {"content-encoding": "gzip"}, 429),
+        (bytes(1 << 21), "application/proto", {}, 429),
+        (b"", "application/grpc", {}, 415),
+        (b"", "", {}, 415),
+        (b"", "application/proto", {"content-encoding": "br"}, 501),
+    ],
+)
+def test_bad_requests_are_refused_as_the_protocol_says(
+    api: Api, body: bytes, content_type: str, headers: dict[str, str], status: int
+) -> None:
+    response = post(api, METHOD, body, content_type, **headers)
+    assert response.status_code == status, response.text
+    if status != 200:
+        assert set(response.json()) == {"code", "message"}
+
+
+def test_an_unknown_method_is_not_found(api: Api) -> None:
+    response = post(api, "SelectHeatmap", b"")
+    assert (response.status_code, response.json()["code"]) == (404, "unimplemented")
