@@ -11,6 +11,7 @@ from functools import partial
 
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.quotas import Quotas, load_quotas
 from collector.activity.thread_context import ThreadContexts
 from collector.batches.builder import BatchBuilder, BuildQueue
 from collector.batches.windows import Windows
@@ -76,6 +77,7 @@ class Loaded:
     labels: ThreadLabels
     sampler: Sampler
     pace: Pace
+    quotas: Quotas | None
 
 
 def load(settings: CollectorSettings) -> Loaded:
@@ -85,16 +87,18 @@ def load(settings: CollectorSettings) -> Loaded:
     sampler = Sampler(settings.frequency, settings.loader, sizes, _waits(settings))
     sampler.start()
     sampler.pause()
-    return Loaded(labels, sampler, Pace(settings, sampler))
+    return Loaded(labels, sampler, Pace(settings, sampler), load_quotas())
 
 
 def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache, buffer: WindowBuffer) -> Profiler:
     """Makes the parts that sample this host and give the messages of each window to `buffer`. Raises OSError where the
     activity socket cannot be made."""
     labels, sampler = loaded.labels, loaded.sampler
-    activity = ActivityReceiver(settings.activity_socket)
+    activity = ActivityReceiver(settings.activity_socket, quotas=loaded.quotas)
     for name in vars(activity.counts):
         metrics.RECEIVED.read(partial(getattr, activity.counts, name), name)
+    if loaded.quotas:
+        metrics.RECEIVED.read(loaded.quotas.cut, "cut")
     contexts = ThreadContexts(sampler.set_context, sampler.forget)
     work = BuildQueue()
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work])

@@ -88,7 +88,7 @@ class Profiler:
             return start_monotonic_ns
         period_ns = self._sampler.period_ns
         samples = self._sampler.drain()
-        self._pace.drained()
+        self._pace.drained(self._activity.cpu_seconds())
         _count_stacks(self._sampler.stats())
         end_monotonic_ns = time.monotonic_ns()
         self._contexts.observe(_processes(samples).tolist())

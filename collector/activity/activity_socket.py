@@ -7,21 +7,26 @@ import stat
 import struct
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
-from collector.activity.activity_datagram import MOST_BYTES, ActivityDatagram, MalformedDatagram, decode
+from collector.activity.activity_datagram import MOST_BYTES, MalformedDatagram, decode
+from collector.activity.flood import FloodLog
+from collector.activity.heard import Heard, HeardRoom
 from collector.activity.intervals import Intervals
+from collector.activity.join_datagrams import join_datagrams
+from collector.activity.quotas import Quotas
 from collector.activity.thread_ids import ThreadIds
-from icestream.v1.activity_pb2 import Span
 
 SERVICE_SECONDS = 30.0
 """How long a process keeps its service after its last datagram: three times the interval of hellos."""
 
 MOST_SERVICES = 20_000
-_OVERHEAD = 2_000  # bytes of memory that a datagram takes besides its content
+MOST_SERVICES_OF_USER = 5_000
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 
@@ -36,11 +41,17 @@ class Counts:
     unknown_threads: int = 0  # intervals of other processes' threads, or of ended ones in containers: kept, as of 0
 
 
-@dataclass(frozen=True)
-class _Heard:
+class Sender(NamedTuple):
+    """Who sent a datagram, in our namespaces; the kernel says so."""
+
     pid: int
-    tid: np.ndarray
-    datagram: ActivityDatagram
+    uid: int
+
+
+class _Service(NamedTuple):
+    heard_at: float  # time.monotonic()
+    name: str
+    uid: int
 
 
 class ActivityReceiver:
@@ -48,20 +59,21 @@ class ActivityReceiver:
 
     Makes the socket file and its directory, open to every user, and replaces a stale socket. Raises OSError where that
     is impossible, and FileExistsError where another collector listens on it or where it is no socket. Keeps at most
-    `room` bytes.
+    `room` bytes. `quotas` cuts floods in the kernel; closes it.
     """
 
-    def __init__(self, path: str | Path, room: int = 32 << 20) -> None:
+    def __init__(self, path: str | Path, room: int = 32 << 20, quotas: Quotas | None = None) -> None:
         self.path = Path(path)
         self.counts = Counts()
-        self._room = room
         self._lock = threading.Lock()
-        self._heard: list[_Heard] = []
-        self._kept_bytes = 0
+        self._room = HeardRoom(room)
         self._dropped = 0
-        self._services: dict[int, tuple[float, str]] = {}
+        self._services: dict[int, _Service] = {}
+        self._services_of: Counter[int] = Counter()
+        self._floods = FloodLog(quotas)
+        self._quotas = quotas
         self._thread_ids = ThreadIds()
-        self._socket = _listen(self.path)
+        self._socket = _listen(self.path, quotas)
         self._inode = os.stat(self.path).st_ino
         self._thread = threading.Thread(target=self._receive, name="activity", daemon=True)
         self._thread.start()
@@ -69,21 +81,28 @@ class ActivityReceiver:
     def take(self) -> Intervals:
         """Returns everything that came since the last call."""
         with self._lock:
-            heard, self._heard = self._heard, []
+            heard = self._room.take()
             dropped, self._dropped = self._dropped, 0
-            self._kept_bytes = 0
-        return _joined(heard, dropped)
+        self._floods.report()
+        return join_datagrams(heard, dropped)
 
     def services(self) -> dict[int, str]:
         """The services of processes that sent something lately, by process ID."""
         since = time.monotonic() - SERVICE_SECONDS
         with self._lock:
-            self._services = {pid: entry for pid, entry in self._services.items() if entry[0] >= since}
-            return {pid: name for pid, (_, name) in self._services.items()}
+            self._services = {pid: service for pid, service in self._services.items() if service.heard_at >= since}
+            self._services_of = Counter(service.uid for service in self._services.values())
+            return {pid: service.name for pid, service in self._services.items()}
 
     def pids(self) -> set[int]:
         """Processes that sent something lately."""
         return set(self.services())
+
+    def cpu_seconds(self) -> float:
+        """The CPU time that receiving took. Whoever sends decides about it, so it says nothing about sampling."""
+        if not self._thread.is_alive() or self._thread.ident is None:
+            return 0.0
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
     def close(self) -> None:
         """Stops receiving, and removes the socket file. `take` still works."""
@@ -91,6 +110,8 @@ class ActivityReceiver:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join(2.0)
         self._socket.close()
+        if self._quotas:
+            self._quotas.close()
         with contextlib.suppress(OSError):
             if os.stat(self.path).st_ino == self._inode:
                 self.path.unlink()
@@ -106,41 +127,46 @@ class ActivityReceiver:
                 return
             if size == 0 and not ancillary:  # shut down
                 return
-            pid = _sender(ancillary)
-            if pid <= 0 or flags & socket.MSG_TRUNC:
+            sender = _sender(ancillary)
+            if sender.pid <= 0 or flags & socket.MSG_TRUNC:
                 self.counts.malformed += 1
                 continue
             try:
-                self._hear(pid, bytes(memoryview(buffer)[:size]))
+                self._hear(sender, bytes(memoryview(buffer)[:size]))
                 self.counts.datagrams += 1
             except MalformedDatagram:
                 self.counts.malformed += 1
 
-    def _hear(self, pid: int, content: bytes) -> None:
+    def _hear(self, sender: Sender, content: bytes) -> None:
         datagram = decode(content, time.monotonic_ns())
         self.counts.refused += datagram.refused
-        tid = self._thread_ids.of_host(pid, datagram.tid, datagram.pid)
+        tid = self._thread_ids.of_host(sender.pid, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
         self.counts.unknown_threads += len(tid) - int(np.count_nonzero(tid))
         with self._lock:
-            if pid in self._services or len(self._services) < MOST_SERVICES:
-                self._services[pid] = (time.monotonic(), datagram.service)
+            self._note_service(sender, datagram.service)
             self._dropped += datagram.dropped
             if not len(tid) and not datagram.span_names:
                 return
-            size = len(content) + _OVERHEAD
-            if self._kept_bytes + size > self._room:
-                self.counts.overflowed += len(tid)
-                self._dropped += len(tid)
+            for cut in self._room.add(Heard(sender.pid, sender.uid, tid, datagram, len(content))):
+                self.counts.overflowed += len(cut.tid)
+                self._dropped += len(cut.tid)
+                self._floods.note(cut.pid, cut.uid)
+
+    def _note_service(self, sender: Sender, name: str) -> None:
+        if sender.pid not in self._services:
+            if len(self._services) >= MOST_SERVICES or self._services_of[sender.uid] >= MOST_SERVICES_OF_USER:
                 return
-            self._kept_bytes += size
-            self._heard.append(_Heard(pid, tid, datagram))
+            self._services_of[sender.uid] += 1
+        self._services[sender.pid] = _Service(time.monotonic(), name, sender.uid)
 
 
-def _listen(path: Path) -> socket.socket:
+def _listen(path: Path, quotas: Quotas | None) -> socket.socket:
     path.parent.mkdir(parents=True, exist_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        if quotas:
+            quotas.attach(listener)
         with contextlib.suppress(FileNotFoundError):
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
                 raise FileExistsError(f"{path} is there already, and is no socket")
@@ -165,63 +191,10 @@ def answers(path: Path) -> bool:
         return True
 
 
-def _sender(ancillary: list[tuple[int, int, bytes]]) -> int:
-    """The sender's process ID in our namespace, from the kernel; 0 where it has none here."""
+def _sender(ancillary: list[tuple[int, int, bytes]]) -> Sender:
+    """The sender, from the kernel; process 0 if it has no ID in our namespace."""
     for level, kind, data in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(data) >= _CREDENTIALS.size:
-            return int(_CREDENTIALS.unpack_from(data)[0])
-    return 0
-
-
-def _joined(heard: list[_Heard], dropped: int) -> Intervals:
-    """Joins all datagrams, with each context once."""
-    datagrams = [h.datagram for h in heard]
-    rows = [len(d.start_monotonic_ns) for d in datagrams]
-    first_context = np.cumsum([0, *(len(d.contexts) for d in datagrams)], dtype=np.uint32)[:-1]
-    all_contexts = np.concatenate([np.zeros((0, 24), np.uint8), *(d.contexts for d in datagrams)])
-    context = _column(np.uint32, [d.context + first for d, first in zip(datagrams, first_context, strict=True)])
-    used, context = np.unique(context, return_inverse=True)
-    contexts, same = np.unique(np.ascontiguousarray(all_contexts[used]).view("V24").ravel(), return_inverse=True)
-    bytes_of_contexts = contexts.view(np.uint8).reshape(-1, 24)
-    strings = {name: row for row, name in enumerate(dict.fromkeys(["", *(d.service for d in datagrams)]))}
-    services = np.array([strings[d.service] for d in datagrams], np.uint32)
-    return Intervals(
-        start_monotonic_ns=_column(np.uint64, [d.start_monotonic_ns for d in datagrams]),
-        duration_ns=_column(np.uint64, [d.duration_ns for d in datagrams]),
-        thread_cpu_ns=_column(np.uint64, [d.thread_cpu_ns for d in datagrams]),
-        pid=np.repeat(np.array([h.pid for h in heard], np.uint32), rows),
-        tid=_column(np.uint32, [h.tid for h in heard]),
-        context=same[context].astype(np.uint32),
-        service=np.repeat(services, rows),
-        trace_ids=bytes_of_contexts[:, :16].tobytes(),
-        span_ids=bytes_of_contexts[:, 16:].tobytes(),
-        strings=list(strings),
-        spans=[span for datagram in datagrams for span in _spans(datagram)],
-        dropped=dropped,
-    )
-
-
-def _column(dtype: type[np.unsignedinteger], parts: list[np.ndarray]) -> np.ndarray:
-    return np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype, copy=False)
-
-
-def _spans(datagram: ActivityDatagram) -> list[Span]:
-    identifiers = datagram.span_ids.tobytes()
-    return [
-        Span(
-            trace_id=identifiers[at : at + 16],
-            span_id=identifiers[at + 16 : at + 24],
-            parent_span_id=identifiers[at + 24 : at + 32].lstrip(b"\0") and identifiers[at + 24 : at + 32],
-            name=name,
-            service=datagram.service,
-            start_unix_nano=start,
-            end_unix_nano=end,
-        )
-        for at, name, start, end in zip(
-            range(0, len(identifiers), 32),
-            datagram.span_names,
-            datagram.span_start_monotonic_ns.tolist(),
-            datagram.span_end_monotonic_ns.tolist(),
-            strict=True,
-        )
-    ]
+            pid, uid, _ = _CREDENTIALS.unpack_from(data)
+            return Sender(pid, uid)
+    return Sender(0, 0)

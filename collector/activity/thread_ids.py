@@ -1,13 +1,25 @@
-"""Translates the thread IDs that processes send into the host's, and checks them."""
+"""Translates the thread IDs that processes send into the host's, and checks them.
+
+A process may say anything: IDs of threads that are not its own, or do not exist yet, and times before it began, when
+another process may have had its ID. Only threads that were seen are remembered: one that begins later may be another
+process's.
+"""
 
 import os
 import time
 
 import numpy as np
 
-_AGAIN_SECONDS = 0.01
+from collector.processes.process import TICKS, read_process
+
 _KEPT_SECONDS = 60.0
-_MOST_THREADS = 100_000
+_MOST_PROCESSES = 20_000
+_MOST_THREADS = 100_000  # of a process
+_MOST_UNKNOWN = 1024  # threads that one datagram may make us look for
+_GONE_NS = 1_000_000_000
+"""A process that ended before it was seen has intervals of its last second only: its ID may have been another's."""
+
+_READ_SHARE = 0.05  # of the time, for reading the threads of one process
 
 
 class ThreadIds:
@@ -17,64 +29,81 @@ class ThreadIds:
         self._own = _namespace(os.getpid())
         self._processes: dict[int, _Process] = {}
 
-    def of_host(self, pid: int, tids: np.ndarray, claimed_pid: int) -> np.ndarray:
+    def of_host(self, pid: int, tids: np.ndarray, starts_monotonic_ns: np.ndarray, claimed_pid: int) -> np.ndarray:
         """uint32 (n,): IDs of the threads of process `pid`, which calls itself `claimed_pid`.
 
-        0 for threads of other processes, and for threads in another PID namespace that ended before they were seen.
+        0 for threads of other processes, for intervals that started before the process, and for threads in another PID
+        namespace that ended before they were seen.
         """
         process = self._process(pid, claimed_pid)
         distinct, inverse = np.unique(tids, return_inverse=True)
         wanted = distinct.tolist()
-        if process.same:
-            process.check(pid, wanted)
-        elif not process.tids.keys() >= set(wanted):
+        if not process.same and not process.tids.keys() >= set(wanted):
             process.read(pid)
-        translated = np.array([process.tids.get(tid, 0) for tid in wanted], np.uint32)
-        return translated[inverse]
+        ended = process.ended(pid, wanted) if process.same else set()
+        translated = np.array([process.tids.get(tid, tid if tid in ended else 0) for tid in wanted], np.uint32)
+        return np.where(starts_monotonic_ns >= max(0, process.began_ns), translated[inverse], np.uint32(0))
 
     def _process(self, pid: int, claimed_pid: int) -> "_Process":
         now = time.monotonic()
-        process = self._processes.get(pid)
-        if process is None or process.claimed_pid != claimed_pid or now - process.since > _KEPT_SECONDS:
-            for gone in [p for p, known in self._processes.items() if now - known.since > _KEPT_SECONDS]:
-                del self._processes[gone]
-            namespace = _namespace(pid)
-            same = claimed_pid == pid and namespace in (self._own, None)
-            process = self._processes[pid] = _Process(claimed_pid, same, now)
+        process, running = self._processes.get(pid), read_process(pid)
+        start_ticks = running.start_ticks if running else process.start_ticks if process else None
+        if (
+            process is None
+            or (process.claimed_pid, process.start_ticks) != (claimed_pid, start_ticks)
+            or now - process.since > _KEPT_SECONDS
+        ):
+            self._forget(now)
+            same = claimed_pid == pid and _namespace(pid) in (self._own, None)
+            process = self._processes[pid] = _Process(claimed_pid, same, now, start_ticks)
         return process
+
+    def _forget(self, now: float) -> None:
+        for gone in [p for p, known in self._processes.items() if now - known.since > _KEPT_SECONDS]:
+            del self._processes[gone]
+        while len(self._processes) >= _MOST_PROCESSES:
+            del self._processes[next(iter(self._processes))]
 
 
 class _Process:
     """What is known of a process since a moment."""
 
-    def __init__(self, claimed_pid: int, same: bool, since: float) -> None:
+    def __init__(self, claimed_pid: int, same: bool, since: float, start_ticks: int | None) -> None:
         self.claimed_pid = claimed_pid
         self.same = same  # the IDs it sees are the host's
         self.since = since
-        self.tids: dict[int, int] = {}  # keeps threads that ended: their activity comes later
-        self._read_at = 0.0
+        self.start_ticks = start_ticks  # None: it ended before it was seen
+        self.began_ns = _began_ns(start_ticks)  # CLOCK_MONOTONIC
+        self.tids: dict[int, int] = {}  # threads that were seen; also those that ended: their activity comes later
+        self._of_host: set[int] = set()
+        self._read_after = 0.0
 
-    def check(self, pid: int, tids: list[int]) -> None:
-        """Checks threads that are new: whether they are its own, or have ended."""
+    def ended(self, pid: int, tids: list[int]) -> set[int]:
+        """Looks for threads that are new. Returns those that no process has now, so they may be its own and ended."""
         if len(self.tids) > _MOST_THREADS:
             self.tids.clear()
-        for tid in tids:
-            if tid not in self.tids:
-                own = os.path.exists(f"/proc/{pid}/task/{tid}") or not os.path.exists(f"/proc/{tid}")
-                self.tids[tid] = tid if own else 0
+        ended = set()
+        for tid in [tid for tid in tids if tid not in self.tids][:_MOST_UNKNOWN]:
+            if os.path.exists(f"/proc/{pid}/task/{tid}"):
+                self.tids[tid] = tid
+            elif not os.path.exists(f"/proc/{tid}"):
+                ended.add(tid)
+        return ended
 
     def read(self, pid: int) -> None:
-        """Reads its threads with the IDs that it sees itself (proc(5): NSpid), but not too often."""
-        now = time.monotonic()
-        if now - self._read_at < _AGAIN_SECONDS:
+        """Reads its threads with the IDs that it sees itself (proc(5): NSpid), for a small share of the time."""
+        began = time.monotonic()
+        if began < self._read_after:
             return
-        self._read_at = now
         try:
-            for tid in os.listdir(f"/proc/{pid}/task"):
-                if int(tid) not in self.tids.values():
-                    self._read_thread(pid, int(tid))
+            for name in os.listdir(f"/proc/{pid}/task")[:_MOST_THREADS]:
+                if int(name) not in self._of_host:
+                    self._read_thread(pid, int(name))
         except OSError:  # the process ended
             return
+        finally:
+            now = time.monotonic()
+            self._read_after = now + (now - began) / _READ_SHARE
 
     def _read_thread(self, pid: int, tid: int) -> None:
         try:
@@ -82,9 +111,18 @@ class _Process:
                 for line in status:
                     if line.startswith(b"NSpid:"):
                         self.tids[int(line.split()[-1])] = tid
+                        self._of_host.add(tid)
                         return
         except OSError:  # the thread ended
             return
+
+
+def _began_ns(start_ticks: int | None) -> int:
+    """CLOCK_MONOTONIC when the process began, or a little earlier."""
+    if start_ticks is None:
+        return time.monotonic_ns() - _GONE_NS
+    asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
+    return (start_ticks - 1) * 1_000_000_000 // TICKS - asleep_ns
 
 
 def _namespace(pid: int) -> int | None:

@@ -60,14 +60,15 @@ class Pace:
         self._windows.begin_again()
         self._set_metric()
 
-    def drained(self) -> None:
+    def drained(self, others_s: float = 0.0) -> None:
         """Changes the frequency if the budget requires it. Call it right after a drain, so that a window has one
-        period."""
+        period. `others_s`: CPU time so far that other processes caused, and that is bounded elsewhere; sampling less
+        would not lower it."""
         program_s = sum(program.seconds() for program in self._programs)
         metrics.PROGRAM_SECONDS.set_total(program_s)
         if not self._sampling:
             return
-        percent = self._windows.cost(time.monotonic(), process_seconds() + program_s)
+        percent = self._windows.cost(time.monotonic(), process_seconds() - others_s + program_s)
         if percent is not None:
             metrics.CPU_PERCENT.set(percent)
             self._budget.update(percent)

@@ -5,7 +5,8 @@ import time
 from typing import NamedTuple
 
 _PF_KTHREAD = 0x00200000
-_TICKS = os.sysconf("SC_CLK_TCK")
+TICKS = os.sysconf("SC_CLK_TCK")
+"""Ticks of a second, in /proc."""
 
 
 class Process(NamedTuple):
@@ -32,4 +33,4 @@ def read_process(pid: int) -> Process | None:
 def start_ticks(monotonic_ns: int) -> int:
     """The `Process.start_ticks` of a process that began at that time of CLOCK_MONOTONIC, give or take one."""
     asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()
-    return (monotonic_ns + asleep_ns) * _TICKS // 1_000_000_000
+    return (monotonic_ns + asleep_ns) * TICKS // 1_000_000_000

@@ -21,9 +21,11 @@ from icestream.kafka import consumer, producer
 from icestream.metrics import parse_metrics
 from icestream.packed import column
 from icestream.settings import KafkaSettings
-from icestream.topics import RAW, SYMBOL_REQUESTS, SYMBOLS
+from icestream.topics import ACTIVITY, RAW, SYMBOL_REQUESTS, SYMBOLS
+from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
+from tests.collector.activity.flooding import datagram, flooding, open_folder, send
 from tests.pipeline.reading import messages
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -213,6 +215,27 @@ def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -
     assert values["icestream_collector_frequency_hertz",] == 199
     assert 0 < values["icestream_collector_cpu_seconds_total",] < 20
     assert values["icestream_collector_activity_received_total", "malformed"] == 0
+
+
+def test_a_flood_of_activity_by_another_user_takes_nothing_from_a_victims_requests(
+    in_process_broker: KafkaSettings,
+) -> None:
+    reading = consumer(in_process_broker, "test")
+    reading.subscribe([ACTIVITY])
+    with open_folder() as folder, collecting(in_process_broker, folder), flooding(folder / "activity.sock"):
+        for _ in range(40):
+            assert send(folder / "activity.sock", datagram(3))
+            time.sleep(0.05)
+    end, rows, flood_rows = time.monotonic() + PATIENCE_S, 0, 0
+    while rows < 3 * 40 and time.monotonic() < end:
+        message = reading.poll(0.2)
+        if message is not None and message.error() is None:
+            pids = column(ActivityBatch.FromString(message.value() or b""), "interval_pid")
+            rows += int((pids == os.getpid()).sum())
+            flood_rows += int((pids != os.getpid()).sum())
+    reading.close()
+    assert rows == 3 * 40
+    assert flood_rows < 1_000_000  # it sent a hundred millions
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,101 @@
+"""Which threads a process may speak for."""
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collector.activity.thread_ids import ThreadIds
+
+LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
+SECOND = 10**9
+
+
+def _of_host(ids: ThreadIds, pid: int, tid: int, ago_ns: int = 0) -> int:
+    """What becomes of an interval that process `pid` reports of a thread."""
+    start = np.array([time.monotonic_ns() - ago_ns], np.uint64)
+    return int(ids.of_host(pid, np.array([tid], np.uint32), start, pid)[0])
+
+
+def _ended() -> int:
+    """The ID of a process that ended."""
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    return process.pid
+
+
+def _process_with_id(pid: int) -> subprocess.Popen[bytes] | None:
+    LAST_PID.write_text(str(pid - 1))
+    process = subprocess.Popen(["sleep", "1000"])
+    if process.pid == pid:
+        return process
+    process.kill()
+    process.wait()
+    return None
+
+
+def test_a_claim_to_a_thread_that_does_not_exist_yet_is_not_remembered() -> None:
+    if not os.access(LAST_PID, os.W_OK):
+        pytest.skip("needs root")
+    for _ in range(100):  # somebody else may be faster
+        ids, tid = ThreadIds(), _ended()
+        assert _of_host(ids, os.getpid(), tid) == tid  # it may have been one of ours
+        victim = _process_with_id(tid)
+        if victim:
+            assert _of_host(ids, os.getpid(), tid) == 0
+            victim.kill()
+            victim.wait()
+            return
+    pytest.fail("no process got the ID that was wanted")
+
+
+def test_a_process_has_no_activity_from_before_it_began() -> None:
+    """Its ID was another process's then, whose samples still wait for their trace."""
+    ids = ThreadIds()
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        assert _of_host(ids, process.pid, process.pid, ago_ns=SECOND // 1000) == process.pid
+        assert _of_host(ids, process.pid, process.pid, ago_ns=60 * SECOND) == 0
+        process.kill()
+
+
+def test_a_process_that_got_the_id_of_another_does_not_get_its_past() -> None:
+    if not os.access(LAST_PID, os.W_OK):
+        pytest.skip("needs root")
+    for _ in range(100):
+        ids = ThreadIds()
+        with subprocess.Popen(["sleep", "1000"]) as victim:
+            assert _of_host(ids, victim.pid, victim.pid) == victim.pid
+            time.sleep(0.1)  # processes begin in ticks of 10 ms
+            victim.kill()
+        attacker = _process_with_id(victim.pid)
+        if attacker:
+            assert _of_host(ids, attacker.pid, victim.pid) == attacker.pid
+            assert _of_host(ids, attacker.pid, victim.pid, ago_ns=SECOND) == 0
+            attacker.kill()
+            attacker.wait()
+            return
+    pytest.fail("no process got the ID that was wanted")
+
+
+def test_a_process_that_ended_before_it_was_seen_has_activity_of_its_last_second_only() -> None:
+    ids, pid = ThreadIds(), _ended()
+    assert _of_host(ids, pid, pid, ago_ns=SECOND // 10) == pid
+    assert _of_host(ids, pid, pid, ago_ns=2 * SECOND) == 0
+
+
+def test_what_a_process_sent_before_it_ended_is_still_its_own() -> None:
+    ids = ThreadIds()
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        assert _of_host(ids, process.pid, process.pid) == process.pid
+        began = time.monotonic_ns()
+        process.kill()
+    assert _of_host(ids, process.pid, process.pid, ago_ns=time.monotonic_ns() - began) == process.pid
+
+
+def test_one_datagram_makes_us_look_for_a_thousand_threads_at_most() -> None:
+    tids = np.arange(2**22 + 1, 2**22 + 5001, dtype=np.uint32)  # above what the kernel gives
+    starts = np.full(len(tids), time.monotonic_ns(), np.uint64)
+    assert np.count_nonzero(ThreadIds().of_host(os.getpid(), tids, starts, os.getpid())) == 1024
