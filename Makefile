@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard schemas/icestream/*/*.proto)
-FAST := not pipeline and not store and not slow and not kafka and not ebpf and not browser and not alone
+FAST := not pipeline and not kafka and not ebpf and not browser and not alone and not soak
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
 TOGETHER := -n 5
@@ -31,7 +31,7 @@ test: ## install what tests need, run all tests, and print how long each step to
 	 done; echo "all steps passed:$${took%,}"
 
 test-together:
-	$(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone" --durations 15
+	$(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
@@ -40,7 +40,7 @@ test-ebpf:
 test-alone:
 	$(BIN)/pytest -m alone --durations 5
 
-test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
+test-fast: setup-test ## run the tests that need no broker, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"
 
 lint: setup-test ## check formatting, lint and types
@@ -78,9 +78,10 @@ chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and comp
 fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to everything that reads, and check the promises
 	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
 
-soak: ## make chaos with 100 events, then make fuzz at full size: an hour
+soak: ## make chaos with 100 events, then make fuzz at full size, then the tests of more programs: an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
+	$(BIN)/pytest -m soak
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png
@@ -93,7 +94,7 @@ recording: setup ## make the recording that the demo replays on machines that ca
 	  && $(BIN)/python -m standalone.demo.condense_recording $$aside/all standalone/demo/shop.recording
 
 clean: ## remove what the other targets have made
-	rm -rf $(VENV) deploy/kafka/lib build icestream/tracing/build dist *.egg-info icestream/tracing/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) deploy/kafka/lib build icestream/*/build dist *.egg-info icestream/*/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 setup-test:

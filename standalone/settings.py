@@ -1,10 +1,9 @@
 """Settings of what runs on one machine."""
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from api.settings import ApiSettings
-from icestream.data_folder import SYSTEM_DATA, SYSTEM_SOCKET, DataSettings
+from icestream.data_folder import DataSettings
 from icestream.settings import KafkaSettings, setting
 from jobs.settings import JobSettings
 from sinks.settings import SinkSettings
@@ -32,13 +31,8 @@ class UpSettings(KafkaSettings, DataSettings):
         "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free port, for the parts too",
     )
     activity_socket: str = setting(
-        "", "socket that applications report activity to; by default activity.sock under --data"
+        "",
+        "socket that applications report activity to; by default /run/icestream/activity.sock, where they look for it, "
+        "and activity.sock under --data if this user cannot use that one or another collector does",
     )
     local_kafka: bool = setting(True, "start Apache Kafka if no Kafka is given and `make kafka` has fetched its jars")
-
-    @property
-    def socket(self) -> Path:
-        """The activity socket: for the system's data folder the one that applications use by default."""
-        if self.activity_socket:
-            return Path(self.activity_socket).absolute()
-        return SYSTEM_SOCKET if self.folder == SYSTEM_DATA else self.folder / "activity.sock"

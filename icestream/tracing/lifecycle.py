@@ -9,14 +9,15 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from icestream.tracing import asyncio_hook, threads
-from icestream.tracing.sender import Sender
+from icestream.tracing.children import at_end
+from icestream.tracing.sender import Sender, why_unheard
 from icestream.tracing.span import forked as new_span_ids
 from icestream.tracing.threads import registry
 
 if TYPE_CHECKING:
     from icestream.tracing.opentelemetry_hook import Hook
 
-_DEFAULT_SOCKET = "/run/icestream/activity.sock"
+DEFAULT_SOCKET = "/run/icestream/activity.sock"
 _LOG = logging.getLogger("icestream.tracing")
 
 
@@ -26,6 +27,8 @@ class Status(NamedTuple):
     started: bool
     service: str
     socket: str
+    collector: str
+    """"listens" on the socket, or the reason why nobody hears us there."""
     thread_context: str
     """"published", or the reason why threads cannot publish their context here (activity is still sent)."""
     process_context: bool
@@ -63,8 +66,8 @@ def start(service: str | None = None, socket: str | None = None) -> None:
             return
         configured = service or _service_from_environment()
         _tracing.service_given = bool(configured)
-        path = socket or os.environ.get("ICESTREAM_ACTIVITY_SOCKET") or _DEFAULT_SOCKET
-        sender = _tracing.sender = Sender(path, configured or _program())
+        path = socket or os.environ.get("ICESTREAM_ACTIVITY_SOCKET") or DEFAULT_SOCKET
+        sender = _tracing.sender = Sender(path, configured or program())
         _load_slots()
         registry.added, registry.wake = sender.run, sender.wake
         registry.set_limits(True)
@@ -75,6 +78,7 @@ def start(service: str | None = None, socket: str | None = None) -> None:
             _tracing.at_fork = True
             os.register_at_fork(after_in_child=_forked)
             atexit.register(stop)
+        at_end(stop)
         sender.run()
 
 
@@ -101,6 +105,7 @@ def status() -> Status:
             started=sender is not None,
             service=sender.service if sender else "",
             socket=sender.path if sender else "",
+            collector=why_unheard(sender.path) or "listens" if sender else "not started",
             thread_context=_tracing.thread_context if sender else "not started",
             process_context=_tracing.process_context is not None,
             opentelemetry=_tracing.hook is not None,
@@ -168,6 +173,7 @@ def _forked() -> None:
     _tracing.lock = threading.RLock()
     if _tracing.sender is None:
         return
+    at_end(stop)
     if _tracing.process_context is not None:
         from icestream.tracing.process_context import abandon
 
@@ -189,9 +195,14 @@ def _service_from_environment() -> str:
     return ""
 
 
-def _program() -> str:
+def program() -> str:
+    """Returns the name of the program, or of the module that runs as one."""
     name = os.path.basename(sys.argv[0] if sys.argv else "")
-    return "python" if name in ("", "-c", "-m") else name.removesuffix(".py")
+    if name == "-m":  # Python has not found the module yet
+        name = sys.orig_argv[sys.orig_argv.index("-m") + 1] if "-m" in sys.orig_argv[:-1] else ""
+    if name in ("", "-c", "-m"):  # a child that multiprocessing starts, for example
+        return os.environ.get("ICESTREAM_TRACE_PROGRAM") or "python"
+    return name.removesuffix(".py")
 
 
 def _nothing() -> None:

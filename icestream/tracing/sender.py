@@ -35,6 +35,7 @@ class Sender:
         self._waiting: deque[tuple[float, Datagram]] = deque()
         self._waiting_bytes = 0
         self._last = 0.0
+        self._warned = False
         self._begin()
 
     def _begin(self) -> None:
@@ -84,6 +85,8 @@ class Sender:
             self._bell.acquire(timeout=PERIOD_SECONDS)
             self._flush_whatever_comes()
         self._flush_whatever_comes()  # what came while it was asked to close
+        if any(datagram.intervals for _, datagram in self._waiting):
+            self._warn()
         if self._socket is not None:
             self._socket.close()
 
@@ -120,6 +123,14 @@ class Sender:
     def _give_up(self, datagram: Datagram) -> None:
         self.dropped += datagram.intervals
         self._unreported += datagram.intervals + datagram.dropped
+        if datagram.intervals:
+            self._warn()
+
+    def _warn(self) -> None:
+        """Says once that activity is lost, and why."""
+        if not self._warned:
+            self._warned = True
+            _LOG.warning("activity is lost: %s", why_unheard(self.path) or "the collector does not keep up")
 
     def _send(self, content: bytes) -> bool:
         """Returns whether the datagram was sent. Retries for a moment if the collector is busy."""
@@ -134,6 +145,18 @@ class Sender:
             except OSError:  # no collector, or none that we may talk to
                 return False
         return False
+
+
+def why_unheard(path: str) -> str:
+    """Returns "" if a collector listens on this socket, else why nobody hears us."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as probe:
+            probe.connect(path)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return f"no collector listens on {path}; ICESTREAM_ACTIVITY_SOCKET can name another socket"
+    except OSError as error:
+        return f"this process cannot send to {path}: {error.strerror or error}"
+    return ""
 
 
 def _collect() -> tuple[Columns, list[SpanEnd], int]:

@@ -8,12 +8,15 @@ import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
 
+from collector.activity.activity_socket import answers
 from icestream.commands import topics
+from icestream.data_folder import SYSTEM_SOCKET
 from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
@@ -42,6 +45,7 @@ class LocalPipeline:
     def __init__(self, settings: UpSettings) -> None:
         self._settings = settings
         self._folder = settings.folder
+        self._socket = settings.folder / "activity.sock"
         self._open = contextlib.ExitStack()
         self._supervisor = Supervisor()
         self._addresses: dict[str, str] = {}
@@ -68,6 +72,7 @@ class LocalPipeline:
         if stop.is_set():
             return
         self._make_topics(broker)
+        self._socket = choose_socket(self._settings)  # only now: a killed icestream's collector may end a moment later
         environ = self._environ(broker)
         for part in self._parts(environ):
             self._supervisor.start(part)
@@ -135,7 +140,7 @@ class LocalPipeline:
             "data": self._folder,
             "clickhouse": settings.clickhouse or f"chdb://{self._folder / 'clickhouse'}",
             "parquet": settings.parquet,
-            "activity_socket": settings.socket,
+            "activity_socket": self._socket,
             "frequency": settings.frequency,
         }
         kafka_settings = {name: value for name, value in broker.environ().items() if name.startswith(variable("kafka"))}
@@ -158,9 +163,24 @@ class LocalPipeline:
         return Part(command, argv, environ | own, partial(ask_ready, address), optional=optional)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
-        RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._settings.socket)).write(self._folder)
+        RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._socket)).write(self._folder)
         log.info("to read the samples: icestream tail %s --kafka %s", SAMPLES, broker.kafka)
-        log.info("to trace an application: ICESTREAM_ACTIVITY_SOCKET=%s", self._settings.socket)
+        environ = "" if self._socket == SYSTEM_SOCKET else f"{variable('activity_socket')}={self._socket} "
+        log.info("to trace an application: %sicestream-trace COMMAND", environ)
+
+
+def choose_socket(settings: UpSettings) -> Path:
+    """Returns the socket that applications find by themselves, if nothing else was asked for and it can be ours."""
+    if settings.activity_socket:
+        return Path(settings.activity_socket).absolute()
+    elsewhere = settings.folder / "activity.sock"
+    if os.geteuid() != 0:  # there is no collector
+        return elsewhere
+    try:
+        SYSTEM_SOCKET.parent.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return elsewhere
+    return SYSTEM_SOCKET if os.access(SYSTEM_SOCKET.parent, os.W_OK) and not answers(SYSTEM_SOCKET) else elsewhere
 
 
 def _in_process_settings(parquet: bool) -> dict[str, object]:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.store
 ROOT = Path(__file__).parents[2]
 SUMS = {"total", "samples", "flat", "cumulative", "sampled_cpu_ns", "thread_cpu_ns", "windows"}
 

@@ -9,8 +9,6 @@ import pytest
 
 from sinks.seen import Keys, SeriesDays, TriedLocations
 
-pytestmark = pytest.mark.slow
-
 T = TypeVar("T")
 
 
