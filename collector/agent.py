@@ -24,6 +24,7 @@ from collector.delivery.window_buffer import WindowBuffer
 from collector.guest import capabilities, memory
 from collector.guest.own_cpu import process_seconds
 from collector.guest.pace import Pace, period_ns
+from collector.guest.thread_time import thread_seconds
 from collector.host import Host
 from collector.labels.label_config import label_config
 from collector.labels.thread_labels import ThreadLabels
@@ -52,6 +53,7 @@ class Agent:
         self._profiler = make_profiler(settings, loaded, files, self._publisher)
         self._symbols = SymbolResponder(settings, self._publisher, symbol_files)
         metrics.CPU_SECONDS.read(process_seconds)
+        metrics.THREAD_SECONDS.read_each(thread_seconds)
 
     def ready(self) -> str | None:
         """None while samples reach Kafka, else what keeps them from it."""

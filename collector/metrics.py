@@ -13,6 +13,14 @@ WAITS_LOST = Counter(
 )
 FREQUENCY = Gauge("icestream_collector_frequency_hertz", "samples per second and CPU; 0 while other hosts sample")
 THROTTLED = Counter("icestream_collector_throttled_total", "times the CPU budget lowered the frequency")
+SHED = Gauge(
+    "icestream_collector_shed_level",
+    "work put off to stay within the CPU budget: 1: details of new processes; 2: answers within a tenth of a second",
+)
+DEFERRED = Counter(
+    "icestream_collector_deferred_processes_total", "sampled processes whose details were to be read later"
+)
+OVER_BUDGET = Gauge("icestream_collector_over_budget", "1 while the collector can do no less, and exceeds its budget")
 INTERVALS = Counter("icestream_collector_activity_intervals_total", "intervals of activity in activity batches")
 INTERVALS_DROPPED = Counter("icestream_collector_activity_dropped_total", "intervals that applications could not send")
 RECEIVED = CountedElsewhere(
@@ -46,7 +54,13 @@ SYMBOL_REQUESTS = Counter(
     "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]
 )
 CPU_SECONDS = CountedElsewhere("icestream_collector_cpu_seconds_total", "CPU time of this process and its children")
+THREAD_SECONDS = CountedElsewhere(
+    "icestream_collector_thread_cpu_seconds_total", "CPU time of this process, by thread, and of its children", "thread"
+)
 PROGRAM_SECONDS = CountedElsewhere("icestream_collector_bpf_seconds_total", "estimated CPU time of the eBPF programs")
+CPU_BUDGET_PERCENT = Gauge(
+    "icestream_collector_cpu_budget_percent", "the CPU budget in percent of one CPU; 0: no limit"
+)
 CPU_PERCENT = Gauge(
     "icestream_collector_cpu_percent",
     "recent CPU use of the process, its children and the eBPF programs, in percent of one CPU",

@@ -58,6 +58,9 @@ class Profiler:
         self._activity, self._contexts = activity, contexts
         self._host = host
         self._work, self._builder = work, builder
+        self._before: set[int] = set()  # the processes of the window before this one
+        self._shed = 0
+        pace.tell(host.shed, builder.shed, self.shed)
         self._settling: deque[_Settling] = deque()
 
     def run(self, stop: threading.Event) -> None:
@@ -81,6 +84,10 @@ class Profiler:
                 drain = max(drain + self._interval_s, now)
         self._close(start_monotonic_ns)
 
+    def shed(self, level: int) -> None:
+        """From level 1 on, looks for trace contexts only in processes that were sampled in two windows in a row."""
+        self._shed = level
+
     def _drain(self, start_monotonic_ns: int) -> int:
         """Ends a window; returns when the next one begins."""
         if len(self._settling) >= self._work.room():
@@ -88,10 +95,12 @@ class Profiler:
             return start_monotonic_ns
         period_ns = self._sampler.period_ns
         samples = self._sampler.drain()
-        self._pace.drained(self._activity.cpu_seconds())
+        self._pace.drained(self._builder.sampling_s, self._activity.cpu_seconds())
         _count_stacks(self._sampler.stats())
         end_monotonic_ns = time.monotonic_ns()
-        self._contexts.observe(_processes(samples).tolist())
+        pids = set(_processes(samples).tolist())
+        self._contexts.observe(pids & self._before if self._shed else pids)
+        self._before = pids
         window = Drained(samples, start_monotonic_ns, end_monotonic_ns, period_ns)
         self._settling.append(_Settling(window, time.monotonic() + self._settle_s))
         return end_monotonic_ns

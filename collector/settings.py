@@ -19,7 +19,12 @@ class CollectorSettings(KafkaSettings):
 
     frequency: int = setting(19, "samples per second and CPU")
     cpu_budget: float = setting(
-        2.0, "CPU that the collector may take before it samples less often, in percent of one CPU; 0: no limit"
+        1.0, "CPU that the collector may take before it does less, in percent of all CPUs of the host; 0: no limit"
+    )
+    lowest_frequency: int = setting(
+        0,
+        "samples per second and CPU below which only what samples cost lowers the frequency; 0: half of the"
+        " frequency, or 10 if that is more",
     )
     share: float = setting(1.0, "share of the hosts that sample at any one time, in turns: 0.1 for a tenth")
     share_interval: float = setting(60.0, "seconds that a turn lasts")
@@ -69,7 +74,8 @@ class CollectorSettings(KafkaSettings):
 
     def __post_init__(self) -> None:
         for name, low, high in (
-            ("cpu_budget", 0, 100_000),
+            ("cpu_budget", 0, 100),
+            ("lowest_frequency", 0, 1_000_000),
             ("share", 0, 1),
             ("share_interval", 1, 86_400),
             ("off_cpu", 0, 1),

@@ -4,7 +4,7 @@ import http.server
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -102,12 +102,17 @@ class CountedElsewhere(Collector):
         self._name, self._documentation = name, documentation
         self._labelnames = () if label is None else (label,)
         self._totals: dict[str, Callable[[], float]] = {}
+        self._each: Callable[[], Mapping[str, float]] = dict
         self._highest: dict[str, float] = defaultdict(float)
         REGISTRY.register(self)
 
     def read(self, total: Callable[[], float], label_value: str = "") -> None:
         """From now on, every scrape calls `total`."""
         self._totals[label_value] = total
+
+    def read_each(self, totals: Callable[[], Mapping[str, float]]) -> None:
+        """From now on, every scrape calls `totals`, which returns the total of each label value that there is."""
+        self._each = totals
 
     def set_total(self, total: float, label_value: str = "") -> None:
         """Says how many there are so far."""
@@ -118,8 +123,9 @@ class CountedElsewhere(Collector):
 
     def collect(self) -> Iterable[Metric]:
         family = CounterMetricFamily(self._name, self._documentation, labels=self._labelnames)
-        for label_value, total in list(self._totals.items()):
-            highest = self._highest[label_value] = max(self._highest[label_value], total())
+        now = {label_value: total() for label_value, total in list(self._totals.items())} | dict(self._each())
+        for label_value, total in now.items():
+            highest = self._highest[label_value] = max(self._highest[label_value], total)
             family.add_metric([label_value][: len(self._labelnames)], highest)
         return [family]
 

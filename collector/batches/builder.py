@@ -3,6 +3,7 @@
 import logging
 import queue
 import threading
+import time
 
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
@@ -50,11 +51,16 @@ class BatchBuilder:
 
     def __init__(self, work: BuildQueue, windows: Windows, activity: ActivityReceiver, buffer: WindowBuffer) -> None:
         self._work, self._windows, self._activity, self._buffer = work, windows, activity, buffer
+        self.sampling_s = 0.0  # CPU time of the thread that depends on how many samples there are
         self._missing = 0  # samples of the window in work and of given-up ones, until `buffer` has them
         self._thread = threading.Thread(target=self._run, name="build", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+
+    def shed(self, level: int) -> None:
+        """Puts off the details of new processes from level 1 on."""
+        self._windows.defer = level > 0
 
     def join(self) -> None:
         """Returns when the last window was handed over."""
@@ -70,6 +76,7 @@ class BatchBuilder:
             except Exception:
                 metrics.FAILED.inc()
                 log.exception("a window could not be made into a batch")
+            self.sampling_s = time.thread_time() - self._windows.details_s
 
     def _build(self, window: Drained) -> None:
         given_up = self._missing + self._buffer.take_dropped_samples()

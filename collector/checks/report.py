@@ -5,7 +5,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterator
 
-from collector.checks import containers, kernel, privileges, programs, resources
+from collector.checks import budget, containers, kernel, privileges, programs, resources
 from collector.checks.row import Mark, Row, limited
 from collector.settings import CollectorSettings
 
@@ -23,6 +23,7 @@ CHECKS: dict[str, Check] = {
     "libbpf": lambda settings: programs.libbpf(),
     "bcc": lambda settings: programs.bcc(settings.loader),
     "profiling": lambda settings: programs.program(settings.loader),
+    "CPU budget": budget.cpu_budget,
     "unwinding": lambda settings: programs.unwinding(),
     "process events": lambda settings: programs.process_events(),
     "off-CPU profile": lambda settings: programs.off_cpu(settings.loader),

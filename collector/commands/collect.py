@@ -2,7 +2,7 @@
 
   sudo icestream collect --check                         # what works on this host, and why not
   sudo icestream collect --kafka broker:9092
-  sudo icestream collect --frequency 99 --cpu-budget 1   # at most 1 % of a CPU, with fewer samples if need be
+  sudo icestream collect --frequency 99 --cpu-budget 2   # at most 2 % of all CPUs, with fewer samples if need be
   sudo icestream collect --share 0.1                     # a tenth of the hosts at a time
 
 The collector needs root, or CAP_BPF, CAP_PERFMON, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH, CAP_SYSLOG and
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 GROUPS = {
-    "costs": ("frequency", "cpu_budget", "share", "share_interval"),
+    "costs": ("frequency", "cpu_budget", "lowest_frequency", "share", "share_interval"),
     "batches": ("interval", "settle", "spool", "spool_limit_mb", "host_id", "host"),
     "labels": (
         "environment_labels", "relabel", "kubernetes", "kubernetes_url", "kubernetes_node", "kubernetes_token",

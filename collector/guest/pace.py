@@ -1,10 +1,12 @@
-"""Decides how often this host samples, and whether it is its turn, so that the collector's cost stays in bounds."""
+"""Decides how much the collector does and whether it is this host's turn, so that the cost stays in bounds."""
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from collector import metrics
+from collector.bpf.perf_event import online_cpus
 from collector.guest import budget
 from collector.guest.own_cpu import ProgramTime, process_seconds
 from collector.guest.probabilistic import samples_at
@@ -12,6 +14,13 @@ from collector.settings import CollectorSettings, host_id
 
 log = logging.getLogger(__name__)
 
+_SHED = (
+    "nothing is put off any more",
+    "details of new processes are read later",
+    "details of new processes are read later, and the eBPF programs are answered within a tenth of a second",
+)
+_BELOW = "; that is below the lowest frequency, because the samples alone cost too much"
+_COMPLAIN_S = 600.0
 _SWITCH_NS, _WAIT_NS = 100.0, 5000.0  # of the program at a switch of threads, and more at one that is followed
 
 
@@ -39,11 +48,18 @@ class Pace:
         self._programs = [ProgramTime(sampler.stats)]
         if sampler.off_cpu_stats():
             self._programs.append(ProgramTime(sampler.off_cpu_stats, _SWITCH_NS + settings.off_cpu * _WAIT_NS))
-        self._budget = budget.Budget(settings.frequency, settings.cpu_budget)
+        self._limits = limits(settings, len(online_cpus()))
+        self._effort = self._reached = budget.Effort(settings.frequency)
         self._windows = budget.Windows(time.monotonic())
-        self._frequency_hz = settings.frequency
+        self._listeners: list[Callable[[int], None]] = []
         self._sampling = True
-        self._set_metric()
+        self._complain_at = 0.0
+        metrics.CPU_BUDGET_PERCENT.set(self._limits.percent)
+        self._set_metrics()
+
+    def tell(self, *listeners: Callable[[int], None]) -> None:
+        """Tells them from now on how much work to put off: `Effort.shed`, when it changes."""
+        self._listeners += listeners
 
     def take_turns(self) -> None:
         """Pauses or resumes when turns change. Call it about every second."""
@@ -58,21 +74,24 @@ class Pace:
             return
         self._sampling = samples
         self._windows.begin_again()
-        self._set_metric()
+        self._set_metrics()
 
-    def drained(self, others_s: float = 0.0) -> None:
-        """Changes the frequency if the budget requires it. Call it right after a drain, so that a window has one
-        period. `others_s`: CPU time so far that other processes caused, and that is bounded elsewhere; sampling less
-        would not lower it."""
+    def drained(self, building_s: float, others_s: float = 0.0) -> None:
+        """Does more or less if the budget requires it. Call it on the sampling thread right after a drain, so that a
+        window has one period. CPU time so far: `building_s` of making batches; `others_s` that other processes caused,
+        and that is bounded elsewhere: doing less would not lower it."""
         program_s = sum(program.seconds() for program in self._programs)
         metrics.PROGRAM_SECONDS.set_total(program_s)
         if not self._sampling:
             return
-        percent = self._windows.cost(time.monotonic(), process_seconds() - others_s + program_s)
-        if percent is not None:
-            metrics.CPU_PERCENT.set(percent)
-            self._budget.update(percent)
-        if self._budget.frequency_hz != self._frequency_hz:
+        by_rate_s = program_s + time.thread_time() + building_s
+        other_s = process_seconds() - others_s + program_s - by_rate_s
+        cost = self._windows.cost(time.monotonic(), by_rate_s, other_s)
+        if cost is not None:
+            metrics.CPU_PERCENT.set(cost.percent)
+            self._effort = budget.decide(self._limits, self._effort, cost)
+            self._complain(cost)
+        if (self._effort.frequency_hz, self._effort.shed) != (self._reached.frequency_hz, self._reached.shed):
             self._change()
 
     def close(self) -> None:
@@ -80,24 +99,54 @@ class Pace:
             program.close()
 
     def _change(self) -> None:
-        before, after = self._frequency_hz, self._budget.frequency_hz
-        try:
-            self._sampler.set_period(period_ns(after))
-        except OSError as error:
-            log.warning("the frequency cannot be changed, trying again: %s", error)
-            return
-        self._frequency_hz = after
+        before, after = self._reached, self._effort
+        if after.frequency_hz != before.frequency_hz:
+            try:
+                self._sampler.set_period(period_ns(after.frequency_hz))
+            except OSError as error:
+                log.warning("the frequency cannot be changed, trying again: %s", error)
+                return
+        self._reached = after
         self._windows.begin_again()
-        self._set_metric()
-        if after < before:
+        self._set_metrics()
+        if after.shed != before.shed:
+            for listener in self._listeners:
+                listener(after.shed)
+            log.info("to stay within the CPU budget of %s: %s", self._budget_text(), _SHED[after.shed])
+        if after.frequency_hz < before.frequency_hz:
             metrics.THROTTLED.inc()
-        log.info(
-            "now %d instead of %d samples per second and CPU, to stay within a budget of %g %% of a CPU",
-            after, before, self._settings.cpu_budget,
-        )  # fmt: skip
+        if after.frequency_hz != before.frequency_hz:
+            bad = after.frequency_hz < min(before.frequency_hz, self._limits.lowest_hz)
+            log.log(
+                logging.WARNING if bad else logging.INFO,
+                "now %d instead of %d samples per second and CPU, to stay within the CPU budget of %s%s",
+                after.frequency_hz, before.frequency_hz, self._budget_text(), _BELOW if bad else "",
+            )  # fmt: skip
 
-    def _set_metric(self) -> None:
-        metrics.FREQUENCY.set(self._frequency_hz if self._sampling else 0)
+    def _complain(self, cost: budget.Cost) -> None:
+        """Says now and then that the cost is above the budget and nothing more can be put off."""
+        exceeds = budget.at_its_lowest(self._effort)
+        metrics.OVER_BUDGET.set(exceeds)
+        if exceeds and time.monotonic() >= self._complain_at:
+            self._complain_at = time.monotonic() + _COMPLAIN_S
+            log.warning(
+                "the collector takes %.1f %% of a CPU, more than its budget of %s: %.1f %% for %d samples per second"
+                " and CPU, the rest for what happens on this host. Raise --cpu-budget, or lower --frequency",
+                cost.percent, self._budget_text(), cost.by_rate, self._effort.frequency_hz,
+            )  # fmt: skip
+
+    def _budget_text(self) -> str:
+        return f"{self._limits.percent:g} % of a CPU"
+
+    def _set_metrics(self) -> None:
+        metrics.FREQUENCY.set(self._reached.frequency_hz if self._sampling else 0)
+        metrics.SHED.set(self._reached.shed)
+
+
+def limits(settings: CollectorSettings, cpus: int) -> budget.Limits:
+    """The limits on a host with so many CPUs."""
+    lowest = budget.lowest_hz(settings.frequency, settings.lowest_frequency)
+    return budget.Limits(settings.frequency, settings.cpu_budget * cpus, lowest)
 
 
 def period_ns(frequency_hz: int) -> int:

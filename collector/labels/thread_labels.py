@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from collector.labels.cgroup import read_cgroup
 from collector.labels.container import Container, Containers
+from collector.labels.deferred import Deferred
 from collector.labels.label_config import LabelConfig
 from collector.labels.process_context import ContextReader
 from collector.labels.process_facts import Facts, read_facts, read_thread_name
@@ -93,6 +94,12 @@ class ThreadLabels(ProcessListener):
         self._hints: dict[int, Hint] = {}
         self._gone: list[int] = []
         self._hints_lock = threading.Lock()
+        self._deferred = Deferred()
+
+    def defer(self, pid: int) -> bool:
+        """Whether the details of a process can be read later, because events say what is most important. Its labels
+        say so until then."""
+        return pid not in self._known and pid in self._hints and self._deferred.add(pid)
 
     def notice(self, process: Process) -> None:
         """Reads a process that is new or runs another program; of others, reads the process context."""
@@ -173,8 +180,10 @@ class ThreadLabels(ProcessListener):
         with self._hints_lock:
             for pid in (*pids, *gone):
                 self._known.pop(pid, None)
-                self._hints.pop(pid, None)
+                if pid not in self._deferred:
+                    self._hints.pop(pid, None)
         self._gone.clear()
+        self._deferred.expire()
 
     def _read(self, process: Process) -> _Process:
         hint = self._hints.get(process.pid, NO_HINT)
@@ -239,4 +248,6 @@ class ThreadLabels(ProcessListener):
             pod=known.pod,
         )
         labels = process_labels(described, self._config.environment) | {"host": self._host}
+        if known.process is None and pid in self._deferred:
+            labels["details"] = "deferred"
         return labels | (meta_labels(described) if self._config.rules else {})

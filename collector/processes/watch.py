@@ -2,7 +2,7 @@
 
 It decodes events at once, within about a millisecond, while that takes at most a share of one CPU (after a pause, a
 burst of 0.1 s). When it would take more, it reads events every 40 ms and leaves them undecoded until somebody asks
-about their process.
+about their process. When it is told to rest, it wakes ten times a second, for events and the other descriptors alike.
 """
 
 import logging
@@ -30,6 +30,7 @@ _RESUME_S = 0.02
 _GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files
 _PAUSE_S = 0.04
 _SELDOM_S = 0.25  # for events that do not wake us: a fork or an exit alone
+_REST_S = 0.1
 _FOLLOW_CPUS_S = 5.0
 
 
@@ -50,6 +51,7 @@ class Watcher:
         self._later: list[Record] = []  # read, but not given to `mappings` yet
         self._warned = ""  # the last warning
         self.eager = True  # whether events are decoded at once
+        self.resting = False  # whether it is to wake rarely; may be set at any time
         self.records = 0  # read so far
         self.lost = 0  # records that the kernel had no room for
         self.cpu_s = 0.0  # of the thread, so far
@@ -80,7 +82,10 @@ class Watcher:
     def _run(self) -> None:
         followed = time.monotonic()
         while True:
-            ready = {fd for fd, _ in self._epoll.poll(self._wait_s(), 64)}
+            resting = self.resting
+            if resting:
+                self._rest()
+            ready = {fd for fd, _ in self._epoll.poll(0 if resting else self._wait_s(), 64)}
             if self._stop in ready:
                 return
             sources = ready & self._sources.keys()
@@ -94,6 +99,10 @@ class Watcher:
                 followed = time.monotonic()
                 self._guarded(self._follow_cpus)
             self.cpu_s = time.thread_time()
+
+    def _rest(self) -> None:
+        """Waits for a while, or until it is told to stop."""
+        select.select([self._stop], [], [], _REST_S)
 
     def _wait_s(self) -> float:
         return max(0.0, self._due - time.monotonic())
@@ -119,7 +128,7 @@ class Watcher:
     def _pace(self, passed_s: float, used_s: float) -> None:
         """Decides whether events are decoded at once."""
         self._saved_s = max(-_RESUME_S, min(_BURST_S, self._saved_s + self._budget * passed_s) - used_s)
-        eager = self._saved_s > (0 if self.eager else _RESUME_S)
+        eager = self._saved_s > (0 if self.eager else _RESUME_S) and not self.resting
         if eager != self.eager:
             self.eager = eager
             self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)

@@ -214,6 +214,8 @@ def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -
     assert values["icestream_collector_samples_total",] > 0
     assert values["icestream_collector_frequency_hertz",] == 199
     assert 0 < values["icestream_collector_cpu_seconds_total",] < 20
+    assert values["icestream_collector_thread_cpu_seconds_total", "build"] > 0
+    assert values["icestream_collector_cpu_budget_percent",] > 0
     assert values["icestream_collector_activity_received_total", "malformed"] == 0
 
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from collector.checks import containers, kernel, privileges, programs, report, resources
+from collector.checks import budget, containers, kernel, privileges, programs, report, resources
 from collector.checks.row import Mark, Row, limited, missing, ok
 from collector.delivery.spool import Spool
+from collector.guest.budget import Limits
 from collector.guest.capabilities import Capability
 from collector.settings import CollectorSettings
 from icestream.settings import KafkaSettings
@@ -74,6 +75,20 @@ def test_who_has_no_privileges_is_told_which_and_what_to_do(tmp_path: Path) -> N
     rows = {row["thing"]: row for row in answer["checks"]}
     assert (rows["profiling"]["mark"], rows["profiling"]["needed"]) == ("missing", True)
     assert rows["CAP_SYS_PTRACE"]["mark"] == "limited"
+
+
+def test_the_cpu_budget_says_what_a_host_carries() -> None:
+    small, large = Limits(49, 2.0, 25), Limits(49, 64.0, 25)
+    quiet = budget.row(small, 2, 10e-6, 1.0)
+    assert quiet.mark is Mark.OK
+    assert quiet.says.endswith("the budget is 2 %, enough for 146")
+    building = budget.row(small, 2, 10e-6, 50.0)
+    assert building.mark is Mark.LIMITED
+    assert "about 6.1 % of a CPU" in building.says
+    assert building.says.endswith("sample 49 times or more often")
+    slow = budget.row(small, 2, 1e-3, 1.0)
+    assert slow.says.endswith("sample 9 times, below the lowest frequency of 25")
+    assert budget.row(large, 64, 10e-6, 100.0).mark is Mark.OK
 
 
 def test_json_without_check_is_refused(tmp_path: Path) -> None:

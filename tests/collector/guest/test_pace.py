@@ -41,7 +41,7 @@ def settings(folder: Path, **more: float) -> CollectorSettings:
 
 @pytest.mark.alone
 def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cpu_time(
-    busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(budget, "WINDOW_S", 0.3)
     monkeypatch.setattr(budget, "WARM_UP_S", 2.0)
@@ -68,6 +68,7 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     assert len(set(periods)) >= 2
     sampled_ns = [int((column(batch, "sample_pid") == program.pid).sum()) * batch.period for batch in batches]
     assert sum(sampled_ns) == pytest.approx(clock_ns, rel=0.07)
+    assert "below the lowest frequency, because the samples alone cost too much" in caplog.text
     at_full_rate = sum(ns for ns, period in zip(sampled_ns, periods, strict=True) if period == periods[0])
     assert 0.1 < at_full_rate / clock_ns < 0.9
 
@@ -91,7 +92,7 @@ def test_while_other_hosts_sample_this_one_takes_no_samples(tmp_path: Path, monk
     pace.take_turns()
     assert observed_in(0.3) == 0
     sampler.drain()
-    pace.drained()
+    pace.drained(0.0)
     chosen = True
     pace.take_turns()
     assert observed_in(0.3) > 0

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from collector.labels.cgroup import Cgroup, parse_cgroup
 from collector.labels.container import Container, Containers
+from collector.labels.deferred import DEFER_S, Deferred
 from collector.labels.environment import read_environment, resource_attributes
 from collector.labels.kubernetes import Pod, Pods, PodSource
 from collector.labels.label_config import LabelConfig, label_config
@@ -407,3 +409,35 @@ def test_every_label_is_documented() -> None:
         ROOT / "collector/labels/thread_labels.py"
     ).read_text()
     assert not [meta for meta in sorted(set(re.findall(r"__meta_[a-z_]+", code))) if f"`{meta}" not in page]
+
+
+def test_details_of_a_new_process_can_be_read_later_and_its_labels_say_so() -> None:
+    known = ThreadLabels("host-1")
+    with python() as process:
+        assert not known.defer(process.pid)  # no event spoke of it, so it is not new
+        known.hint(process.pid, comm="early")
+        known.hint(process.pid, executable_path="/usr/bin/early")
+        assert known.defer(process.pid)
+        found = labels(known, process)
+        assert (found["comm"], found["executable"], found["details"]) == ("early", "early", "deferred")
+        known.forget([])  # the next window begins
+        assert known.defer(process.pid)
+        assert labels(known, process)["executable"] == "early"
+        known.forget([])
+        known._deferred._clock = lambda: time.monotonic() + DEFER_S
+        assert not known.defer(process.pid)
+        known.notice(process)
+        found = labels(known, process)
+        assert found["executable"] == EXECUTABLE
+        assert "details" not in found
+
+
+def test_processes_whose_details_are_deferred_are_forgotten_after_a_minute_and_where_there_are_too_many() -> None:
+    now = 0.0
+    deferred = Deferred(lambda: now)
+    assert all(deferred.add(pid) for pid in range(10_000))
+    assert sum(pid in deferred for pid in range(10_000)) == 8192
+    now = 61.0
+    assert deferred.add(20_000)
+    deferred.expire()
+    assert [pid for pid in range(30_000) if pid in deferred] == [20_000]

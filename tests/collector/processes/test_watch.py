@@ -314,3 +314,16 @@ def test_cpus_that_come_and_go_are_followed(
         online.write_text(f"{second}\n")
         assert until(lambda: not is_seen(first))
         assert is_seen(second)
+
+
+def test_while_it_rests_it_wakes_ten_times_a_second_and_misses_nothing(spinning: Path) -> None:
+    with watching(budget=1.0) as (seen, watcher):
+        watcher.resting = True
+        assert until(lambda: not watcher.eager)
+        script = f"i=0; while [ $i -lt 40 ]; do {spinning}; i=$((i+1)); done"
+        output = subprocess.run(["sh", "-c", script], capture_output=True, check=True).stdout
+        pids = [int(line) for line in output.split()]
+        assert until(lambda: len(seen.build_ids(pids[-1])) >= 5)
+        assert all(str(spinning) in seen.build_ids(pid) for pid in pids)
+        watcher.resting = False
+        assert until(lambda: watcher.eager)
