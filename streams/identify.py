@@ -39,13 +39,30 @@ def location_ids(raw: RawColumns) -> np.ndarray:
     second = raw.location_address.copy()
     named = np.flatnonzero(raw.named[raw.location_mapping])
     if len(named):
-        # Each pair of function and file is hashed once.
-        pairs = raw.location_function[named].astype(np.uint64) << np.uint64(32) | raw.location_file[named]
-        distinct, inverse = np.unique(pairs, return_inverse=True)
-        hashes = [ids.named_id(raw.strings[pair >> 32], raw.strings[pair & 0xFFFFFFFF]) for pair in distinct.tolist()]
-        first[named] = np.array(hashes, dtype=np.uint64)[inverse]
+        first[named] = _named_ids(raw, raw.location_function[named], raw.location_file[named])
         second[named] = raw.location_line[named]
-    return ids.combine(first, second)
+    location_id = ids.combine(first, second)
+    if len(raw.line_function):
+        _add_lines(raw, location_id)
+    return location_id
+
+
+def _named_ids(raw: RawColumns, function: np.ndarray, file: np.ndarray) -> np.ndarray:
+    """Returns what the IDs of named locations and of lines are combined from: uint64, of the shape of the columns."""
+    # Each pair of function and file is hashed once.
+    distinct, inverse = np.unique(function.astype(np.uint64) << np.uint64(32) | file, return_inverse=True)
+    hashes = [ids.named_id(raw.strings[pair >> 32], raw.strings[pair & 0xFFFFFFFF]) for pair in distinct.tolist()]
+    return np.array(hashes, dtype=np.uint64)[inverse]
+
+
+def _add_lines(raw: RawColumns, location_id: np.ndarray) -> None:
+    """Combines the IDs of locations with the lines that the sender gave them, level by level."""
+    line_id = ids.combine(_named_ids(raw, raw.line_function, raw.line_file), raw.line_number)
+    line_id = ids.combine(line_id, raw.line_start_line)
+    first = index_ranges.starts(raw.location_line_count)
+    for level in range(int(raw.location_line_count.max())):
+        rows = np.flatnonzero(raw.location_line_count > level)
+        location_id[rows] = ids.combine(location_id[rows], line_id[first[rows] + level])
 
 
 def stack_ids(raw: RawColumns, location_id: np.ndarray, known: RecentKeys) -> np.ndarray:

@@ -1,9 +1,11 @@
-"""Names locations: by the host's names, else from SymCaches. Asks for missing symbol files."""
+"""Names locations: by the names of the host or of a profile's sender, else from SymCaches. Asks for missing symbol files."""
 
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 
+from icestream import index_ranges
 from icestream.byte_cache import ByteCache
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import MAX_LINES, LocationNames
@@ -12,7 +14,7 @@ from icestream.v1.common_pb2 import Mapping
 from streams import metrics
 
 NAMED_VERSION = 1
-"""Version of names that the host gave."""
+"""Version of names that the host, or the sender of a profile, gave."""
 CACHED_BYTES = 64_000_000
 """Limit of the names that are remembered: about 100,000 locations."""
 _LINE_BYTES = 200
@@ -21,6 +23,8 @@ Want = Callable[[str, str, str], None]
 """Called with (build ID, host ID, file) when symbols are missing."""
 
 UNNAMED = LocationNames(0, ())
+_UNREADABLE = (Mapping.UNKNOWN, Mapping.SENT)
+"""Kinds of mappings whose addresses no SymCache can name."""
 
 
 class Symbolizer:
@@ -34,8 +38,9 @@ class Symbolizer:
 
     def names(self, raw: RawColumns, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
         """Returns the names of some locations of a batch, in the order of `rows`."""
+        sent = _sent_names(raw, rows) if len(raw.line_function) else {}
         return [
-            self._name(raw, row, location)
+            sent.get(row) or self._name(raw, row, location)
             for row, location in zip(rows.tolist(), location_id[rows].tolist(), strict=True)
         ]
 
@@ -45,7 +50,7 @@ class Symbolizer:
             function, file = raw.strings[raw.location_function[row]], raw.strings[raw.location_file[row]]
             line = Line(function, file, int(raw.location_line[row]), 0)
             return LocationNames(NAMED_VERSION, (line,)) if function else UNNAMED
-        if self._symcaches is None or mapping.kind == Mapping.UNKNOWN or not mapping.build_id:
+        if self._symcaches is None or mapping.kind in _UNREADABLE or not mapping.build_id:
             return UNNAMED
         version = self._symcaches.version(mapping.build_id)
         if not version:
@@ -68,6 +73,21 @@ class Symbolizer:
         metrics.LOCATIONS.labels("looked up").inc()
         lines = tuple(symbols.lookup(address, mapping.file)[:MAX_LINES])
         return LocationNames(symbols.version, lines) if lines else UNNAMED
+
+
+def _sent_names(raw: RawColumns, rows: np.ndarray) -> dict[int, LocationNames]:
+    """Returns the lines that the sender gave to some locations, by row."""
+    counts = raw.location_line_count[rows]
+    lines = index_ranges.expand(index_ranges.starts(raw.location_line_count)[rows], counts)
+    columns = (raw.line_function, raw.line_file, raw.line_number, raw.line_start_line)
+    made = iter(
+        [
+            Line(raw.strings[function], raw.strings[file], number, start_line)
+            for function, file, number, start_line in zip(*(c[lines].tolist() for c in columns), strict=True)
+        ]
+    )
+    named = {row: tuple(islice(made, count)) for row, count in zip(rows.tolist(), counts.tolist(), strict=True)}
+    return {row: LocationNames(NAMED_VERSION, given) for row, given in named.items() if given}
 
 
 def _size(location_id: int, names: LocationNames) -> int:

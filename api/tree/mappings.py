@@ -9,7 +9,14 @@ from api.array_types import Rows
 from api.queries.database import texts
 from api.tree.distinct import distinct_rows, text_codes
 
-_FUNCTION_KINDS = {0: "unknown", 1: "user", 2: "kernel", 3: "kernel", 4: "jit"}  # by icestream.v1.Mapping.Kind
+_FUNCTION_KINDS = {
+    0: "unknown",
+    1: "user",
+    2: "kernel",
+    3: "kernel",
+    4: "jit",
+    5: "user",
+}  # by icestream.v1.Mapping.Kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Makes frames as the CPU saw them into distinct locations and stacks, the same for all processes and hosts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -12,25 +12,21 @@ from collector.processes.perfmap import Name
 from collector.python.merge import add_cuts, merge, python_frames
 from collector.python.processes import PYTHON, PythonProcesses
 from icestream import ids, index_ranges
+from icestream.messages.raw_encoder import Stacks
 
 _NO_NAME = Name("", "")
 
 
 @dataclass(frozen=True)
-class Stacks:
-    """The l distinct locations and s distinct stacks of a window; `row` is the stack of each stack of the Samples."""
+class LocatedStacks(Stacks):
+    """The distinct locations and stacks of a window; `row` is the stack of each stack of the Samples."""
 
-    mapping: np.ndarray  # int64 (l,), row of mappings
-    address: np.ndarray  # uint64 (l,)
-    name: np.ndarray  # int64 (l,), row of names, 0: not named by the host
-    depth: np.ndarray  # int64 (s,)
-    frames: np.ndarray  # int64 (sum of depth,), rows of locations, leaf first
-    row: np.ndarray  # int64 (stacks of the Samples,)
-    mappings: list[MappedFile]  # mappings[0] is UNKNOWN
-    names: list[Name]  # names[0] is empty
+    row: np.ndarray = field(kw_only=True)  # int64 (stacks of the Samples,)
 
 
-def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonProcesses | None = None) -> Stacks:
+def locate(
+    samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonProcesses | None = None
+) -> LocatedStacks:
     """Locates every frame. Return addresses are moved back by one, into the call.
 
     A stack ends with the first user frame that no mapping covers: the walk went wrong there, and what follows is no
@@ -64,7 +60,7 @@ def locate(samples: Samples, mappings: Mappings, kernel: Kernel, python: PythonP
     )
     _, first, location = np.unique(key, return_index=True, return_inverse=True)
     distinct, of_stack = _distinct_stacks(location, position, depth)
-    return Stacks(
+    return LocatedStacks(
         mapping=rows.mapping[first],
         address=rows.address[first],
         name=rows.name[first],

@@ -9,7 +9,6 @@ import numpy as np
 from collector import metrics
 from collector.activity import activity_batch as activity
 from collector.activity.intervals import Intervals
-from collector.batches import batch
 from collector.batches.clock import Clock
 from collector.batches.locations import locate
 from collector.bpf.samples import Samples
@@ -18,6 +17,7 @@ from collector.host import Host
 from collector.kernel import Kernel
 from collector.labels.thread_labels import Labels, ThreadLabels
 from collector.labels.thread_series import label
+from icestream.messages import raw_encoder
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
@@ -132,16 +132,16 @@ class Windows:
             dropped_samples=missing,
             configured_period=self._configured_period_ns if of_cpu else 0,
         )
-        parts = batch.split(self._window(drained, samples, series, labels, offset_ns), common)
+        parts = raw_encoder.split(self._window(drained, samples, series, labels, offset_ns), common)
         (metrics.SAMPLES if of_cpu else metrics.WAITS).inc(len(samples.pid))
         (metrics.LOST if of_cpu else metrics.WAITS_LOST).inc(samples.lost)
-        return self._to_messages(RAW, batch.finish(parts, self._next(RAW), time.time_ns()))
+        return self._to_messages(RAW, raw_encoder.finish(parts, self._next(RAW), time.time_ns()))
 
     def _window(
         self, drained: Drained, samples: Samples, series: np.ndarray, labels: list[Labels], offset_ns: int
-    ) -> batch.Window:
+    ) -> raw_encoder.Window:
         stacks = locate(samples, self._mappings, self._kernel, self._python)
-        return batch.Window(
+        return raw_encoder.Window(
             time_unix_nano=samples.time_monotonic_ns.astype(np.int64) + offset_ns,
             series=series,
             pid=samples.pid,

@@ -13,6 +13,8 @@ from icestream.v1.raw_pb2 import RawBatch
 
 MAX_DEPTH = 4096
 """Frames in a stack."""
+MAX_SENT_LINES = 256
+"""Lines of a location that the sender of a profile gave."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,11 @@ class RawColumns:
     location_function: np.ndarray  # uint32 (l,), index into strings
     location_file: np.ndarray  # uint32 (l,), index into strings
     location_line: np.ndarray  # uint32 (l,)
+    location_line_count: np.ndarray  # uint32 (l,), lines that the sender of a profile gave
+    line_function: np.ndarray  # uint32 (lines,), index into strings; location after location, innermost line first
+    line_file: np.ndarray  # uint32 (lines,), index into strings
+    line_number: np.ndarray  # uint32 (lines,)
+    line_start_line: np.ndarray  # uint32 (lines,), 0: not known
     stack_depth: np.ndarray  # int64 (s,)
     stack_frames: np.ndarray  # uint32 (f,), location rows, leaf first, stack after stack
     contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
@@ -135,16 +142,32 @@ def _locations(message: RawBatch, strings: int, mappings: list[Mapping]) -> dict
     checks.check_index("location_function", function, strings)
     checks.check_index("location_file", file, strings)
     checks.check_column("location_line", line, checks.MAX_LINE)
+    lines = _lines(message, len(mapping), strings)
     if len(mapping):
         named = np.array([m.kind == Mapping.NAMED for m in mappings], dtype=bool)
         address[named[mapping]] = 0
+        if lines["location_line_count"][named[mapping]].any():
+            raise BadMessage("location_line_count", "expected no lines of locations in a mapping of kind NAMED")
     return {
         "location_mapping": mapping,
         "location_address": address,
         "location_function": function,
         "location_file": file,
         "location_line": line,
+        **lines,
     }
+
+
+def _lines(message: RawBatch, locations: int, strings: int) -> dict[str, np.ndarray]:
+    count = checks.column(message, "location_line_count", locations, default=0)
+    checks.check_column("location_line_count", count, MAX_SENT_LINES)
+    names = ("line_function", "line_file", "line_number", "line_start_line")
+    columns = {name: checks.column(message, name, int(count.sum())) for name in names}
+    for name in names[:2]:
+        checks.check_index(name, columns[name], strings)
+    for name in names[2:]:
+        checks.check_column(name, columns[name], checks.MAX_LINE)
+    return {"location_line_count": count, **columns}
 
 
 def _stacks(message: RawBatch, locations: int) -> dict[str, np.ndarray]:

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19icestream/v1/common.proto\x12\x0cicestream.v1\"f\n\x07\x42\x61tchId\x12\x11\n\tcollector\x18\x01 \x01(\t\x12\x19\n\x11started_unix_nano\x18\x02 \x01(\x06\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0c\n\x04part\x18\x04 \x01(\r\x12\r\n\x05parts\x18\x05 \x01(\r\"\x8e\x01\n\x06Source\x12$\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x15.icestream.v1.BatchId\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x0c\n\x04part\x18\x06 \x01(\r\x12\r\n\x05parts\x18\x07 \x01(\r\"\x95\x01\n\x07Mapping\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.icestream.v1.Mapping.Kind\x12\x10\n\x08\x62uild_id\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\"@\n\x04Kind\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04\x46ILE\x10\x01\x12\n\n\x06KERNEL\x10\x02\x12\n\n\x06MODULE\x10\x03\x12\t\n\x05NAMED\x10\x04\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"9\n\x06Series\x12\n\n\x02id\x18\x01 \x01(\x06\x12#\n\x06labels\x18\x02 \x03(\x0b\x32\x13.icestream.v1.Labelb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19icestream/v1/common.proto\x12\x0cicestream.v1\"f\n\x07\x42\x61tchId\x12\x11\n\tcollector\x18\x01 \x01(\t\x12\x19\n\x11started_unix_nano\x18\x02 \x01(\x06\x12\x10\n\x08sequence\x18\x03 \x01(\x04\x12\x0c\n\x04part\x18\x04 \x01(\r\x12\r\n\x05parts\x18\x05 \x01(\r\"\x8e\x01\n\x06Source\x12$\n\x05\x62\x61tch\x18\x01 \x01(\x0b\x32\x15.icestream.v1.BatchId\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\r\n\x05topic\x18\x03 \x01(\t\x12\x11\n\tpartition\x18\x04 \x01(\x05\x12\x0e\n\x06offset\x18\x05 \x01(\x03\x12\x0c\n\x04part\x18\x06 \x01(\r\x12\r\n\x05parts\x18\x07 \x01(\r\"\x9f\x01\n\x07Mapping\x12(\n\x04kind\x18\x01 \x01(\x0e\x32\x1a.icestream.v1.Mapping.Kind\x12\x10\n\x08\x62uild_id\x18\x02 \x01(\t\x12\x0c\n\x04\x66ile\x18\x03 \x01(\t\"J\n\x04Kind\x12\x0b\n\x07UNKNOWN\x10\x00\x12\x08\n\x04\x46ILE\x10\x01\x12\n\n\x06KERNEL\x10\x02\x12\n\n\x06MODULE\x10\x03\x12\t\n\x05NAMED\x10\x04\x12\x08\n\x04SENT\x10\x05\"$\n\x05Label\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"9\n\x06Series\x12\n\n\x02id\x18\x01 \x01(\x06\x12#\n\x06labels\x18\x02 \x03(\x0b\x32\x13.icestream.v1.Labelb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SOURCE']._serialized_start=148
   _globals['_SOURCE']._serialized_end=290
   _globals['_MAPPING']._serialized_start=293
-  _globals['_MAPPING']._serialized_end=442
+  _globals['_MAPPING']._serialized_end=452
   _globals['_MAPPING_KIND']._serialized_start=378
-  _globals['_MAPPING_KIND']._serialized_end=442
-  _globals['_LABEL']._serialized_start=444
-  _globals['_LABEL']._serialized_end=480
-  _globals['_SERIES']._serialized_start=482
-  _globals['_SERIES']._serialized_end=539
+  _globals['_MAPPING_KIND']._serialized_end=452
+  _globals['_LABEL']._serialized_start=454
+  _globals['_LABEL']._serialized_end=490
+  _globals['_SERIES']._serialized_start=492
+  _globals['_SERIES']._serialized_end=549
 # @@protoc_insertion_point(module_scope)

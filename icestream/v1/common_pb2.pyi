@@ -48,11 +48,13 @@ class Mapping(_message.Message):
         KERNEL: _ClassVar[Mapping.Kind]
         MODULE: _ClassVar[Mapping.Kind]
         NAMED: _ClassVar[Mapping.Kind]
+        SENT: _ClassVar[Mapping.Kind]
     UNKNOWN: Mapping.Kind
     FILE: Mapping.Kind
     KERNEL: Mapping.Kind
     MODULE: Mapping.Kind
     NAMED: Mapping.Kind
+    SENT: Mapping.Kind
     KIND_FIELD_NUMBER: _ClassVar[int]
     BUILD_ID_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]

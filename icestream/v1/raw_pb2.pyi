@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class RawBatch(_message.Message):
-    __slots__ = ("id", "host_id", "profile_type", "start_unix_nano", "end_unix_nano", "period", "published_unix_nano", "clock_offset_ns", "activity_complete_unix_nano", "activity_sequence", "lost_samples", "dropped_samples", "configured_period", "strings", "mappings", "series", "location_mapping", "location_address", "location_function", "location_file", "location_line", "stack_depth", "stack_frames", "context_trace_ids", "context_span_ids", "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack", "sample_context", "sample_count", "sample_value")
+    __slots__ = ("id", "host_id", "profile_type", "start_unix_nano", "end_unix_nano", "period", "published_unix_nano", "clock_offset_ns", "activity_complete_unix_nano", "activity_sequence", "lost_samples", "dropped_samples", "configured_period", "strings", "mappings", "series", "location_mapping", "location_address", "location_function", "location_file", "location_line", "location_line_count", "line_function", "line_file", "line_number", "line_start_line", "stack_depth", "stack_frames", "context_trace_ids", "context_span_ids", "sample_offset_us", "sample_series", "sample_pid", "sample_tid", "sample_stack", "sample_context", "sample_count", "sample_value")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     PROFILE_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -30,6 +30,11 @@ class RawBatch(_message.Message):
     LOCATION_FUNCTION_FIELD_NUMBER: _ClassVar[int]
     LOCATION_FILE_FIELD_NUMBER: _ClassVar[int]
     LOCATION_LINE_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_LINE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    LINE_FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    LINE_FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    LINE_START_LINE_FIELD_NUMBER: _ClassVar[int]
     STACK_DEPTH_FIELD_NUMBER: _ClassVar[int]
     STACK_FRAMES_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TRACE_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +68,11 @@ class RawBatch(_message.Message):
     location_function: _containers.RepeatedScalarFieldContainer[int]
     location_file: _containers.RepeatedScalarFieldContainer[int]
     location_line: _containers.RepeatedScalarFieldContainer[int]
+    location_line_count: _containers.RepeatedScalarFieldContainer[int]
+    line_function: _containers.RepeatedScalarFieldContainer[int]
+    line_file: _containers.RepeatedScalarFieldContainer[int]
+    line_number: _containers.RepeatedScalarFieldContainer[int]
+    line_start_line: _containers.RepeatedScalarFieldContainer[int]
     stack_depth: _containers.RepeatedScalarFieldContainer[int]
     stack_frames: _containers.RepeatedScalarFieldContainer[int]
     context_trace_ids: bytes
@@ -75,4 +85,4 @@ class RawBatch(_message.Message):
     sample_context: _containers.RepeatedScalarFieldContainer[int]
     sample_count: _containers.RepeatedScalarFieldContainer[int]
     sample_value: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., period: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., activity_complete_unix_nano: _Optional[int] = ..., activity_sequence: _Optional[int] = ..., lost_samples: _Optional[int] = ..., dropped_samples: _Optional[int] = ..., configured_period: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., mappings: _Optional[_Iterable[_Union[_common_pb2.Mapping, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., location_mapping: _Optional[_Iterable[int]] = ..., location_address: _Optional[_Iterable[int]] = ..., location_function: _Optional[_Iterable[int]] = ..., location_file: _Optional[_Iterable[int]] = ..., location_line: _Optional[_Iterable[int]] = ..., stack_depth: _Optional[_Iterable[int]] = ..., stack_frames: _Optional[_Iterable[int]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_us: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...
+    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., profile_type: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., period: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., activity_complete_unix_nano: _Optional[int] = ..., activity_sequence: _Optional[int] = ..., lost_samples: _Optional[int] = ..., dropped_samples: _Optional[int] = ..., configured_period: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., mappings: _Optional[_Iterable[_Union[_common_pb2.Mapping, _Mapping]]] = ..., series: _Optional[_Iterable[_Union[_common_pb2.Series, _Mapping]]] = ..., location_mapping: _Optional[_Iterable[int]] = ..., location_address: _Optional[_Iterable[int]] = ..., location_function: _Optional[_Iterable[int]] = ..., location_file: _Optional[_Iterable[int]] = ..., location_line: _Optional[_Iterable[int]] = ..., location_line_count: _Optional[_Iterable[int]] = ..., line_function: _Optional[_Iterable[int]] = ..., line_file: _Optional[_Iterable[int]] = ..., line_number: _Optional[_Iterable[int]] = ..., line_start_line: _Optional[_Iterable[int]] = ..., stack_depth: _Optional[_Iterable[int]] = ..., stack_frames: _Optional[_Iterable[int]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., sample_offset_us: _Optional[_Iterable[int]] = ..., sample_series: _Optional[_Iterable[int]] = ..., sample_pid: _Optional[_Iterable[int]] = ..., sample_tid: _Optional[_Iterable[int]] = ..., sample_stack: _Optional[_Iterable[int]] = ..., sample_context: _Optional[_Iterable[int]] = ..., sample_count: _Optional[_Iterable[int]] = ..., sample_value: _Optional[_Iterable[int]] = ...) -> None: ...

@@ -64,6 +64,8 @@ def _raw(start: int) -> bytes:
         {
             "location_mapping": [1, 1, 2, 2], "location_address": [16, 32, 0, 0], "location_function": [0, 0, 1, 2],
             "location_file": [0, 0, 3, 3], "location_line": [0, 0, 5, 6],
+            "location_line_count": [2, 0, 0, 0], "line_function": [1, 2], "line_file": [3, 0], "line_number": [7, 8],
+            "line_start_line": [0, 6],
             "stack_depth": [2, 3, 0], "stack_frames": [0, 1, 1, 2, 3],
             "sample_offset_us": np.arange(_ROWS) * 400_000, "sample_series": np.arange(_ROWS) % 2,
             "sample_tid": np.arange(_ROWS) % 3, "sample_stack": np.arange(_ROWS) % 3,

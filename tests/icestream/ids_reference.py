@@ -42,6 +42,12 @@ def named(function: str, file: str, line: int) -> int:
     return identifier(combine(xxh3(text("named", function, file)), line))
 
 
+def with_lines(location_id: int, lines: list[tuple[str, str, int, int]]) -> int:
+    for function, file, line, start_line in lines:
+        location_id = identifier(combine(location_id, identifier(combine(named(function, file, line), start_line))))
+    return location_id
+
+
 def nodes(locations_root_first: list[int]) -> list[int]:
     found = []
     parent = 0
@@ -191,6 +197,15 @@ def vectors() -> dict[str, list[dict[str, object]]]:
         "mapping": [{"build_id": b, "file": f, "id": hexadecimal(mapping(b, f))} for b, f in files],
         "named_location": [
             {"function": f, "file": p, "line": line, "id": hexadecimal(named(f, p, line))} for f, p, line in names
+        ],
+        "location_with_lines": [
+            {
+                "mapping": hexadecimal(program),
+                "address": hexadecimal(0x1129),
+                "lines_innermost_first": [list(line) for line in lines],
+                "id": hexadecimal(with_lines(location(program, 0x1129), lines)),
+            }
+            for lines in ([("f", "a.c", 7, 3)], [("f", "a.c", 7, 3), ("größe", "", 2**31 - 1, 0)])
         ],
         "series": [{"labels": some, "id": hexadecimal(series(some))} for some in labels],
         "stack": [

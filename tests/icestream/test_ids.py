@@ -38,6 +38,13 @@ def test_mapping_and_named_ids_are_the_reference_ones(first: str, second: str, l
     assert ids.combine(named, np.array([line], dtype=np.uint64)).tolist() == [reference.named(first, second, line)]
 
 
+def test_the_vectors_of_locations_with_lines_are_what_streams_compute() -> None:
+    for vector in VECTORS["location_with_lines"]:
+        lines = [tuple(line) for line in vector["lines_innermost_first"]]
+        location = reference.location(int(vector["mapping"], 16), int(vector["address"], 16))
+        assert reference.with_lines(location, lines) == int(vector["id"], 16)
+
+
 @given(st.dictionaries(TEXT, TEXT, max_size=8), st.randoms())
 def test_series_ids_do_not_depend_on_the_order_of_labels(labels: dict[str, str], random: object) -> None:
     pairs = list(labels.items())

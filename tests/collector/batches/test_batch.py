@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.batches import batch
 from collector.batches.locations import locate
 from collector.bpf.samples import ENDS, Samples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import UNKNOWN, FileCache, MappedFile
 from collector.processes.mappings import Located, Mappings
 from collector.processes.perfmap import Name
+from icestream.messages import raw_encoder
 from icestream.packed import column
 from icestream.v1.common_pb2 import BatchId, Mapping
 from icestream.v1.raw_pb2 import RawBatch
@@ -165,10 +165,10 @@ def columnar(name: str) -> bool:
     return name.startswith(("location_", "stack_", "sample_"))
 
 
-def window(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> batch.Window:
+def window(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -> raw_encoder.Window:
     samples = to_samples(known, observed)
     stacks = locate(samples, Processes(), NoKernel())
-    return batch.Window(
+    return raw_encoder.Window(
         time_unix_nano=samples.time_monotonic_ns.astype(np.int64) // 1000 * 1000,
         series=np.array([o[3] for o in observed], np.int64),
         pid=samples.pid,
@@ -190,9 +190,9 @@ def test_every_sample_is_in_one_part_with_its_own_stack_series_and_context(
     given_window: tuple[list[Stack], list[tuple[int, int, int, int, int]]], room: int
 ) -> None:
     known, observed = given_window
-    limit = batch.HEADER_BYTES + room
-    parts = batch.split(window(known, observed), RawBatch(host_id="h", lost_samples=7, dropped_samples=8), limit)
-    finished = batch.finish(parts, BatchId(collector="h", started_unix_nano=1, sequence=3), 9)
+    limit = raw_encoder.HEADER_BYTES + room
+    parts = raw_encoder.split(window(known, observed), RawBatch(host_id="h", lost_samples=7, dropped_samples=8), limit)
+    finished = raw_encoder.finish(parts, BatchId(collector="h", started_unix_nano=1, sequence=3), 9)
     messages = [RawBatch.FromString(value) for value in finished]
     assert [(m.id.sequence, m.id.part, m.id.parts) for m in messages] == [(3, i, len(parts)) for i in range(len(parts))]
     assert all(len(value) <= limit for value in finished)
@@ -204,13 +204,13 @@ def test_every_sample_is_in_one_part_with_its_own_stack_series_and_context(
 
 def test_equal_stacks_of_different_processes_are_one_stack() -> None:
     known = [(1, (), (1 << 40 | 5000,), 0), (3, (), (1 << 40 | 5000,), 0)]
-    parts = batch.split(window(known, [(0, 5, 1, 0, 0), (1, 6, 1, 0, 0)]), RawBatch())
+    parts = raw_encoder.split(window(known, [(0, 5, 1, 0, 0), (1, 6, 1, 0, 0)]), RawBatch())
     message = RawBatch.FromString(parts[0])
     assert (len(message.stack_depth), len(message.location_address)) == (1, 1)
 
 
 def test_a_window_of_lost_samples_alone_says_so() -> None:
-    parts = batch.split(window([(1, (), (), 0)], []), RawBatch(lost_samples=3))
+    parts = raw_encoder.split(window([(1, (), (), 0)], []), RawBatch(lost_samples=3))
     message = RawBatch.FromString(parts[0])
     assert message.lost_samples == 3
     assert len(message.sample_pid) == 0
@@ -218,14 +218,14 @@ def test_a_window_of_lost_samples_alone_says_so() -> None:
 
 def test_a_stack_too_large_for_a_message_leaves_its_sample_behind() -> None:
     known = [(1, (), tuple(range(1, 60)), 0)]
-    parts = batch.split(window(known, [(0, 5, 1, 0, 0)]), RawBatch(), batch.HEADER_BYTES + 300)
+    parts = raw_encoder.split(window(known, [(0, 5, 1, 0, 0)]), RawBatch(), raw_encoder.HEADER_BYTES + 300)
     message = RawBatch.FromString(parts[0])
     assert (len(parts), list(message.sample_stack), list(message.stack_depth)) == (1, [0], [0])
 
 
 def test_samples_hours_apart_get_parts_of_their_own() -> None:
     hours = [(0, hour * 3600 * 10**9, 1, 0, 0) for hour in (0, 1, 5, 30)]
-    parts = batch.split(window([(1, (), (), 0)], hours), RawBatch())
+    parts = raw_encoder.split(window([(1, (), (), 0)], hours), RawBatch())
     assert len(parts) == 4
     assert sum(read(parts).values()) == 4
 
@@ -242,13 +242,13 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
     rows = rng.integers(0, 3000, count)
     started = time.process_time()
     stacks = locate(samples, Processes(), NoKernel())
-    big = batch.Window(
+    big = raw_encoder.Window(
         time_unix_nano=np.sort(rng.integers(0, 5 * 10**9, count)), series=np.zeros(count, np.int64),
         pid=samples.stack_pid[rows], tid=samples.stack_pid[rows], stack=stacks.row[rows],
         context=np.zeros(count, np.int64), stacks=stacks, labels=[(("service", "s"),)], trace_ids=b"", span_ids=b"",
         start_unix_nano=0, end_unix_nano=5 * 10**9,
     )  # fmt: skip
-    parts = batch.split(big, RawBatch())
+    parts = raw_encoder.split(big, RawBatch())
     assert time.process_time() - started < 2
     assert max(len(part) for part in parts) < 900_000
     assert sum(len(RawBatch.FromString(part).sample_pid) for part in parts) == count

@@ -1,17 +1,17 @@
-"""Makes a window of samples into the messages of one RawBatch: one, or several parts where it is too large.
+"""Makes samples into the messages of one RawBatch: one, or several parts where it is too large.
 
 Each part is self-contained: it has the stacks, locations, mappings, series and contexts of its samples, and no others.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from collector.batches.locations import Stacks
-from collector.labels.thread_labels import Labels
-from collector.row_indices import renumber, take_rows
 from icestream import index_ranges, packed
+from icestream.messages.checks import Labels
+from icestream.row_indices import renumber, take_rows
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
@@ -23,9 +23,44 @@ _SPAN_NS = 3600 * 10**9  # sample times are 32 bits of microseconds: 71 minutes
 _MAX_PATH = 4096
 
 
+class Name(Protocol):
+    """What the host calls a location in a mapping of kind NAMED."""
+
+    @property
+    def function(self) -> str: ...
+    @property
+    def file(self) -> str: ...
+    @property
+    def line(self) -> int: ...
+
+
+class SentLine(NamedTuple):
+    """A line of a location, as the sender of a profile gave it."""
+
+    function: str
+    file: str
+    line: int
+    start_line: int  # of the function; 0: not known
+
+
+@dataclass(frozen=True)
+class Stacks:
+    """The l distinct locations and s distinct stacks of a window."""
+
+    mapping: np.ndarray  # int64 (l,), row of mappings
+    address: np.ndarray  # uint64 (l,)
+    name: np.ndarray  # int64 (l,), row of names, 0: not named by the host
+    depth: np.ndarray  # int64 (s,)
+    frames: np.ndarray  # int64 (sum of depth,), rows of locations, leaf first
+    mappings: Sequence[tuple[int, str, str]]  # kind, build ID, file; mappings[0] is unknown
+    names: Sequence[Name]  # names[0] is empty
+    lines: Sequence[tuple[SentLine, ...]] = field(default=(), kw_only=True)
+    """Of each location, innermost first; empty: no location has lines."""
+
+
 @dataclass(frozen=True)
 class Window:
-    """What was sampled between two drains: n samples, their stacks, series and contexts."""
+    """What was sampled in a span of time: n samples, their stacks, series and contexts."""
 
     time_unix_nano: np.ndarray  # int64 (n,)
     series: np.ndarray  # int64 (n,), rows of labels
@@ -40,6 +75,7 @@ class Window:
     start_unix_nano: int
     end_unix_nano: int
     value: np.ndarray | None = None  # int64 (n,), in the sample unit; None: each is worth the period
+    count: np.ndarray | None = None  # int64 (n,), observations; None: each is one
 
 
 def split(window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
@@ -127,6 +163,8 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
     }
     if window.value is not None:
         columns["sample_value"] = window.value[chosen]
+    if window.count is not None:
+        columns["sample_count"] = window.count[chosen]
     return packed.serialize(message, columns)
 
 
@@ -155,5 +193,18 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
         ):
             columns[column] = np.array([strings.setdefault(text, len(strings)) for text in texts])[name_row]
         columns["location_line"] = np.array([name.line for name in chosen_names], np.uint32)[name_row]
+    if stacks.lines:
+        columns |= _line_columns([stacks.lines[row] for row in locations.tolist()], strings)
     message.strings.extend(strings)
     return columns
+
+
+def _line_columns(of_locations: list[tuple[SentLine, ...]], strings: dict[str, int]) -> dict[str, np.ndarray]:
+    lines = [line for lines in of_locations for line in lines]
+    return {
+        "location_line_count": np.array([len(lines) for lines in of_locations], np.uint32),
+        "line_function": np.array([strings.setdefault(line.function, len(strings)) for line in lines], np.uint32),
+        "line_file": np.array([strings.setdefault(line.file, len(strings)) for line in lines], np.uint32),
+        "line_number": np.array([line.line for line in lines], np.uint32),
+        "line_start_line": np.array([line.start_line for line in lines], np.uint32),
+    }
