@@ -5,6 +5,7 @@ from pathlib import Path
 
 from api.settings import ApiSettings
 from collector.settings import CollectorSettings, UploadSettings
+from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
 from sinks.settings import SinkSettings
@@ -30,6 +31,7 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
         JobSettings,
     ),
     ("Query API", "`icestream api`.", ApiSettings),
+    ("Gateway", "`icestream gateway`, see [gateway](gateway.md).", GatewaySettings),
     ("Store", "`icestream store`: the settings of the sinks, the jobs and the query API.", StoreSettings),
 )
 

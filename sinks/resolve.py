@@ -15,7 +15,8 @@ import numpy as np
 from confluent_kafka import KafkaException, Message, Producer
 
 from icestream.clickhouse import Clients
-from icestream.messages.stack_encoder import MAX_LINES, LocationNames, Locations, Nodes, encode_stacks
+from icestream.messages.checks import MAX_LINES
+from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.symbols import decode_symbol_file
 from icestream.symcache import Symbols, SymCacheError, SymCaches
 from icestream.topics import RESOLVE_GROUP, STACKS, SYMBOLS

@@ -19,6 +19,10 @@ class UpSettings(KafkaSettings, DataSettings):
     """What `icestream up` takes. Its parts also read their own settings from the environment."""
 
     listen: str = setting("127.0.0.1:4060", "HOST:PORT of the API and the page; port 0: any free one")
+    gateway: bool = setting(True, "take in profiles of other tools")
+    gateway_listen: str = setting(
+        "127.0.0.1:4040", "HOST:PORT of the gateway; another free port if it is taken, and if it is 0"
+    )
     kafka: str = setting("", "HOST:PORT of a Kafka to use; by default `icestream up` starts a broker")
     clickhouse: str = setting(
         "", "ClickHouse to use, http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine"

@@ -7,8 +7,8 @@ from contextlib import closing
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from api.http.app import create_app
-from api.http.server import Server
 from icestream.clickhouse import Clients
+from icestream.http_server import Server
 from jobs.server import JobServer
 from sinks import service
 from sinks.migrate import migrate, shown

@@ -1,4 +1,4 @@
-"""Names locations: by the names of the host or of a profile's sender, else from SymCaches. Asks for missing symbol files."""
+"""Names locations: as the host or a profile's sender does, else from SymCaches. Asks for missing symbol files."""
 
 from collections.abc import Callable
 from itertools import islice
@@ -7,8 +7,9 @@ import numpy as np
 
 from icestream import index_ranges
 from icestream.byte_cache import ByteCache
+from icestream.messages.checks import MAX_LINES
 from icestream.messages.raw import RawColumns
-from icestream.messages.stack_encoder import MAX_LINES, LocationNames
+from icestream.messages.stack_encoder import LocationNames
 from icestream.symcache import Line, SymCaches
 from icestream.v1.common_pb2 import Mapping
 from streams import metrics

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PARTS = {"collector", "streams", "sinks", "api"}
+PARTS = {"collector", "streams", "sinks", "api", "gateway"}
 ALLOWED: dict[str, set[str]] = {
     "icestream": set(),
     **{part: {"icestream"} for part in PARTS},

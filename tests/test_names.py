@@ -18,7 +18,19 @@ from docs.generate_settings import PARTS
 from icestream.settings import variable
 from tests.prose import ROOT, Line, lines, sources, tracked
 
-PACKAGES = ("api", "benchmarks", "bpf", "collector", "icestream", "jobs", "sinks", "standalone", "streams", "tests")
+PACKAGES = (
+    "api",
+    "benchmarks",
+    "bpf",
+    "collector",
+    "gateway",
+    "icestream",
+    "jobs",
+    "sinks",
+    "standalone",
+    "streams",
+    "tests",
+)
 FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas")
 OTHERS = {
     *("api/querier/v1/querier.proto", "api/types/v1/types.proto"),
@@ -146,7 +158,7 @@ def test_environment_variables_exist() -> None:
 
 
 def test_metrics_exist() -> None:
-    for part in ("api", "collector", "sinks", "standalone", "streams"):
+    for part in ("api", "collector", "gateway", "sinks", "standalone", "streams"):
         importlib.import_module(f"{part}.metrics")
     known = set()
     for metric in REGISTRY.collect():
@@ -154,7 +166,7 @@ def test_metrics_exist() -> None:
     missing = [
         f"{line}: {name}"
         for line in lines()
-        for name in re.findall(r"\bicestream_(?:api|collector|sinks|streams|supervisor)_[a-z_]+", line.text)
+        for name in re.findall(r"\bicestream_(?:api|collector|gateway|sinks|streams|supervisor)_[a-z_]+", line.text)
         if name not in known and f"{name}_total" not in known
     ]
     assert missing == []

@@ -2,6 +2,7 @@
 
 import api.settings
 import collector.settings
+import gateway.settings
 import jobs.settings
 import sinks.settings
 import standalone.settings
@@ -9,7 +10,15 @@ import streams.settings
 from docs.generate_settings import FILE, PARTS, text
 from icestream.settings import Settings
 
-MODULES = (api.settings, collector.settings, jobs.settings, sinks.settings, standalone.settings, streams.settings)
+MODULES = (
+    api.settings,
+    collector.settings,
+    gateway.settings,
+    jobs.settings,
+    sinks.settings,
+    standalone.settings,
+    streams.settings,
+)
 
 
 def test_the_page_says_what_the_settings_classes_say() -> None:

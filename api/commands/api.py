@@ -9,10 +9,10 @@ One process at a time can open a chdb:// directory. Where `icestream up` runs, i
 import argparse
 
 from api.http.app import create_app
-from api.http.server import ServerError, serve
 from api.settings import ApiSettings
 from icestream.cli import CommandError
 from icestream.clickhouse import Clients
+from icestream.http_server import ServerError, serve
 from icestream.stop import stop_event
 
 
@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     settings = ApiSettings.from_args(args)
     stop = stop_event()
     try:
-        serve(create_app(settings, Clients(settings.clickhouse)), settings.listen, stop)
+        serve(create_app(settings, Clients(settings.clickhouse)), settings.listen, stop, "the API and the page")
     except ServerError as error:
         raise CommandError(str(error)) from error
     return 0

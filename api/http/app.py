@@ -7,13 +7,13 @@ from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
 from starlette.staticfiles import StaticFiles
 
+from api import metrics
 from api.http.app_state import AppState
 from api.http.error_handlers import add_error_handlers
 from api.http.error_model import error_responses
 from api.http.known_parameters import known_parameters
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
-from api.http.middleware.measure_requests import MeasureRequests
 from api.http.querier import service
 from api.http.routes import completeness, diff, health, labels, merge, profile_types, sandwich, timeline, top, traces
 from api.queries.database import Database
@@ -22,6 +22,7 @@ from api.settings import ApiSettings
 from api.tree.stack_cache import StackCache
 from icestream import __version__
 from icestream.clickhouse import Clients
+from icestream.measure_requests import MeasureRequests
 
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (merge, diff, sandwich, traces, top, timeline, completeness, labels, profile_types)
@@ -57,7 +58,7 @@ def create_app(
     compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)
     app.add_middleware(AnswerHead)
-    app.add_middleware(MeasureRequests)
+    app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     if (_PAGE / "index.html").exists():
         app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")
     return app

@@ -14,6 +14,7 @@ from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database, texts
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from icestream.messages.raw import GATEWAY
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 _MS = 10**6
@@ -151,6 +152,8 @@ def add_hosts(conditions: Conditions, time_range: TimeRange, matchers: tuple[Mat
 def _published(from_ms: int, to_ms: int) -> Conditions:
     conditions = Conditions()
     conditions.add("kind IN ('samples', 'activity')")
+    # Nobody knows when those who send profiles should send them.
+    conditions.add(f"NOT startsWith(collector, {conditions.bind(GATEWAY, 'String')})")
     add_time(conditions, max(from_ms, 0) * _MS, to_ms * _MS, "published_time")
     return conditions
 

@@ -23,6 +23,10 @@ MAX_PERIOD = 2**53
 """Of one observation, in the period unit of a profile type."""
 MAX_LINE = 2**31 - 1
 """Line numbers, which Parquet (Delta) keeps as signed integers of 32 bits."""
+MAX_NAME = 1024
+"""Characters of a function's name, or of a file's path, in announcements; longer ones are cut."""
+MAX_LINES = 32
+"""Lines of a location in announcements. Where code is inlined deeper, the outermost lines are left out."""
 MAX_VERSION = 2**31 - 1
 """Versions of names."""
 MAX_ID = 256

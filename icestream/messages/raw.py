@@ -13,6 +13,8 @@ from icestream.v1.raw_pb2 import RawBatch
 
 MAX_DEPTH = 4096
 """Frames in a stack."""
+GATEWAY = "gateway:"
+"""What the collector of a batch begins with that the gateway made: each of these batches is a run of its own."""
 MAX_SENT_LINES = 256
 """Lines of a location that the sender of a profile gave."""
 

@@ -7,16 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from icestream import packed
-from icestream.messages.checks import MAX_LINE
+from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.symcache import Line
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import Mapping, Source
 from icestream.v1.stacks_pb2 import StackBatch
 
-MAX_NAME = 1024
-"""Characters of a function's name, or of a file's path; longer ones are cut."""
-MAX_LINES = 32
-"""Lines of a location. Where code is inlined deeper, the outermost lines are left out."""
 _NODE_BYTES = 24
 _LOCATION_BYTES = 40  # columns, and the tags of its mapping
 _LINE_BYTES = 28  # columns, and the tags of its strings

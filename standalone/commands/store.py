@@ -9,8 +9,8 @@ metrics of the sinks and of the API.
 
 import argparse
 
-from api.http.server import ServerError
 from icestream.cli import CommandError
+from icestream.http_server import ServerError
 from icestream.stop import stop_event
 from sinks.migrate import MigrationError
 from standalone.settings import StoreSettings

@@ -32,6 +32,9 @@ _KAFKA_PORT = 9092
 _MEMORY = "memory only: stored data stays, messages on their way are lost when this ends"
 _METRICS = {"streams": 4061, "collector": 4062}
 
+_LISTEN = {"api": "listen", "gateway": "gateway_listen"}
+"""Settings of the parts that serve more than metrics."""
+
 log = logging.getLogger(__name__)
 
 
@@ -57,6 +60,8 @@ class LocalPipeline:
             except (InUse, OSError) as error:
                 raise StartError(f"cannot use the data folder: {error}") from error
             self._addresses["api"] = _free_address(self._settings.listen, "--listen")
+            if self._settings.gateway:
+                self._addresses["gateway"] = _free_or_other_address(self._settings.gateway_listen, "--gateway-listen")
             for part, port in _METRICS.items():
                 self._addresses[part] = _preferred_address(0 if self._settings.metrics_listen.endswith(":0") else port)
             if self._settings.metrics_listen:
@@ -148,6 +153,8 @@ class LocalPipeline:
 
     def _parts(self, environ: dict[str, str]) -> list[Part]:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
+        if self._settings.gateway:
+            parts.append(self._part("gateway", "gateway", environ))
         if not self._settings.collector:
             log.info("this machine is not profiled: --no-collector")
         elif os.geteuid() != 0:
@@ -158,7 +165,7 @@ class LocalPipeline:
 
     def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> Part:
         address = self._addresses[name]
-        own = {variable("listen" if name == "api" else "metrics_listen"): address}
+        own = {variable(_LISTEN.get(name, "metrics_listen")): address}
         argv = [sys.executable, "-m", "icestream.cli", command]
         return Part(command, argv, environ | own, partial(ask_ready, address), optional=optional)
 
@@ -211,6 +218,16 @@ def _free_address(listen: str, flag: str) -> str:
         raise StartError(
             f"cannot listen on {flag} {listen}: {error}; choose another one with {flag} HOST:PORT"
         ) from error
+
+
+def _free_or_other_address(listen: str, flag: str) -> str:
+    """Returns HOST:PORT, with another port where that one is taken. Raises StartError, which names `flag`."""
+    try:
+        return _free_address(listen, flag)
+    except StartError:
+        other = _free_address(f"{listen.rpartition(':')[0]}:0", flag)
+        log.warning("%s is taken: the gateway listens on %s", listen, other)
+        return other
 
 
 def _preferred_address(port: int) -> str:

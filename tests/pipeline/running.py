@@ -37,14 +37,16 @@ class Pipeline:
         self.data = data
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
+        self.gateway = f"127.0.0.1:{free_port()}"
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._producer: Producer = kafka.producer(settings)
 
     def start(self, name: str, *more: str) -> None:
-        """Starts `store`, `streams` or `collect` with more arguments; its log goes to DATA/NAME.log."""
+        """Starts `store`, `streams`, `gateway` or `collect` with more arguments; its log goes to DATA/NAME.log."""
         arguments = {
             "store": ["store", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"],
             "streams": ["streams", "--metrics-listen", "127.0.0.1:0"],
+            "gateway": ["gateway", "--gateway-listen", self.gateway],
             "collect": [
                 "collect",
                 "--metrics-listen",

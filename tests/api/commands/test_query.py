@@ -12,10 +12,10 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from api.http.app import create_app
-from api.http.server import Server
 from api.settings import ApiSettings
 from icestream.cli import main
 from icestream.clickhouse import Clients
+from icestream.http_server import Server
 from icestream.times import format_unix_nano
 from tests.api.conftest import RANGE
 from tests.api.fill import START_S, Frame, Sample, fill, frame

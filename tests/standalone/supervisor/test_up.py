@@ -41,7 +41,7 @@ class Up:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "icestream.cli", "up", "--data", str(data), "--listen", self.api,
-                 "--metrics-listen", "127.0.0.1:0", "--no-collector", *more],
+                 "--metrics-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0", "--no-collector", *more],
                 stdout=log, stderr=log,
             )  # fmt: skip
 
@@ -103,7 +103,7 @@ def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(st
     value = publish(up, 1)
     wait_for(lambda: up.total() == value, up.log)
     children = up.children()
-    assert len(children) == (3 if broker == "--local-kafka" else 2)
+    assert len(children) == (4 if broker == "--local-kafka" else 3)
     up.end(signal.SIGINT)
     assert up.process.returncode == 0
     assert not any(alive(child) for child in children)
@@ -122,10 +122,10 @@ def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_superviso
     up.wait_ready()
     value = publish(up, 1)
     wait_for(lambda: up.total() == value, up.log)
-    store, streams = up.children()
+    store, streams, _ = up.children()
     os.kill(store, signal.SIGKILL)
     os.kill(streams, signal.SIGKILL)
-    wait_for(lambda: not {store, streams} & set(up.children()) and len(up.children()) == 2, up.log)
+    wait_for(lambda: not {store, streams} & set(up.children()) and len(up.children()) == 3, up.log)
     up.wait_ready()
     wait_for(lambda: up.total() == value, up.log)
     children = up.children()

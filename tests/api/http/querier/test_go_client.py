@@ -10,9 +10,9 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from api.http.app import create_app
-from api.http.server import Server
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
+from icestream.http_server import Server
 from tests.api.fill import Sample, fill, frame
 from tests.api.http.querier.calls import CPU, END_MS, START_MS
 

@@ -1,4 +1,4 @@
-"""Serves the application over HTTP, in a thread."""
+"""Serves an application over HTTP, in a thread."""
 
 import logging
 import socket
@@ -25,7 +25,7 @@ class Server:
             app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
         )
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._run, name="api", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
     @property
     def address(self) -> str:
@@ -50,11 +50,11 @@ class Server:
         self._server.run(sockets=[self._socket])
 
 
-def serve(app: FastAPI, listen: str, stop: threading.Event) -> None:
-    """Serves until `stop` is set. Raises ServerError if it cannot listen."""
+def serve(app: FastAPI, listen: str, stop: threading.Event, what: str) -> None:
+    """Serves until `stop` is set. `what` is served, for the log. Raises ServerError if it cannot listen."""
     server = Server(app, listen)
     server.start()
-    _log.info("serving the API and the page at http://%s", server.address)
+    _log.info("serving %s at http://%s", what, server.address)
     try:
         while server.alive() and not stop.wait(1.0):
             pass

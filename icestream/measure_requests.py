@@ -2,16 +2,18 @@
 
 import time
 
+from prometheus_client import Counter, Histogram
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-
-from api import metrics
 
 
 class MeasureRequests:
-    """Middleware that fills the metrics of requests. Paths without a route count as route ""."""
+    """Middleware that fills the metrics of requests. Paths without a route count as route "".
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    `requests` has the labels route and status, `seconds` has route.
+    """
+
+    def __init__(self, app: ASGIApp, requests: Counter, seconds: Histogram) -> None:
+        self._app, self._requests, self._seconds = app, requests, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -30,5 +32,5 @@ class MeasureRequests:
             await self._app(scope, receive, send_noting_status)
         finally:
             route = getattr(scope.get("route"), "path_format", "")
-            metrics.REQUESTS.labels(route, str(status)).inc()
-            metrics.SECONDS.labels(route).observe(time.perf_counter() - started)
+            self._requests.labels(route, str(status)).inc()
+            self._seconds.labels(route).observe(time.perf_counter() - started)

@@ -1,0 +1,1 @@
+"""The gateway: takes in profiles of other tools, and publishes them as raw batches."""

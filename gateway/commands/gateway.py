@@ -1,0 +1,33 @@
+"""Take in profiles of other tools over HTTP, and publish them as raw batches.
+
+  icestream gateway --gateway-listen 0.0.0.0:4040
+  curl --data-binary @cpu.pb.gz 'http://127.0.0.1:4040/api/v1/ingest/pprof?service=checkout'
+
+A profile is acknowledged when Kafka has it. Any number of gateways may run.
+"""
+
+import argparse
+
+from gateway.http.app import create_app
+from gateway.publisher import Publisher
+from gateway.settings import GatewaySettings
+from icestream.cli import CommandError
+from icestream.http_server import ServerError, serve
+from icestream.stop import stop_event
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    GatewaySettings.add_arguments(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    settings = GatewaySettings.from_args(args)
+    stop = stop_event()
+    publisher = Publisher(settings)
+    try:
+        serve(create_app(settings, publisher), settings.gateway_listen, stop, "the gateway")
+    except ServerError as error:
+        raise CommandError(str(error)) from error
+    finally:
+        publisher.close()
+    return 0

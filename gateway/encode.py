@@ -1,0 +1,88 @@
+"""Makes a profile into raw batches: one batch for each profile type, in as many messages as it needs."""
+
+import dataclasses
+import time
+import uuid
+from dataclasses import dataclass
+
+import numpy as np
+import xxhash
+
+from gateway.errors import Refused, bad_profile
+from gateway.sent_profile import SentProfile, Values
+from icestream.messages import raw_encoder
+from icestream.messages.checks import BadMessage
+from icestream.messages.plausible import Times
+from icestream.messages.raw import GATEWAY, decode_raw
+from icestream.messages.raw_encoder import Window
+from icestream.v1.common_pb2 import BatchId
+from icestream.v1.raw_pb2 import RawBatch
+
+_NO_ACTIVITY_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The messages of a profile for icestream.raw."""
+
+    key: bytes
+    messages: list[bytes]
+    samples: int  # of all profile types
+
+
+def encode(profile: SentProfile, times: Times) -> Encoded:
+    """Encodes a profile. Every message passes the checks of those who read it. Raises Refused."""
+    messages, samples = [], 0
+    for values in profile.values:
+        window = _rows_with_values(profile.window, values)
+        if len(window.pid):
+            samples += len(window.pid)
+            messages += _batch(profile, values, window)
+    try:
+        for message in messages:
+            decode_raw(message, times)
+    except BadMessage as error:
+        raise _refused(error) from None
+    return Encoded(profile.host_id.encode(), messages, samples)
+
+
+def _batch(profile: SentProfile, values: Values, window: Window) -> list[bytes]:
+    common = RawBatch(
+        host_id=profile.host_id,
+        profile_type=values.profile_type,
+        period=max(values.period, 1),
+        # No activity belongs to it. Nothing waits for it, as all there is was published long after the batch.
+        activity_complete_unix_nano=window.end_unix_nano + _NO_ACTIVITY_NS,
+    )
+    try:
+        parts = raw_encoder.split(window, common)
+    except ValueError as error:  # a number does not fit its column
+        raise bad_profile(str(error)) from None
+    # Named by its content: a profile that comes again is the same batch, and counts once.
+    digest = xxhash.xxh3_128_hexdigest(
+        repr((profile.host_id, values.profile_type, window.labels, window.start_unix_nano)).encode()
+        + (profile.identity or uuid.uuid4().bytes)
+    )
+    batch_id = BatchId(collector=f"{GATEWAY}{digest}", started_unix_nano=window.start_unix_nano, sequence=1)
+    return raw_encoder.finish(parts, batch_id, time.time_ns())
+
+
+def _rows_with_values(window: Window, values: Values) -> Window:
+    rows = np.flatnonzero(values.value)
+    if len(rows) and values.value[rows].min() < 0:
+        raise bad_profile(f"{values.profile_type}: expected no negative values; a difference of profiles is not taken")
+    return dataclasses.replace(
+        window,
+        time_unix_nano=window.time_unix_nano[rows],
+        series=window.series[rows],
+        pid=window.pid[rows],
+        tid=window.tid[rows],
+        stack=window.stack[rows],
+        context=window.context[rows],
+        value=values.value[rows],
+        count=None if values.count is None else values.count[rows],
+    )
+
+
+def _refused(error: BadMessage) -> Refused:
+    return bad_profile(f"no message may hold this: {error}")

@@ -1,0 +1,42 @@
+"""Why the gateway does not take a profile."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+Code = Literal[
+    "bad_body", "bad_profile", "bad_labels", "too_large", "too_slow", "unsupported", "not_found", "method_not_allowed",
+    "http_error", "internal_error", "busy", "unavailable",
+]  # fmt: skip
+
+
+class Refused(Exception):
+    """Ends a request. `code` is for programs and stays, `message` says what is wrong, `hint` what to do about it."""
+
+    def __init__(
+        self, status: int, code: Code, message: str, hint: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code: Code = code
+        self.message = message
+        self.hint = hint
+        self.headers = dict(headers or {})
+
+
+def bad_profile(message: str) -> Refused:
+    """The profile contradicts its format, or itself."""
+    return Refused(400, "bad_profile", message, "nothing of it was taken; sending it again will not help")
+
+
+def unsupported(message: str, hint: str = "") -> Refused:
+    """The gateway does not read this format."""
+    return Refused(415, "unsupported", message, hint)
+
+
+def too_large(limit: int, what: str) -> Refused:
+    return Refused(413, "too_large", f"{what} has more than {limit} bytes", "send smaller profiles, or more often")
+
+
+def unavailable(message: str, code: Code = "unavailable", retry_after_s: int = 5) -> Refused:
+    """Nothing was acknowledged; the sender should send it again."""
+    return Refused(503, code, message, "send it again later", {"Retry-After": str(retry_after_s)})

@@ -1,0 +1,29 @@
+"""The gateway as an application."""
+
+from fastapi import FastAPI
+
+from gateway import metrics
+from gateway.http.app_state import AppState
+from gateway.http.error_handlers import add_error_handlers
+from gateway.http.middleware import LimitRequests
+from gateway.http.routes import health, pprof
+from gateway.intake import Intake
+from gateway.publisher import Publisher
+from gateway.settings import GatewaySettings
+from icestream import __version__
+from icestream.measure_requests import MeasureRequests
+
+_ROUTES = (pprof,)
+
+
+def create_app(settings: GatewaySettings, publisher: Publisher) -> FastAPI:
+    """Publishes what it takes with `publisher`."""
+    app = FastAPI(title="icestream gateway", version=__version__, docs_url=None, redoc_url=None)
+    app.state.shared = AppState(settings, publisher, Intake(settings, publisher))
+    add_error_handlers(app)
+    for routes in _ROUTES:
+        app.include_router(routes.router)
+    app.include_router(health.router)
+    app.add_middleware(LimitRequests, running=settings.gateway_max_requests)
+    app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
+    return app

@@ -1,0 +1,1 @@
+"""Routes of the gateway, one file for each protocol."""

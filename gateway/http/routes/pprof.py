@@ -1,0 +1,32 @@
+"""POST /api/v1/ingest/pprof: one pprof profile, its labels as parameters."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from gateway.errors import Refused
+from gateway.http.app_state import AppState, app_state
+from gateway.http.body import MB, read_body, unpack
+from gateway.labels import to_labels
+from gateway.readers.pprof import Source, read_pprof
+
+router = APIRouter(tags=["profiles"])
+
+_NAME = "name"
+_MAX_NAME = 100
+
+
+@router.post("/api/v1/ingest/pprof", summary="Take a pprof profile, gzipped or not")
+async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
+    """The parameter `name` is the name in the profile type; every other parameter is a label."""
+    parameters = request.query_params.multi_items()
+    labels = to_labels([pair for pair in parameters if pair[0] != _NAME])
+    if "service" not in dict(labels):
+        raise Refused(400, "bad_labels", "expected the parameter service", "?service=checkout&namespace=prod")
+    source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME])
+    body = await read_body(request, state.settings)
+    limit, max_series = state.settings.gateway_unpacked_mb * MB, state.settings.gateway_max_series
+    profile = await asyncio.to_thread(lambda: read_pprof(unpack(body, limit), source, max_series))
+    dropped = await state.intake.take([profile], "pprof")
+    return {"samples": len(profile.window.pid), "dropped": dropped}

@@ -1,0 +1,42 @@
+"""Labels of senders as labels of series: their names, and limits."""
+
+import re
+from collections.abc import Iterable
+
+from icestream.messages.checks import MAX_ID, MAX_LABELS, Labels
+
+MAX_VALUE = 200
+"""Characters of a label's value, as collectors keep them; longer ones are cut."""
+MAX_NAME = 100
+
+_WORD = re.compile(r"\W", re.ASCII)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_OURS = {"service_name": "service", "hostname": "host", "service_version": "service_version"}
+"""What other tools call labels that docs/labels.md has."""
+_HOST_IDS = ("host_id", "host", "instance", "pod", "service")
+"""The first of these labels that a profile has is the host ID of its batches: it spreads them over the partitions."""
+
+
+def label_name(name: str) -> str:
+    """Returns the name as selectors can write it, and as docs/labels.md calls it."""
+    name = _WORD.sub("_", name)[:MAX_NAME]
+    if name[:1].isdigit():
+        name = f"_{name}"
+    return _OURS.get(name, name)
+
+
+def to_labels(pairs: Iterable[tuple[str, str]]) -> Labels:
+    """Returns labels without those that have no name, no value, or a name that begins with two underscores. Of two
+    labels with one name the later one counts. The labels with the first names are kept where there are too many."""
+    found = {}
+    for name, value in pairs:
+        if value and name and not name.startswith("__"):
+            found[label_name(name)] = _CONTROL.sub("?", value[:MAX_VALUE])
+    return tuple(sorted(found.items())[:MAX_LABELS])
+
+
+def host_id(labels: Labels) -> str:
+    """Returns the host ID of the batches of a profile with these labels."""
+    given = dict(labels)
+    text = next((given[name] for name in _HOST_IDS if name in given), "gateway")
+    return text.encode()[:MAX_ID].decode(errors="ignore")

@@ -1,0 +1,124 @@
+"""Publishes messages to Kafka, and says when Kafka has them."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import Message as Report
+
+from gateway import metrics
+from gateway.errors import unavailable
+from gateway.settings import GatewaySettings
+from icestream import kafka
+from icestream.backlog import Backlog
+from icestream.topics import RAW
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_LOG_S = 10.0
+_READY_S = 2.0
+_ROOM_S = 0.1
+_QUEUE_KB = 131_072
+_UNREAD_BYTES = 1_000_000
+"""With the in-process broker: the collector of this machine has its share of the room, too."""
+
+
+class Publisher:
+    """Publishes on any thread, and polls for acknowledgements on its own, until `close`."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self._settings = settings
+        self._ack_s = settings.gateway_ack_s
+        self._logged = float("-inf")
+        # Not idempotent: a message that Kafka may have got twice is one batch to those who read it.
+        self._producer = kafka.producer(
+            settings,
+            **{
+                "enable.idempotence": False,
+                "acks": "all",
+                "message.timeout.ms": int(self._ack_s * 1000),
+                "queue.buffering.max.kbytes": _QUEUE_KB,
+                "log_level": 0,
+            },
+        )
+        groups = [group for group in map(str.strip, settings.raw_readers.split(",")) if group]
+        self._backlog = Backlog(settings, RAW, groups, _UNREAD_BYTES) if settings.kafka_in_process else None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="publish", daemon=True)
+        self._thread.start()
+
+    async def publish(self, key: bytes, messages: Sequence[bytes], topic: str = RAW) -> None:
+        """Returns when Kafka has acknowledged all messages. Raises Refused where it does not in time."""
+        if self._backlog is None or topic != RAW:
+            answers = await asyncio.gather(*(self._produce(topic, key, message) for message in messages))
+        else:
+            answers = [await self._produce_when_there_is_room(key, message) for message in messages]
+        errors = [error for error in answers if error is not None]
+        if errors:
+            raise self._away(errors[0].str())
+        metrics.SENT_BYTES.inc(sum(map(len, messages)))
+
+    def ready(self) -> str | None:
+        """Returns why nothing can be published, or None; may take two seconds."""
+        try:
+            topics = self._producer.list_topics(RAW, timeout=_READY_S).topics
+        except KafkaException as error:
+            return f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}"
+        problem = topics[RAW].error
+        return None if problem is None else f"{RAW}: {problem.str()}; create the topics with: icestream topics create"
+
+    def close(self) -> None:
+        """Waits until what was given to `publish` is acknowledged, or has failed."""
+        self._producer.flush(self._ack_s)
+        self._stop.set()
+        self._thread.join()
+        self._producer.purge()
+        self._producer.close()
+        if self._backlog is not None:
+            self._backlog.close()
+
+    def _produce(self, topic: str, key: bytes, message: bytes) -> "asyncio.Future[KafkaError | None]":
+        """The future is the error of the message, or None."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[KafkaError | None] = loop.create_future()
+
+        def settle(error: KafkaError | None) -> None:
+            if not future.done():  # the sender may be gone
+                future.set_result(error)
+
+        def report(error: KafkaError | None, sent: Report) -> None:
+            partition, offset = sent.partition(), sent.offset()
+            if error is None and self._backlog is not None and topic == RAW and partition is not None:
+                self._backlog.sent(partition, offset or 0, len(message))
+            loop.call_soon_threadsafe(settle, error)
+
+        try:
+            self._producer.produce(topic, message, key, on_delivery=report)
+        except BufferError:
+            settle(KafkaError(KafkaError._QUEUE_FULL, "too much waits for Kafka"))
+        except KafkaException as error:
+            settle(error.args[0])
+        return future
+
+    async def _produce_when_there_is_room(self, key: bytes, message: bytes) -> KafkaError | None:
+        """Publishes one message after the other: the in-process broker drops what nobody has read."""
+        deadline = time.monotonic() + self._ack_s
+        while self._backlog is not None and not await asyncio.to_thread(self._backlog.room, len(message)):
+            if time.monotonic() > deadline:
+                raise unavailable(f"the readers of {RAW} are behind, and the in-process broker has no room for more")
+            await asyncio.sleep(_ROOM_S)
+        return await self._produce(RAW, key, message)
+
+    def _away(self, error: str) -> Exception:
+        if time.monotonic() - self._logged > _LOG_S:
+            self._logged = time.monotonic()
+            _log.warning("Kafka at %s: %s", self._settings.kafka, error)
+        return unavailable(f"Kafka did not take it: {error}")
+
+    def _poll(self) -> None:
+        while not self._stop.is_set():
+            self._producer.poll(_POLL_S)

@@ -1,0 +1,1 @@
+"""Readers of the formats that profiles come in: each makes a SentProfile."""

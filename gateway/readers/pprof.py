@@ -1,0 +1,196 @@
+"""Reads pprof profiles (schemas/icestream/pprof/profile.proto)."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from gateway.errors import bad_profile
+from gateway.labels import host_id, to_labels
+from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type
+from gateway.readers.stack_table import SampleRows, StackTable, build_id, file_address
+from gateway.sent_profile import SentProfile, Values
+from icestream.messages.checks import Labels
+from icestream.messages.raw_encoder import SentLine
+from icestream.pprof.profile_pb2 import Function, Profile, Sample
+
+MAX_SAMPLE_TYPES = 32
+_PIDS = ("pid", "process_id")
+_TIDS = ("thread_id", "tid")
+_CONTEXT = ("trace_id", "span_id")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a request says of a profile beside the profile."""
+
+    labels: Labels
+    name: str = ""  # of the profile type; empty: as the sample types say
+    start_unix_nano: int = 0  # 0: as the profile says
+    end_unix_nano: int = 0
+
+
+def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
+    """Reads a profile that is not compressed. Raises Refused."""
+    try:
+        profile = Profile.FromString(data)
+    except DecodeError as error:
+        raise bad_profile(f"no pprof profile: {error}") from None
+    types = _value_types(profile)
+    start, end = _times(profile, source)
+    reader = _Reader(profile, source.labels, max_series)
+    values = reader.read(start, len(types))
+    own_time = profile.time_nanos or source.start_unix_nano
+    return SentProfile(
+        window=reader.table.window(start, end, reader.rows),
+        values=_values(profile, types, values, source.name, _period_type(profile)),
+        host_id=host_id(source.labels),
+        identity=data if own_time else b"",
+        dropped=reader.table.dropped,
+    )
+
+
+def _value_types(profile: Profile) -> list[ValueType]:
+    if not profile.string_table or profile.string_table[0]:
+        raise bad_profile('string_table: expected "" as the first string')
+    if not 0 < len(profile.sample_type) <= MAX_SAMPLE_TYPES:
+        raise bad_profile(f"sample_type: expected 1 to {MAX_SAMPLE_TYPES}, got {len(profile.sample_type)}")
+    return [ValueType(_string(profile, one.type), _string(profile, one.unit)) for one in profile.sample_type]
+
+
+def _period_type(profile: Profile) -> ValueType:
+    return ValueType(_string(profile, profile.period_type.type), _string(profile, profile.period_type.unit))
+
+
+def _times(profile: Profile, source: Source) -> tuple[int, int]:
+    """Returns when the profile begins and ends; it ends now where nobody says when it was taken."""
+    duration = max(profile.duration_nanos, 0)
+    start = source.start_unix_nano or profile.time_nanos
+    if start <= 0:
+        start = time.time_ns() - duration
+    return start, max(source.end_unix_nano, start + duration, start + 1)
+
+
+def _values(
+    profile: Profile, types: Sequence[ValueType], values: np.ndarray, name: str, period_type: ValueType
+) -> list[Values]:
+    counts = counted_by(types)
+    period = max(0, profile.period)
+    if list(types) == [COUNT] and period_type == CPU and period:
+        # As perf and OpenTelemetry count CPU: each sample stands for the period.
+        if len(values) and int(np.abs(values).max()) > 2**62 // period:
+            raise bad_profile("sample.value: expected values that can be multiplied with the period")
+        return [Values(profile_type(name, CPU, CPU), period, values[:, 0] * period, values[:, 0])]
+    return [
+        Values(
+            profile_type(name, one, period_type), period, values[:, i], None if counts is None else values[:, counts]
+        )
+        for i, one in enumerate(types)
+        if i != counts
+    ]
+
+
+class _Reader:
+    """Reads the samples of one profile."""
+
+    def __init__(self, profile: Profile, labels: Labels, max_series: int) -> None:
+        self.table = StackTable(max_series)
+        self.rows = SampleRows()
+        self._profile = profile
+        self._of_profile = labels
+        self._strings = list(profile.string_table)
+        self._series: dict[tuple[tuple[int, int], ...], Labels] = {}
+        self._locations = self._read_locations()
+
+    def read(self, time_unix_nano: int, types: int) -> np.ndarray:
+        """Returns the values of all samples: int64 (samples, types)."""
+        found = []
+        for sample in self._profile.sample:
+            if len(sample.value) != types:
+                raise bad_profile(f"sample.value: expected {types} values, as there are types, got {len(sample.value)}")
+            try:
+                stack = tuple([self._locations[location] for location in sample.location_id])
+            except KeyError as error:
+                raise bad_profile(f"sample.location_id: there is no location {error}") from None
+            found.append(sample.value)
+            self._add(sample, time_unix_nano, self.table.stack(stack))
+        return np.array(found, np.int64).reshape(-1, types)
+
+    def _add(self, sample: Sample, time_unix_nano: int, stack: int) -> None:
+        pid = tid = context = 0
+        series = self._of_profile
+        if sample.label:
+            texts = self._texts(sample)
+            pid, tid = _number(texts, _PIDS), _number(texts, _TIDS)
+            context = self.table.context(texts.get("trace_id", ""), texts.get("span_id", ""))
+            series = self._labels(sample)
+        self.rows.add(time_unix_nano, self.table.series(series, self._of_profile), pid, tid, stack, context)
+
+    def _texts(self, sample: Sample) -> dict[str, str]:
+        """Returns the labels that are columns of samples."""
+        texts = {}
+        for label in sample.label:
+            name = self._string(label.key)
+            if name in _PIDS or name in _TIDS or name in _CONTEXT:
+                texts[name] = self._string(label.str) if label.str else str(label.num)
+            elif not label.str:
+                self.table.dropped["numeric_labels"] += 1
+        return texts
+
+    def _labels(self, sample: Sample) -> Labels:
+        """Returns the labels of a sample's series: those of the profile, and its own texts."""
+        key = tuple([(label.key, label.str) for label in sample.label if label.str])
+        known = self._series.get(key)
+        if known is None:
+            own = [(self._string(name), self._string(text)) for name, text in key]
+            own = [pair for pair in own if pair[0] not in _PIDS + _TIDS + _CONTEXT]
+            known = self._series[key] = to_labels([*self._of_profile, *own]) if own else self._of_profile
+        return known
+
+    def _read_locations(self) -> dict[int, int]:
+        """Returns the row of each location, by its ID."""
+        functions = {function.id: function for function in self._profile.function}
+        mappings = {mapping.id: mapping for mapping in self._profile.mapping}
+        rows = {}
+        for location in self._profile.location:
+            lines = [self._line(functions.get(line.function_id), line.line) for line in location.line]
+            address, identity, file = location.address, "", ""
+            if location.mapping_id:
+                mapping = mappings.get(location.mapping_id)
+                if mapping is None:
+                    raise bad_profile(f"location.mapping_id: there is no mapping {location.mapping_id}")
+                identity, file = build_id(self._string(mapping.build_id)), self._string(mapping.filename)
+                address = file_address(address, mapping.memory_start, mapping.file_offset)
+            rows[location.id] = self.table.location(identity, file, address, lines)
+        return rows
+
+    def _line(self, function: Function | None, line: int) -> SentLine:
+        if function is None:
+            raise bad_profile("line.function_id: there is no such function")
+        name = self._string(function.name) or self._string(function.system_name)
+        return SentLine(name, self._string(function.filename), _line_number(line), _line_number(function.start_line))
+
+    def _string(self, index: int) -> str:
+        return _string_of(self._strings, index)
+
+
+def _number(texts: dict[str, str], names: Sequence[str]) -> int:
+    """Returns the process or thread ID that one of the labels has, else 0."""
+    text = next((texts[name] for name in names if name in texts), "")
+    return int(text) if text.isdecimal() and len(text) <= 10 else 0
+
+
+def _line_number(line: int) -> int:
+    return line if 0 <= line < 2**31 else 0
+
+
+def _string(profile: Profile, index: int) -> str:
+    return _string_of(profile.string_table, index)
+
+
+def _string_of(strings: Sequence[str], index: int) -> str:
+    if not 0 <= index < len(strings):
+        raise bad_profile(f"string_table: expected indices below {len(strings)}, got {index}")
+    return strings[index]

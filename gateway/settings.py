@@ -1,0 +1,35 @@
+"""Settings of the gateway."""
+
+from dataclasses import dataclass
+
+from icestream.settings import MessageSettings, SettingError, setting
+from icestream.topics import STREAMS_GROUP
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings(MessageSettings):
+    """What `icestream gateway` takes."""
+
+    gateway_listen: str = setting("127.0.0.1:4040", "HOST:PORT to take profiles on; port 0: any free one")
+    gateway_body_mb: int = setting(16, "largest body of a request in MB, as it is sent")
+    gateway_unpacked_mb: int = setting(64, "largest body, and largest profile, in MB after it was decompressed")
+    gateway_max_requests: int = setting(64, "requests that are worked on at once; more of them are answered with 503")
+    gateway_body_s: float = setting(30.0, "seconds within which the body of a request must have come")
+    gateway_ack_s: float = setting(10.0, "seconds that Kafka may take to acknowledge; then the answer is 503")
+    gateway_max_series: int = setting(
+        1000,
+        "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
+    )
+    raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("gateway_body_mb", 1, 1024),
+            ("gateway_unpacked_mb", 1, 1024),
+            ("gateway_max_requests", 1, 10_000),
+            ("gateway_body_s", 0.1, 3600),
+            ("gateway_ack_s", 0.1, 600),
+            ("gateway_max_series", 1, 50_000),
+        ):
+            if not low <= getattr(self, name) <= high:
+                raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")

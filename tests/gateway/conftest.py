@@ -1,0 +1,35 @@
+"""Tables and an API, and what the gateway takes put into them without Kafka."""
+
+from collections.abc import Iterator
+
+import pytest
+from clickhouse_connect.driver.client import Client
+from fastapi.testclient import TestClient
+
+from api.http.app import create_app
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients, connect
+from sinks.migrate import migrate
+from tests.gateway.stored import Store
+
+DATABASE = "gateway_tests"
+
+
+@pytest.fixture(scope="session")
+def tables(engine: str) -> Iterator[Client]:
+    """A client of a database with all tables."""
+    admin = connect(engine)
+    admin.command(f"CREATE DATABASE {DATABASE}")
+    client = connect(engine, database=DATABASE)
+    migrate(client)
+    yield client
+    client.close()
+    admin.close()
+
+
+@pytest.fixture(scope="module")
+def store(engine: str, tables: Client) -> Iterator[Store]:
+    """Processes, stores and answers."""
+    clients = Clients(engine, database=DATABASE)
+    with TestClient(create_app(ApiSettings(), Clients(engine, database=DATABASE))) as http:
+        yield Store(clients, http)

@@ -1,0 +1,85 @@
+"""A pprof profile that was taken in, stored, and merged again has the same values, stacks, inlined lines, build IDs and
+labels."""
+
+import itertools
+from collections import Counter
+
+from hypothesis import HealthCheck, given, settings
+
+from gateway.labels import to_labels
+from gateway.readers.pprof import Source, read_pprof
+from icestream.pprof.profile_pb2 import Profile
+from tests.gateway.profiles import START_UNIX_NANO, profiles, simple
+from tests.gateway.stored import Store, Values, values
+
+START, END = str(START_UNIX_NANO // 10**9 - 60), str(START_UNIX_NANO // 10**9 + 60)
+_numbers = itertools.count()
+
+
+@given(profiles())
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_what_comes_in_comes_out(store: Store, profile: Profile) -> None:
+    service = f"round-trip-{next(_numbers)}"
+    sent = read_pprof(profile.SerializeToString(), Source(to_labels([("service", service)])), 1000)
+    store.take(sent)
+    strings = profile.string_table
+    types = [(strings[one.type], strings[one.unit]) for one in profile.sample_type]
+    stored = {one.profile_type.split(":")[1]: one.profile_type for one in sent.values}
+    assert set(stored) == {kind for kind, _ in types if kind != "samples"}
+    for column, (kind, _) in enumerate(types):
+        of_type = stored.get(kind) or stored["cpu"]
+        came = store.pprof(f'{{service="{service}"}}', of_type, START, END)
+        assert values(came, 0 if kind == "samples" else 1) == values(profile, column)
+        for labels, expected in by_labels(profile, column).items():
+            selector = ",".join(f'{name}="{value}"' for name, value in [("service", service), *labels])
+            came = store.pprof(f"{{{selector}}}", of_type, START, END)
+            assert values(came, 0 if kind == "samples" else 1) == expected
+
+
+def by_labels(profile: Profile, column: int) -> dict[tuple[tuple[str, str], ...], Values]:
+    """The values of the samples that have each of the sets of labels that occur, and maybe more labels."""
+    strings = profile.string_table
+    sets = [tuple((strings[label.key], strings[label.str]) for label in sample.label) for sample in profile.sample]
+    found = {}
+    for chosen in set(sets):
+        part = Profile()
+        part.CopyFrom(profile)
+        del part.sample[:]
+        part.sample.extend(s for s, own in zip(profile.sample, sets, strict=True) if set(chosen) <= set(own))
+        found[chosen] = values(part, column)
+    return found
+
+
+def test_a_profile_that_comes_again_counts_once(store: Store) -> None:
+    data = simple({("main", "work"): (3, 30_000_000)}).SerializeToString()
+    sent = [read_pprof(data, Source(to_labels([("service", "again")])), 10) for _ in range(2)]
+    first, second = (store.take(one) for one in sent)
+    assert len(first.messages) == len(second.messages) == 1
+    came = store.pprof('{service="again"}', sent[0].values[0].profile_type, START, END)
+    assert sum(values(came, 1).values()) == 30_000_000
+    assert sum(values(came, 0).values()) == 3
+
+
+def test_a_trace_in_labels_is_the_trace_of_the_samples(store: Store) -> None:
+    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    profile = simple({("main",): (1, 10_000_000)}, labels={"trace_id": trace, "span_id": span, "pid": "77"})
+    store.take(read_pprof(profile.SerializeToString(), Source(to_labels([("service", "traced")])), 10))
+    assert store.json(f"/api/v1/traces/{trace}/cpu")["sampled_cpu_ns"] == 10_000_000
+    names = store.json("/api/v1/labels", start=START, end=END, selector='{service="traced"}')
+    assert not {"trace_id", "span_id", "pid"} & set(names["labels"])
+
+
+def test_labels_beyond_the_limit_of_a_profile_are_dropped_and_told(store: Store) -> None:
+    profile = simple({("main",): (1, 1)})
+    for number in range(50):
+        more = simple({("main",): (1, 1)}, labels={"request": f"r{number}"})
+        more.sample[0].label[0].key += len(profile.string_table)
+        more.sample[0].label[0].str += len(profile.string_table)
+        profile.sample.append(more.sample[0])
+        profile.string_table.extend(more.string_table)
+    sent = read_pprof(profile.SerializeToString(), Source(to_labels([("service", "flood")])), 10)
+    assert sent.dropped == Counter(labels=41)
+    assert len(sent.window.labels) <= 11
+    store.take(sent)
+    came = store.pprof('{service="flood"}', sent.values[0].profile_type, START, END)
+    assert sum(values(came, 1).values()) == 51
