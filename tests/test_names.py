@@ -33,7 +33,7 @@ PACKAGES = (
 )
 FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas")
 OTHERS = {
-    *("api/querier/v1/querier.proto", "api/types/v1/types.proto"),
+    *("api/querier/v1/querier.proto", "api/types/v1/types.proto", "docs-developer/CHANGELOG-formats.md"),
     *("NNNN_name.sql", "app.py", "containers.json", "run.json", "proto/profile.proto"),
     *("InternalDocs/code_objects.md", "Objects/locations.md", "docs/symbol_files.md", "deploy/kafka/lib.new"),
     *("--no-eh-frame", "icestream.logs"),

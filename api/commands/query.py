@@ -37,7 +37,8 @@ from api.terminal.draw_gate import draw_gate
 from api.terminal.gate import EXIT_CODE, check_diff
 from icestream.cli import CommandError
 
-_FORMATS = ("tree", "collapsed", "pprof", "speedscope")
+_FORMATS = ("tree", "collapsed", "pprof", "speedscope", "firefox", "pgo", "arrow", "jsonl")
+_BINARY = ("pprof", "pgo", "arrow")
 _DRAW_TREES = {"merge": draw_tree, "diff": draw_diff, "sandwich": draw_sandwich}
 _DRAW = {
     "top": draw_top,
@@ -212,8 +213,8 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
 
 def _write(body: bytes, output: str | None, output_format: str) -> None:
     if output is None:
-        if output_format == "pprof" and sys.stdout.isatty():
-            raise CommandError("pprof is binary, and standard output is a terminal: give --output FILE")
+        if output_format in _BINARY and sys.stdout.isatty():
+            raise CommandError(f"{output_format} is binary, and standard output is a terminal: give --output FILE")
         sys.stdout.buffer.write(body)
         sys.stdout.buffer.flush()
         return

@@ -1,25 +1,29 @@
 """A profile as a response in the requested format."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from starlette.responses import Response, StreamingResponse
 
+from api.errors import ApiError
 from api.http.app_state import AppState
 from api.http.formats import Format
 from api.http.tree_parameters import TreeShape
 from api.http.view_parameters import View
 from api.queries.selection import TimeRange, unit_of
 from api.queries.stack_values import StackValues
-from api.render import collapsed, pprof, speedscope
+from api.render import collapsed, firefox, pgo, pprof, rows, speedscope
 from api.render.tree import tree
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
+from api.tree.stack_cache import FunctionStacks
 from api.views.drawn import Arrangement, Drawn, draw
 from api.views.labels_first import LabelValues
+
+_ROWS = (Format.ARROW, Format.JSONL)
 
 
 @dataclass(frozen=True)
@@ -43,26 +47,41 @@ def graph_response(
 ) -> Response:
     """The stacks that `view` keeps, below values of `labels`. Raises ApiError."""
     shape.check(state.settings)
-    if output_format is Format.PPROF:
-        view.check_has_all_frames(shape.invert or labels is not None)
+    if output_format.is_of_addresses:
+        view.check_has_all_frames(shape.invert or labels is not None, output_format)
     keep = view.keeps(state, values.stack_ids)
     if keep is not None:
         values = values.where(keep)
         labels = labels and labels.where(keep)
-    if output_format is Format.PPROF:
-        return _pprof_response(state, values, head)
+    if output_format.is_of_addresses:
+        return _address_response(state, values, head, output_format)
     stacks = view.stacks(state, values.stack_ids)
-    arrangement, sides = Arrangement(shape.invert, labels), values.values[np.newaxis]
+    arrangement = Arrangement(shape.invert, labels)
     if output_format is Format.TREE:
         sums = {"total": values.total, "samples": values.samples, "stacks": len(np.unique(values.stack_ids))}
-        drawn = draw(stacks, sides, arrangement, shape.root)
+        drawn = draw(stacks, values.values[np.newaxis], arrangement, shape.root)
         return json_response(head.json | sums | tree_answer(drawn, shape, (1.0,)))
-    shown = arrangement.shown(stacks)
-    graph = build_graph(shown.tree, shown.leaves, sides)
-    if output_format is Format.COLLAPSED:
-        return StreamingResponse(collapsed.collapsed(graph, shown.functions), media_type=collapsed.MEDIA_TYPE)
-    text = speedscope.speedscope(graph, shown.functions, head.profile_type, unit_of(head.profile_type))
-    return StreamingResponse(text, media_type=speedscope.MEDIA_TYPE, headers=_attachment(speedscope.FILE_NAME))
+    return _export_response(arrangement.shown(stacks), values, head, output_format)
+
+
+def _export_response(
+    shown: FunctionStacks, values: StackValues, head: ProfileHead, output_format: Format
+) -> StreamingResponse:
+    """The formats that have whole stacks of functions."""
+    sides = np.stack([values.values, values.counts]) if output_format in _ROWS else values.values[np.newaxis]
+    graph, functions = build_graph(shown.tree, shown.leaves, sides), shown.functions
+    about = (graph, functions, head.profile_type, unit_of(head.profile_type))
+    match output_format:
+        case Format.COLLAPSED:
+            return StreamingResponse(collapsed.collapsed(graph, functions), media_type=collapsed.MEDIA_TYPE)
+        case Format.ARROW:
+            return _file(rows.arrow(graph, functions), rows.ARROW_MEDIA_TYPE, rows.ARROW_FILE_NAME)
+        case Format.JSONL:
+            return _file(rows.jsonl(graph, functions), rows.JSONL_MEDIA_TYPE, rows.JSONL_FILE_NAME)
+        case Format.FIREFOX:
+            return _file(firefox.firefox(*about, head.time_range), firefox.MEDIA_TYPE, firefox.FILE_NAME)
+        case _:
+            return _file(speedscope.speedscope(*about), speedscope.MEDIA_TYPE, speedscope.FILE_NAME)
 
 
 def tree_answer(drawn: Drawn, shape: TreeShape, scales: Sequence[float]) -> dict[str, Any]:
@@ -76,11 +95,23 @@ def json_response(body: Any) -> Response:
     return Response(json.dumps(body, separators=(",", ":"), ensure_ascii=False), media_type="application/json")
 
 
-def _pprof_response(state: AppState, values: StackValues, head: ProfileHead) -> Response:
+def _address_response(
+    state: AppState, values: StackValues, head: ProfileHead, output_format: Format
+) -> StreamingResponse:
+    """The formats that are made from addresses. Raises ApiError."""
     stacks = state.stacks.addresses_of(values.stack_ids)
-    profile = pprof.pprof(values, stacks, head.profile_type, head.time_range, head.labels)
-    return StreamingResponse(profile, media_type=pprof.MEDIA_TYPE, headers=_attachment(pprof.FILE_NAME))
+    about = (values, stacks, head.profile_type, head.time_range, head.labels)
+    if output_format is Format.PPROF:
+        return _file(pprof.pprof(*about), pprof.MEDIA_TYPE, pprof.FILE_NAME)
+    profile = pgo.pgo(pprof.pieces(*about))
+    if profile is None:
+        hint = (
+            "select a service that is written in Go; its functions need names and lines (do not build with -ldflags=-w)"
+        )
+        raise ApiError(404, "not_found", "no samples in functions of Go", hint)
+    return _file(pprof.gzipped([profile]), pprof.MEDIA_TYPE, pgo.FILE_NAME)
 
 
-def _attachment(name: str) -> dict[str, str]:
-    return {"Content-Disposition": f'attachment; filename="{name}"'}
+def _file(content: Iterable[str] | Iterable[bytes], media_type: str, name: str) -> StreamingResponse:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return StreamingResponse(content, media_type=media_type, headers=headers)

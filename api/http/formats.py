@@ -11,6 +11,15 @@ class Format(StrEnum):
     COLLAPSED = "collapsed"
     PPROF = "pprof"
     SPEEDSCOPE = "speedscope"
+    FIREFOX = "firefox"
+    PGO = "pgo"
+    ARROW = "arrow"
+    JSONL = "jsonl"
+
+    @property
+    def is_of_addresses(self) -> bool:
+        """Whether it is made from addresses, so that it has all frames as they are."""
+        return self in (Format.PPROF, Format.PGO)
 
 
 class DiffFormat(StrEnum):
@@ -21,7 +30,8 @@ class DiffFormat(StrEnum):
 FORMAT_QUERY = Query(
     alias="format",
     description="tree: JSON in columns; collapsed: text, one line for each stack; pprof: gzipped profile.proto;"
-    " speedscope: JSON for speedscope.app.",
+    " speedscope: JSON for speedscope.app; firefox: JSON for profiler.firefox.com; pgo: pprof of Go's functions for"
+    " go build -pgo; arrow: an Arrow IPC stream with a row for each stack; jsonl: the same rows as lines of JSON.",
 )
 FormatParam = Annotated[Format, FORMAT_QUERY]
 DiffFormatParam = Annotated[

@@ -5,7 +5,10 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.http.answer_model import Answer, Responses, RollupPart, SelectionAnswer
+from api.render.rows import ARROW_MEDIA_TYPE, JSONL_MEDIA_TYPE
 from api.tree.functions import KINDS
+
+_ROW_EXAMPLE = '{"functions":["main","serve"],"modules":["shop","shop"],"value":1200000000,"samples":120}\n'
 
 
 class Functions(Answer):
@@ -128,6 +131,15 @@ class Speedscope(BaseModel):
     profiles: list[dict[str, Any]]
 
 
+class Firefox(BaseModel):
+    """A file of profiler.firefox.com; src/types/profile.ts of its source says more."""
+
+    model_config = ConfigDict(extra="allow")
+    meta: dict[str, Any]
+    shared: dict[str, Any]
+    threads: list[dict[str, Any]]
+
+
 def graph_responses(model: Any, example: dict[str, Any] | None = None, binary: bool = True) -> Responses:
     """The `responses` of a route that answers in several formats; `model` describes those that are JSON."""
     content: dict[str, Any] = {
@@ -135,6 +147,8 @@ def graph_responses(model: Any, example: dict[str, Any] | None = None, binary: b
         "text/plain": {"schema": {"type": "string"}, "example": "main;serve;parse 1200000000\n"},
     }
     if binary:
-        content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
+        for media_type in ("application/octet-stream", ARROW_MEDIA_TYPE):
+            content[media_type] = {"schema": {"type": "string", "format": "binary"}}
+        content[JSONL_MEDIA_TYPE] = {"schema": {"type": "string"}, "example": _ROW_EXAMPLE}
     description = "The profile in the requested format; docs/query-api.md describes the tree."
     return {200: {"model": model, "description": description, "content": content}}

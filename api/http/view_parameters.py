@@ -69,11 +69,11 @@ class View:
             stacks = hide(stacks, self.hide)
         return coarse(fold(stacks, self.frames), self.by)
 
-    def check_has_all_frames(self, rearranged: bool) -> None:
+    def check_has_all_frames(self, rearranged: bool, output_format: str) -> None:
         """Raises ApiError if frames are changed or stacks `rearranged`: profiles of addresses have all as it is."""
         if self.hide or self.frames is not Frames.ALL or self.by is not Granularity.FUNCTION or rearranged:
             hint = "leave out hide, frames, by, invert and group_by; `go tool pprof` has its own, as -hide and -lines"
-            raise bad_request("bad_parameter", "format=pprof has all frames as they are", hint)
+            raise bad_request("bad_parameter", f"format={output_format} has all frames as they are", hint)
 
 
 def view(

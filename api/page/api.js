@@ -59,7 +59,7 @@ export async function lines(values, { name, module, file }, pattern, signal) {
   return { unit, total, lines: top.filter(isLine).sort((a, b) => a.line - b.line) };
 }
 
-/** Files of what is shown: [[title, address]]. pprof has all frames: it takes no other parameters of them. */
+/** Files of what is shown: [[title, address]]. pprof and Go PGO have all frames: they take no other parameters of them. */
 export function downloads(values, baseline) {
   const { focus, ignore } = values;
   const stacks = { focus, ignore };
@@ -77,6 +77,10 @@ export function downloads(values, baseline) {
     link("pprof (all frames)", route, { ...whole, ...stacks, format: "pprof" }),
     link("Collapsed stacks", route, { ...shown, format: "collapsed" }),
     link("speedscope", route, { ...shown, format: "speedscope" }),
+    link("Firefox Profiler", route, { ...shown, format: "firefox" }),
+    link("Arrow", route, { ...shown, format: "arrow" }),
+    link("JSON lines", route, { ...shown, format: "jsonl" }),
+    link("Go PGO", route, { ...whole, ...stacks, format: "pgo" }),
     link("JSON", route, { ...shown, format: "tree", max_nodes: MAX_NODES }),
   ];
 }

@@ -5,7 +5,7 @@ with the repeated fields of both.
 """
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from collections.abc import Mapping as Labels
 
 import numpy as np
@@ -34,10 +34,11 @@ def pprof(
 ) -> Iterator[bytes]:
     """Yields it gzipped. Every sample gets `labels`, and two values: its count, and its value in the profile type's
     unit."""
-    return _gzipped(pieces(values, stacks, profile_type, time_range, labels))
+    return gzipped(pieces(values, stacks, profile_type, time_range, labels))
 
 
-def _gzipped(pieces: Iterator[Profile]) -> Iterator[bytes]:
+def gzipped(pieces: Iterable[Profile]) -> Iterator[bytes]:
+    """Yields the parts of a message as one gzip file."""
     compressor = zlib.compressobj(4, zlib.DEFLATED, _GZIP)
     for piece in pieces:
         if data := compressor.compress(piece.SerializeToString()):

@@ -7,8 +7,9 @@ from starlette.responses import Response
 
 from api.http.answers import ProfileHead, graph_response
 from api.http.app_state import AppState, app_state
+from api.http.error_model import error_responses
 from api.http.formats import Format, FormatParam
-from api.http.graph_model import Merged, Speedscope, graph_responses
+from api.http.graph_model import Firefox, Merged, Speedscope, graph_responses
 from api.http.parameters import selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import GroupByParam, View, view
@@ -20,7 +21,11 @@ from api.views.labels_first import LabelValues
 router = APIRouter(tags=["profiles"])
 
 
-@router.get("/api/v1/merge", summary="Merge samples into one profile", responses=graph_responses(Merged | Speedscope))
+@router.get(
+    "/api/v1/merge",
+    summary="Merge samples into one profile",
+    responses=graph_responses(Merged | Speedscope | Firefox) | error_responses(404),
+)
 def merge(
     selection: Annotated[Selection, Depends(selection)],
     state: Annotated[AppState, Depends(app_state)],

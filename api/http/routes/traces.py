@@ -15,7 +15,7 @@ from api.http.app_state import AppState, app_state
 from api.http.cursor import decode_cursor, encode_cursor
 from api.http.error_model import error_responses
 from api.http.formats import FORMAT_QUERY, Format
-from api.http.graph_model import Speedscope, TraceTree, graph_responses
+from api.http.graph_model import Firefox, Speedscope, TraceTree, graph_responses
 from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id, selection
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
@@ -149,7 +149,7 @@ def traces(
 @router.get(
     "/api/v1/traces/{trace_id}/cpu",
     summary="Break down the CPU of one request",
-    responses=graph_responses(TraceCpu | TraceTree | Speedscope, _CPU_EXAMPLE) | error_responses(404),
+    responses=graph_responses(TraceCpu | TraceTree | Speedscope | Firefox, _CPU_EXAMPLE) | error_responses(404),
 )
 def trace_cpu(
     state: Annotated[AppState, Depends(app_state)],
