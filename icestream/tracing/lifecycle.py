@@ -9,7 +9,7 @@ import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from icestream.tracing import asyncio_hook, threads
-from icestream.tracing.children import at_end
+from icestream.tracing.endings import at_end
 from icestream.tracing.sender import Sender, why_unheard
 from icestream.tracing.span import forked as new_span_ids
 from icestream.tracing.threads import registry
@@ -49,6 +49,7 @@ class _Tracing:
         self.hook: Hook | None = None
         self.service_given = False
         self.at_fork = False
+        self.pid = 0
 
 
 _tracing = _Tracing()
@@ -69,7 +70,8 @@ def start(service: str | None = None, socket: str | None = None) -> None:
         path = socket or os.environ.get("ICESTREAM_ACTIVITY_SOCKET") or DEFAULT_SOCKET
         sender = _tracing.sender = Sender(path, configured or program())
         _load_slots()
-        registry.added, registry.wake = sender.run, sender.wake
+        registry.adding, registry.added, registry.wake = _notice_fork, sender.run, sender.wake
+        _tracing.pid = os.getpid()
         registry.set_limits(True)
         asyncio_hook.install()
         _hook_opentelemetry()
@@ -91,7 +93,7 @@ def stop() -> None:
         asyncio_hook.uninstall()
         sender.close()
         registry.set_limits(False)
-        registry.added = registry.wake = _nothing
+        registry.adding = registry.added = registry.wake = _nothing
         if _tracing.process_context is not None:
             _tracing.process_context.close()
             _tracing.process_context = None
@@ -168,9 +170,16 @@ def _publish_process() -> None:
         _tracing.process_context = process_context.publish(_tracing.sender.service, _tracing.slots is not None)
 
 
+def _notice_fork() -> None:
+    """Makes up for a fork that Python does not know of: uWSGI forks in C."""
+    if os.getpid() != _tracing.pid:
+        _forked()
+
+
 def _forked() -> None:
     """Runs in the child of a fork."""
     _tracing.lock = threading.RLock()
+    _tracing.pid = os.getpid()
     if _tracing.sender is None:
         return
     at_end(stop)

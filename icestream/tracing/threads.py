@@ -63,6 +63,7 @@ class Registry:
         self.lock = threading.Lock()
         self.threads: list[Thread] = []
         self.slot: Callable[[], ctypes.c_char_p] = ctypes.c_char_p  # one that nobody reads
+        self.adding: Callable[[], None] = lambda: None
         self.added: Callable[[], None] = lambda: None
         self.wake: Callable[[], None] = lambda: None
 
@@ -219,6 +220,7 @@ def this_thread() -> Thread:
     """Returns the state of the calling thread, and makes it at the first call."""
     thread = local.thread
     if thread is None:
+        registry.adding()
         thread = local.thread = Thread(registry.slot())
         local.guard = _Guard(thread)
         with registry.lock:

@@ -1,6 +1,7 @@
 """Forks, platforms without thread contexts, and the end of a process: each in a process of its own."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -95,8 +96,45 @@ os.waitpid(child, 0)
     assert printed.strip() == "1"
 
 
+def test_a_child_of_a_fork_in_c_is_traced_from_its_first_request_on(listener: Listener) -> None:
+    printed = _run(
+        f"""
+import ctypes
+tracing.start(service="forking", socket=sys.argv[1])
+child = ctypes.PyDLL(None).fork()  # Python's own hooks do not run, as in uWSGI
+if child == 0:
+    for _ in range(2):
+        with tracing.span("{TRACE}"):
+            burn(10)
+    print(os.getpid(), flush=True)
+    tracing.stop()
+    os._exit(0)
+os.waitpid(child, 0)
+""",
+        listener.path,
+    )
+    heard = listener.take()
+    assert {row[0] for row in heard.rows} == {int(printed)}
+    assert heard.thread_cpu_ns(TRACE) >= 20e6
+    assert len(heard.spans) == 2
+
+
 def test_what_is_left_at_the_end_of_a_process_is_sent(listener: Listener) -> None:
     _run(f'tracing.start(socket=sys.argv[1])\nwith tracing.span("{TRACE}"):\n    burn(20)\n', listener.path)
+    assert listener.take().thread_cpu_ns(TRACE) >= 20e6
+
+
+def test_a_process_that_raises_the_signal_that_ended_it_sends_what_is_left(listener: Listener) -> None:
+    code = f"""
+import signal
+tracing.start(socket=sys.argv[1])
+signal.raise_signal(signal.SIGCHLD)  # ends nothing
+with tracing.span("{TRACE}"):
+    burn(20)
+signal.raise_signal(signal.SIGTERM)  # as uvicorn does
+"""
+    done = subprocess.run([sys.executable, "-c", BURN + code, listener.path], check=False)
+    assert done.returncode == -signal.SIGTERM
     assert listener.take().thread_cpu_ns(TRACE) >= 20e6
 
 

@@ -21,6 +21,7 @@ from tests.tracing.traced import Listener
 from tests.waiting import PATIENCE_S, wait_until
 
 HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
 BIN = Path(sys.executable).parent
 CALLER = "00f067aa0ba902b7"
 REQUESTS = 40
@@ -108,6 +109,22 @@ def test_django(listener: Listener) -> None:
 )
 def test_fastapi(listener: Listener, more: list[str]) -> None:
     _serve(["opentelemetry-instrument", *UVICORN, *more, "fastapi_shop:app"], listener, ["checkout", "report"])
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("more", [[], ["--lazy-apps"]], ids=["uwsgi", "uwsgi --lazy-apps"])
+def test_uwsgi(listener: Listener, more: list[str]) -> None:
+    """uWSGI is a program in C with Python in it, and forks in C. It is built here once, which takes a minute."""
+    built = Path(sys.prefix) / "uwsgi"
+    if not (built / "bin/uwsgi").exists():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, "--target", built, "--constraint", ROOT / "constraints.txt", "uwsgi"], check=True)
+    command = [
+        *("opentelemetry-instrument", "uwsgi", "--home", sys.prefix, "--http", "127.0.0.1:{port}", "--enable-threads"),
+        *("--master", "--processes", "2", "--need-app", "--disable-logging", "--die-on-term"),
+        *("--wsgi-file", "flask_shop.py", "--callable", "app", *more),
+    ]
+    _serve(command, listener, ["checkout"], PATH=f"{built}/bin:{BIN}:{os.environ['PATH']}")
 
 
 def test_celery(listener: Listener, tmp_path: Path) -> None:
