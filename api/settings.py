@@ -13,6 +13,11 @@ class ApiSettings(Settings):
         "http://127.0.0.1:8123/default", "ClickHouse: http(s)://USER:PASSWORD@HOST:PORT/DATABASE, or chdb:///PATH"
     )
     listen: str = setting("127.0.0.1:4060", "HOST:PORT to serve the API and the page on; port 0: any free one")
+    api_allowed_hosts: str = setting(
+        "",
+        "names that clients may use for this host, besides localhost, its own name and addresses, separated by commas; "
+        "a name after a dot: all names below it; *: any name",
+    )
     api_max_seconds: int = setting(20, "seconds that one query of ClickHouse may take")
     api_max_rows: int = setting(2_000_000_000, "rows that one query may read")
     api_max_memory: int = setting(2_000_000_000, "bytes of memory that ClickHouse may use for one query")
@@ -21,3 +26,7 @@ class ApiSettings(Settings):
     api_max_concurrent: int = setting(4, "queries to answer at the same time; others wait")
     api_max_waiting: int = setting(32, "queries that may wait; more are refused with 503")
     api_cached_nodes: int = setting(10_000_000, "nodes of the call tree to keep in memory, about 50 bytes each")
+
+    @property
+    def allowed_hosts(self) -> list[str]:
+        return [name.strip() for name in self.api_allowed_hosts.split(",") if name.strip()]

@@ -89,7 +89,7 @@ def measure(dsn: str, client: Client, stacks: int, runs: int) -> dict[str, objec
     result: dict[str, object] = {"stacks": stacks}
     result["nodes"] = client.query("SELECT count() FROM nodes").result_rows[0][0]
     for output_format in ("pprof", "speedscope", "collapsed", "tree"):
-        http = TestClient(create_app(ApiSettings(), Clients(dsn)))
+        http = TestClient(create_app(ApiSettings(), Clients(dsn)), base_url="http://localhost")
         times, size = [], 0
         for _ in range(runs + 1):
             started = time.perf_counter()

@@ -14,6 +14,8 @@ from api.http.error_model import error_responses
 from api.http.known_parameters import known_parameters
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
+from api.http.middleware.refuse_foreign_hosts import RefuseForeignHosts
+from api.http.middleware.secure_answers import SecureAnswers
 from api.http.querier import service
 from api.http.routes import completeness, diff, health, labels, merge, profile_types, sandwich, timeline, top, traces
 from api.queries.database import Database
@@ -57,8 +59,10 @@ def create_app(
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)
+    app.add_middleware(RefuseForeignHosts, allowed=settings.allowed_hosts)
     app.add_middleware(AnswerHead)
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
+    app.add_middleware(SecureAnswers)
     if (_PAGE / "index.html").exists():
         app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")
     return app

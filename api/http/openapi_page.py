@@ -1,5 +1,7 @@
 """The description of the API as a page of plain HTML, which loads nothing from other hosts."""
 
+import base64
+import hashlib
 import json
 from html import escape
 from typing import Any
@@ -12,6 +14,12 @@ td, th { text-align: left; vertical-align: top; padding: .2rem .8rem .2rem 0 }
 code, pre { font: 13px ui-monospace, monospace } pre { background: #f3f6f9; padding: .8rem; overflow: auto }
 @media (prefers-color-scheme: dark) { body { background: #12181f; color: #d8e0e8 } pre { background: #1c2630 } }
 """
+
+POLICY = (
+    f"default-src 'none'; style-src 'sha256-{base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()}'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of the page: nothing but its own style."""
 
 
 def openapi_page(openapi: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ def main() -> None:
     dsn, days, runs, trace_id = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
     clients = Clients(dsn)
     clients.get()  # keeps the engine open between requests
-    with TestClient(create_app(ApiSettings(), clients)) as http:
+    with TestClient(create_app(ApiSettings(), clients), base_url="http://localhost") as http:
         print(json.dumps(measure(http, questions(days, trace_id), runs)))
 
 

@@ -70,5 +70,9 @@ def settings() -> ApiSettings:
 
 @pytest.fixture
 def api(engine: str, database: str, settings: ApiSettings) -> Iterator[Api]:
-    with TestClient(create_app(settings, Clients(engine, database=database)), raise_server_exceptions=False) as http:
+    with TestClient(
+        create_app(settings, Clients(engine, database=database)),
+        base_url="http://localhost",
+        raise_server_exceptions=False,
+    ) as http:
         yield Api(http)

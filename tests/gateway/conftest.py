@@ -31,5 +31,5 @@ def tables(engine: str) -> Iterator[Client]:
 def store(engine: str, tables: Client) -> Iterator[Store]:
     """Processes, stores and answers."""
     clients = Clients(engine, database=DATABASE)
-    with TestClient(create_app(ApiSettings(), Clients(engine, database=DATABASE))) as http:
+    with TestClient(create_app(ApiSettings(), Clients(engine, database=DATABASE)), base_url="http://localhost") as http:
         yield Store(clients, http)

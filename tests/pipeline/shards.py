@@ -93,7 +93,7 @@ def store(clients: Clients) -> None:
 
 
 def ask(clients: Clients, path: str) -> Any:
-    with TestClient(create_app(ApiSettings(), clients)) as http:
+    with TestClient(create_app(ApiSettings(), clients), base_url="http://localhost") as http:
         answer = http.get(path)
     return answer.json() if answer.status_code == 200 else answer.text
 

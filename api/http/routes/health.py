@@ -7,7 +7,7 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 
 from api.http.answer_model import Answer
 from api.http.app_state import AppState, app_state
-from api.http.openapi_page import openapi_page
+from api.http.openapi_page import POLICY, openapi_page
 from icestream.metrics import CONTENT_TYPE, exposition
 
 router = APIRouter(tags=["operations"])
@@ -45,7 +45,7 @@ def readyz(state: Annotated[AppState, Depends(app_state)]) -> Response:
 
 @router.get("/docs", summary="Show this description as a page", response_class=HTMLResponse)
 def docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(openapi_page(request.app.openapi()))
+    return HTMLResponse(openapi_page(request.app.openapi()), headers={"Content-Security-Policy": POLICY})
 
 
 @router.get("/metrics", summary="Return metrics for Prometheus", response_class=PlainTextResponse)

@@ -95,7 +95,11 @@ def test_values_are_never_text_of_a_query(api: Api, client: Client, value: str) 
 
 def limited(engine: str, database: str, **limits: int) -> TestClient:
     settings = ApiSettings(**limits)  # type: ignore[arg-type]
-    return TestClient(create_app(settings, Clients(engine, database=database)), raise_server_exceptions=False)
+    return TestClient(
+        create_app(settings, Clients(engine, database=database)),
+        base_url="http://localhost",
+        raise_server_exceptions=False,
+    )
 
 
 @pytest.mark.parametrize("limits", [{"api_max_rows": 2}, {"api_max_stacks": 1}, {"api_max_memory": 1000}])
@@ -118,7 +122,11 @@ def test_after_a_failed_query_the_next_answer_is_whole(api: Api, client: Client)
 
 
 def test_a_store_that_is_away_or_not_set_up_is_503(engine: str, client: Client) -> None:
-    away = TestClient(create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")), raise_server_exceptions=False)
+    away = TestClient(
+        create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")),
+        base_url="http://localhost",
+        raise_server_exceptions=False,
+    )
     for path in ("/api/v1/merge", "/api/v1/labels", "/api/v1/traces"):
         answer = away.get(path)
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "unavailable")

@@ -51,7 +51,7 @@ def http(engine: str, database: str, client: Client) -> Iterator[TestClient]:
     fill(client, [Sample((main, hot), 5), Sample((main,), 3, labels={"service": "cart"}), Sample(())])
     fill(client, [Sample((main, hot), 7, trace_id=bytes.fromhex(TRACE))])
     app = create_app(ApiSettings(), Clients(engine, database=database))
-    with TestClient(app, raise_server_exceptions=False) as http:
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as http:
         yield http
 
 
@@ -77,7 +77,7 @@ def ask(http: TestClient, path: str, mode: GenerationMode, fixed: dict[str, str]
     @settings(max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
     @given(operation.as_strategy(mode, query=query, path_parameters={"trace_id": TRACE} if fixed else None))
     def question(case: Case) -> None:
-        request = case.as_transport_kwargs(base_url="http://testserver")
+        request = case.as_transport_kwargs(base_url="http://localhost")
         assume(len(urlencode(request["params"] or {}, doseq=True, errors="replace")) < LONGEST_QUERY)
         response = http.get(request["url"], params=request["params"])
         # A selector or a time may be refused: the description says what they look like in words.

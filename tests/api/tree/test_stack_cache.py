@@ -53,7 +53,7 @@ def test_a_full_memory_starts_anew_and_answers_stay_right(engine: str, database:
     app = create_app(ApiSettings(api_cached_nodes=3), Clients(engine, database=database))
     samples = random_samples(30)
     fill(client, samples)
-    with TestClient(app) as http:
+    with TestClient(app, base_url="http://localhost") as http:
         for _ in range(3):
             text = http.get("/api/v1/merge", params=RANGE | {"format": "collapsed"}).text
             assert read_collapsed(text) == collapsed(samples)
@@ -103,7 +103,7 @@ def test_queries_at_the_same_time_see_whole_answers_while_stacks_and_names_arriv
     insert_samples(client, samples)
     failed: list[str] = []
     done = threading.Event()
-    with TestClient(app) as http:
+    with TestClient(app, base_url="http://localhost") as http:
 
         def ask(output_format: str) -> None:
             while not done.is_set():

@@ -1,0 +1,87 @@
+"""What a page of a stranger cannot do with the API in a visitor's browser."""
+
+import http.client
+import socket
+from collections.abc import Iterator
+
+import pytest
+from fastapi.testclient import TestClient
+
+from api.http.app import create_app
+from api.settings import ApiSettings
+from icestream.clickhouse import Clients
+from icestream.http_server import Server
+
+AWAY = "http://127.0.0.1:1/default"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    settings = ApiSettings(api_allowed_hosts="profiles.example.org, .corp.example.net")
+    server = Server(create_app(settings, Clients(AWAY)), "127.0.0.1:0")
+    server.start()
+    yield server
+    server.close()
+
+
+def _status(server: Server, host: str, path: str = "/docs") -> int:
+    """Of a request to the server's address that names this host, as a browser makes it after DNS rebinding."""
+    connection = http.client.HTTPConnection(server.address)
+    connection.putrequest("GET", path, skip_host=True)
+    connection.putheader("Host", host)
+    connection.endheaders()
+    answer = connection.getresponse()
+    answer.read()
+    connection.close()
+    return answer.status
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "attacker.example", "attacker.example:4060", "localhost.attacker.example", "127.0.0.1.attacker.example",
+        "corp.example.net", "xcorp.example.net", "profiles.example.org.attacker.example", "[attacker.example]", "",
+    ],
+)  # fmt: skip
+def test_a_name_of_a_stranger_is_refused_on_every_route_that_has_profiles(server: Server, host: str) -> None:
+    for path in ("/api/v1/labels", "/", "/docs", "/openapi.json", "/querier.v1.QuerierService/LabelNames"):
+        assert _status(server, host, path) == 400
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost", "LOCALHOST:4060", "icestream.localhost", "127.0.0.1", "127.0.0.1:4060", "[::1]:4060", "192.0.2.7",
+        "profiles.example.org:443", "Profiles.Example.Org.", "a.b.corp.example.net", socket.gethostname(),
+    ],
+)  # fmt: skip
+def test_this_machines_names_addresses_and_allowed_names_are_answered(server: Server, host: str) -> None:
+    assert _status(server, host) == 200
+
+
+def test_probes_and_prometheus_may_use_any_name(server: Server) -> None:
+    assert _status(server, "icestream.monitoring.svc", "/healthz") == 200
+    assert _status(server, "icestream.monitoring.svc", "/metrics") == 200
+
+
+def test_any_name_can_be_allowed() -> None:
+    app = create_app(ApiSettings(api_allowed_hosts="*"), Clients(AWAY))
+    assert TestClient(app, base_url="http://attacker.example").get("/docs").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/main.js", "/docs", "/api/v1/nothing", "/openapi.json", "/healthz"])
+def test_no_answer_is_shown_in_frames_of_others_or_taken_for_another_type(path: str) -> None:
+    app = create_app(ApiSettings(), Clients(AWAY))
+    answer = TestClient(app, base_url="http://localhost").get(path)
+    assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert len(answer.headers.get_list("Content-Security-Policy")) == 1
+
+
+def test_a_refusal_has_the_headers_too(server: Server) -> None:
+    app = create_app(ApiSettings(), Clients(AWAY))
+    answer = TestClient(app, base_url="http://attacker.example").get("/")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["code"] == "foreign_host"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
