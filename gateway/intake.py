@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gateway import metrics
 from gateway.encode import Encoded, encode
+from gateway.errors import Refused
 from gateway.publisher import Publisher
 from gateway.sent_profile import SentProfile
 from gateway.settings import GatewaySettings
@@ -23,16 +24,36 @@ class Intake:
     async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
         """Returns when Kafka has all of the profiles: what of them was dropped. Raises Refused, and then the sender
         may send all of them again: those that Kafka has are recognised."""
+        dropped, _ = await self._take(profiles, format_name, partly=False)
+        return dropped
+
+    async def take_each(self, profiles: Sequence[SentProfile], format_name: str) -> tuple[Counter[str], list[str]]:
+        """As `take`, but takes those profiles that can be taken. Returns also why the others were refused."""
+        return await self._take(profiles, format_name, partly=True)
+
+    async def _take(
+        self, profiles: Sequence[SentProfile], format_name: str, partly: bool
+    ) -> tuple[Counter[str], list[str]]:
         times = self._limits.collected(time.time_ns() // 10**6)
-        encoded = await asyncio.to_thread(_encode, profiles, times)
+        encoded, refused = await asyncio.to_thread(_encode, profiles, times, partly)
         await asyncio.gather(*(self._publisher.publish(one.key, one.messages) for one in encoded))
         metrics.PROFILES.labels(format_name).inc(len(encoded))
         metrics.SAMPLES.labels(format_name).inc(sum(one.samples for one in encoded))
         dropped: Counter[str] = sum((profile.dropped for profile in profiles), Counter())
         for what, count in dropped.items():
             metrics.DROPPED.labels(what).inc(count)
-        return dropped
+        if refused:
+            metrics.DROPPED.labels("profiles").inc(len(refused))
+        return dropped, refused
 
 
-def _encode(profiles: Sequence[SentProfile], times: Times) -> list[Encoded]:
-    return [encode(profile, times) for profile in profiles]
+def _encode(profiles: Sequence[SentProfile], times: Times, partly: bool) -> tuple[list[Encoded], list[str]]:
+    encoded, refused = [], []
+    for profile in profiles:
+        try:
+            encoded.append(encode(profile, times))
+        except Refused as error:
+            if not partly:
+                raise
+            refused.append(error.message)
+    return encoded, refused

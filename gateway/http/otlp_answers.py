@@ -1,0 +1,41 @@
+"""Answers of OTLP/HTTP (opentelemetry.io/docs/specs/otlp): in the encoding of the request."""
+
+from typing import Literal
+
+from google.protobuf import json_format
+from google.protobuf.message import Message
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from gateway import metrics
+from gateway.errors import Refused, unsupported
+from icestream.packed import varint
+
+PROTOBUF, JSON = "application/x-protobuf", "application/json"
+_CODES = {503: 14, 429: 8, 408: 4, 500: 13}
+"""Codes of google.rpc.Code by HTTP status; 3 is INVALID_ARGUMENT."""
+
+
+def encoding(request: Request) -> Literal["protobuf", "json"]:
+    """Raises Refused."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (PROTOBUF, JSON):
+        raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {PROTOBUF} or {JSON}")
+    return "json" if kind == JSON else "protobuf"
+
+
+def answer(request: Request, message: Message) -> Response:
+    if encoding(request) == "json":
+        return Response(json_format.MessageToJson(message, indent=None), media_type=JSON)
+    return Response(message.SerializeToString(), media_type=PROTOBUF)
+
+
+def refusal(request: Request, error: Refused) -> Response:
+    """Returns a google.rpc.Status: code = 1, message = 2."""
+    metrics.REFUSED.labels(error.code).inc()
+    code, text = _CODES.get(error.status, 3), error.message
+    if request.headers.get("content-type", "").startswith(JSON):
+        return JSONResponse({"code": code, "message": text}, error.status, error.headers)
+    data = text.encode()
+    body = b"\x08" + varint(code) + b"\x12" + varint(len(data)) + data
+    return Response(body, error.status, error.headers, PROTOBUF)

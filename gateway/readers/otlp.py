@@ -1,0 +1,218 @@
+"""Reads OTLP profiles (opentelemetry-proto 1.10, package profiles.v1development)."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import (
+    Location,
+    Profile,
+    ProfilesData,
+    ProfilesDictionary,
+    Sample,
+)
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as ProtoValueType
+
+from gateway.errors import Refused, bad_profile
+from gateway.labels import host_id
+from gateway.profile_types import COUNT, CPU, ValueType, profile_type
+from gateway.readers.otlp_attributes import Attributes, attributes, attributes_at, labels_of, string_at
+from gateway.readers.otlp_version import check_version
+from gateway.readers.stack_table import SampleRows, StackTable, file_address
+from gateway.sent_profile import SentProfile, Values
+from icestream.messages.checks import MAX_ID, Labels
+from icestream.messages.raw_encoder import SentLine
+
+_BUILD_IDS = ("gnu", "go", "htlhash")
+"""Kinds of build IDs, best first: attributes process.executable.build_id.KIND."""
+_FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": ""}
+"""The file of named locations by profile.frame.type, as collectors call it; others are called by their type."""
+_OFF_CPU = ValueType("off_cpu", "nanoseconds")
+
+
+@dataclass(frozen=True)
+class OtlpProfiles:
+    """What a request has: the profiles that can be read, and why others cannot."""
+
+    profiles: list[SentProfile] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+def parse_profiles(data: bytes) -> ProfilesData:
+    """Raises Refused."""
+    try:
+        return ProfilesData.FromString(data)
+    except DecodeError as error:
+        raise bad_profile(f"no OTLP profiles: {error}") from None
+
+
+def read_otlp(data: ProfilesData, max_series: int) -> OtlpProfiles:
+    """Reads profiles. Raises Refused where all of them are of another version."""
+    check_version(data)
+    found = OtlpProfiles()
+    for resource in data.resource_profiles:
+        for scope in resource.scope_profiles:
+            for profile in scope.profiles:
+                try:
+                    strings = data.dictionary.string_table
+                    given = attributes(resource.resource.attributes, strings)
+                    given |= attributes(scope.scope.attributes, strings)
+                    reader = _Reader(profile, data.dictionary, given, max_series)
+                    found.profiles.append(reader.read())
+                except Refused as error:
+                    found.refused.append(error.message)
+    return found
+
+
+class _Reader:
+    """Reads one profile."""
+
+    def __init__(self, profile: Profile, dictionary: ProfilesDictionary, given: Attributes, max_series: int) -> None:
+        self._profile = profile
+        self._dictionary = dictionary
+        self._strings = list(dictionary.string_table)
+        own = attributes_at(profile.attribute_indices, dictionary.attribute_table, self._strings)
+        self._given = {**given, **own}
+        self._labels = labels_of(self._given)
+        self._table = StackTable(max_series)
+        self._locations: dict[int, int] = {}
+        self._stacks: dict[int, int] = {}
+        self._of_attributes: dict[tuple[int, ...], tuple[Labels, int, int]] = {}
+
+    def read(self) -> SentProfile:
+        """Raises Refused."""
+        profile = self._profile
+        start = profile.time_unix_nano or min(
+            (min(sample.timestamps_unix_nano) for sample in profile.samples if sample.timestamps_unix_nano), default=0
+        )
+        has_time = start > 0
+        start = start or time.time_ns() - profile.duration_nano
+        rows, values = SampleRows(), []
+        for sample in profile.samples:
+            values += self._add(sample, start, rows)
+        times = rows.time_unix_nano or [start]
+        window = self._table.window(min(start, *times), max(start + profile.duration_nano, max(times) + 1), rows)
+        if profile.dropped_attributes_count:
+            self._table.dropped["attributes"] += profile.dropped_attributes_count
+        return SentProfile(
+            window=window,
+            values=[self._values(np.array(values, np.int64))],
+            host_id=self._host_id(),
+            identity=profile.SerializeToString() + self._dictionary_identity() if has_time else b"",
+            dropped=Counter(self._table.dropped),
+        )
+
+    def _dictionary_identity(self) -> bytes:
+        """Indices mean something else with another dictionary; a profile's ID does not."""
+        return self._profile.profile_id or self._dictionary.SerializeToString()
+
+    def _host_id(self) -> str:
+        given = self._given.get("host.id") or host_id(self._labels)
+        return given.encode()[:MAX_ID].decode(errors="ignore")
+
+    def _add(self, sample: Sample, start: int, rows: SampleRows) -> list[int]:
+        """Adds the observations of a sample; returns their values."""
+        times, values = list(sample.timestamps_unix_nano), list(sample.values)
+        if times and not values:
+            values = [1] * len(times)
+        elif values and not times:
+            if len(values) > 1:
+                raise bad_profile(f"samples.values: expected one value without timestamps, got {len(values)}")
+            times = [start]
+        elif len(times) != len(values) or not times:
+            raise bad_profile(
+                f"samples.values: expected none, or as many as there are timestamps ({len(times)}), got {len(values)}"
+            )
+        labels, pid, tid = self._attributes(tuple(sample.attribute_indices))
+        series = self._table.series(labels, self._labels)
+        stack, context = self._stack(sample.stack_index), self._context(sample.link_index)
+        for moment in times:
+            rows.add(moment, series, pid, tid, stack, context)
+        return values
+
+    def _attributes(self, indices: tuple[int, ...]) -> tuple[Labels, int, int]:
+        known = self._of_attributes.get(indices)
+        if known is None:
+            own = attributes_at(indices, self._dictionary.attribute_table, self._strings)
+            given = {**self._given, **own}
+            ids = [given.get(name, "") for name in ("process.pid", "thread.id")]
+            pid, tid = (int(text) if text.isdecimal() and len(text) <= 10 else 0 for text in ids)
+            known = self._of_attributes[indices] = (labels_of(given), pid, tid)
+        return known
+
+    def _context(self, index: int) -> int:
+        links = self._dictionary.link_table
+        if not index:
+            return 0
+        if not 0 <= index < len(links):
+            raise bad_profile(f"samples.link_index: expected indices below {len(links)}, got {index}")
+        return self._table.context(links[index].trace_id, links[index].span_id)
+
+    def _stack(self, index: int) -> int:
+        row = self._stacks.get(index)
+        if row is None:
+            table = self._dictionary.stack_table
+            if not 0 <= index < max(len(table), 1):
+                raise bad_profile(f"samples.stack_index: expected indices below {len(table)}, got {index}")
+            locations = table[index].location_indices if table else []
+            row = self._stacks[index] = self._table.stack(tuple([self._location(location) for location in locations]))
+        return row
+
+    def _location(self, index: int) -> int:
+        row = self._locations.get(index)
+        if row is None:
+            table = self._dictionary.location_table
+            if not 0 <= index < len(table):
+                raise bad_profile(f"stack_table.location_indices: expected indices below {len(table)}, got {index}")
+            row = self._locations[index] = self._read_location(table[index])
+        return row
+
+    def _read_location(self, location: Location) -> int:
+        mappings = self._dictionary.mapping_table
+        address, build_id, file = location.address, "", ""
+        if location.mapping_index:
+            if not 0 <= location.mapping_index < len(mappings):
+                raise bad_profile(f"location_table.mapping_index: there is no mapping {location.mapping_index}")
+            mapping = mappings[location.mapping_index]
+            file = string_at(self._strings, mapping.filename_strindex)
+            build_id = self._build_id(mapping.attribute_indices)
+            address = file_address(address, mapping.memory_start, mapping.file_offset)
+        own = attributes_at(location.attribute_indices, self._dictionary.attribute_table, self._strings)
+        kind = own.get("profile.frame.type", "")
+        lines = [self._line(line.function_index, line.line) for line in location.lines]
+        if kind == "kernel" or (any(line.function for line in lines) and not build_id):
+            file = _FRAME_FILES.get(kind, f"[{kind}]") or file
+        return self._table.location(build_id, file, address, lines)
+
+    def _line(self, function_index: int, line: int) -> SentLine:
+        functions = self._dictionary.function_table
+        if not 0 <= function_index < len(functions):
+            raise bad_profile(f"lines.function_index: there is no function {function_index}")
+        function = functions[function_index]
+        name = string_at(self._strings, function.name_strindex)
+        name = name or string_at(self._strings, function.system_name_strindex)
+        numbers = [number if 0 <= number < 2**31 else 0 for number in (line, function.start_line)]
+        return SentLine(name, string_at(self._strings, function.filename_strindex), *numbers)
+
+    def _build_id(self, indices: Sequence[int]) -> str:
+        own = attributes_at(indices, self._dictionary.attribute_table, self._strings)
+        ids = ((kind, own.get(f"process.executable.build_id.{kind}", "")) for kind in _BUILD_IDS)
+        return next((f"{kind}:{text.lower() if kind == 'gnu' else text}" for kind, text in ids if text), "")
+
+    def _values(self, values: np.ndarray) -> Values:
+        sample, period_type = self._type(self._profile.sample_type), self._type(self._profile.period_type)
+        period = max(self._profile.period, 0)
+        if sample == COUNT and period_type == CPU and period:
+            # Each sample stands for the CPU time of the period.
+            if len(values) and int(np.abs(values).max()) > 2**62 // period:
+                raise bad_profile("samples.values: expected values that can be multiplied with the period")
+            return Values(profile_type("", CPU, CPU), period, values * period, values)
+        if sample == _OFF_CPU:
+            return Values(profile_type("", sample, sample), 1, values)
+        return Values(profile_type("", sample, period_type), period, values)
+
+    def _type(self, given: ProtoValueType) -> ValueType:
+        return ValueType(string_at(self._strings, given.type_strindex), string_at(self._strings, given.unit_strindex))

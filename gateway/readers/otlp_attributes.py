@@ -1,0 +1,89 @@
+"""Attributes of OpenTelemetry as labels, by its semantic conventions (opentelemetry.io/docs/specs/semconv)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import KeyValueAndUnit
+
+from gateway.errors import bad_profile
+from gateway.labels import to_labels
+from icestream.messages.checks import Labels
+
+LABELS = {
+    "service.name": "service",
+    "service.namespace": "service_namespace",
+    "service.version": "service_version",
+    "service.instance.id": "service_instance_id",
+    "deployment.environment": "deployment_environment",
+    "deployment.environment.name": "deployment_environment",
+    "host.name": "host",
+    "container.id": "container_id",
+    "container.name": "container",
+    "container.runtime": "container_runtime",
+    "container.runtime.name": "container_runtime",
+    "k8s.container.name": "container",
+    "k8s.pod.name": "pod",
+    "k8s.pod.uid": "pod_uid",
+    "k8s.namespace.name": "namespace",
+    "k8s.node.name": "node",
+    "process.executable.name": "executable",
+    "thread.name": "thread_name",
+}
+"""The labels of docs/labels.md; other attributes become labels with their own names."""
+COLUMNS = ("process.pid", "thread.id", "host.id")
+"""Attributes that are columns of samples, or the host ID of their batch."""
+_PER_SAMPLE = ("cpu.logical_number", "process.parent_pid", "process.creation.time", "process.command_args")
+"""Attributes that would make a series for nearly every sample."""
+_UNKNOWN_SERVICE = "unknown_service"
+
+Attributes = Mapping[str, str]
+
+
+def text_of(value: AnyValue, strings: Sequence[str]) -> str:
+    """Returns a value as text; "" for lists, maps and bytes. Raises Refused."""
+    kind = value.WhichOneof("value")
+    if kind == "string_value_strindex":
+        return string_at(strings, value.string_value_strindex)
+    if kind == "bool_value":
+        return str(value.bool_value).lower()
+    return str(getattr(value, kind)) if kind in ("string_value", "int_value", "double_value") else ""
+
+
+def attributes(pairs: Iterable[KeyValue], strings: Sequence[str]) -> dict[str, str]:
+    """Returns attributes of a resource or a scope, whose strings may be in the dictionary. Raises Refused."""
+    return {
+        pair.key or string_at(strings, pair.key_strindex): text_of(pair.value, strings)
+        for pair in pairs
+        if pair.key or pair.key_strindex
+    }
+
+
+def attributes_at(indices: Iterable[int], table: Sequence[KeyValueAndUnit], strings: Sequence[str]) -> dict[str, str]:
+    """Returns the attributes of the dictionary that indices refer to. Raises Refused."""
+    found = {}
+    for index in indices:
+        if not 0 <= index < len(table):
+            raise bad_profile(f"attribute_indices: expected indices below {len(table)}, got {index}")
+        if index:
+            pair = table[index]
+            found[string_at(strings, pair.key_strindex)] = text_of(pair.value, strings)
+    return found
+
+
+def labels_of(given: Attributes) -> Labels:
+    """Returns the labels of attributes. What no label says is the service is the executable, else the thread."""
+    pairs = {
+        LABELS.get(name, name): value
+        for name, value in given.items()
+        if name not in COLUMNS and name not in _PER_SAMPLE and value
+    }
+    if pairs.get("service", _UNKNOWN_SERVICE).partition(":")[0] == _UNKNOWN_SERVICE:
+        pairs["service"] = pairs.get("executable") or pairs.get("thread_name") or _UNKNOWN_SERVICE
+    return to_labels(pairs.items())
+
+
+def string_at(strings: Sequence[str], index: int) -> str:
+    """Raises Refused."""
+    if not 0 <= index < len(strings):
+        raise bad_profile(f"string_table: expected indices below {len(strings)}, got {index}")
+    return strings[index]

@@ -1,0 +1,48 @@
+"""OTLP/JSON: the JSON of protobuf, but IDs are in hex (opentelemetry.io/docs/specs/otlp, "JSON Protobuf Encoding")."""
+
+import base64
+import json
+from typing import Any
+
+from google.protobuf import json_format
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+
+from gateway.errors import Refused, bad_profile, unsupported
+
+_IDS = frozenset({"traceId", "spanId", "profileId", "trace_id", "span_id", "profile_id"})
+_OLD = ("sample", "locationIndices", "stringTable")
+"""Fields that profiles had before opentelemetry-proto 1.9."""
+
+
+def parse_profiles(body: bytes) -> ProfilesData:
+    """Raises Refused."""
+    try:
+        data = json.loads(body)
+        _check_version(data)
+        return json_format.ParseDict(_with_base64(data), ProfilesData(), ignore_unknown_fields=True)
+    except (ValueError, RecursionError, TypeError, AttributeError, json_format.ParseError) as error:
+        raise bad_profile(f"no OTLP profiles in JSON: {error}") from None
+
+
+def _with_base64(value: Any) -> Any:
+    """Returns the JSON with IDs as protobuf's JSON has bytes."""
+    if isinstance(value, dict):
+        return {
+            name: base64.b64encode(bytes.fromhex(one)).decode()
+            if name in _IDS and isinstance(one, str)
+            else _with_base64(one)
+            for name, one in value.items()
+        }
+    return [_with_base64(one) for one in value] if isinstance(value, list) else value
+
+
+def _check_version(data: Any) -> None:
+    for resource in data.get("resourceProfiles", data.get("resource_profiles", [])):
+        for scope in resource.get("scopeProfiles", resource.get("scope_profiles", [])):
+            for profile in scope.get("profiles", []):
+                if any(name in profile for name in _OLD):
+                    raise _too_old()
+
+
+def _too_old() -> Refused:
+    return unsupported("the profiles are of opentelemetry-proto 1.8 or older; expected 1.9 or newer in JSON")

@@ -1,0 +1,58 @@
+"""Recognises profiles of an older opentelemetry-proto, which has the same package but other field numbers.
+
+A field with the number of another one is unknown to the parser where its wire type differs, and else looks valid. So
+the version is known by what no profile of 1.10 has. Fields with higher numbers are of newer versions, and are left out.
+"""
+
+from google.protobuf.message import Message
+from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import Profile, ProfilesData
+
+from gateway.errors import Refused, unsupported
+
+EXPECTED = "1.10"
+_OF_MAPPINGS = ("process.executable.build_id.", "profile.frame.type")
+
+
+def check_version(data: ProfilesData) -> None:
+    """Raises Refused, with the version that the data seem to have."""
+    profiles = [p for resource in data.resource_profiles for scope in resource.scope_profiles for p in scope.profiles]
+    dictionary = data.dictionary
+    if profiles and not dictionary.string_table:
+        raise _other("1.6 or older")
+    if any(_misplaced(pair, 3) for pair in dictionary.attribute_table) or any(_misplaced(p, 3) for p in profiles):
+        raise _other("1.7")
+    if any(_misplaced(profile, 11) for profile in profiles):
+        raise _other("1.8")
+    keys = [dictionary.string_table[pair.key_strindex : pair.key_strindex + 1] for pair in dictionary.attribute_table]
+    of_mappings = {row for row, key in enumerate(keys) if key and key[0].startswith(_OF_MAPPINGS)}
+    if any(_is_1_9(profile, len(keys), of_mappings) for profile in profiles):
+        raise _other("1.9")
+
+
+def _is_1_9(profile: Profile, attributes: int, of_mappings: set[int]) -> bool:
+    """Whether samples have their values where 1.10 has the indices of attributes."""
+    for sample in profile.samples:
+        indices = sample.attribute_indices
+        if not indices and not sample.values:
+            continue
+        if not (sample.values or sample.timestamps_unix_nano):
+            return True
+        if len(set(indices)) < len(indices) or any(not 0 <= i < attributes or i in of_mappings for i in indices):
+            return True
+        if _misplaced(sample, 5):
+            return True
+    return False
+
+
+def _misplaced(message: Message, highest: int) -> bool:
+    """Whether a field up to this number has another wire type than it should have."""
+    unknown = UnknownFieldSet(message)
+    return any(unknown[row].field_number <= highest for row in range(len(unknown)))
+
+
+def _other(version: str) -> Refused:
+    return unsupported(
+        f"the profiles are of opentelemetry-proto {version}; expected {EXPECTED} or newer",
+        "send them with a newer agent or Collector",
+    )

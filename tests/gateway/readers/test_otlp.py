@@ -1,0 +1,180 @@
+"""OTLP profiles as windows: the three shapes of samples, attributes, links, build IDs, frame types, other versions."""
+
+import base64
+import json
+
+import pytest
+from google.protobuf import json_format
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+
+from gateway.encode import encode
+from gateway.errors import Refused
+from gateway.readers import otlp_json
+from gateway.readers.otlp import parse_profiles, read_otlp
+from gateway.sent_profile import SentProfile
+from icestream.messages.plausible import ANY_TIME
+from icestream.messages.raw import RawColumns, decode_raw
+from icestream.packed import varint
+from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE
+from icestream.v1.common_pb2 import Mapping
+from tests.gateway.otlp import PERIOD_NS, START_UNIX_NANO, Otlp, field_of, host, of_samples, packed
+
+
+def read(data: ProfilesData) -> SentProfile:
+    found = read_otlp(parse_profiles(data.SerializeToString()), 100)
+    assert found.refused == []
+    return found.profiles[0]
+
+
+def raw(profile: SentProfile) -> RawColumns:
+    (message,) = encode(profile, ANY_TIME).messages
+    return decode_raw(message)
+
+
+def test_the_three_shapes_of_samples() -> None:
+    batch = raw(read(host().data))
+    assert batch.profile_type == DEFAULT_PROFILE_TYPE
+    assert batch.sample_count.tolist() == [1, 1, 3, 2, 5]
+    assert batch.sample_value.tolist() == [count * PERIOD_NS for count in (1, 1, 3, 2, 5)]
+    seconds = [(time - START_UNIX_NANO) // 10**9 for time in batch.time_unix_nano.tolist()]
+    assert seconds == [1, 2, 0, 3, 4]
+
+
+def test_attributes_are_labels_and_columns() -> None:
+    batch = raw(read(host().data))
+    of_process = (("host", "web-1"), ("pod", "checkout-7"), ("service", "checkout"))
+    assert batch.series == [(*of_process, ("thread_name", "w0")), of_process]
+    assert batch.host_id == "m1"
+    assert (batch.sample_pid[0], batch.sample_tid[0]) == (71, 72)
+
+
+def test_links_are_trace_contexts() -> None:
+    batch = raw(read(host().data))
+    assert batch.sample_context.tolist() == [1, 1, 0, 0, 0]
+    assert batch.contexts[0].tobytes().hex() == "0af7651916cd43dd8448eb211c80319cb7ad6b7169203331"
+
+
+def test_native_frames_keep_their_addresses_for_symbol_files_and_named_frames_their_names() -> None:
+    batch = raw(read(host().data))
+    kernel, native, python = batch.stack_frames[:3].tolist()
+    of_native = batch.mappings[batch.location_mapping[native]]
+    assert (of_native.kind, of_native.build_id, of_native.file) == (Mapping.FILE, "gnu:aabb01", "/usr/lib/libz.so")
+    assert batch.location_address[native] == 0x1234
+    assert batch.mappings[batch.location_mapping[kernel]].kind == Mapping.KERNEL
+    assert batch.strings[batch.line_function[0]] == "do_syscall_64"
+    of_python = batch.mappings[batch.location_mapping[python]]
+    assert (of_python.kind, of_python.file) == (Mapping.NAMED, "[python]")
+    assert batch.strings[batch.location_function[python]] == "handle"
+
+
+def test_strings_may_be_references_into_the_dictionary() -> None:
+    made = Otlp()
+    made.resource_attributes({"service.name": "by-reference"}, by_reference=True)
+    made.profile.samples.add(stack_index=made.stack(made.location("jvm", [("run", "A.java", 3)])), values=[1])
+    assert raw(read(made.data)).series == [(("service", "by-reference"),)]
+
+
+def test_without_a_service_the_executable_names_it() -> None:
+    made = Otlp()
+    made.resource_attributes({"service.name": "unknown_service:java", "process.executable.name": "java"})
+    made.profile.samples.add(stack_index=made.stack(made.location("jvm", [("run", "A.java", 3)])), values=[1])
+    assert dict(raw(read(made.data)).series[0])["service"] == "java"
+
+
+def test_off_cpu_is_the_profile_type_of_collectors() -> None:
+    made = Otlp()
+    made.resource_attributes({"service.name": "waits"})
+    del made.scope.profiles[:]
+    profile = made.add_profile(("off_cpu", "nanoseconds"), ("events", "count"), 1)
+    profile.samples.add(
+        stack_index=made.stack(made.location("jvm", [("park", "A.java", 3)])),
+        values=[700], timestamps_unix_nano=[START_UNIX_NANO + 1],
+    )  # fmt: skip
+    batch = raw(read(made.data))
+    assert (batch.profile_type, batch.sample_value.tolist()) == (OFF_CPU_PROFILE_TYPE, [700])
+
+
+def test_json_has_ids_in_hex() -> None:
+    data = host().data
+    as_json = json_format.MessageToDict(data)
+    for link in as_json["dictionary"]["linkTable"]:
+        for name in link:
+            link[name] = base64.b64decode(link[name]).hex()
+    profile = as_json["resourceProfiles"][0]["scopeProfiles"][0]["profiles"][0]
+    profile["profileId"] = base64.b64decode(profile["profileId"]).hex()
+    profile["fieldOfANewerVersion"] = 1
+    assert otlp_json.parse_profiles(json.dumps(as_json).encode()) == data
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'"a"', b'{"resourceProfiles": 5}', b"[" * 100_000, b"\xff"])
+def test_json_that_is_none_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused):
+        otlp_json.parse_profiles(body)
+
+
+SAMPLE_1_9 = varint(1 << 3) + varint(1) + packed(2, [1])  # stack_index, values
+OLDER = {
+    "1.9": of_samples([SAMPLE_1_9 + packed(3, [1, 2]) + field_of(5, START_UNIX_NANO.to_bytes(8, "little"))]),
+    "1.9 without attributes": of_samples([SAMPLE_1_9]),
+    "1.9 with links": of_samples([SAMPLE_1_9 + varint(4 << 3) + varint(1)]),
+    "1.8": of_samples([SAMPLE_1_9], profile=field_of(8, bytes(16))),
+    "1.7": of_samples([], profile=packed(3, [1]), dictionary=field_of(6, field_of(1, b"thread.name"))),
+    "1.6": field_of(1, field_of(2, field_of(2, field_of(2, packed(3, [1]))))),
+}
+
+
+@pytest.mark.parametrize("version", OLDER)
+def test_older_versions_are_refused_with_their_number(version: str) -> None:
+    with pytest.raises(Refused, match=rf"opentelemetry-proto {version[:3]}") as refused:
+        read_otlp(parse_profiles(OLDER[version]), 100)
+    assert refused.value.status == 415
+
+
+def test_older_versions_are_refused_in_json_too() -> None:
+    body = {"resourceProfiles": [{"scopeProfiles": [{"profiles": [{"sample": [{"value": [1]}]}]}]}]}
+    with pytest.raises(Refused, match=r"1\.8"):
+        otlp_json.parse_profiles(json.dumps(body).encode())
+
+
+def test_fields_of_newer_versions_are_left_out() -> None:
+    data = host().data.SerializeToString() + field_of(99, b"new")
+    assert len(read_otlp(parse_profiles(data), 100).profiles) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["stack", "link", "attribute", "location", "mapping", "function", "string", "values", "many values", "empty"],
+)
+def test_a_profile_that_contradicts_itself_is_refused_and_others_are_read(change: str) -> None:
+    made = host()
+    dictionary, sample = made.data.dictionary, made.profile.samples[0]
+    bad = made.add_profile(("samples", "count"), ("cpu", "nanoseconds"), PERIOD_NS).samples.add(stack_index=1)
+    bad.CopyFrom(sample)
+    if change == "stack":
+        bad.stack_index = 99
+    elif change == "link":
+        bad.link_index = -1
+    elif change == "attribute":
+        made.scope.profiles[1].attribute_indices.append(99)
+    elif change == "values":
+        bad.values.append(1)
+    elif change == "many values":
+        bad.ClearField("timestamps_unix_nano")
+        bad.values.extend([1, 2])
+    elif change == "empty":
+        made.scope.profiles[1].sample_type.type_strindex = 10**6
+    else:
+        location = dictionary.location_table.add()
+        if change == "location":
+            bad.stack_index = made.stack(99)
+        elif change == "mapping":
+            location.mapping_index = 99
+        elif change == "function":
+            location.lines.add(function_index=99)
+        elif change == "string":
+            dictionary.function_table.add(name_strindex=-5)
+            location.lines.add(function_index=len(dictionary.function_table) - 1)
+        if change != "location":
+            bad.stack_index = made.stack(len(dictionary.location_table) - 1)
+    found = read_otlp(made.data, 100)
+    assert (len(found.profiles), len(found.refused)) == (1, 1)
