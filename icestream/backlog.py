@@ -30,7 +30,8 @@ class Backlog:
     ) -> None:
         self.topic = topic
         self.limit_bytes = limit_bytes
-        self._readers: list[Consumer] = [consumer(settings, group, log_level=0) for group in groups]
+        self._settings, self._groups = settings, groups
+        self._readers: list[Consumer] = []  # one for each group, while the broker is asked: a client has five threads
         self._unread: dict[int, deque[tuple[int, int]]] = defaultdict(deque)  # partition -> (offset, size), in order
         self._bytes: dict[int, int] = defaultdict(int)
         self._asked = float("-inf")
@@ -38,7 +39,7 @@ class Backlog:
 
     def sent(self, partition: int, offset: int, size: int) -> None:
         """Counts a delivered message of `size` bytes; call it from the delivery report."""
-        if not self._readers:
+        if not self._groups:
             return
         with self._lock:
             self._unread[partition].append((offset, size))
@@ -57,7 +58,10 @@ class Backlog:
                 return False
             self._asked = time.monotonic()
             self._forget_read()
-            return self._fits(size)
+            fits = self._fits(size)
+            if fits:
+                self._close()
+            return fits
 
     def unread_bytes(self) -> int:
         """Unread bytes of all partitions, by the groups' last known committed offsets."""
@@ -65,8 +69,12 @@ class Backlog:
             return sum(self._bytes.values())
 
     def close(self) -> None:
-        for reader in self._readers:
-            reader.close()
+        with self._lock:
+            self._close()
+
+    def _close(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
 
     def _fits(self, size: int) -> bool:
         largest = max(self._bytes.values(), default=0)
@@ -74,6 +82,8 @@ class Backlog:
 
     def _forget_read(self) -> None:
         waiting = [TopicPartition(self.topic, partition) for partition, messages in self._unread.items() if messages]
+        if not self._readers:
+            self._readers = [consumer(self._settings, group, log_level=0) for group in self._groups]
         try:
             answers = [reader.committed(waiting, timeout=_ASK_TIMEOUT_S) for reader in self._readers]
         except KafkaException:

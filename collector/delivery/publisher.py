@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 
 _IN_FLIGHT_BYTES = 4 << 20
 _RETRY_S = 5.0
-_IDLE_S = 0.5
+_IDLE_S = 2.0  # without a window; the client reports its errors then
+_ACKNOWLEDGED_S = 0.5  # until the next look for windows, while the broker does not answer
 _LOG_S = 10.0
 _LOG_DROPPED_S = 60.0
 _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
@@ -113,7 +114,7 @@ class Publisher:
         if self._send_next():
             self._producer.poll(0)
         elif self._flights:
-            self._producer.poll(0.1)
+            self._producer.poll(_ACKNOWLEDGED_S)
         else:
             self._wake.wait(_IDLE_S)
             self._wake.clear()

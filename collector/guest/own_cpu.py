@@ -30,9 +30,10 @@ def process_seconds() -> float:
 
 def _living_children() -> Iterator[int]:
     """Process IDs of the children; none where the kernel does not list them (CONFIG_PROC_CHILDREN)."""
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread ended
-            yield from map(int, children.read_text().split())
+    for tid in os.listdir("/proc/self/task"):
+        # The thread may have ended.
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{tid}/children", "rb") as children:
+            yield from map(int, children.read().split())
 
 
 def _seconds(pid: int) -> float:

@@ -22,7 +22,7 @@ from collector.labels.process_labels import ProcessDescription, meta_labels, pro
 from collector.labels.relabel import MAX_VALUE, relabel
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
-from collector.processes.process import Process
+from collector.processes.process import Process, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
 
 if TYPE_CHECKING:
@@ -109,7 +109,9 @@ class ThreadLabels(ProcessListener):
             or known.process != process
             or self._hints.get(process.pid, known.read_hint) is not known.read_hint
         ):
-            self._add(process.pid, self._read(process))
+            read = self._read(process)
+            if read.facts.comm or read_process(process.pid) is not None:  # else it has ended; events say more
+                self._add(process.pid, read)
         elif known.context and known.context.look():
             known.renew()
 

@@ -43,6 +43,8 @@ class Mappings:
         self._perf_maps = PerfMaps()
         self._table = ProcessTable(self._reader, self._perf_maps, listeners)
         self._lock = threading.RLock()
+        self.followed = False
+        """Whether the kernel reports all events of processes: then what is known changes with events only."""
 
     def __len__(self) -> int:
         return len(self._table)
@@ -130,14 +132,21 @@ class Mappings:
         """The process, and whether it has code that may have been compiled at run time."""
         with self._lock:
             self._table.settle(pid)
-            process = read_process(pid)
             known = self._table.get(pid)
-            if process is not None:
+            if known is not None and self.followed and self._is_confirmed(known):
+                return known.process, known.images[0].compiles
+            process = read_process(pid)
+            if process is not None and not process.kernel:
                 if known is None or not self._is_current(known, process):
                     known = self._learn(process, known) or known
                 elif known.from_events and not known.ended:
                     known.process, known.from_events = process, False
             return process, known is not None and any(image.compiles for image in known.images[:1])
+
+    def _is_confirmed(self, known: KnownProcess) -> bool:
+        """Whether /proc has confirmed what is known, and no event has changed it since."""
+        confirmed = known.images and not known.from_events and not known.ended
+        return bool(confirmed) and not self._table.is_stale(known)
 
     def _is_current(self, known: KnownProcess, process: Process) -> bool:
         """Whether what is known is of this process, and of the program that it runs."""

@@ -27,9 +27,9 @@ BUDGET = 0.005
 
 _BURST_S = 0.1
 _RESUME_S = 0.02
-_GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files
+_GATHER_S = 0.004  # from the first event to reading: a program that starts forks, executes and maps several files
 _PAUSE_S = 0.04
-_SELDOM_S = 0.25  # for events that do not wake us: a fork or an exit alone
+_SELDOM_S = 1.0  # for events that do not wake us: a fork or an exit alone
 _REST_S = 0.1
 _FOLLOW_CPUS_S = 5.0
 
@@ -144,7 +144,9 @@ class Watcher:
     def _follow_cpus(self) -> None:
         try:
             self._rings.follow_cpus(lambda fd: self._ready.register(fd, select.EPOLLIN))
+            self._mappings.followed = True
         except OSError as error:
+            self._mappings.followed = False
             if str(error) != self._warned:
                 log.warning("processes that start on some CPUs are only read from /proc: %s", error)
             self._warned = str(error)

@@ -37,6 +37,7 @@ _LOOK_BACK = 100  # messages in each partition
 _TOO_OLD_NS = 60 * 10**9
 _PARTITIONS_S = 60.0  # between two looks for new partitions
 _CHUNK_PAUSE_S = 0.05
+_LOOK_S = 0.5  # between two looks for requests
 _REST_S = 10.0  # without a request; then the child process ends
 _REPEAT_S = 5.0  # a request repeated within this time is already answered
 _MAX_ANSWERED = 10_000
@@ -78,10 +79,9 @@ class SymbolResponder:
                 if time.monotonic() >= next_check:
                     next_check = time.monotonic() + (_PARTITIONS_S if _follow(self._consumer, positions) else 1.0)
                 self._answer_downloaded()
-                message = self._consumer.poll(0.5) if positions else None
+                message = self._consumer.poll(0) if positions else None
                 if message is None:
-                    if not positions:
-                        self._stop.wait(0.5)
+                    self._stop.wait(_LOOK_S)  # not in poll, which wakes up five times a second
                     if time.monotonic() - last_request > _REST_S:
                         self._builder.rest()
                 elif message.error() is None:

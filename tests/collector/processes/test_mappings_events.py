@@ -13,7 +13,7 @@ from collector.processes import mappings, process_table
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, Mappings
-from collector.processes.process import Process
+from collector.processes.process import Process, read_process
 from collector.processes.process_events import parse
 from tests.collector.processes import kernel_records as kernel
 
@@ -245,6 +245,38 @@ def test_after_lost_records_a_process_that_lives_is_read_again(heard: Heard) -> 
         heard.apply(kernel.lost(time.monotonic_ns(), 7))
         assert heard.mappings.notice(process.pid) is not None
         assert len(heard.announced) == 2
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_confirmed_process_is_read_again_only_after_an_event(heard: Heard, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def counting(pid: int) -> Process | None:
+        read.append(pid)
+        return read_process(pid)
+
+    monkeypatch.setattr(mappings, "read_process", counting)
+    heard.mappings.followed = True
+    process = subprocess.Popen(["sleep", "100"])
+    try:
+        time.sleep(0.1)
+        first = heard.mappings.notice(process.pid)
+        assert first is not None
+        assert heard.mappings.notice(process.pid) == first
+        assert read == [process.pid]
+        heard.apply(kernel.execute(time.monotonic_ns(), process.pid))
+        assert heard.mappings.notice(process.pid) == first
+        assert read == [process.pid] * 2
+        heard.mappings.followed = False
+        assert heard.mappings.notice(process.pid) == first
+        assert read == [process.pid] * 3
+        heard.mappings.followed = True
+        heard.apply(kernel.exit_record(time.monotonic_ns(), process.pid))
+        process.kill()
+        process.wait()
+        assert heard.mappings.notice(process.pid) is None
     finally:
         process.kill()
         process.wait()
