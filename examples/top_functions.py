@@ -4,12 +4,21 @@ import sys
 import time
 from collections import Counter
 
-from confluent_kafka import Consumer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.stack_names import StackNames
 from icestream.topics import PREFIX, SAMPLES, STACKS
+
+
+def read_all_names(consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    """Reads the names that were announced before this start: they are only in memory. Samples go on where they were."""
+    for partition in partitions:
+        if partition.topic == STACKS:
+            partition.offset = OFFSET_BEGINNING
+    consumer.assign(partitions)
+
 
 consumer = Consumer(
     {
@@ -19,7 +28,7 @@ consumer = Consumer(
         "isolation.level": "read_committed",
     }
 )
-consumer.subscribe([STACKS, SAMPLES])
+consumer.subscribe([STACKS, SAMPLES], on_assign=read_all_names)
 names, cpu_ns, last_print = StackNames(), Counter[int](), time.monotonic()
 seen: dict[tuple[str, int], tuple[int, int]] = {}
 while True:

@@ -17,7 +17,19 @@ from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.refuse_foreign_hosts import RefuseForeignHosts
 from api.http.middleware.secure_answers import SecureAnswers
 from api.http.querier import service
-from api.http.routes import completeness, diff, health, labels, merge, profile_types, sandwich, timeline, top, traces
+from api.http.routes import (
+    completeness,
+    diff,
+    health,
+    labels,
+    merge,
+    profile_types,
+    sandwich,
+    stacks,
+    timeline,
+    top,
+    traces,
+)
 from api.queries.database import Database
 from api.render import pprof
 from api.settings import ApiSettings
@@ -27,7 +39,7 @@ from icestream.clickhouse import Clients
 from icestream.measure_requests import MeasureRequests
 
 _PAGE = Path(__file__).parents[1] / "page"
-_QUERIES = (merge, diff, sandwich, traces, top, timeline, completeness, labels, profile_types)
+_QUERIES = (merge, diff, sandwich, traces, top, timeline, completeness, labels, profile_types, stacks)
 _DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and by request.
 
 Errors are `{"error": {"code", "message", "hint"}}`: 4xx if the caller can do something about it, 503 (with
@@ -47,8 +59,8 @@ def create_app(
     """
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
-    stacks = StackCache(database, settings.api_cached_nodes)
-    app.state.shared = AppState(settings, database, stacks, also_ready, ("api", *also_measured))
+    stack_cache = StackCache(database, settings.api_cached_nodes)
+    app.state.shared = AppState(settings, database, stack_cache, also_ready, ("api", *also_measured))
     add_error_handlers(app)
     for routes in _QUERIES:
         app.include_router(

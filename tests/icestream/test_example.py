@@ -5,8 +5,10 @@ import sys
 import time
 from pathlib import Path
 
+from confluent_kafka import Consumer, TopicPartition
+
 from icestream.settings import KafkaSettings
-from icestream.topics import SAMPLES, STACKS
+from icestream.topics import PREFIX, SAMPLES, STACKS
 from tests.icestream.test_tail import sample_batch, send, stack_batch
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "top_functions.py"
@@ -16,12 +18,35 @@ def test_the_example_keeps_a_top_of_functions_and_counts_what_comes_twice_once(b
     samples = sample_batch()
     send(broker, (STACKS, stack_batch().SerializeToString()), (SAMPLES, samples), (SAMPLES, samples))
     wanted = {"     0.01 s  0000000000000063\n", "     0.01 s  inlined\n"}
+    assert top(broker, wanted) == wanted
+
+
+def test_the_example_still_knows_names_when_it_is_started_again(broker: KafkaSettings) -> None:
+    send(broker, (STACKS, stack_batch().SerializeToString()))
+    commit_all(broker, STACKS)
+    send(broker, (SAMPLES, sample_batch()))
+    wanted = {"     0.01 s  0000000000000063\n", "     0.01 s  inlined\n"}
+    assert top(broker, wanted) == wanted
+
+
+def commit_all(broker: KafkaSettings, topic: str) -> None:
+    """Commits what was published so far, as an earlier run of the example did."""
+    client = Consumer({"bootstrap.servers": broker.kafka, "group.id": f"{PREFIX}top"})
+    partitions = list(client.list_topics(topic, timeout=30).topics[topic].partitions)
+    ends = [client.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1] for each in partitions]
+    offsets = [TopicPartition(topic, each, end) for each, end in zip(partitions, ends, strict=True)]
+    client.commit(offsets=offsets, asynchronous=False)
+    client.close()
+
+
+def top(broker: KafkaSettings, wanted: set[str]) -> set[str]:
+    """The last list that the example prints, once it has all that is wanted."""
     with subprocess.Popen([sys.executable, str(EXAMPLE), broker.kafka], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         deadline = time.monotonic() + 120
-        top: set[str] = set()
-        while not wanted <= top and time.monotonic() < deadline:
+        found: set[str] = set()
+        while not wanted <= found and time.monotonic() < deadline:
             line = process.stdout.readline()
-            top = top | {line} if line != "\n" else set()
+            found = found | {line} if line != "\n" else set()
         process.terminate()
-    assert top == wanted
+    return found

@@ -29,6 +29,7 @@ MEANT = {
     "sum_by": "service",
     "step": "5m",
     "function": "hot",
+    "ids": "00000000000000ff",
 }
 """Texts with a grammar that the description only says in words: random ones are nearly all refused."""
 EXAMPLES = 10

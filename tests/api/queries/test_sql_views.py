@@ -1,0 +1,53 @@
+"""The views for SQL say what the API says."""
+
+from collections import Counter
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from tests.api.conftest import Api
+from tests.api.fill import Frame, Sample, fill, frame, insert_locations, insert_samples, random_samples
+
+RANGE = "start = '2026-02-02 00:00:00', end = '2026-02-03 00:00:00'"
+MAIN, HOT, OUTER = frame("main"), frame("hot"), Frame(("inlined", "outer"), 0x10)
+
+
+@pytest.mark.parametrize("seed", range(40, 42))
+def test_samples_have_the_stacks_of_the_api(api: Api, client: Client, seed: int) -> None:
+    samples = random_samples(seed)
+    fill(client, samples)
+    sums = f"SELECT functions, sum(value) AS v FROM profile_samples({RANGE}) GROUP BY functions HAVING v != 0"
+    found = {tuple(functions): value for functions, value in client.query(sums).result_rows}
+    expected: Counter[tuple[str, ...]] = Counter()
+    for sample in samples:
+        expected[tuple(name for part in sample.stack for name in part.names) or ("[no stack]",)] += sample.value
+    assert found == {stack: value for stack, value in expected.items() if value}
+
+
+def test_samples_have_labels_and_their_trace(client: Client, database: str) -> None:
+    fill(client, [Sample((MAIN, OUTER), 5, labels={"service": "a", "pod": "x"}, trace_id=b"t" * 16, span_id=b"s" * 8)])
+    columns = "service, labels['pod'], trace_id, span_id, functions, value, count"
+    assert client.query(f"SELECT {columns} FROM profile_samples({RANGE})").result_rows == [
+        ("a", "x", (b"t" * 16).hex(), (b"s" * 8).hex(), ["main", "outer", "inlined"], 5, 1)
+    ]
+    before = RANGE.replace("02-02", "02-01").replace("02-03", "02-02")
+    assert client.query(f"SELECT * FROM profile_samples({before})").result_rows == []
+
+
+def test_sums_of_functions_are_those_of_the_api(api: Api, client: Client) -> None:
+    fill(client, [Sample((MAIN, HOT, MAIN), 30), Sample((MAIN, OUTER), 10), Sample((), 3), Sample((HOT,), 2)])
+    rows = client.query(f"SELECT function, flat_ns, cumulative_ns FROM function_cpu({RANGE})").result_rows
+    top = api.json("/api/v1/top")["top"]
+    assert sorted(rows) == sorted((row["name"], row["flat"], row["cumulative"]) for row in top)
+
+
+def test_stacks_have_the_newest_names(client: Client, database: str) -> None:
+    bare = Frame((), 0x1234, "/lib/libc.so.6")
+    fill(client, [Sample((MAIN, bare))])
+    stacks = f"SELECT functions FROM stacks({RANGE})"
+    assert client.query(stacks).result_rows == [(["main", "libc.so.6+0x1234"],)]
+    insert_locations(client, {Frame(("memcpy",), 0x1234, "/lib/libc.so.6")}, version=5)
+    assert client.query(stacks).result_rows == [(["main", "memcpy"],)]
+    insert_samples(client, [Sample((HOT, HOT, HOT))])
+    unresolved = f"SELECT count() FROM profile_samples({RANGE}) WHERE functions = ['[unresolved stack]']"
+    assert client.query(unresolved).result_rows == [(1,)]
