@@ -29,11 +29,10 @@ from api.terminal.draw import (
     draw_sandwich,
     draw_timeline,
     draw_top,
-    draw_trace,
-    draw_traces,
     draw_tree,
 )
 from api.terminal.draw_gate import draw_gate
+from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
 from icestream.cli import CommandError
 
@@ -83,10 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     completeness = _question(add_parser, "completeness", "say what is missing in a time range, by host and kind")
     completeness.add_argument("--limit", type=int, default=50, help="rows to list (default: 50)")
     traces = _question(add_parser, "traces", "list the requests that used the most CPU")
-    traces.add_argument("--order", choices=("sampled_cpu", "thread_cpu"), help="CPU to sort by, largest first")
+    traces.add_argument("--order", choices=("cpu", "thread_cpu", "sampled_cpu"), help="CPU to sort by, largest first")
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")
     trace = _question(add_parser, "trace", "show the CPU of one request", selects=False)
     trace.add_argument("trace_id", help="trace ID, 32 hex digits")
+    trace.add_argument(
+        "--scale", choices=("cpu", "sampled_cpu"), help="what values of the graph add up to (default: cpu)"
+    )
     _add_view(trace)
     _add_invert(trace)
     _add_format(trace, None)
@@ -101,7 +103,8 @@ def run(args: argparse.Namespace) -> int:
     answer = client.json(_path(args), _parameters(args))
     if args.question == "trace" and not args.json and output_format is None:
         graph = client.json(_path(args), _parameters(args) | {"format": "tree"})
-        print(draw_trace(answer), "", draw_tree(graph, args.min_percent), sep="\n")
+        drawn = [draw_tree(graph, args.min_percent)] if graph["stacks"] else []
+        print(draw_trace(answer), *drawn, sep="\n\n")
     elif getattr(args, "fail_over", None) is not None:
         return _check(answer, args)
     elif args.json:
@@ -203,7 +206,7 @@ def _path(args: argparse.Namespace) -> str:
 def _parameters(args: argparse.Namespace) -> dict[str, Any]:
     names = (
         "profile_type", "selector", "start", "end", "baseline_selector", "baseline_start", "baseline_end",
-        "by", "order", "limit", "step", "sum_by", "format", "max_nodes",
+        "by", "scale", "order", "limit", "step", "sum_by", "format", "max_nodes",
         "focus", "ignore", "hide", "frames", "function", "module", "file", "group_by",
     )  # fmt: skip
     parameters = {name: getattr(args, name, None) for name in names}

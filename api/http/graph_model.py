@@ -64,13 +64,6 @@ class Merged(TreeMembers, SelectionAnswer):
     """The tree of a selection."""
 
 
-class TraceTree(TreeMembers):
-    """The tree of a request."""
-
-    profile_type: str
-    trace_id: str
-
-
 class Sandwich(SelectionAnswer):
     """What calls a function, and what it calls."""
 

@@ -1,8 +1,8 @@
-// The view of requests: a list of the heaviest ones, and the CPU of one of them by span (sampled CPU and thread CPU).
+// The view of requests: a list of the heaviest ones, and the CPU of one of them by span, with what samples say of it.
 
 import * as api from "./api.js";
 import { bar, byId, element } from "./base/dom.js";
-import { formatCount, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
+import { formatCount, formatInterval, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
 
 export class Requests {
   #state;
@@ -25,7 +25,7 @@ export class Requests {
   async list(values, signal) {
     const { traces, next } = await api.traces(values, "", signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
-    this.#heaviest = traces[0]?.sampled_cpu_ns ?? 0;
+    this.#heaviest = traces[0]?.cpu_ns ?? 0;
     byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
     byId("traces").hidden = traces.length === 0;
@@ -41,7 +41,8 @@ export class Requests {
     const spans = inTreeOrder(cpu.spans);
     byId("trace-title").textContent = spans[0]?.span.name || "Request";
     showSums(cpu, sampledTitle(values.profile_type));
-    showSpans(spans, cpu.sampled_cpu_ns);
+    this.#showFew(cpu);
+    showSpans(spans, cpu.cpu_ns);
     byId("trace-detail").hidden = false;
     return tree;
   }
@@ -53,12 +54,22 @@ export class Requests {
     for (const row of byId("trace-rows").children) markRow(row, trace);
   }
 
+  /** Says that a request has too few samples for a graph, and leads to the graph of requests like it. */
+  #showFew({ few_samples: few, samples, like }) {
+    byId("trace-few").hidden = !few;
+    const { selector, start, end } = like;
+    byId("trace-like").onclick = () => this.#state.update({ view: "profile", selector, start, end, trace: "", at: "" });
+    byId("trace-few-text").textContent = samples
+      ? `${formatCount(samples)} ${samples === 1 ? "sample is" : "samples are"} too few for a graph: what it shows is chance.`
+      : "No sample was taken of this request.";
+  }
+
   #select(trace) {
     this.#state.update({ trace, at: "" });
   }
 
   #row(trace) {
-    const { trace_id: id, operation, service, sampled_cpu_ns: sampledCpu, thread_cpu_ns: threadCpu, samples } = trace;
+    const { trace_id: id, operation, service, cpu_ns: cpu, samples } = trace;
     const name = element(
       "button",
       { type: "button", title: `Open request ${id}`, onclick: () => this.#select(id) },
@@ -69,8 +80,8 @@ export class Requests {
       { "data-trace": id, onclick: (event) => event.target.closest("button") || this.#select(id) },
       element("th", { scope: "row" }, name),
       element("td", { class: "text" }, service),
-      element("td", {}, formatValue(sampledCpu), bar(sampledCpu / this.#heaviest)),
-      element("td", {}, threadCpu ? formatValue(threadCpu) : "–"),
+      element("td", { title: measureOf(trace) }, formatCpu(trace), bar(cpu / this.#heaviest)),
+      element("td", {}, formatValue(trace.sampled_cpu_ns), intervalOf(trace)),
       element("td", {}, formatCount(samples)),
       element("td", { class: "text" }, element("code", { title: id }, id.slice(0, 8))),
     );
@@ -106,16 +117,28 @@ function markRow(row, trace) {
   else row.removeAttribute("aria-current");
 }
 
-function showSums({ sampled_cpu_ns: sampledCpu, thread_cpu_ns: threadCpu, samples }, sampledTitle) {
-  const sums = [
-    [sampledTitle, formatValue(sampledCpu), sampledCpu],
-    ["Thread CPU", threadCpu ? formatValue(threadCpu) : "not known", threadCpu ?? 0],
-  ];
-  const largest = Math.max(sampledCpu, threadCpu ?? 0, 1);
+/** How the CPU of a request was measured. */
+function measureOf({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) {
+  if (!threadCpu) return "by samples";
+  return cpu === threadCpu ? "by the threads' CPU clocks" : "by the threads' CPU clocks, and by samples in services without them";
+}
+
+/** The CPU of a request or span; "≈" in front says that no clock measured it. */
+const formatCpu = ({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) => `${threadCpu || !cpu ? "" : "≈ "}${formatValue(cpu)}`;
+
+/** The 95 % confidence interval of sampled CPU, or null. */
+const intervalOf = ({ sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) =>
+  high === null ? null : element("span", { class: "interval", title: "95 % confidence interval" }, formatInterval(low, high));
+
+function showSums(cpu, sampledTitle) {
+  const { cpu_ns: whole, sampled_cpu_ns: sampledCpu, samples, expected_samples: expected } = cpu;
+  const largest = Math.max(sampledCpu, whole, 1);
+  const row = (name, value, ...more) => [element("dt", {}, name), element("dd", {}, value, ...more)];
+  const isCpu = expected !== null || cpu.thread_cpu_ns > 0;
   byId("trace-figures").replaceChildren(
-    ...sums.flatMap(([name, text, value]) => [element("dt", {}, name), element("dd", {}, text, bar(value / largest))]),
-    element("dt", {}, "Samples"),
-    element("dd", {}, formatCount(samples)),
+    ...(isCpu ? row("CPU", formatCpu(cpu), bar(whole / largest), element("span", { class: "hint" }, measureOf(cpu))) : []),
+    ...row(sampledTitle, formatValue(sampledCpu), bar(sampledCpu / largest), intervalOf(cpu)),
+    ...row("Samples", formatCount(samples), expected === null ? "" : element("span", { class: "hint" }, `${expected} expected`)),
   );
 }
 
@@ -128,12 +151,12 @@ function showSpans(spans, whole) {
         span.name || (/^0*$/.test(span.span_id) ? "(no span)" : span.span_id),
       );
       name.style.paddingLeft = `${8 + Math.min(8, depth) * 14}px`;
-      const share = element("span", { class: "share" }, formatShare(span.sampled_cpu_ns, whole));
+      const share = element("span", { class: "share" }, formatShare(span.cpu_ns, whole));
       const cells = [
         element("td", { class: "text" }, span.service),
-        element("td", { class: "bars" }, bar(span.sampled_cpu_ns / (whole || 1))),
-        element("td", {}, formatValue(span.sampled_cpu_ns), share),
-        element("td", {}, span.thread_cpu_ns ? formatValue(span.thread_cpu_ns) : "–"),
+        element("td", { class: "bars" }, bar(span.cpu_ns / (whole || 1))),
+        element("td", {}, formatCpu(span), share),
+        element("td", {}, formatValue(span.sampled_cpu_ns), intervalOf(span)),
       ];
       return element("tr", { title: `span ${span.span_id}` }, name, ...cells);
     }),

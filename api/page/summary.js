@@ -15,7 +15,10 @@ export function summary(answer, values) {
   ];
   if (stacks !== undefined) parts.push(`${formatCount(stacks)} stacks`);
   if (answer.of_total !== undefined) parts.push(`${formatShare(total, answer.of_total)} of ${formatValue(answer.of_total, unit)}`);
-  if (isCpu && total > 0 && samples > 0) parts.push(`sampled at ${formatCount((1e9 * samples) / total)} Hz`);
+  const sampled = answer.sampled_cpu_ns ?? total;
+  if (isCpu && sampled > 0 && samples > 0) parts.push(`sampled at ${formatCount((1e9 * samples) / sampled)} Hz`);
+  if (sampled !== total) parts.push(`scaled to the CPU of the request: its samples add up to ${formatValue(sampled, unit)}`);
+  if (answer.unsampled_cpu_ns) parts.push(`${formatValue(answer.unsampled_cpu_ns)} more in services without samples`);
   if (answer.start && values.view !== "requests") {
     const [start, end] = [Date.parse(answer.start), Date.parse(answer.end)];
     if (isCpu) parts.push(`${(total / ((end - start) * 1e6)).toPrecision(2)} CPUs on average`);

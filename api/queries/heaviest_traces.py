@@ -4,8 +4,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.queries.conditions import Conditions, add_matchers, add_time
+from api.queries.confidence import SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
+from api.queries.sample_period import read_periods
 from api.queries.selection import Selection
+
+_TIMES = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
 
 
 @dataclass(frozen=True)
@@ -20,8 +24,9 @@ class LastTrace:
 class MinCpu:
     """How much CPU a trace must have to be listed."""
 
-    sampled_cpu_ns: int = 0
+    cpu_ns: int = 0
     thread_cpu_ns: int = 0
+    sampled_cpu_ns: int = 0
 
 
 def read_heaviest_traces(
@@ -29,57 +34,92 @@ def read_heaviest_traces(
 ) -> list[dict[str, Any]]:
     """At most `limit` traces as the API gives them, behind `last`; those with the most `order` come first.
 
-    `order` is sampled_cpu_ns or thread_cpu_ns. Raises ApiError.
+    `order` is cpu_ns, thread_cpu_ns or sampled_cpu_ns. Raises ApiError.
     """
-    conditions = selection.conditions()
-    parts = [
-        "SELECT trace_id, service, sum(value) AS v, 0 AS w, sum(count) AS c"
-        f" FROM trace_samples {conditions.where} GROUP BY trace_id, service"
-    ]
-    if all(matcher.label == "service" for matcher in selection.matchers):
-        parts.append(_select_thread_cpu(selection, conditions.parameters))
-    having = [
-        f"sampled_cpu_ns >= {conditions.bind(min_cpu.sampled_cpu_ns, 'Int64')}",
-        f"thread_cpu_ns >= {conditions.bind(min_cpu.thread_cpu_ns, 'Int64')}",
-    ]
+    conditions = Conditions()
+    having = [f"{name} >= {conditions.bind(getattr(min_cpu, name), 'Int64')}" for name in _TIMES]
     if last is not None:
         bound = f"({conditions.bind(last.value, 'Int64')}, {conditions.bind_trace_id(last.trace_id)})"
         having.append(f"({order}, trace_id) < {bound}")
+    by_service = _select_cpu_by_service(selection, conditions.parameters)
     answer = database.table(
-        "SELECT lower(hex(trace_id)) AS id, argMax(service, (v + w, service)) AS service,"
-        " sum(v) AS sampled_cpu_ns, toInt64(sum(w)) AS thread_cpu_ns, sum(c) AS samples"
-        f" FROM ({' UNION ALL '.join(parts)})"
-        f" GROUP BY trace_id HAVING {' AND '.join(having)} ORDER BY {order} DESC, trace_id DESC LIMIT {int(limit)}",
+        f"SELECT lower(hex(trace_id)) AS id, {', '.join(_TIMES)} FROM (SELECT trace_id, sum(cpu) AS cpu_ns,"
+        f" sum(thread_cpu) AS thread_cpu_ns, sum(sampled_cpu) AS sampled_cpu_ns FROM ({by_service}) GROUP BY trace_id"
+        f" HAVING {' AND '.join(having)} ORDER BY {order} DESC, trace_id DESC LIMIT {int(limit)})"
+        f" ORDER BY {order} DESC, id DESC",
         conditions.parameters,
     )
     ids = texts(answer["id"])
+    services = _read_services(database, selection, ids)
     roots = _read_roots(database, ids)
-    sums = (answer[name].to_pylist() for name in ("sampled_cpu_ns", "thread_cpu_ns", "samples"))
-    return [
-        {
-            "trace_id": trace_id,
-            "operation": roots.get(trace_id, ("", ""))[0],
-            "service": roots.get(trace_id, ("", ""))[1] or service,
-            "sampled_cpu_ns": sampled_cpu_ns,
-            "thread_cpu_ns": thread_cpu_ns,
-            "samples": samples,
-        }
-        for trace_id, service, sampled_cpu_ns, thread_cpu_ns, samples in zip(
-            ids, texts(answer["service"]), *sums, strict=True
-        )
-    ]
+    sampled = _read_sampled(database, selection, ids)
+    unsampled = sorted({services.get(i, "") for i in ids if not sampled.get(i, Sampled()).longest_period})
+    periods = read_periods(database, selection.profile_type, unsampled, selection.time_range)
+    traces = []
+    for trace_id, *times in zip(ids, *(answer[name].to_pylist() for name in _TIMES), strict=True):
+        service = services.get(trace_id, "")
+        operation, root_service = roots.get(trace_id, ("", ""))
+        of_samples = sampled.get(trace_id, Sampled()).as_json(periods.get(service, 0.0), selection.profile_type)
+        about = {"trace_id": trace_id, "operation": operation, "service": root_service or service}
+        traces.append(about | of_samples | dict(zip(_TIMES, times, strict=True)))
+    return traces
 
 
-def _select_thread_cpu(selection: Selection, parameters: dict[str, Any]) -> str:
-    """The same columns of `activity`, which has no series: only the label `service` can select its rows."""
-    conditions = Conditions(parameters=parameters)
-    time_range = selection.time_range
-    add_time(conditions, time_range.start_unix_nano, time_range.end_unix_nano, column="start_time")
-    add_matchers(conditions, selection.matchers)
+def _select_cpu_by_service(selection: Selection, parameters: dict[str, Any], trace_ids: list[str] | None = None) -> str:
+    """A query for each trace's CPU in each service; of all traces, or of these."""
+    samples = selection.conditions(parameters)
+    activity = _activity_conditions(selection, samples)
+    if trace_ids is not None:
+        for conditions in (samples, activity):
+            conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
+    cpu = "if(thread_cpu > 0, thread_cpu, sampled_cpu)" if is_cpu(selection.profile_type) else "sampled_cpu"
     return (
-        "SELECT trace_id, service, 0, sum(thread_cpu_ns), 0"
-        f" FROM activity {conditions.where} GROUP BY trace_id, service"
+        f"SELECT trace_id, service, sum(v) AS sampled_cpu, toInt64(sum(w)) AS thread_cpu, {cpu} AS cpu FROM ("
+        f"SELECT trace_id, service, value AS v, 0 AS w FROM trace_samples {samples.where} UNION ALL"
+        f" SELECT trace_id, service, 0, thread_cpu_ns FROM activity {activity.where}) GROUP BY trace_id, service"
     )
+
+
+def _activity_conditions(selection: Selection, samples: Conditions) -> Conditions:
+    """Conditions on `activity`, which has no series.
+
+    Where labels other than the service select, its rows are those of the processes that have such samples.
+    """
+    activity = Conditions(parameters=samples.parameters)
+    time_range = selection.time_range
+    add_time(activity, time_range.start_unix_nano, time_range.end_unix_nano, column="start_time")
+    add_matchers(activity, [matcher for matcher in selection.matchers if matcher.label == "service"])
+    if not selection.by_service:
+        process = "trace_id, host_id, pid"
+        activity.add(f"({process}) IN (SELECT {process} FROM trace_samples {samples.where})")
+    return activity
+
+
+def _read_services(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, str]:
+    """The service in which each trace used the most CPU."""
+    if not trace_ids:
+        return {}
+    parameters: dict[str, Any] = {}
+    by_service = _select_cpu_by_service(selection, parameters, trace_ids)
+    answer = database.table(
+        "SELECT lower(hex(trace_id)) AS id, toString(argMax(service, (cpu, service))) AS heaviest"
+        f" FROM ({by_service}) GROUP BY trace_id",
+        parameters,
+    )
+    return dict(zip(texts(answer["id"]), texts(answer["heaviest"]), strict=True))
+
+
+def _read_sampled(database: Database, selection: Selection, trace_ids: list[str]) -> dict[str, Sampled]:
+    """What the samples of each trace say; traces without samples are left out."""
+    if not trace_ids:
+        return {}
+    conditions = selection.conditions()
+    conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
+    answer = database.table(
+        f"SELECT lower(hex(trace_id)) AS id, {SAMPLED_COLUMNS} FROM trace_samples {conditions.where} GROUP BY trace_id",
+        conditions.parameters,
+    )
+    return dict(zip(texts(answer["id"]), sampled_rows(answer), strict=True))
 
 
 def _read_roots(database: Database, trace_ids: list[str]) -> dict[str, tuple[str, str]]:

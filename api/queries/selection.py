@@ -34,9 +34,9 @@ class Selection:
         """The unit of values."""
         return unit_of(self.profile_type)
 
-    def conditions(self) -> Conditions:
-        """Conditions on `samples` and `trace_samples`."""
-        conditions = self._without_time({})
+    def conditions(self, parameters: dict[str, Any] | None = None) -> Conditions:
+        """Conditions on `samples` and `trace_samples`, bound among other `parameters` of the query."""
+        conditions = self._without_time({} if parameters is None else parameters)
         add_time(conditions, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
         return conditions
 

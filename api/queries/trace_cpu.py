@@ -1,59 +1,128 @@
 """The CPU of one request: by span, service and host."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import pyarrow as pa
-
 from api.queries.conditions import Conditions
+from api.queries.confidence import FEW_SAMPLES, SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
+from api.queries.sample_period import read_periods
+from api.queries.selection import TimeRange
+from api.queries.trace_spans import ReportedSpans, read_spans
 
-_MAX_SPANS = 10_000
+_MAX_ROWS = 10_000
+"""Spans and hosts of an answer, the heaviest ones. Sums are those of all."""
+_NEAR_NS = 300 * 10**9
+"""So long before and after a request, its services are taken to be sampled as often as during it."""
 _NO_SPAN = "0" * 16
-_SUMS = ("sampled_cpu_ns", "thread_cpu_ns", "samples")
 
 _CPU_SQL = """
-SELECT lower(hex(span)) AS span_id, service, host_id,
-    sum(v) AS sampled_cpu_ns, toInt64(sum(w)) AS thread_cpu_ns, sum(c) AS samples
+SELECT {key} AS key, toString(argMax(part.service, (part.sampled_cpu + part.thread_cpu, part.service))) AS service,
+    sum(if({has_clock}, part.thread_cpu, part.sampled_cpu)) AS cpu, sum(part.sampled_cpu) AS sampled_cpu,
+    sum(part.thread_cpu) AS thread_cpu, sum(part.samples) AS samples, sum(part.squares) AS squares,
+    max(part.longest_period) AS longest_period, min(part.first) AS first, max(part.last) AS last,
+    count() OVER () AS keys
 FROM
 (
-    SELECT span_id AS span, service, host_id, sum(value) AS v, 0 AS w, sum(count) AS c
-    FROM trace_samples {samples} GROUP BY span_id, service, host_id
+    SELECT {column} AS k, service, {sampled}, toInt64(0) AS thread_cpu,
+        min(toUnixTimestamp64Milli(time)) * 1000000 AS first, max(toUnixTimestamp64Milli(time)) * 1000000 AS last
+    FROM trace_samples {samples} GROUP BY k, service
     UNION ALL
-    SELECT span_id, service, host_id, 0, sum(thread_cpu_ns), 0
-    FROM activity {activity} GROUP BY span_id, service, host_id
-)
-GROUP BY span, service, host_id
-ORDER BY sampled_cpu_ns DESC, thread_cpu_ns DESC, span
-LIMIT {limit}
-"""
-
-_SPANS_SQL = """
-SELECT lower(hex(span_id)) AS id, lower(hex(argMax(parent_span_id, end_time))) AS parent,
-    argMax(name, end_time) AS span_name,
-    toString(argMax(service, end_time)) AS span_service,
-    toUnixTimestamp64Nano(min(start_time)) AS start_unix_nano, toUnixTimestamp64Nano(max(end_time)) AS end_unix_nano
-FROM spans {where} GROUP BY span_id ORDER BY start_unix_nano, id LIMIT {limit}
+    SELECT {column} AS k, service, 0, 0, 0, 0, toInt64(sum(thread_cpu_ns)),
+        min(toUnixTimestamp64Nano(start_time)), max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns))
+    FROM activity {activity} GROUP BY k, service
+) AS part
+GROUP BY k ORDER BY cpu DESC, sampled_cpu DESC, key {limit}
 """
 
 
-def read_trace_cpu(database: Database, trace_id: str, profile_type: str) -> dict[str, Any] | None:
-    """Returns the CPU as the API gives it, or None if nothing is known of the trace. Raises ApiError."""
-    samples = trace_conditions(trace_id, profile_type)
-    activity = Conditions(parameters=samples.parameters)
-    activity.add(f"trace_id = {activity.bind_trace_id(trace_id)}")
-    cpu = database.table(
-        _CPU_SQL.format(samples=samples.where, activity=activity.where, limit=_MAX_SPANS), samples.parameters
-    )
-    of_trace = Conditions()
-    of_trace.add(f"trace_id = {of_trace.bind_trace_id(trace_id)}")
-    spans = database.table(_SPANS_SQL.format(where=of_trace.where, limit=_MAX_SPANS), of_trace.parameters)
-    if not len(cpu) and not len(spans):
+@dataclass(frozen=True)
+class Sums:
+    """The CPU of a service, host or span of a request, or of all of it, in nanoseconds."""
+
+    key: str  # its name or ID
+    service: str  # of a span, the one that used the most
+    cpu: int
+    thread_cpu: int
+    sampled: Sampled
+    first_unix_nano: int
+    last_unix_nano: int
+
+    def as_json(self, period: float, profile_type: str) -> dict[str, Any]:
+        return {"cpu_ns": self.cpu, "thread_cpu_ns": self.thread_cpu} | self.sampled.as_json(period, profile_type)
+
+
+@dataclass(frozen=True)
+class TraceCpu:
+    """What is known of one request."""
+
+    trace_id: str
+    profile_type: str
+    services: list[Sums]  # heaviest first
+    reported: ReportedSpans
+    period: float  # what the longest of its samples stands for, or 0 if that is not known
+    time_range: TimeRange  # from the first to the last thing that is known of it
+
+    @property
+    def samples(self) -> int:
+        return sum(each.sampled.samples for each in self.services)
+
+    def head(self) -> dict[str, Any]:
+        """What each answer about the request says of all of it."""
+        sampled = Sampled(
+            sum(each.sampled.value for each in self.services),
+            self.samples,
+            sum(each.sampled.squares for each in self.services),
+            max((each.sampled.longest_period for each in self.services), default=0.0),
+        )
+        cpu = sum(each.cpu for each in self.services)
+        expected = round(cpu / self.period, 2) if self.period and is_cpu(self.profile_type) else None
+        return {
+            "trace_id": self.trace_id,
+            "operation": self.reported.operation,
+            "service": self.reported.service or next((each.key for each in self.services), ""),
+            "cpu_ns": cpu,
+            "thread_cpu_ns": sum(each.thread_cpu for each in self.services),
+            **sampled.as_json(self.period, self.profile_type),
+            "expected_samples": expected,
+            "few_samples": self.samples < FEW_SAMPLES,
+        }
+
+
+def read_trace_cpu(database: Database, trace_id: str, profile_type: str) -> TraceCpu | None:
+    """Returns None if nothing is known of the trace. Raises ApiError."""
+    reported = read_spans(database, trace_id)
+    services = _read_services(database, trace_id, profile_type)
+    times = [(each.first_unix_nano, each.last_unix_nano) for each in services]
+    times += [(span.start_unix_nano, span.end_unix_nano) for span in reported.spans.values()]
+    if not times:
         return None
-    sums = {name: sum(cpu[name].to_pylist()) for name in _SUMS}
-    return {"trace_id": trace_id, **sums} | {
+    start = min(first for first, _ in times)
+    time_range = TimeRange(start, max(start + 1, *(last for _, last in times)))
+    period = max((each.sampled.longest_period for each in services), default=0.0)
+    if not period:
+        near = TimeRange(max(0, start - _NEAR_NS), time_range.end_unix_nano + _NEAR_NS)
+        periods = read_periods(database, profile_type, [each.key for each in services], near)
+        period = max(periods.values(), default=0.0)
+    return TraceCpu(trace_id, profile_type, services, reported, period, time_range)
+
+
+def read_breakdown(database: Database, cpu: TraceCpu) -> dict[str, Any]:
+    """The request by span, service and host, as the API gives it. Raises ApiError."""
+    clocked = [each.key for each in cpu.services if is_cpu(cpu.profile_type) and each.thread_cpu > 0]
+    spans, span_count = _read_sums(database, cpu.trace_id, cpu.profile_type, "span_id", clocked)
+    hosts, host_count = _read_sums(database, cpu.trace_id, cpu.profile_type, "host_id", clocked)
+
+    def listed(name: str, rows: Sequence[Sums]) -> list[dict[str, Any]]:
+        return [{name: row.key} | row.as_json(cpu.period, cpu.profile_type) for row in rows]
+
+    return {
         "spans": _spans(cpu, spans),
-        "services": _grouped(cpu, "service"),
-        "hosts": _grouped(cpu, "host_id"),
+        "more_spans": span_count - len(spans) + cpu.reported.more,
+        "services": listed("service", cpu.services),
+        "hosts": listed("host_id", hosts),
+        "more_hosts": host_count - len(hosts),
     }
 
 
@@ -65,41 +134,60 @@ def trace_conditions(trace_id: str, profile_type: str) -> Conditions:
     return conditions
 
 
-def _grouped(cpu: pa.Table, by: str) -> list[dict[str, Any]]:
-    """Sums for each value of the column `by`, heaviest first."""
-    groups: dict[str, dict[str, Any]] = {}
-    columns = (cpu[name].to_pylist() for name in _SUMS)
-    for value, *sums in zip(texts(cpu[by]), *columns, strict=True):
-        group = groups.setdefault(value, {by: value} | dict.fromkeys(_SUMS, 0))
-        for name, number in zip(_SUMS, sums, strict=True):
-            group[name] += number
-    return sorted(groups.values(), key=lambda group: (-group["sampled_cpu_ns"], -group["thread_cpu_ns"]))
+def _read_services(database: Database, trace_id: str, profile_type: str) -> list[Sums]:
+    """All services of a request, heaviest first."""
+    services, _ = _read_sums(database, trace_id, profile_type, "service", [], limit=None)
+    if is_cpu(profile_type):
+        services = [replace(each, cpu=each.thread_cpu) if each.thread_cpu > 0 else each for each in services]
+    return sorted(services, key=lambda each: (-each.cpu, each.key))
 
 
-def _spans(cpu: pa.Table, spans: pa.Table) -> list[dict[str, Any]]:
-    """Spans that were reported or used CPU, heaviest first. CPU of the trace outside of any span has span ID ""."""
-    cpu_of_span = {group["span_id"]: group for group in _grouped(cpu, "span_id")}
-    service_of_span = dict(zip(texts(cpu["span_id"]), texts(cpu["service"]), strict=True))
-    reported = {
-        span_id: {
-            "name": name,
-            "service": service,
-            "parent_span_id": parent,
-            "start_unix_nano": start,
-            "end_unix_nano": end,
-        }
-        for span_id, parent, name, service, start, end in zip(
-            *(texts(spans[column]) for column in ("id", "parent", "span_name", "span_service")),
-            *(spans[column].to_pylist() for column in ("start_unix_nano", "end_unix_nano")),
-            strict=True,
+def _read_sums(
+    database: Database,
+    trace_id: str,
+    profile_type: str,
+    column: str,
+    clocked: Sequence[str],
+    limit: int | None = _MAX_ROWS,
+) -> tuple[list[Sums], int]:
+    """The sums by `column`, heaviest first, and how many there are without the limit.
+
+    CPU is thread CPU in the services that are `clocked`, and sampled CPU in the others.
+    """
+    samples = trace_conditions(trace_id, profile_type)
+    has_clock = f"part.service IN {samples.bind(list(clocked), 'Array(String)')}"
+    activity = Conditions(parameters=samples.parameters)
+    activity.add(f"trace_id = {activity.bind_trace_id(trace_id)}")
+    answer = database.table(
+        _CPU_SQL.format(
+            key="lower(hex(k))" if column == "span_id" else "toString(k)", column=column, sampled=SAMPLED_COLUMNS,
+            has_clock=has_clock, samples=samples.where, activity=activity.where,
+            limit=f"LIMIT {int(limit)}" if limit else "",
+        ),
+        samples.parameters,
+    )  # fmt: skip
+    numbers = (answer[name].to_pylist() for name in ("cpu", "thread_cpu", "first", "last"))
+    rows = [
+        Sums(key, service, cpu, thread_cpu, sampled, first, last)
+        for key, service, sampled, cpu, thread_cpu, first, last in zip(
+            texts(answer["key"]), texts(answer["service"]), sampled_rows(answer), *numbers, strict=True
         )
-    }
+    ]
+    return rows, answer["keys"][0].as_py() if rows else 0
+
+
+def _spans(cpu: TraceCpu, spans: Sequence[Sums]) -> list[dict[str, Any]]:
+    """Spans that were reported or used CPU, heaviest first. CPU of the trace outside of any span has span ID ""."""
+    used = {span.key: span for span in spans}
     rows = []
-    for span_id in cpu_of_span.keys() | reported.keys():
-        service = service_of_span.get(span_id, "")
-        span = reported.get(span_id, {"name": "", "service": service, "parent_span_id": _NO_SPAN})
-        rows.append({**span, **cpu_of_span.get(span_id, dict.fromkeys(_SUMS, 0)), "span_id": span_id})
-    for row in rows:
-        for name in ("span_id", "parent_span_id"):
-            row[name] = "" if row[name] == _NO_SPAN else row[name]
-    return sorted(rows, key=lambda row: (-row["sampled_cpu_ns"], -row["thread_cpu_ns"], row["span_id"]))
+    for span_id in dict.fromkeys([*used, *cpu.reported.spans]):
+        sums = used.get(span_id, Sums(span_id, "", 0, 0, Sampled(), 0, 0))
+        row: dict[str, Any] = {"span_id": _known(span_id), "parent_span_id": "", "name": "", "service": sums.service}
+        if (span := cpu.reported.spans.get(span_id)) is not None:
+            row |= vars(span) | {"parent_span_id": _known(span.parent_span_id)}
+        rows.append(row | sums.as_json(cpu.period, cpu.profile_type))
+    return rows
+
+
+def _known(span_id: str) -> str:
+    return "" if span_id == _NO_SPAN else span_id

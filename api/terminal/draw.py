@@ -92,20 +92,6 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
     return "\n".join([_scope(timeline), *table(("start", *map(printable, heads)), rows, len(heads) + 1)])
 
 
-def draw_traces(traces: dict[str, Any]) -> str:
-    """A table of requests."""
-    rows = [
-        (
-            amount(t["thread_cpu_ns"]), amount(t["sampled_cpu_ns"]), str(t["samples"]),
-            t["trace_id"], printable(t["service"]), printable(t["operation"]),
-        )
-        for t in traces["traces"]
-    ]  # fmt: skip
-    if not rows:
-        return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
-    return "\n".join(table(("thread CPU", "sampled CPU", "samples", "trace", "service", "operation"), rows, 3))
-
-
 def draw_completeness(answer: dict[str, Any]) -> str:
     """A table of holes."""
     head = f"{answer['windows']} windows of {answer['hosts']} hosts"
@@ -122,25 +108,6 @@ def draw_completeness(answer: dict[str, Any]) -> str:
     more = [f"{answer['more']} more"] if answer["more"] else []
     names = ("count", "for", "missing CPU", "kind", "host", "first", "last", "detail")
     return "\n".join([f"{head}: {amount(answer['missing_cpu_ns'])} of CPU missing", *table(names, rows, 3), *more])
-
-
-def draw_trace(trace: dict[str, Any]) -> str:
-    """The CPU of one request, and a table of its spans."""
-    head = (
-        f"trace {trace['trace_id']}: {amount(trace['thread_cpu_ns'])} thread CPU, "
-        f"{amount(trace['sampled_cpu_ns'])} sampled CPU in {trace['samples']} samples"
-    )
-    rows = [
-        (
-            amount(s["thread_cpu_ns"]), amount(s["sampled_cpu_ns"]), str(s["samples"]),
-            s["span_id"] or "(no span)", printable(s["service"]), printable(s["name"]),
-        )
-        for s in trace["spans"]
-    ]  # fmt: skip
-    hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['thread_cpu_ns'])}" for host in trace["hosts"])
-    return "\n".join(
-        [head, *table(("thread CPU", "sampled CPU", "samples", "span", "service", "name"), rows, 3), f"hosts: {hosts}"]
-    )
 
 
 def amount(value: int, unit: str = "nanoseconds") -> str:

@@ -29,16 +29,27 @@ def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Pa
     assert page.state()["trace"] == trace["trace_id"]
     assert page.find("#trace-title").text == trace["operation"]
     assert (
-        page.js("return icestream.graph.tree.total[0]")
-        == trace["sampled_cpu_ns"]
-        == sum(s["sampled_cpu_ns"] for s in about["spans"])
+        page.js("return icestream.graph.tree.total[0]") == trace["cpu_ns"] == sum(s["cpu_ns"] for s in about["spans"])
     )
     spans = {span["name"] for span in about["spans"]}
     assert set(page.texts("#span-rows th")) == spans
     assert page.texts("#span-rows th")[0] == trace["operation"]  # parents come before what they called
     figures = page.find("#trace-figures").text
-    assert "Thread CPU" in figures
+    assert "by the threads' CPU clocks" in figures
     assert f"{trace['thread_cpu_ns'] / 1e9:.2f} s" in figures
+    assert f"{trace['sampled_cpu_high_ns'] / 1e9:.2f} s" in figures
+    assert not page.find("#trace-few").is_displayed()
+
+
+def test_a_request_with_few_samples_says_so_and_leads_to_the_graph_of_requests_like_it(page: Page, site: Site) -> None:
+    traces = site.ask("traces", limit=1000)["traces"]
+    few = next(trace for trace in traces if trace["samples"] < 10)
+    page.open(view="requests", trace=few["trace_id"])
+    assert str(few["samples"]) in page.find("#trace-few").text
+    page.click("#trace-like")
+    page.settle()
+    assert page.state()["selector"] == '{service="checkout"}'
+    assert page.js("return icestream.graph.tree.total[0]") > 100 * few["sampled_cpu_ns"]
 
 
 def test_a_click_opens_a_request_and_back_closes_it(page: Page) -> None:

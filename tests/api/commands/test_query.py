@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -57,10 +58,16 @@ def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.C
     top = ask(capsys, "top", "--url", url, *TIMES).splitlines()
     assert top[2].split() == ["30", "ms", "75.0%", "30", "ms", "75.0%", "hot", "checkout"]
     traces = ask(capsys, "traces", "--url", url, *TIMES).splitlines()
-    assert traces[1].split() == ["0", "30", "ms", "3", "61" * 16, "checkout"]
+    interval = ["6.03", "ms", "87.7", "ms"]
+    assert traces[1].split() == ["30", "ms", "30", "ms", *interval, "3", "61" * 16, "checkout"]
     trace = ask(capsys, "trace", "61" * 16, "--url", url)
     assert "73" * 8 in trace
     assert "hot" in trace
+    assert "30 ms sampled CPU (95 %: 6.03 ms to 87.7 ms) in 3 samples" in trace
+    command = next(line for line in trace.splitlines() if "icestream query merge" in line)
+    assert (
+        ask(capsys, *shlex.split(command)[2:], "--url", url).splitlines()[0].startswith('{service="checkout"}: 40 ms')
+    )
 
 
 def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: pytest.CaptureFixture[str]) -> None:

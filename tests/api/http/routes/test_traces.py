@@ -1,3 +1,5 @@
+from unittest.mock import ANY
+
 import pytest
 from clickhouse_connect.driver.client import Client
 
@@ -11,13 +13,18 @@ S1, S2 = b"1" * 8, b"2" * 8
 
 
 def activity(
-    client: Client, trace: bytes, span: bytes, sampled_cpu_ns: int, service: str = "checkout", after_s: int = 1
+    client: Client, trace: bytes, span: bytes, thread_cpu_ns: int, service: str = "checkout", after_s: int = 1
 ) -> None:
-    row = {
-        "trace_id": trace, "span_id": span, "host_id": "host-1", "service": service,
-        "start_time": to_datetime(START_S + after_s), "duration_ns": sampled_cpu_ns, "thread_cpu_ns": sampled_cpu_ns,
+    insert_rows(client, "activity", [activity_row(trace, span, thread_cpu_ns, service, after_s)])
+
+
+def activity_row(
+    trace: bytes, span: bytes, thread_cpu_ns: int, service: str = "checkout", after_s: int = 1
+) -> dict[str, object]:
+    return {
+        "trace_id": trace, "span_id": span, "host_id": "host-1", "service": service, "pid": 7,
+        "start_time": to_datetime(START_S + after_s), "duration_ns": thread_cpu_ns, "thread_cpu_ns": thread_cpu_ns,
     }  # fmt: skip
-    insert_rows(client, "activity", [row])
 
 
 def span(client: Client, trace: bytes, span_id: bytes, parent: bytes, name: str, service: str = "checkout") -> None:
@@ -26,6 +33,10 @@ def span(client: Client, trace: bytes, span_id: bytes, parent: bytes, name: str,
         "host_id": "host-1", "start_time": to_datetime(START_S + 1), "end_time": to_datetime(START_S + 2),
     }  # fmt: skip
     insert_rows(client, "spans", [row])
+
+
+def interval_ms(cpu: dict) -> tuple[float, float]:
+    return cpu["sampled_cpu_low_ns"] / 1e6, cpu["sampled_cpu_high_ns"] / 1e6
 
 
 @pytest.fixture
@@ -49,16 +60,24 @@ def test_the_requests_that_used_most_cpu_come_first(api: Api) -> None:
     answer = api.json("/api/v1/traces")
     assert answer == {
         "traces": [
-            {"trace_id": A.hex(), "operation": "POST /checkout", "service": "checkout",
-             "sampled_cpu_ns": 40_000_000, "thread_cpu_ns": 40_000_000, "samples": 4},
-            {"trace_id": B.hex(), "operation": "", "service": "checkout",
-             "sampled_cpu_ns": 10_000_000, "thread_cpu_ns": 70_000_000, "samples": 1},
+            {"trace_id": B.hex(), "operation": "", "service": "checkout", "cpu_ns": 70_000_000,
+             "thread_cpu_ns": 70_000_000, "sampled_cpu_ns": 10_000_000, "sampled_cpu_low_ns": ANY,
+             "sampled_cpu_high_ns": ANY, "samples": 1},
+            {"trace_id": A.hex(), "operation": "POST /checkout", "service": "checkout", "cpu_ns": 40_000_000,
+             "thread_cpu_ns": 40_000_000, "sampled_cpu_ns": 40_000_000, "sampled_cpu_low_ns": ANY,
+             "sampled_cpu_high_ns": ANY, "samples": 4},
         ],
         "next": None,
     }  # fmt: skip
-    assert [t["trace_id"] for t in api.json("/api/v1/traces", order="thread_cpu")["traces"]] == [B.hex(), A.hex()]
-    assert [t["trace_id"] for t in api.json("/api/v1/traces", min_sampled_cpu_ns=20_000_000)["traces"]] == [A.hex()]
-    assert [t["trace_id"] for t in api.json("/api/v1/traces", min_thread_cpu_ns=50_000_000)["traces"]] == [B.hex()]
+    assert interval_ms(answer["traces"][1]) == pytest.approx((10.9, 102.4), rel=0.02)  # Garwood's of 4 samples
+
+    def listed(**parameters: object) -> list[str]:
+        return [trace["trace_id"] for trace in api.json("/api/v1/traces", **parameters)["traces"]]
+
+    assert listed(order="sampled_cpu") == [A.hex(), B.hex()]
+    assert listed(order="thread_cpu") == [B.hex(), A.hex()]
+    assert listed(min_sampled_cpu_ns=20_000_000) == [A.hex()]
+    assert listed(min_thread_cpu_ns=50_000_000) == listed(min_cpu_ns=50_000_000) == [B.hex()]
 
 
 @pytest.mark.usefixtures("two_requests")
@@ -76,12 +95,15 @@ def test_the_cpu_of_one_request_is_told_per_span_service_and_host(api: Api) -> N
         (S1.hex(), "POST /checkout", "checkout", 30_000_000, ""),
         (S2.hex(), "charge", "payment", 10_000_000, S1.hex()),
     ]
-    assert answer["hosts"] == [
-        {"host_id": "host-1", "sampled_cpu_ns": 40_000_000, "thread_cpu_ns": 40_000_000, "samples": 4}
+    assert [(host["host_id"], host["cpu_ns"], host["samples"]) for host in answer["hosts"]] == [
+        ("host-1", 40_000_000, 4)
     ]
-    collapsed = api.get(f"/api/v1/traces/{A.hex()}/cpu", format="collapsed").text
+    assert answer["few_samples"]
+    assert answer["expected_samples"] == 4
+    collapsed = api.get(f"/api/v1/traces/{A.hex()}/cpu", format="collapsed", scale="sampled_cpu").text
     assert sorted(collapsed.splitlines()) == ["main 10000000", "main;hot 30000000"]
-    assert api.json(f"/api/v1/traces/{A.hex().upper()}/cpu", format="tree")["total"] == 40_000_000
+    tree = api.json(f"/api/v1/traces/{A.hex().upper()}/cpu", format="tree", scale="sampled_cpu")
+    assert (tree["total"], tree["unsampled_cpu_ns"]) == (40_000_000, 0)
 
 
 def test_an_unknown_trace_is_404_with_a_hint(api: Api) -> None:
@@ -97,7 +119,7 @@ def test_what_is_no_trace_id_is_400(api: Api, trace_id: str) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_trace_id")
 
 
-@pytest.mark.parametrize("order", ["sampled_cpu", "thread_cpu"])
+@pytest.mark.parametrize("order", ["cpu", "sampled_cpu", "thread_cpu"])
 def test_pages_hold_every_request_once_in_order(api: Api, client: Client, order: str) -> None:
     traces = [bytes([i]) * 16 for i in range(1, 24)]
     fill(client, [Sample((MAIN,), value=i % 5, trace_id=trace) for i, trace in enumerate(traces)])
@@ -118,5 +140,68 @@ def test_a_selector_of_other_labels_leaves_only_requests_with_such_samples(api: 
     labels = {"service": "checkout", "version": "1.5"}
     fill(client, [Sample((MAIN,), trace_id=A, labels=labels), Sample((MAIN,), trace_id=B)])
     activity(client, A, S1, 5)
+    activity(client, B, S1, 7)
+    insert_rows(client, "activity", [activity_row(A, S1, 11) | {"pid": 99}])  # of a process without such samples
     answer = api.json("/api/v1/traces", selector='{version="1.5"}')["traces"]
-    assert [t["trace_id"] for t in answer] == [A.hex()]
+    assert [(t["trace_id"], t["thread_cpu_ns"], t["cpu_ns"]) for t in answer] == [(A.hex(), 5, 5)]
+
+
+def test_requests_rank_by_the_clock_and_by_samples_in_services_without_one(api: Api, client: Client) -> None:
+    lucky, heavy, mixed = b"l" * 16, b"h" * 16, b"m" * 16
+    fill(client, [Sample((MAIN,), trace_id=lucky)] * 19 + [Sample((MAIN,), trace_id=heavy)] * 2)
+    fill(client, [Sample((MAIN,), trace_id=mixed), Sample((MAIN,), trace_id=mixed, labels={"service": "go"}, value=7)])
+    for trace, cpu_ns in ((lucky, 152), (heavy, 153), (mixed, 150)):
+        activity(client, trace, S1, cpu_ns)
+    answer = api.json("/api/v1/traces")["traces"]
+    assert [(t["trace_id"], t["cpu_ns"], t["thread_cpu_ns"]) for t in answer] == [
+        (mixed.hex(), 157, 150), (heavy.hex(), 153, 153), (lucky.hex(), 152, 152)
+    ]  # fmt: skip
+    one = api.json(f"/api/v1/traces/{mixed.hex()}/cpu")
+    assert one["cpu_ns"] == 157
+    assert [(s["service"], s["cpu_ns"]) for s in one["services"]] == [("checkout", 150), ("go", 7)]
+    assert sum(span["cpu_ns"] for span in one["spans"]) == sum(host["cpu_ns"] for host in one["hosts"]) == 157
+
+
+def test_a_request_without_samples_says_what_its_service_is_sampled_at(api: Api, client: Client) -> None:
+    fill(client, [Sample((MAIN,), value=52_631_578)])
+    activity(client, A, S1, 30_000_000)
+    activity(client, B, S1, 30_000_000, service="never sampled")
+    listed = {trace["trace_id"]: trace for trace in api.json("/api/v1/traces")["traces"]}
+    assert interval_ms(listed[A.hex()]) == pytest.approx((0, 3.69 * 52.6), rel=0.01)
+    assert listed[B.hex()]["sampled_cpu_high_ns"] is None
+    half = api.json(f"/api/v1/traces/{A.hex()}/cpu")
+    assert (half["expected_samples"], half["few_samples"], half["samples"]) == (0.57, True, 0)
+    assert api.json("/api/v1/merge", **half["like"])["total"] == 52_631_578
+    unknown = api.json(f"/api/v1/traces/{B.hex()}/cpu")
+    assert (unknown["expected_samples"], unknown["sampled_cpu_low_ns"]) == (None, None)
+    tree = api.json(f"/api/v1/traces/{A.hex()}/cpu", format="tree")
+    assert (tree["total"], tree["unsampled_cpu_ns"], tree["expected_samples"]) == (0, 30_000_000, 0.57)
+
+
+def test_a_graph_is_scaled_to_the_clock_of_each_service(api: Api, client: Client) -> None:
+    cart = {"service": "cart"}
+    fill(client, [Sample((MAIN, HOT), trace_id=A)] * 2 + [Sample((MAIN,), trace_id=A)])
+    fill(client, [Sample((MAIN,), trace_id=A, labels=cart, host="host-2")])
+    for service, cpu_ns in (("checkout", 10_000_000), ("payment", 5)):
+        activity(client, A, S1, cpu_ns, service)
+    route = f"/api/v1/traces/{A.hex()}/cpu"
+    collapsed = sorted(api.get(route, format="collapsed").text.splitlines())
+    assert collapsed == ["main 13333333", "main;hot 6666667"]  # cart has no clock
+    tree = api.json(route, format="tree")
+    assert (tree["total"], tree["unsampled_cpu_ns"], tree["cpu_ns"]) == (20_000_000, 5, 20_000_005)
+    assert (tree["samples"], tree["sampled_cpu_ns"], tree["scale"]) == (4, 40_000_000, "cpu")
+    other = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds"
+    fill(client, [Sample((MAIN,), 3, trace_id=A, profile_type=other)])
+    waits = api.json(route, format="tree", profile_type=other)
+    assert (waits["total"], waits["unsampled_cpu_ns"], waits["sampled_cpu_low_ns"]) == (3, 0, None)
+    assert [t["cpu_ns"] for t in api.json("/api/v1/traces", profile_type=other)["traces"]] == [3]
+
+
+def test_the_total_of_a_request_is_that_of_all_its_spans(api: Api, client: Client) -> None:
+    spans = [i.to_bytes(8, "big") for i in range(1, 12_001)]
+    fill(client, [Sample((MAIN,), 3, trace_id=A, span_id=span, host=f"host-{i}") for i, span in enumerate(spans)])
+    insert_rows(client, "activity", [activity_row(A, span, 2) for span in spans])
+    answer = api.json(f"/api/v1/traces/{A.hex()}/cpu")
+    assert (answer["cpu_ns"], answer["sampled_cpu_ns"], answer["samples"]) == (24_000, 36_000, 12_000)
+    assert (len(answer["spans"]), answer["more_spans"]) == (10_000, 2_000)
+    assert (len(answer["hosts"]), answer["more_hosts"]) == (10_000, 2_000)

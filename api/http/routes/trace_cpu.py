@@ -1,0 +1,80 @@
+"""What one request used its CPU for."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Path, Query
+from starlette.responses import Response
+
+from api.errors import ApiError
+from api.http.answers import ProfileHead, graph_response, json_response
+from api.http.app_state import AppState, app_state
+from api.http.error_model import error_responses
+from api.http.formats import FORMAT_QUERY, Format
+from api.http.graph_model import Firefox, Speedscope, graph_responses
+from api.http.parameters import ProfileTypeParam, parse_profile_type, parse_trace_id
+from api.http.trace_model import TRACE_CPU_EXAMPLE, TraceCpu, TraceTree
+from api.http.tree_parameters import TreeShape, tree_shape
+from api.http.view_parameters import View, view
+from api.queries import trace_cpu as queries
+from api.queries.selection import TimeRange, unit_of
+from api.queries.selector import Matcher, format_selector
+from api.queries.trace_stacks import read_trace_stacks
+from icestream.topics import DEFAULT_PROFILE_TYPE
+
+_LIKE_NS = 1800 * 10**9
+"""Requests like one ran so long before or after it."""
+router = APIRouter(tags=["traces"])
+
+
+class Scale(StrEnum):
+    CPU = "cpu"
+    SAMPLED_CPU = "sampled_cpu"
+
+
+@router.get(
+    "/api/v1/traces/{trace_id}/cpu",
+    summary="Break down the CPU of one request",
+    responses=graph_responses(TraceCpu | TraceTree | Speedscope | Firefox, TRACE_CPU_EXAMPLE) | error_responses(404),
+)
+def trace_cpu(
+    state: Annotated[AppState, Depends(app_state)],
+    trace_id: Annotated[str, Path(max_length=64, description="32 hex digits.")],
+    view: Annotated[View, Depends(view)],
+    shape: Annotated[TreeShape, Depends(tree_shape)],
+    profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
+    scale: Annotated[
+        Scale,
+        Query(
+            description="cpu: a graph's values add up to the CPU of each service; sampled_cpu: they are as measured."
+        ),
+    ] = Scale.CPU,
+    output_format: Annotated[Format | None, FORMAT_QUERY] = None,
+) -> Response:
+    """Without `format`, sums: of the whole request, and by span, service and host. With it, a graph as of merge."""
+    trace_id = parse_trace_id(trace_id)
+    profile_type = parse_profile_type(profile_type)
+    cpu = queries.read_trace_cpu(state.database, trace_id, profile_type)
+    if cpu is None:
+        raise ApiError(
+            404,
+            "unknown_trace",
+            f"nothing is known of the trace {trace_id}",
+            "a request shows up a few seconds after it ran if its service uses icestream.tracing;"
+            " /api/v1/traces lists the known ones",
+        )
+    about = cpu.head()
+    about["like"] = requests_like(about["service"], cpu.time_range)
+    if output_format is None:
+        return json_response(about | queries.read_breakdown(state.database, cpu))
+    found = read_trace_stacks(state.database, cpu, scale is Scale.CPU, state.settings.api_max_stacks)
+    about |= {"profile_type": profile_type, "unit": unit_of(profile_type), "scale": scale.value}
+    about["unsampled_cpu_ns"] = found.unsampled_cpu_ns
+    head = ProfileHead(profile_type, None, about, labels={"trace_id": trace_id})
+    return graph_response(state, found.stacks, head, output_format, view, shape)
+
+
+def requests_like(service: str, time_range: TimeRange) -> dict[str, Any]:
+    """Parameters of merge for the graph of requests like one: of its service, in the hour around it."""
+    around = TimeRange(max(0, time_range.start_unix_nano - _LIKE_NS), time_range.end_unix_nano + _LIKE_NS)
+    return {"selector": format_selector((Matcher("service", "=", service),))} | around.as_json()

@@ -1,0 +1,114 @@
+"""What answers about requests look like, for /openapi.json."""
+
+from pydantic import Field
+
+from api.http.answer_model import Answer
+from api.http.graph_model import TreeMembers
+
+_TRACE_ID = "4bf92f3577b34da6a3ce929d0e0e4736"
+
+
+class Cpu(Answer):
+    """CPU of a request or of a part of it."""
+
+    cpu_ns: int = Field(description="thread_cpu_ns of the services that have it, sampled_cpu_ns of the others")
+    thread_cpu_ns: int
+    sampled_cpu_ns: int
+    sampled_cpu_low_ns: int | None = Field(description="With the next, the 95 % confidence interval of sampled_cpu_ns")
+    sampled_cpu_high_ns: int | None
+    samples: int
+
+
+class Trace(Cpu):
+    trace_id: str
+    operation: str
+    service: str
+
+
+class Traces(Answer):
+    traces: list[Trace]
+    next: str | None
+
+
+class Span(Cpu):
+    span_id: str
+    parent_span_id: str
+    name: str
+    service: str
+    start_unix_nano: int = Field(default=0, description="Missing until the application has reported the span")
+    end_unix_nano: int = Field(default=0, description="As start_unix_nano")
+
+
+class ServiceCpu(Cpu):
+    service: str
+
+
+class HostCpu(Cpu):
+    host_id: str
+
+
+class Like(Answer):
+    """Where the graph of requests like this one is: parameters of merge."""
+
+    selector: str
+    start: str
+    end: str
+
+
+class TraceHead(Trace):
+    expected_samples: float | None = Field(description="How many samples its CPU has on average")
+    few_samples: bool = Field(description="It has so few samples that its graph shows chance")
+    like: Like
+
+
+class TraceCpu(TraceHead):
+    spans: list[Span]
+    more_spans: int
+    services: list[ServiceCpu]
+    hosts: list[HostCpu]
+    more_hosts: int
+
+
+class TraceTree(TreeMembers, TraceHead):
+    """The tree of a request."""
+
+    profile_type: str
+    scale: str
+    unsampled_cpu_ns: int
+
+
+_CPU = {
+    "cpu_ns": 421733112,
+    "thread_cpu_ns": 421733112,
+    "sampled_cpu_ns": 420000000,
+    "sampled_cpu_low_ns": 302695143,
+    "sampled_cpu_high_ns": 567717306,
+    "samples": 42,
+}
+_TRACE = {"trace_id": _TRACE_ID, "operation": "POST /checkout", "service": "checkout", **_CPU}
+TRACES_EXAMPLE = {"traces": [_TRACE], "next": "WyJjcHUiLDE3Njk4NjA4MDBd"}
+TRACE_CPU_EXAMPLE = {
+    **_TRACE,
+    "expected_samples": 42.17,
+    "few_samples": False,
+    "like": {
+        "selector": '{service="checkout"}',
+        "start": "2026-01-31T11:30:00.000Z",
+        "end": "2026-01-31T12:30:00.500Z",
+    },
+    "spans": [
+        {
+            "span_id": "00f067aa0ba902b7",
+            "parent_span_id": "",
+            "name": "POST /checkout",
+            "service": "checkout",
+            **_CPU,
+            "start_unix_nano": 1769860800000000000,
+            "end_unix_nano": 1769860800500000000,
+        }
+    ],
+    "more_spans": 0,
+    "services": [{"service": "checkout", **_CPU}],
+    "hosts": [{"host_id": "node-7", **_CPU}],
+    "more_hosts": 0,
+}

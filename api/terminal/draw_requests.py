@@ -1,0 +1,57 @@
+"""Requests as text for a terminal."""
+
+import shlex
+from typing import Any
+
+from api.terminal.draw import amount, printable, table
+
+_HEADS = ("CPU", "sampled CPU", "95 % from", "to", "samples")
+
+
+def draw_traces(traces: dict[str, Any]) -> str:
+    """A table of requests."""
+    rows = [
+        (*_cpu(trace), trace["trace_id"], printable(trace["service"]), printable(trace["operation"]))
+        for trace in traces["traces"]
+    ]
+    if not rows:
+        return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
+    return "\n".join(table((*_HEADS, "trace", "service", "operation"), rows, len(_HEADS)))
+
+
+def draw_trace(trace: dict[str, Any]) -> str:
+    """The CPU of one request, and a table of its spans."""
+    low, high = trace["sampled_cpu_low_ns"], trace["sampled_cpu_high_ns"]
+    interval = "" if low is None else f" (95 %: {amount(low)} to {amount(high)})"
+    head = (
+        f"trace {trace['trace_id']}: {amount(trace['cpu_ns'])} CPU, {amount(trace['thread_cpu_ns'])} thread CPU, "
+        f"{amount(trace['sampled_cpu_ns'])} sampled CPU{interval} in {trace['samples']} samples"
+    )
+    rows = [
+        (*_cpu(span), span["span_id"] or "(no span)", printable(span["service"]), printable(span["name"]))
+        for span in trace["spans"]
+    ]
+    hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['cpu_ns'])}" for host in trace["hosts"])
+    spans = table((*_HEADS, "span", "service", "name"), rows, len(_HEADS))
+    more = [f"{trace['more_spans']} more spans"] if trace["more_spans"] else []
+    return "\n".join([head, *_few(trace), *spans, *more, f"hosts: {hosts}"])
+
+
+def _cpu(sums: dict[str, Any]) -> tuple[str, ...]:
+    low, high = sums["sampled_cpu_low_ns"], sums["sampled_cpu_high_ns"]
+    bounds = ("", "") if low is None else (amount(low), amount(high))
+    return amount(sums["cpu_ns"]), amount(sums["sampled_cpu_ns"]), *bounds, str(sums["samples"])
+
+
+def _few(trace: dict[str, Any]) -> list[str]:
+    """That a request has too few samples for a graph, and where the graph of requests like it is."""
+    if not trace["few_samples"]:
+        return []
+    expected = trace["expected_samples"]
+    why = "" if expected is None else f", of {expected:.3g} that are expected"
+    like = trace["like"]
+    selector = shlex.quote(printable(like["selector"]))
+    return [
+        f"few samples{why}: the graph below shows chance; that of requests like this one:",
+        f"  icestream query merge --selector {selector} --start {like['start']} --end {like['end']}",
+    ]
