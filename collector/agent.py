@@ -96,7 +96,9 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     """Makes the parts that sample this host and give the messages of each window to `buffer`. Raises OSError where the
     activity socket cannot be made."""
     labels, sampler = loaded.labels, loaded.sampler
-    activity = ActivityReceiver(settings.activity_socket, quotas=loaded.quotas)
+    activity = ActivityReceiver(
+        settings.activity_socket, quotas=loaded.quotas, most_operations=settings.most_operations
+    )
     for name in vars(activity.counts):
         metrics.RECEIVED.read(partial(getattr, activity.counts, name), name)
     if loaded.quotas:

@@ -42,6 +42,9 @@ class CollectorSettings(KafkaSettings):
     unwind_cache: Path = setting(_TABLES, "folder for unwinding tables, which are made once for each file")
     unwind_tables_mb: int = setting(32, "kernel memory for unwinding tables in MB: about 1 MB for 10 MB of code")
     activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
+    most_operations: int = setting(
+        1000, "operations of a service in a day; what comes after them is called [other operations]"
+    )
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
     environment_labels: str = setting(
         "",
@@ -82,6 +85,7 @@ class CollectorSettings(KafkaSettings):
             ("off_cpu_threshold_ms", 0, 86_400_000),
             ("unwind_tables_mb", 1, 1024),
             ("interval", 0.1, 600),
+            ("most_operations", 1, 100_000),
             ("settle", 0, 60),
             ("spool_limit_mb", 1, 1 << 20),
             ("debuginfod_cache_limit_mb", 1, 1 << 20),

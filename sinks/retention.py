@@ -16,6 +16,8 @@ _BY_AGE = {
     "trace_samples": ("time", 0, 1),
     "activity": ("start_time", 0, 1),
     "spans": ("start_time", 0, 1),
+    "span_operations": ("start_time", 0, 1),
+    "entry_spans": ("start_time", 0, 1),
     "batches": ("last_time", 0, 8),
     "dead_letters": ("time", 0, 1),
     "sample_changes": ("start_time", 8, 1),

@@ -3,6 +3,7 @@
   icestream query merge --selector '{service="checkout"}' --start now-1h
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}' --fail-over 5%
+  icestream query operations --selector '{service="checkout"}' --order p95_duration
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
   icestream query top --order cumulative --frames own
@@ -32,16 +33,23 @@ from api.terminal.draw import (
     draw_tree,
 )
 from api.terminal.draw_gate import draw_gate
+from api.terminal.draw_operations import draw_operations
 from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
 from icestream.cli import CommandError
 
+ORDERS = (
+    "thread_cpu", "sampled_cpu", "requests", "mean_cpu", "p50_cpu", "p95_cpu", "p99_cpu", "mean_duration",
+    "p50_duration", "p95_duration", "p99_duration", "growth", "name",
+)  # fmt: skip
+"""Of operations."""
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope", "firefox", "pgo", "arrow", "jsonl")
 _BINARY = ("pprof", "pgo", "arrow")
 _DRAW_TREES = {"merge": draw_tree, "diff": draw_diff, "sandwich": draw_sandwich}
 _DRAW = {
     "top": draw_top,
     "timeline": draw_timeline,
+    "operations": draw_operations,
     "traces": draw_traces,
     "trace": draw_trace,
     "completeness": draw_completeness,
@@ -81,6 +89,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     timeline.add_argument("--limit", type=int, default=5, help="columns to list (default: 5)")
     completeness = _question(add_parser, "completeness", "say what is missing in a time range, by host and kind")
     completeness.add_argument("--limit", type=int, default=50, help="rows to list (default: 50)")
+    operations = _question(add_parser, "operations", "list what services do: requests, CPU and durations")
+    operations.add_argument("--order", choices=ORDERS, help="column to sort by, largest first (default: thread_cpu)")
+    operations.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
     traces = _question(add_parser, "traces", "list the requests that used the most CPU")
     traces.add_argument("--order", choices=("cpu", "thread_cpu", "sampled_cpu"), help="CPU to sort by, largest first")
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")

@@ -23,6 +23,7 @@ from api.http.routes import (
     health,
     labels,
     merge,
+    operations,
     profile_types,
     sandwich,
     stacks,
@@ -40,7 +41,20 @@ from icestream.clickhouse import Clients
 from icestream.measure_requests import MeasureRequests
 
 _PAGE = Path(__file__).parents[1] / "page"
-_QUERIES = (merge, diff, sandwich, traces, trace_cpu, top, timeline, completeness, labels, profile_types, stacks)
+_QUERIES = (
+    operations,
+    merge,
+    diff,
+    sandwich,
+    traces,
+    trace_cpu,
+    top,
+    timeline,
+    completeness,
+    labels,
+    profile_types,
+    stacks,
+)
 _DESCRIPTION = """Profiles out of ClickHouse: merged, compared, and by request.
 
 Errors are `{"error": {"code", "message", "hint"}}`: 4xx if the caller can do something about it, 503 (with

@@ -81,7 +81,7 @@ def add_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:
     of_series = Conditions(parameters=conditions.parameters)
     for matcher in matchers:
         if matcher.label in _COLUMN_OF_LABEL:
-            _add_matcher(conditions, _COLUMN_OF_LABEL[matcher.label], matcher)
+            add_value_matcher(conditions, _COLUMN_OF_LABEL[matcher.label], matcher)
         else:
             add_series_matchers(of_series, [matcher])
     if of_series.expressions:
@@ -91,10 +91,11 @@ def add_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:
 def add_series_matchers(conditions: Conditions, matchers: Iterable[Matcher]) -> None:
     """Adds the matchers, for the table `series`."""
     for matcher in matchers:
-        _add_matcher(conditions, f"labels[{conditions.bind(matcher.label, 'String')}]", matcher)
+        add_value_matcher(conditions, f"labels[{conditions.bind(matcher.label, 'String')}]", matcher)
 
 
-def _add_matcher(conditions: Conditions, label_value: str, matcher: Matcher) -> None:
+def add_value_matcher(conditions: Conditions, label_value: str, matcher: Matcher) -> None:
+    """Adds a matcher, for an SQL expression that has the label's value."""
     if matcher.operator in ("=", "!="):
         conditions.add(f"{label_value} {matcher.operator} {conditions.bind(matcher.value, 'String')}")
         return

@@ -1,13 +1,16 @@
 """The samples of a query, summed up by stack and by the value of a label."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from api.array_types import Rows
 from api.errors import too_large
 from api.queries.database import Database, texts
 from api.queries.rollups import make_plan, stack_levels, stack_sources
+from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
 
@@ -27,7 +30,9 @@ def read_labelled_stack_values(
     database: Database, selection: Selection, label: str, max_stacks: int
 ) -> LabelledStackValues:
     """As `read_selected_stacks`, for each value of a label. Raises ApiError."""
-    plan = make_plan(database, selection.time_range, stack_levels(by_service=False))
+    if label == OPERATION:
+        return _by_operation(database, selection, max_stacks)
+    plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=False))
     sources = stack_sources(plan, selection, by_service=False)
     rows = " UNION ALL ".join(
         f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM {table} {each.where}"
@@ -45,6 +50,24 @@ def read_labelled_stack_values(
         f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
         conditions.parameters,
     )
+    return _labelled(answer, label, max_stacks, plan.as_json())
+
+
+def _by_operation(database: Database, selection: Selection, max_stacks: int) -> LabelledStackValues:
+    conditions = selection.conditions()
+    time_range = selection.time_range
+    ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    answer = database.table(
+        "SELECT operation AS label, stack_id, sum(value) AS value, sum(count) AS count"
+        f" FROM {with_operations(conditions, ranges, selection.matchers)} {conditions.where}"
+        f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
+        conditions.parameters,
+    )
+    return _labelled(answer, OPERATION, max_stacks, [])
+
+
+def _labelled(answer: pa.Table, label: str, max_stacks: int, rollups: list[dict[str, Any]]) -> LabelledStackValues:
+    """`answer`: label, stack_id, value and count."""
     if len(answer) > max_stacks:
         raise too_large(f"the query selects more than {max_stacks} different stacks by {label[:100]}")
     dictionary = answer["label"].combine_chunks().dictionary_encode()
@@ -54,5 +77,5 @@ def read_labelled_stack_values(
         raise too_large(f"{label[:100]} has more than {_MAX_VALUES} values here", hint)
     value_of_stack: Rows = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32)
     ids, sums, counts = (answer[column].to_numpy() for column in ("stack_id", "value", "count"))
-    stacks = StackValues(ids, sums, counts.astype(np.int64), plan.as_json())
+    stacks = StackValues(ids, sums, counts.astype(np.int64), rollups)
     return LabelledStackValues(stacks, values, value_of_stack)

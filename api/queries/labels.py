@@ -1,42 +1,84 @@
 """Which labels there are, and which values they have."""
 
-from api.queries.conditions import Conditions, add_series_matchers, add_time
+from dataclasses import dataclass
+
+from api.queries.conditions import Conditions, add_matchers, add_series_matchers, add_time, add_value_matcher
 from api.queries.database import Database, texts
+from api.queries.sample_operations import OPERATION, split_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.rollups import HOUR_S
 
-
-def series_conditions(matchers: tuple[Matcher, ...], time_range: TimeRange | None) -> Conditions:
-    """Conditions on `series`: matching ones, and those with samples in the hours of the time range."""
-    conditions = Conditions()
-    add_series_matchers(conditions, matchers)
-    if time_range is not None:
-        seen = Conditions(parameters=conditions.parameters)
-        hour_ns = HOUR_S * 10**9
-        add_time(seen, time_range.start_unix_nano // hour_ns * hour_ns, time_range.end_unix_nano, "start_time")
-        conditions.add(f"series_id IN (SELECT series_id FROM series_seen {seen.where})")
-    return conditions
+_HOUR_NS = HOUR_S * 10**9
 
 
-def read_label_names(database: Database, conditions: Conditions, limit: int) -> list[str]:
-    """Names of labels of series, in order. Raises ApiError."""
+@dataclass(frozen=True)
+class SelectedSeries:
+    """Matching series: all that were ever seen, or those with samples in the hours of a time range."""
+
+    matchers: tuple[Matcher, ...]
+    time_range: TimeRange | None
+
+    def conditions(self) -> Conditions:
+        """Conditions on `series`."""
+        conditions = Conditions()
+        add_series_matchers(conditions, split_matchers(self.matchers)[1])
+        if self.time_range is not None:
+            seen = Conditions(parameters=conditions.parameters)
+            self._add_hours(seen)
+            conditions.add(f"series_id IN (SELECT series_id FROM series_seen {seen.where})")
+        return conditions
+
+    def operation_conditions(self) -> Conditions:
+        """Conditions on `span_operations`, whose rows have a service and no other label."""
+        conditions = Conditions()
+        of_operation, others = split_matchers(self.matchers)
+        add_matchers(conditions, [matcher for matcher in others if matcher.label == "service"])
+        for matcher in of_operation:
+            add_value_matcher(conditions, "operation", matcher)
+        if self.time_range is not None:
+            self._add_hours(conditions)
+        return conditions
+
+    def _add_hours(self, conditions: Conditions) -> None:
+        assert self.time_range is not None
+        start = self.time_range.start_unix_nano // _HOUR_NS * _HOUR_NS
+        add_time(conditions, start, self.time_range.end_unix_nano, "start_time")
+
+
+def read_label_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:
+    """Names of labels of series, in order; `operation` if there are operations. Raises ApiError."""
+    conditions = selected.conditions()
     answer = database.table(
         f"SELECT DISTINCT toString(arrayJoin(mapKeys(labels))) AS name FROM series {conditions.where}"
         f" ORDER BY name LIMIT {int(limit)}",
         conditions.parameters,
     )
-    return texts(answer["name"])
+    names = set(texts(answer["name"]))
+    of_operations = selected.operation_conditions()
+    if len(database.table(f"SELECT 1 FROM span_operations {of_operations.where} LIMIT 1", of_operations.parameters)):
+        names.add(OPERATION)
+    return sorted(names)[:limit]
 
 
-def read_label_values(database: Database, name: str, conditions: Conditions, contains: str, limit: int) -> list[str]:
-    """Values of a label of series, in order, without the empty one. Adds to `conditions`. Raises ApiError."""
-    value = f"toString(labels[{conditions.bind(name, 'String')}])"
+def read_label_values(database: Database, name: str, selected: SelectedSeries, contains: str, limit: int) -> list[str]:
+    """Values of a label of series, in order, without the empty one. Raises ApiError."""
+    if name == OPERATION:
+        return _read_values(database, "operation", "span_operations", selected.operation_conditions(), contains, limit)
+    conditions = selected.conditions()
+    value = f"labels[{conditions.bind(name, 'String')}]"
+    return _read_values(database, value, "series", conditions, contains, limit)
+
+
+def _read_values(
+    database: Database, column: str, table: str, conditions: Conditions, contains: str, limit: int
+) -> list[str]:
+    value = f"toString({column})"
     conditions.add(f"{value} != ''")
     if contains:
         conditions.add(f"positionCaseInsensitiveUTF8({value}, {conditions.bind(contains, 'String')}) > 0")
     answer = database.table(
-        f"SELECT DISTINCT {value} AS value FROM series {conditions.where} ORDER BY value LIMIT {int(limit)}",
+        f"SELECT DISTINCT {value} AS value FROM {table} {conditions.where} ORDER BY value LIMIT {int(limit)}",
         conditions.parameters,
     )
     return texts(answer["value"])

@@ -98,8 +98,10 @@ def stack_sources(plan: Plan, selection: Selection, by_service: bool) -> list[tu
     return sources
 
 
-def stack_levels(by_service: bool) -> list[Level]:
-    """The levels that have a table of stacks: `by_service`, also those without series."""
+def stack_levels(selection: Selection, by_service: bool) -> list[Level]:
+    """The levels that have a table of stacks for a selection: `by_service`, also those without series."""
+    if selection.by_operation:
+        return []
     return [level for level in (DAYS, HOURS) if (by_service, level) in _STACKS]
 
 

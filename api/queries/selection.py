@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from api.queries.conditions import Conditions, add_days, add_matchers, add_time, add_times
+from api.queries.sample_operations import OPERATION, add_operation_matchers, split_matchers
 from api.queries.selector import Matcher, format_selector
 from icestream.times import DAY_NS, format_unix_nano
 
@@ -36,7 +37,7 @@ class Selection:
 
     def conditions(self, parameters: dict[str, Any] | None = None) -> Conditions:
         """Conditions on `samples` and `trace_samples`, bound among other `parameters` of the query."""
-        conditions = self._without_time({} if parameters is None else parameters)
+        conditions = self._without_time({} if parameters is None else parameters, [self.time_range])
         add_time(conditions, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
         return conditions
 
@@ -44,6 +45,11 @@ class Selection:
     def by_service(self) -> bool:
         """Whether it selects by no label but the service."""
         return all(matcher.label == "service" for matcher in self.matchers)
+
+    @property
+    def by_operation(self) -> bool:
+        """Whether it selects by operation, which rollups of stacks do not have."""
+        return any(matcher.label == OPERATION for matcher in self.matchers)
 
     def alternatives(
         self, ranges: Sequence[TimeRange], parameters: dict[str, Any], whole_days: bool = True
@@ -65,17 +71,20 @@ class Selection:
                 edges += [edge] if edge.start_unix_nano < edge.end_unix_nano else []
         alternatives = []
         if days:
-            alternatives.append(self._without_time(parameters))
+            alternatives.append(self._without_time(parameters, ranges))
             add_days(alternatives[-1], days)
         if edges:
-            alternatives.append(self._without_time(parameters))
+            alternatives.append(self._without_time(parameters, ranges))
             add_times(alternatives[-1], [(edge.start_unix_nano, edge.end_unix_nano) for edge in edges])
         return alternatives
 
-    def _without_time(self, parameters: dict[str, Any]) -> Conditions:
+    def _without_time(self, parameters: dict[str, Any], ranges: Sequence[TimeRange]) -> Conditions:
+        """`ranges`: only samples in these times are selected."""
         conditions = Conditions(parameters=parameters)
         conditions.add(f"profile_type = {conditions.bind(self.profile_type, 'String')}")
-        add_matchers(conditions, self.matchers)
+        add_matchers(conditions, split_matchers(self.matchers)[1])
+        times = [(each.start_unix_nano, each.end_unix_nano) for each in ranges]
+        add_operation_matchers(conditions, times, self.matchers)
         return conditions
 
     def as_json(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class StackValues:
 
 def read_selected_stacks(database: Database, selection: Selection, max_stacks: int) -> StackValues:
     """Sums of the selected samples by stack, from rollups where there are some. Raises ApiError."""
-    plan = make_plan(database, selection.time_range, stack_levels(selection.by_service))
+    plan = make_plan(database, selection.time_range, stack_levels(selection, selection.by_service))
     values = _read(database, stack_sources(plan, selection, selection.by_service), max_stacks)
     return replace(values, rollups=plan.as_json())
 

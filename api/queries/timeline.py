@@ -12,6 +12,7 @@ from api.errors import ApiError, too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
 from api.queries.rollups import make_plan
+from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.selection import Selection, TimeRange
 from icestream.rollups import DAYS, HOURS, MINUTES, Level
 
@@ -35,7 +36,9 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     Steps are counted from the start of the time range, rounded down so that rollups fit into steps (see `_levels`).
     """
     by_service = selection.by_service and set(sum_by) <= {"service"}
-    levels = _levels(selection.time_range, step_ms, by_service)
+    sums_by_operation = OPERATION in sum_by
+    no_rollups = selection.by_operation or sums_by_operation
+    levels = [] if no_rollups else _levels(selection.time_range, step_ms, by_service)
     unit_ms = max((UNIT_S[level] * 1000 for level in levels), default=1)
     start_unix_milli = selection.time_range.start_unix_nano // 10**6 // unit_ms * unit_ms
     end_unix_milli = -(-selection.time_range.end_unix_nano // 10**6)
@@ -52,13 +55,19 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     ]
     if plan.samples:
         of_samples = selection.alternatives(plan.samples, conditions.parameters, whole_days=False)
-        sources += [("samples", "toUnixTimestamp64Milli(time)", each) for each in of_samples]
+        table = "samples"
+        if sums_by_operation:
+            ranges = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
+            table = with_operations(conditions, ranges, selection.matchers)
+        sources += [(table, "toUnixTimestamp64Milli(time)", each) for each in of_samples]
     first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
     last = conditions.bind(len(times) - 1, "Int64")
     key = "toString(service)" if by_service else "series_id"
+    operation = OPERATION if sums_by_operation else "''"
     rows = " UNION ALL ".join(
-        f"SELECT {key} AS of, least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step,"
-        f" sum(value) AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, step"
+        f"SELECT {key} AS of, {operation} AS op,"
+        f" least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step,"
+        f" sum(value) AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, op, step"
         for table, time, each in sources
     )
     names = conditions.bind(list(sum_by), "Array(String)")
@@ -74,8 +83,9 @@ SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, sum(v)
 FROM ({{rows}}) GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
 # A series that is not stored (yet) has no labels.
 _BY_SERIES = f"""
-SELECT if(empty(labels_of.labels), arrayMap(name -> '', {{names}}), labels_of.labels) AS labels, toUInt32(step) AS step,
-    sum(v) AS value, sum(c) AS count
+SELECT arrayMap((name, label) -> if(name = '{OPERATION}', op, label), {{names}},
+        if(empty(labels_of.labels), arrayMap(name -> '', {{names}}), labels_of.labels)) AS labels,
+    toUInt32(step) AS step, sum(v) AS value, sum(c) AS count
 FROM ({{rows}}) AS sums
 LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {{names}})) AS labels FROM series
     GROUP BY series_id) AS labels_of ON sums.of = labels_of.series_id

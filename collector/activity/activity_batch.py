@@ -57,7 +57,15 @@ def _part(intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: 
     message.context_span_ids = take_rows(intervals.span_ids, 8, contexts)
     services, service_row = renumber(intervals.service[rows], len(intervals.strings))
     strings = {"": 0}
-    string_rows = [strings.setdefault(intervals.strings[s][:_MAX_NAME], len(strings)) for s in services.tolist()]
+
+    def string_rows(used: np.ndarray) -> np.ndarray:
+        texts = (intervals.strings[row][:_MAX_NAME] for row in used.tolist())
+        return np.array([strings.setdefault(text, len(strings)) for text in texts], np.int64)
+
+    columns = {"interval_service": string_rows(services)[service_row]}
+    if len(intervals.operation):
+        message.context_entry_span_ids = take_rows(intervals.entry_span_ids, 8, contexts)
+        columns["context_operation"] = string_rows(intervals.operation[contexts])
     message.strings.extend(strings)
     message.spans.extend(_unix(span, offset_ns) for span in spans)
     return packed.serialize(
@@ -69,8 +77,8 @@ def _part(intervals: Intervals, rows: np.ndarray, spans: list[Span], offset_ns: 
             "interval_pid": intervals.pid[rows],
             "interval_tid": intervals.tid[rows],
             "interval_context": context_row,
-            "interval_service": np.array(string_rows, np.int64)[service_row],
-        },
+        }
+        | columns,
     )
 
 
@@ -78,6 +86,7 @@ def _unix(span: Span, offset_ns: int) -> Span:
     converted = Span()
     converted.CopyFrom(span)
     converted.name, converted.service = span.name[:_MAX_NAME], span.service[:_MAX_NAME]
+    converted.operation = span.operation[:_MAX_NAME]
     converted.start_unix_nano = min(max(0, span.start_unix_nano + offset_ns), _MAX_NS)
     converted.end_unix_nano = min(max(0, span.end_unix_nano + offset_ns), _MAX_NS)
     return converted

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 MAGIC = b"ICEA"
-VERSION = 1
+VERSIONS = (1, 2)
 MOST_BYTES = 128 << 10
 MOST_NAME_BYTES = 256
 OLDEST_NS = 3600 * 10**9
@@ -15,6 +15,7 @@ OLDEST_NS = 3600 * 10**9
 MOST_DROPPED = 2**32 - 1
 """Limit for one datagram, so that sums stay 64-bit numbers."""
 
+_UNKNOWN = 2**32 - 1
 _AHEAD_NS = 10**6
 _CPU_SLACK_NS = 10**6
 _HEADER = struct.Struct("<4sHHIIIIIIIIQ")
@@ -37,10 +38,13 @@ class ActivityDatagram:
     tid: np.ndarray  # uint32 (n,), as the sender sees it
     context: np.ndarray  # uint32 (n,), row of the contexts
     contexts: np.ndarray  # uint8 (c, 24): trace ID and span ID
+    entry_span_ids: np.ndarray  # uint8 (c, 8); zeros: not known
+    operations: list[str]  # c; "": not known
     span_start_monotonic_ns: np.ndarray  # uint64 (s,)
     span_end_monotonic_ns: np.ndarray  # uint64 (s,)
     span_ids: np.ndarray  # uint8 (s, 32): trace ID, span ID, parent's span ID
     span_names: list[str]  # s
+    span_is_entry: np.ndarray  # bool (s,)
     dropped: int  # intervals that the sender lost before
     refused: int  # intervals and spans that are not plausible
 
@@ -50,19 +54,26 @@ def decode(content: bytes, now_monotonic_ns: int) -> ActivityDatagram:
     if len(content) < _HEADER.size:
         raise MalformedDatagram(f"{len(content)} bytes are no header")
     magic, version, flags, pid, c, n, s, k, service_bytes, name_bytes, _, dropped = _HEADER.unpack_from(content)
-    if magic != MAGIC or version != VERSION or flags:
-        raise MalformedDatagram(f"expected {MAGIC!r} version {VERSION}, got {magic!r} version {version}")
+    if magic != MAGIC or version not in VERSIONS or flags:
+        raise MalformedDatagram(f"expected {MAGIC!r} version {VERSIONS}, got {magic!r} version {version}")
+    has_operations = version >= 2
     size = _HEADER.size + n * 32 + s * 52 + k * 4 + c * 24 + service_bytes + name_bytes
+    size += (s * 4 + c * 12) if has_operations else 0
     if size != len(content) or service_bytes > MOST_NAME_BYTES:
         raise MalformedDatagram(f"the header promises {size} bytes, there are {len(content)}")
     reader = _Reader(content, _HEADER.size)
     start, duration, cpu, span_start, span_end = (reader.column(_U8, rows) for rows in (n, n, n, s, s))
-    tid, context, span_name, name_length = (reader.column(_U4, rows) for rows in (n, n, s, k))
+    tid, context, span_name = (reader.column(_U4, rows) for rows in (n, n, s))
+    operation = reader.column(_U4, c) if has_operations else np.full(c, _UNKNOWN)
+    span_is_entry = reader.column(_U4, s) == 1 if has_operations else np.zeros(s, bool)
+    name_length = reader.column(_U4, k)
     traces, spans = reader.identifiers(c, 16), reader.identifiers(c, 8)
+    entries = reader.identifiers(c, 8) if has_operations else np.zeros((c, 8), np.uint8)
     span_ids = np.hstack([reader.identifiers(s, width) for width in (16, 8, 8)])
     service = reader.text(service_bytes)
     names = _names(reader.bytes(name_bytes), name_length)
-    if (n and int(context.max()) >= c) or (s and int(span_name.max()) >= k):
+    known = operation != _UNKNOWN
+    if (n and int(context.max()) >= c) or (s and int(span_name.max()) >= k) or (operation[known] >= k).any():
         raise MalformedDatagram("a row number is out of range")
     true = _possible(start, duration, now_monotonic_ns) & _not_zeros(traces)[context]
     true &= cpu <= duration + duration // 100 + _CPU_SLACK_NS
@@ -77,10 +88,13 @@ def decode(content: bytes, now_monotonic_ns: int) -> ActivityDatagram:
         tid=tid[true],
         context=context[true],
         contexts=np.hstack([traces, spans]),
+        entry_span_ids=entries,
+        operations=["" if row == _UNKNOWN else names[row] for row in operation.tolist()],
         span_start_monotonic_ns=span_start[true_spans],
         span_end_monotonic_ns=span_end[true_spans],
         span_ids=span_ids[true_spans],
         span_names=[names[row] for row in span_name[true_spans].tolist()],
+        span_is_entry=span_is_entry[true_spans],
         dropped=min(dropped, MOST_DROPPED),
         refused=n + s - int(true.sum()) - int(true_spans.sum()),
     )

@@ -20,6 +20,8 @@ class Intervals:
     service: np.ndarray  # uint32 (n,), index into strings
     trace_ids: bytes = b""  # 16 * contexts
     span_ids: bytes = b""  # 8 * contexts
+    entry_span_ids: bytes = b""  # 8 * contexts, zeros: not known; or none
+    operation: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint32))  # of contexts, index into strings
     strings: list[str] = field(default_factory=lambda: [""])
     spans: list[Span] = field(default_factory=list)  # times are CLOCK_MONOTONIC here, still to be converted
     dropped: int = 0  # intervals that applications could not hand over

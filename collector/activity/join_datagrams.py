@@ -5,10 +5,11 @@ import numpy as np
 from collector.activity.activity_datagram import ActivityDatagram
 from collector.activity.heard import Heard
 from collector.activity.intervals import Intervals
+from collector.activity.operation_names import OperationNames
 from icestream.v1.activity_pb2 import Span
 
 
-def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
+def join_datagrams(heard: list[Heard], dropped: int, names: OperationNames) -> Intervals:
     """Joins all datagrams, with each context once."""
     datagrams = [h.datagram for h in heard]
     rows = [len(d.start_monotonic_ns) for d in datagrams]
@@ -18,7 +19,12 @@ def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
     used, context = np.unique(context, return_inverse=True)
     contexts, same = np.unique(np.ascontiguousarray(all_contexts[used]).view("V24").ravel(), return_inverse=True)
     bytes_of_contexts = contexts.view(np.uint8).reshape(-1, 24)
-    strings = {name: row for row, name in enumerate(dict.fromkeys(["", *(d.service for d in datagrams)]))}
+    last = np.zeros(len(contexts), np.intp)
+    last[same] = used  # of equal contexts, the one that came last knows best
+    entries = np.concatenate([np.zeros((0, 8), np.uint8), *(d.entry_span_ids for d in datagrams)])[last]
+    all_operations = [(d.service, operation) for d in datagrams for operation in d.operations]
+    operations = [names.of(*all_operations[row]) for row in last.tolist()]
+    strings = {name: row for row, name in enumerate(dict.fromkeys(["", *(d.service for d in datagrams), *operations]))}
     services = np.array([strings[d.service] for d in datagrams], np.uint32)
     return Intervals(
         start_monotonic_ns=_column(np.uint64, [d.start_monotonic_ns for d in datagrams]),
@@ -30,8 +36,10 @@ def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
         service=np.repeat(services, rows),
         trace_ids=bytes_of_contexts[:, :16].tobytes(),
         span_ids=bytes_of_contexts[:, 16:].tobytes(),
+        entry_span_ids=entries.tobytes(),
+        operation=np.array([strings[operation] for operation in operations], np.uint32),
         strings=list(strings),
-        spans=[span for datagram in datagrams for span in _spans(datagram)],
+        spans=[span for datagram in datagrams for span in _spans(datagram, names)],
         dropped=dropped,
     )
 
@@ -40,7 +48,7 @@ def _column(dtype: type[np.unsignedinteger], parts: list[np.ndarray]) -> np.ndar
     return np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype, copy=False)
 
 
-def _spans(datagram: ActivityDatagram) -> list[Span]:
+def _spans(datagram: ActivityDatagram, names: OperationNames) -> list[Span]:
     identifiers = datagram.span_ids.tobytes()
     return [
         Span(
@@ -51,12 +59,14 @@ def _spans(datagram: ActivityDatagram) -> list[Span]:
             service=datagram.service,
             start_unix_nano=start,
             end_unix_nano=end,
+            operation=names.of(datagram.service, name) if is_entry else "",
         )
-        for at, name, start, end in zip(
+        for at, name, start, end, is_entry in zip(
             range(0, len(identifiers), 32),
             datagram.span_names,
             datagram.span_start_monotonic_ns.tolist(),
             datagram.span_end_monotonic_ns.tolist(),
+            datagram.span_is_entry.tolist(),
             strict=True,
         )
     ]

@@ -24,6 +24,7 @@ class SpanColumns(NamedTuple):
     service: list[str]
     start_unix_nano: list[int]
     end_unix_nano: list[int]
+    operation: list[str]  # of entry spans; "": it is none, or that is not known
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class ActivityColumns:
     dropped: int
     strings: list[str]
     contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
+    entry_span_ids: np.ndarray  # uint8 (c, 8); zeros: not known
+    operation: np.ndarray  # uint32 (c,), index into strings; 0: not known
     start_unix_nano: np.ndarray  # int64 (n,)
     duration_ns: np.ndarray  # uint64 (n,)
     thread_cpu_ns: np.ndarray  # uint64 (n,)
@@ -72,6 +75,10 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
     checks.check_clock_offset(message.clock_offset_ns)
     strings = checks.strings(message.strings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
+    operation = checks.column(message, "context_operation", len(contexts), 0)
+    checks.check_index("context_operation", operation, len(strings))
+    intervals = _intervals(message, len(contexts), strings, times)
+    checks.check_rows_text("context_operation", operation[intervals["context"]], strings)
     spans = _spans(message.spans, times)
     return ActivityColumns(
         id=message.id,
@@ -83,8 +90,10 @@ def decode_activity(data: bytes | None, times: Times = ANY_TIME) -> ActivityColu
         dropped=message.dropped,
         strings=strings,
         contexts=contexts,
+        entry_span_ids=_entry_span_ids(message.context_entry_span_ids, len(contexts)),
+        operation=operation,
         spans=spans,
-        **_intervals(message, len(contexts), strings, times),
+        **intervals,
     )
 
 
@@ -105,6 +114,12 @@ def _intervals(message: ActivityBatch, contexts: int, strings: list[str], times:
     return {"start_unix_nano": start, **values}
 
 
+def _entry_span_ids(data: bytes, contexts: int) -> np.ndarray:
+    if len(data) not in (0, 8 * contexts):
+        raise BadMessage("context_entry_span_ids", f"expected 8 bytes for each context, got {len(data)}")
+    return np.frombuffer(data or bytes(8 * contexts), np.uint8).reshape(contexts, 8)
+
+
 def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
     columns = SpanColumns(
         trace_id=[span.trace_id for span in spans],
@@ -114,6 +129,7 @@ def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
         service=[span.service for span in spans],
         start_unix_nano=[span.start_unix_nano for span in spans],
         end_unix_nano=[span.end_unix_nano for span in spans],
+        operation=[span.operation for span in spans],
     )
     sizes = set(
         zip(map(len, columns.trace_id), map(len, columns.span_id), map(len, columns.parent_span_id), strict=True)
@@ -122,6 +138,8 @@ def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
         raise BadMessage("spans", f"expected IDs of 16, 8, and 8 or 0 bytes, got {min(wrong)}")
     for name in set(columns.name):
         checks.check_text("spans.name", name, least=0)
+    for operation in set(columns.operation):
+        checks.check_text("spans.operation", operation, least=0)
     for service in set(columns.service):
         checks.check_text("spans.service", service, least=0)
     times.check_column("spans.start_unix_nano", np.array(columns.start_unix_nano, np.uint64))

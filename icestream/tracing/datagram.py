@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from operator import sub
 from typing import NamedTuple, TypeVar
 
-from icestream.tracing.threads import SpanEnd
+from icestream.tracing.threads import Context, SpanEnd
 
 _T = TypeVar("_T")
 
 MAGIC = b"ICEA"
-VERSION = 1
+VERSION = 2
 MOST_INTERVALS = 1024  # in a datagram
 MOST_SPANS = 128
 MOST_NAME_BYTES = 256
+UNKNOWN = 2**32 - 1
+"""In place of the row of an operation."""
 HEADER = struct.Struct("<4sHHIIIIIIIIQ")
 
 
@@ -59,8 +61,9 @@ def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEn
 
 def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:
     rows = _rows(columns.context)
-    traces, span_ids, parents, names, starts, ends = zip(*spans, strict=True) if spans else ((),) * 6
-    name_rows = _rows(names)
+    entries, operations = zip(*map(_request, rows), strict=True) if rows else ((), ())
+    traces, span_ids, parents, names, starts, ends, is_entry = zip(*spans, strict=True) if spans else ((),) * 7
+    name_rows = _rows([*names, *filter(None, operations)])
     texts = [name.encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
     parts = (
         HEADER.pack(
@@ -75,9 +78,12 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
         array("I", columns.tid),
         array("I", map(rows.__getitem__, columns.context)),
         array("I", map(name_rows.__getitem__, names)),
+        array("I", [name_rows.get(operation, UNKNOWN) for operation in operations]),
+        array("I", is_entry),
         array("I", map(len, texts)),
         b"".join(context[:16] for context in rows),
         b"".join(context[16:24] for context in rows),
+        b"".join(entries),
         b"".join(traces),
         b"".join(span_ids),
         b"".join(parent or bytes(8) for parent in parents),
@@ -85,6 +91,13 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
         b"".join(texts),
     )  # fmt: skip
     return b"".join(parts)
+
+
+def _request(context: bytes) -> tuple[bytes, str]:
+    """Returns the ID of the entry span and the operation of a context; zeros and "" if they are not known."""
+    if isinstance(context, Context) and (operation := context.operation):
+        return context.entry_span_id, operation
+    return bytes(8), ""
 
 
 def _rows(values: Sequence[_T]) -> dict[_T, int]:

@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
 from icestream.tracing.span import MOST_NAME
-from icestream.tracing.threads import Limits, context_of_task, enter, this_thread
+from icestream.tracing.threads import Context, Limits, context_of_task, enter, this_thread
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
+    from opentelemetry.context import Context as OtelContext
 
 _DEFAULT_SERVICE = "unknown_service"
+_ENTRY = "_icestream_entry"
+"""Attribute of a span: the entry span of its request in this process."""
+
+
+class _SpanContext(Context):
+    """The record of a span. Frameworks rename the entry span when they have found the route."""
+
+    entry: Any = None
+
+    @property
+    def operation(self) -> str:
+        return "" if self.entry is None else str(self.entry.name)[:MOST_NAME]
 
 
 class Token:
@@ -49,7 +61,7 @@ class Hook:
         self._attach, self._detach = runtime.attach, runtime.detach
         runtime.attach, runtime.detach = self.attach, self.detach  # type: ignore[method-assign]
 
-    def attach(self, context: "Context") -> Any:
+    def attach(self, context: "OtelContext") -> Any:
         """In place of the runtime context's own."""
         theirs = self._attach(context)
         if not Limits.rows:
@@ -92,20 +104,41 @@ class Hook:
                 self._service = service
                 self.tell_service()
 
-    def _record(self, context: "Context") -> bytes | None:
+    def _record(self, context: "OtelContext") -> bytes | None:
         """Returns the thread record of the span in the context, or None if it has no valid span."""
-        span = self._trace.get_current_span(context).get_span_context()
+        current = self._trace.get_current_span(context)
+        span = current.get_span_context()
         if not span.is_valid:
             return None
         identifiers = span.trace_id << 64 | span.span_id
-        return identifiers.to_bytes(24, "big") + bytes((1, span.trace_flags & 0xFF, 0, 0))
+        record = _SpanContext(identifiers.to_bytes(24, "big") + bytes((1, span.trace_flags & 0xFF, 0, 0)))
+        entry = _entry_of(current)
+        if entry is not None:
+            record.entry_span_id = entry.context.span_id.to_bytes(8, "big")
+            record.entry = entry
+        return record
+
+
+def _entry_of(span: Any) -> Any:
+    """Returns the entry span of a span's request; None if that is not known: it has no name if it does not record."""
+    entry = getattr(span, _ENTRY, None)
+    if entry is None and hasattr(span, "name"):
+        parent = getattr(span, "parent", None)  # before the processor was added
+        entry = span if parent is None or parent.is_remote else None
+    return entry
 
 
 def _processor() -> Any:
-    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
+    from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+    from opentelemetry.trace import get_current_span
 
-    class Ended(SpanProcessor):
-        """Hands over each span as it ends."""
+    class Followed(SpanProcessor):
+        """Notes the entry span of each span as it starts, and hands over each span as it ends."""
+
+        def on_start(self, span: Span, parent_context: "OtelContext | None" = None) -> None:
+            parent = get_current_span(parent_context)
+            above = parent.get_span_context()
+            setattr(span, _ENTRY, _entry_of(parent) if above.is_valid and not above.is_remote else span)
 
         def on_end(self, span: ReadableSpan) -> None:
             context = span.context
@@ -121,7 +154,8 @@ def _processor() -> Any:
                     span.name[:MOST_NAME],
                     max(0, span.start_time - since),
                     max(0, span.end_time - since),
+                    _entry_of(span) is span,
                 )
             )
 
-    return Ended()
+    return Followed()

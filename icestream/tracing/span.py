@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.threads import Limits, context_of_task, enter, this_thread
+from icestream.tracing.threads import Context, Limits, context_of_task, enter, this_thread
 
 MOST_NAME = 256
 """Characters of a name that are kept."""
@@ -41,7 +41,7 @@ class span:
 
     def __init__(self, trace_id: str, span_id: str | None = None, name: str = "", parent_id: str | None = None) -> None:
         span_bytes = _ids.next() if span_id is None else _identifier(span_id, 8, "span_id")
-        self._context = _identifier(trace_id, 16, "trace_id") + span_bytes + b"\x01\x01\x00\x00"
+        self._context = Context(_identifier(trace_id, 16, "trace_id") + span_bytes + b"\x01\x01\x00\x00")
         self.name = name
         self._caller = b"" if parent_id is None else _identifier(parent_id, 8, "parent_id")
         self._parent: bytes | None = None
@@ -60,7 +60,12 @@ class span:
 
     def __enter__(self) -> Self:
         if Limits.rows:
-            self._parent = context_of_task.get()
+            above = self._parent = context_of_task.get()
+            context = self._context
+            if isinstance(above, Context) and above[:16] == context[:16]:
+                context.entry_span_id, context.entry_name = above.entry_span_id, above.operation
+            else:
+                context.entry_span_id, context.entry_name = context[16:24], self.name[:MOST_NAME]
             self._token = context_of_task.set(self._context)
             self._start = enter(self._context if followed() else None)
         return self
@@ -79,7 +84,9 @@ class span:
         end = enter(parent if followed() else None)
         above = self._parent
         parent_id = above[16:24] if above is not None and above[:16] == context[:16] else self._caller
-        this_thread().end_span((context[:16], context[16:24], parent_id, self.name[:MOST_NAME], self._start, end))
+        is_entry = context.entry_span_id == context[16:24]
+        name = self.name[:MOST_NAME]
+        this_thread().end_span((context[:16], context[16:24], parent_id, name, self._start, end, is_entry))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

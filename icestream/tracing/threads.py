@@ -19,11 +19,26 @@ from typing import TypeVar
 
 _T = TypeVar("_T")
 
+
+class Context(bytes):
+    """A thread record's bytes, with the request that it is part of."""
+
+    entry_span_id: bytes = b""
+    """The first span of the request in this process; b"": not known."""
+    entry_name: str = ""
+
+    @property
+    def operation(self) -> str:
+        """Name of the entry span when its activity is sent; "": not known."""
+        return self.entry_name
+
+
 Open = tuple[bytes, int, int]
 """Context, monotonic clock and thread CPU clock at its start."""
 
-SpanEnd = tuple[bytes, bytes, bytes, str, int, int]
-"""Trace ID, span ID, parent's span ID (b"": none), name, start and end in ns of the monotonic clock."""
+SpanEnd = tuple[bytes, bytes, bytes, str, int, int, bool]
+"""Trace ID, span ID, parent's span ID (b"": none), name, start and end in ns of the monotonic clock, whether it is an
+entry span."""
 
 WIDTH = 5
 MOST_INTERVALS = 20_000

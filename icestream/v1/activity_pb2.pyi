@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class ActivityBatch(_message.Message):
-    __slots__ = ("id", "host_id", "complete_unix_nano", "published_unix_nano", "start_unix_nano", "clock_offset_ns", "dropped", "strings", "context_trace_ids", "context_span_ids", "interval_start_offset_ns", "interval_duration_ns", "interval_thread_cpu_ns", "interval_pid", "interval_tid", "interval_context", "interval_service", "spans")
+    __slots__ = ("id", "host_id", "complete_unix_nano", "published_unix_nano", "start_unix_nano", "clock_offset_ns", "dropped", "strings", "context_trace_ids", "context_span_ids", "context_entry_span_ids", "context_operation", "interval_start_offset_ns", "interval_duration_ns", "interval_thread_cpu_ns", "interval_pid", "interval_tid", "interval_context", "interval_service", "spans")
     ID_FIELD_NUMBER: _ClassVar[int]
     HOST_ID_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
@@ -19,6 +19,8 @@ class ActivityBatch(_message.Message):
     STRINGS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_TRACE_IDS_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_SPAN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_ENTRY_SPAN_IDS_FIELD_NUMBER: _ClassVar[int]
+    CONTEXT_OPERATION_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_START_OFFSET_NS_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_DURATION_NS_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_THREAD_CPU_NS_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +39,8 @@ class ActivityBatch(_message.Message):
     strings: _containers.RepeatedScalarFieldContainer[str]
     context_trace_ids: bytes
     context_span_ids: bytes
+    context_entry_span_ids: bytes
+    context_operation: _containers.RepeatedScalarFieldContainer[int]
     interval_start_offset_ns: _containers.RepeatedScalarFieldContainer[int]
     interval_duration_ns: _containers.RepeatedScalarFieldContainer[int]
     interval_thread_cpu_ns: _containers.RepeatedScalarFieldContainer[int]
@@ -45,10 +49,10 @@ class ActivityBatch(_message.Message):
     interval_context: _containers.RepeatedScalarFieldContainer[int]
     interval_service: _containers.RepeatedScalarFieldContainer[int]
     spans: _containers.RepeatedCompositeFieldContainer[Span]
-    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., complete_unix_nano: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., start_unix_nano: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., dropped: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., interval_start_offset_ns: _Optional[_Iterable[int]] = ..., interval_duration_ns: _Optional[_Iterable[int]] = ..., interval_thread_cpu_ns: _Optional[_Iterable[int]] = ..., interval_pid: _Optional[_Iterable[int]] = ..., interval_tid: _Optional[_Iterable[int]] = ..., interval_context: _Optional[_Iterable[int]] = ..., interval_service: _Optional[_Iterable[int]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
+    def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., complete_unix_nano: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., start_unix_nano: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., dropped: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., context_entry_span_ids: _Optional[bytes] = ..., context_operation: _Optional[_Iterable[int]] = ..., interval_start_offset_ns: _Optional[_Iterable[int]] = ..., interval_duration_ns: _Optional[_Iterable[int]] = ..., interval_thread_cpu_ns: _Optional[_Iterable[int]] = ..., interval_pid: _Optional[_Iterable[int]] = ..., interval_tid: _Optional[_Iterable[int]] = ..., interval_context: _Optional[_Iterable[int]] = ..., interval_service: _Optional[_Iterable[int]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
 
 class Span(_message.Message):
-    __slots__ = ("trace_id", "span_id", "parent_span_id", "name", "service", "start_unix_nano", "end_unix_nano")
+    __slots__ = ("trace_id", "span_id", "parent_span_id", "name", "service", "start_unix_nano", "end_unix_nano", "operation")
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     SPAN_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_SPAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -56,6 +60,7 @@ class Span(_message.Message):
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     START_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
     END_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
     trace_id: bytes
     span_id: bytes
     parent_span_id: bytes
@@ -63,4 +68,5 @@ class Span(_message.Message):
     service: str
     start_unix_nano: int
     end_unix_nano: int
-    def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., name: _Optional[str] = ..., service: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ...) -> None: ...
+    operation: str
+    def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., name: _Optional[str] = ..., service: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., operation: _Optional[str] = ...) -> None: ...

@@ -39,6 +39,10 @@ def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_
     strings = list(chain.from_iterable(one.strings for one in messages))
     first_string = index_ranges.starts(np.array([len(one.strings) for one in messages]))
     service = np.concatenate([one.service + first for one, first in zip(messages, first_string, strict=True)])
+    operation = np.concatenate(
+        [one.operation[one.context] + first for one, first in zip(messages, first_string, strict=True)]
+    )
+    entry = np.concatenate([one.entry_span_ids[one.context] for one in messages])
     columns = {
         name: np.concatenate([getattr(one, name) for one in messages])
         for name in ("start_unix_nano", "pid", "tid", "duration_ns", "thread_cpu_ns")
@@ -54,6 +58,8 @@ def interval_rows(messages: Sequence[ActivityColumns], batches: Sequence[stored_
             "start_time": pa.array(columns["start_unix_nano"], pa.timestamp("ns", "UTC")),
             "duration_ns": columns["duration_ns"],
             "thread_cpu_ns": columns["thread_cpu_ns"],
+            "operation": arrow.texts(operation, strings),
+            "entry_span_id": arrow.binary(entry),
         }
     )
     return arrow.with_batches(table, counts, batches)
@@ -74,6 +80,7 @@ def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
             "host_id": arrow.repeated([one.host_id for one in messages], [len(one.spans.name) for one in messages]),
             "start_time": pa.array(column["start_unix_nano"], pa.timestamp("ns", "UTC")),
             "end_time": pa.array(column["end_unix_nano"], pa.timestamp("ns", "UTC")),
+            "operation": pa.array(column["operation"], pa.string()).dictionary_encode(),
         }
     )
 

@@ -51,7 +51,22 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
         assert sum(row["sampled_cpu_ns"] for row in mine) == pytest.approx(
             sum(row["thread_cpu_ns"] for row in mine), rel=0.06
         )
+    assert_operations(pipeline, between(begin, end), list(rows.values()))
     assert_covered(pipeline.settings)
+
+
+def assert_operations(pipeline: Pipeline, time_range: dict, requests: list[dict]) -> None:
+    """The samples of each operation are those of its requests, and what selects it finds the same."""
+    expected: dict[str, int] = defaultdict(int)
+    for request in requests:
+        expected[request["operation"]] += request["sampled_cpu_ns"]
+    groups = pipeline.get("/api/v1/timeline", sum_by="operation", step="1h", **time_range)["groups"]
+    found = {group["labels"]["operation"]: sum(group["values"]) for group in groups}
+    found.pop("", None)
+    assert found == expected
+    for operation, value in expected.items():
+        selector = f'{{operation="{operation}"}}'
+        assert pipeline.get("/api/v1/merge", selector=selector, **time_range)["total"] == value
 
 
 def workload(socket: Path) -> Iterator[dict]:

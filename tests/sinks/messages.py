@@ -59,11 +59,12 @@ def activity_batch(sequence: int, rows: int = 3, host: str = "host-1") -> bytes:
         {
             "interval_start_offset_ns": np.arange(rows) * 2_000_000 - 500,
             "interval_duration_ns": np.full(rows, 1_000_000), "interval_thread_cpu_ns": np.full(rows, 900_000),
-            "interval_tid": np.full(rows, 7), "interval_service": np.ones(rows),
+            "interval_tid": np.full(rows, 7), "interval_service": np.ones(rows), "context_operation": np.full(1, 2),
         },
-        strings=["", "checkout"],
+        strings=["", "checkout", "GET /"],
         spans=[Span(trace_id=trace, span_id=span, name="GET /", service="checkout", start_unix_nano=start,
-                    end_unix_nano=start + 10**9)],
+                    end_unix_nano=start + 10**9, operation="GET /")],
+        context_entry_span_ids=span,
         **fields,
     )  # fmt: skip
 

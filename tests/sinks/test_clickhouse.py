@@ -78,6 +78,10 @@ def test_a_range_written_again_changes_nothing(clients: Clients, client: Client)
         ClickHouseSink(clients).write(make_range(SAMPLES, decoded(1, 2), retried=retried))
         ClickHouseSink(clients).write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(1))], retried=retried))
     assert counts(client) == {"samples": 10, "trace_samples": 4, "batches": 3, "activity": 3}
+    spans = "SELECT service, operation, hex(span_id) FROM span_operations FINAL"
+    assert client.query(spans).result_rows == [("checkout", "GET /", "0" * 15 + "1")]
+    requests = "SELECT service, operation, hex(span_id), duration_ns FROM entry_spans FINAL"
+    assert client.query(requests).result_rows == [("checkout", "GET /", "0" * 15 + "1", 10**9)]
 
 
 def test_an_output_that_is_sent_twice_changes_nothing_also_within_one_range(clients: Clients, client: Client) -> None:

@@ -68,7 +68,7 @@ def test_parts_of_this_version_work_with_the_tables_of_the_next_one(empty: Clien
 
 def test_a_migration_that_breaks_older_parts_is_told_by_them(empty: Clients, tmp_path: Path) -> None:
     folder = copy(tmp_path)
-    (folder / "9000_more.sql").write_text(f"{BREAKS}\nALTER TABLE spans DROP COLUMN IF EXISTS host_id;\n")
+    (folder / "9000_more.sql").write_text(f"{BREAKS}\nALTER TABLE dead_letters DROP COLUMN IF EXISTS error;\n")
     migrate(empty.get(), folder)
     check(empty.get(), empty.dsn, folder)
     for refused in (lambda: check(empty.get(), empty.dsn), lambda: migrate(empty.get())):

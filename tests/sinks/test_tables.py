@@ -110,6 +110,10 @@ def test_a_location_that_says_it_has_billions_of_lines_is_refused() -> None:
         (CONTEXT | {"start_unix_nano": 4 * 10**18}, INTERVAL | {"interval_duration_ns": np.array([10**18])}, "to 2099"),
         ({}, INTERVAL, "interval_context: expected indices below 0, got 0"),
         ({"spans": [Span(trace_id=b"x")]}, {}, "expected IDs of 16, 8, and 8 or 0 bytes"),
+        (CONTEXT, INTERVAL | {"context_operation": np.ones(1)}, "context_operation: expected indices below 1, got 1"),
+        (CONTEXT, INTERVAL | {"context_operation": np.zeros(2)}, "context_operation: expected 1 entries"),
+        (CONTEXT | {"context_entry_span_ids": b"12345"}, INTERVAL, "context_entry_span_ids: expected 8 bytes"),
+        ({"spans": [Span(trace_id=bytes(16), span_id=bytes(8), operation="x" * 2000)]}, {}, "spans.operation"),
         (
             {"spans": [Span(trace_id=bytes(16), span_id=bytes(8), end_unix_nano=FAR)]},
             {},
@@ -128,6 +132,21 @@ def test_activity_that_contradicts_itself_is_refused(
 ) -> None:
     with pytest.raises(BadMessage, match=reason):
         tables(ACTIVITY, packed.serialize(ActivityBatch(**(ACTIVITY_HEADER | fields)), columns))
+
+
+def test_intervals_and_entry_spans_have_their_operation() -> None:
+    read = tables(ACTIVITY, activity_batch(1, rows=2))
+    assert isinstance(read, ActivityTables)
+    assert read.intervals["operation"].to_pylist() == ["GET /"] * 2
+    assert read.intervals["entry_span_id"].to_pylist() == read.intervals["span_id"].to_pylist()
+    assert read.spans["operation"].to_pylist() == ["GET /"]
+    before = ActivityBatch.FromString(activity_batch(1))  # as collectors sent it that knew no operations
+    for name in ("context_operation", "context_entry_span_ids"):
+        before.ClearField(name)
+    old = tables(ACTIVITY, before.SerializeToString())
+    assert isinstance(old, ActivityTables)
+    assert set(old.intervals["operation"].to_pylist()) == {""}
+    assert set(old.intervals["entry_span_id"].to_pylist()) == {bytes(8)}
 
 
 def test_mappings_of_no_kind_are_refused() -> None:

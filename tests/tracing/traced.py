@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.intervals import Intervals
 from icestream.v1.activity_pb2 import Span
 from tests.waiting import wait_until
 
@@ -53,10 +54,12 @@ class Listener:
         self.path = str(path)
         self.receiver = ActivityReceiver(path)
         self.heard = Heard()
+        self.taken: list[Intervals] = []
 
     def take(self) -> Heard:
         self._wait_for_what_was_sent()
         intervals = self.receiver.take()
+        self.taken.append(intervals)
         traces = np.frombuffer(intervals.trace_ids, "V16")
         for row, context in enumerate(intervals.context.tolist()):
             start = int(intervals.start_monotonic_ns[row])

@@ -15,7 +15,7 @@ from api.http.querier.requests import (
     parse_selectors,
     their_label,
 )
-from api.queries.labels import read_label_names, read_label_values, series_conditions
+from api.queries.labels import SelectedSeries, read_label_names, read_label_values
 from api.queries.profile_types import read_profile_types
 from api.queries.seen_series import SeenSeries, read_seen_hours, read_seen_series
 from api.queries.selection import TimeRange
@@ -64,7 +64,7 @@ def label_names(state: AppState, asked: LabelNamesRequest) -> LabelNamesResponse
         if matchers.of_profile_type:
             names.update(*(each.labels for each in _seen(state, matchers, time_range, None)))
         else:
-            of_series = series_conditions(matchers.of_labels, time_range)
+            of_series = SelectedSeries(matchers.of_labels, time_range)
             names.update(read_label_names(state.database, of_series, _MAX_NAMES))
     if names:
         names = {their_label(name) for name in names} | set(PROFILE_TYPE_LABELS)
@@ -83,7 +83,7 @@ def label_values(state: AppState, asked: LabelValuesRequest) -> LabelValuesRespo
         elif matchers.of_profile_type:
             values.update(each.labels.get(name, "") for each in _seen(state, matchers, time_range, (name,)))
         else:
-            of_series = series_conditions(matchers.of_labels, time_range)
+            of_series = SelectedSeries(matchers.of_labels, time_range)
             values.update(read_label_values(state.database, name, of_series, "", _MAX_NAMES))
     return LabelValuesResponse(names=sorted(values - {""}))
 

@@ -9,8 +9,7 @@ from api.http.answer_model import Answer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
-from api.queries.conditions import Conditions
-from api.queries.labels import read_label_names, read_label_values, series_conditions
+from api.queries.labels import SelectedSeries, read_label_names, read_label_values
 
 router = APIRouter(tags=["labels"])
 
@@ -28,9 +27,9 @@ class LabelValues(Answer):
 LimitParam = Annotated[int, Query(ge=1, le=10_000, description="Most entries to list.")]
 
 
-def selected_series(selector: SelectorParam = "{}", start: StartParam = None, end: EndParam = None) -> Conditions:
+def selected_series(selector: SelectorParam = "{}", start: StartParam = None, end: EndParam = None) -> SelectedSeries:
     """For routes, as a dependency: without start and end, all series ever seen. Raises ApiError."""
-    return series_conditions(parse_selector(selector), parse_time_range(start, end) if start or end else None)
+    return SelectedSeries(parse_selector(selector), parse_time_range(start, end) if start or end else None)
 
 
 @router.get(
@@ -39,7 +38,7 @@ def selected_series(selector: SelectorParam = "{}", start: StartParam = None, en
     responses=described(LabelNames, {"labels": ["host", "service"], "more": False}),
 )
 def labels(
-    series: Annotated[Conditions, Depends(selected_series)],
+    series: Annotated[SelectedSeries, Depends(selected_series)],
     state: Annotated[AppState, Depends(app_state)],
     limit: LimitParam = 1000,
 ) -> Response:
@@ -54,7 +53,7 @@ def labels(
 )
 def label_values(
     name: Annotated[str, Path(max_length=500, description="The label.", examples=["service"])],
-    series: Annotated[Conditions, Depends(selected_series)],
+    series: Annotated[SelectedSeries, Depends(selected_series)],
     state: Annotated[AppState, Depends(app_state)],
     contains: Annotated[str, Query(max_length=200, description="Only values that contain this, in any case.")] = "",
     limit: LimitParam = 1000,

@@ -20,6 +20,7 @@ from icestream.http_server import Server
 from icestream.times import format_unix_nano
 from tests.api.conftest import RANGE
 from tests.api.fill import START_S, Frame, Sample, fill, frame
+from tests.api.queries.operations_data import Request, insert_requests
 from tests.data.tables import insert_rows, to_datetime
 
 MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
@@ -68,6 +69,21 @@ def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.C
     assert (
         ask(capsys, *shlex.split(command)[2:], "--url", url).splitlines()[0].startswith('{service="checkout"}: 40 ms')
     )
+
+
+def test_operations_are_printed_with_what_is_unattributed(
+    url: str, client: Client, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "tracing" in ask(capsys, "operations", "--url", url, *TIMES)
+    insert_requests(client, [Request(1, "GET /\x1b[31mred", service="checkout"), Request(2, "GET /b", samples=3)])
+    rows = [line.split() for line in ask(capsys, "operations", "--url", url, *TIMES, "--order", "name").splitlines()]
+    assert [row[-2:] for row in rows[1:]] == [
+        ["GET", "/?[31mred"], ["GET", "/b"], ["checkout", "(unattributed)"],
+    ]  # fmt: skip
+    assert rows[2][0] == "1"
+    assert rows[2][2:7] == ["20", "ms", "30", "ms", "100.0%"]
+    limited = ask(capsys, "operations", "--url", url, *TIMES, "--limit", "1")
+    assert limited.splitlines()[-1] == "1 more"
 
 
 def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def _datagram(
         [row[3] for row in rows],
         [tid] * len(rows),
     )
-    (only,) = datagrams(service, pid or os.getpid(), columns, spans or [], dropped)
+    (only,) = datagrams(service, pid or os.getpid(), columns, [(*span, False) for span in spans or []], dropped)
     return only.content
 
 
@@ -242,8 +242,8 @@ def test_a_truncated_datagram_is_malformed(size: int) -> None:
 def test_a_longer_datagram_an_unknown_version_and_rows_out_of_range_are_malformed() -> None:
     with pytest.raises(MalformedDatagram):
         decode(GOOD + b"\0", NOW)
-    with pytest.raises(MalformedDatagram, match="version 2"):
-        decode(GOOD[:4] + b"\x02\x00" + GOOD[6:], NOW)
+    with pytest.raises(MalformedDatagram, match="version 3"):
+        decode(GOOD[:4] + b"\x03\x00" + GOOD[6:], NOW)
     context_at = 48 + 3 * 24 + 16 + 12
     with pytest.raises(MalformedDatagram, match="row number"):
         decode(GOOD[:context_at] + struct.pack("<I", 1) + GOOD[context_at + 4 :], NOW)

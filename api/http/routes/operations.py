@@ -1,0 +1,161 @@
+"""What services do: their operations, with requests, CPU and durations."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from api.http.answer_model import Answer, RangeAnswer, described
+from api.http.answers import json_response
+from api.http.app_state import AppState, app_state
+from api.http.parameters import selection
+from api.queries.operations import read_operations
+from api.queries.selection import Selection
+
+router = APIRouter(tags=["operations of services"])
+
+
+class Operation(Answer):
+    service: str
+    operation: str
+    sampled_cpu_ns: int
+    previous_sampled_cpu_ns: int
+    samples: int
+    thread_cpu_ns: int
+    previous_thread_cpu_ns: int
+    requests: int
+    previous_requests: int
+    requests_per_second: float
+    share: float
+    mean_cpu_ns: int | None
+    p50_cpu_ns: int | None
+    p95_cpu_ns: int | None
+    p99_cpu_ns: int | None
+    mean_duration_ns: int | None
+    p50_duration_ns: int | None
+    p95_duration_ns: int | None
+    p99_duration_ns: int | None
+
+
+class Unattributed(Answer):
+    service: str
+    sampled_cpu_ns: int
+    previous_sampled_cpu_ns: int
+    samples: int
+    thread_cpu_ns: int
+    previous_thread_cpu_ns: int
+    share: float
+
+
+class OperationsAnswer(RangeAnswer):
+    profile_type: str
+    unit: str
+    selector: str
+    operations: list[Operation]
+    count: int
+    unattributed: list[Unattributed]
+    next: int | None
+
+
+class Order(StrEnum):
+    """Columns that operations can be sorted by."""
+
+    THREAD_CPU = "thread_cpu"
+    SAMPLED_CPU = "sampled_cpu"
+    REQUESTS = "requests"
+    MEAN_CPU = "mean_cpu"
+    P50_CPU = "p50_cpu"
+    P95_CPU = "p95_cpu"
+    P99_CPU = "p99_cpu"
+    MEAN_DURATION = "mean_duration"
+    P50_DURATION = "p50_duration"
+    P95_DURATION = "p95_duration"
+    P99_DURATION = "p99_duration"
+    GROWTH = "growth"
+    NAME = "name"
+
+
+_EXAMPLE = {
+    "profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+    "unit": "nanoseconds",
+    "selector": '{service="shop"}',
+    "start": "2026-01-31T12:00:00.000Z",
+    "end": "2026-01-31T12:15:00.000Z",
+    "operations": [
+        {
+            "service": "shop", "operation": "GET /checkout", "sampled_cpu_ns": 36000000000,
+            "previous_sampled_cpu_ns": 30000000000, "samples": 684, "thread_cpu_ns": 35900000000,
+            "previous_thread_cpu_ns": 30100000000, "requests": 900, "previous_requests": 890,
+            "requests_per_second": 1.0, "share": 0.75,
+            "mean_cpu_ns": 39900000, "p50_cpu_ns": 38000000, "p95_cpu_ns": 61000000, "p99_cpu_ns": 80000000,
+            "mean_duration_ns": 71000000, "p50_duration_ns": 66000000, "p95_duration_ns": 120000000,
+            "p99_duration_ns": 240000000,
+        }
+    ],
+    "count": 101,
+    "unattributed": [
+        {
+            "service": "shop", "sampled_cpu_ns": 12000000000, "previous_sampled_cpu_ns": 11000000000, "samples": 228,
+            "thread_cpu_ns": 0, "previous_thread_cpu_ns": 0, "share": 0.25,
+        }
+    ],
+    "next": 100,
+}  # fmt: skip
+
+
+@router.get(
+    "/api/v1/operations",
+    summary="List the operations of services",
+    responses=described(OperationsAnswer, _EXAMPLE),
+)
+def operations(
+    selection: Annotated[Selection, Depends(selection)],
+    state: Annotated[AppState, Depends(app_state)],
+    order: Annotated[Order, Query(description="Which column is largest first; name: in the order of names.")] = (
+        Order.THREAD_CPU
+    ),
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Operations on a page.")] = 100,
+    offset: Annotated[int, Query(ge=0, le=10_000_000, description="`next` of the previous page.")] = 0,
+) -> Response:
+    """Operations of services with requests, and of each service what belongs to no operation: together these are all
+    its samples. Percentiles are within 1 %. `share` is of the sampled CPU of the service.
+
+    What is `previous_` is of a period as long as the time range, which ends where that starts.
+    """
+    found = read_operations(state.database, selection)
+    seconds = (selection.time_range.end_unix_nano - selection.time_range.start_unix_nano) / 1e9
+    totals: dict[str, int] = {}
+    for row in found.all:
+        totals[row["service"]] = totals.get(row["service"], 0) + row["sampled_cpu_ns"]
+    for row in found.all:
+        total = totals[row["service"]]
+        row["share"] = round(row["sampled_cpu_ns"] / total, 6) if total else 0.0
+        row["requests_per_second"] = round(row["requests"] / seconds, 6)
+    rows = sorted(found.matching, key=lambda row: _key(row, order))
+    following = offset + limit if offset + limit < len(rows) else None
+    return json_response(
+        selection.as_json()
+        | {
+            "operations": [_members(row, Operation) for row in rows[offset : offset + limit]],
+            "count": len(rows),
+            "unattributed": [_members(row, Unattributed) for row in found.unattributed],
+            "next": following,
+        }
+    )
+
+
+def _key(row: dict[str, Any], order: Order) -> tuple[float, str, str]:
+    if order is Order.NAME:
+        value = 0.0
+    elif order is Order.REQUESTS:
+        value = row["requests"]
+    elif order is Order.GROWTH:
+        value = row["sampled_cpu_ns"] - row["previous_sampled_cpu_ns"]
+    else:
+        value = row[f"{order.value}_ns"] or 0
+    return -value, row["service"], row["operation"]
+
+
+def _members(row: dict[str, Any], model: type[Answer]) -> dict[str, Any]:
+    return {name: row[name] for name in model.model_fields}

@@ -1,0 +1,137 @@
+"""The operations of services: how many requests they had, and what these used."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from api.errors import bad_request
+from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
+from api.queries.database import Database, texts
+from api.queries.sample_operations import split_matchers, with_operations
+from api.queries.selection import Selection, TimeRange
+from api.queries.selector import Matcher
+
+_QUANTILES = "0.01, 0.5, 0.95, 0.99"
+"""Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
+_PERCENTILES = ("p50", "p95", "p99")
+_LONGEST_NS = 3600 * 10**9
+"""No request is longer: no span is (schemas/activity-datagram.md)."""
+
+_SQL = f"""
+SELECT of, op, ({{matches}}) AS matches, sum(c) AS samples,
+    sum(v) AS sampled_cpu_ns, sum(pv) AS previous_sampled_cpu_ns,
+    toInt64(sum(w)) AS thread_cpu_ns, toInt64(sum(pw)) AS previous_thread_cpu_ns,
+    toInt64(sum(n)) AS requests, toInt64(sum(pn)) AS previous_requests,
+    sum(cpu_sum) / requests AS mean_cpu_ns, sum(duration_sum) / requests AS mean_duration_ns,
+    quantilesDDMerge({_QUANTILES})(cpu) AS cpu_quantiles, quantilesDDMerge({_QUANTILES})(duration) AS duration_quantiles
+FROM ({{parts}})
+GROUP BY of, op"""
+_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS pn, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
+    quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS cpu,
+    quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS duration"""
+_SAMPLES = f"""
+SELECT toString(service) AS of, toString(operation) AS op, sumIf(value, {{now}}) AS v, sumIf(value, NOT {{now}}) AS pv,
+    toInt64(sumIf(count, {{now}})) AS c, toUInt64(0) AS w, toUInt64(0) AS pw, {_NO_REQUESTS}
+FROM {{table}} {{where}} GROUP BY of, op"""
+_INTERVALS = f"""
+SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, toInt64(0) AS c,
+    sumIf(thread_cpu_ns, {{now}}) AS w, sumIf(thread_cpu_ns, NOT {{now}}) AS pw, {_NO_REQUESTS}
+FROM activity {{where}} GROUP BY of, op"""
+_REQUESTS = f"""
+SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, toInt64(0) AS c,
+    toUInt64(0) AS w, toUInt64(0) AS pw, countIf({{now}}) AS n, countIf(NOT {{now}}) AS pn,
+    sumIf(request_cpu, {{now}}) AS cpu_sum, sumIf(duration_ns, {{now}}) AS duration_sum,
+    quantilesDDStateIf({_QUANTILES})(toFloat64(request_cpu), {{now}}) AS cpu,
+    quantilesDDStateIf({_QUANTILES})(toFloat64(duration_ns), {{now}}) AS duration
+FROM (SELECT service, operation, trace_id, span_id, start_time, duration_ns FROM entry_spans FINAL {{where}}) AS entries
+LEFT ANY JOIN
+(
+    SELECT trace_id, entry_span_id AS span_id, sum(thread_cpu_ns) AS request_cpu FROM activity {{intervals}}
+    GROUP BY trace_id, entry_span_id
+) AS used USING (trace_id, span_id)
+GROUP BY of, op"""
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Of services with requests: their operations, and what belongs to none. Together these are all samples."""
+
+    all: list[dict[str, Any]]
+    """A row whose operation is "" has what belongs to none. `matches`: the matchers of the operation do."""
+
+    @property
+    def matching(self) -> list[dict[str, Any]]:
+        return [row for row in self.all if row["operation"] and row["matches"]]
+
+    @property
+    def unattributed(self) -> list[dict[str, Any]]:
+        """A row for each service that has some."""
+        return [row for row in self.all if not row["operation"]]
+
+
+def read_operations(database: Database, selection: Selection) -> Operations:
+    """Those of the services that match, in any order. Raises ApiError.
+
+    Requests count where they began; samples and thread CPU where they were. What is `previous_` is of a period as long
+    as the time range, which ends where that starts.
+    """
+    of_operation, of_service = _split(selection.matchers)
+    time_range = selection.time_range
+    length = time_range.end_unix_nano - time_range.start_unix_nano
+    both = TimeRange(max(0, time_range.start_unix_nano - length), time_range.end_unix_nano)
+    conditions = Conditions()
+    start = f"fromUnixTimestamp64Milli({conditions.bind(time_range.start_unix_nano // 10**6, 'Int64')}, 'UTC')"
+    ranges = [(both.start_unix_nano, both.end_unix_nano)]
+    samples = Selection(selection.profile_type, tuple(of_service), both).alternatives(
+        [both], conditions.parameters, whole_days=False
+    )[0]
+    table = with_operations(conditions, ranges, of_service)
+    activity = _conditions(conditions, of_service, both)
+    later = TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + _LONGEST_NS)
+    intervals = _conditions(conditions, of_service, later)
+    parts = [
+        _SAMPLES.format(now=f"time >= {start}", table=table, where=samples.where),
+        _INTERVALS.format(now=f"start_time >= {start}", where=activity.where),
+        _REQUESTS.format(now=f"start_time >= {start}", where=activity.where, intervals=intervals.where),
+    ]
+    matches = Conditions(parameters=conditions.parameters)
+    for matcher in of_operation:
+        add_value_matcher(matches, "op", matcher)
+    sql = _SQL.format(matches=" AND ".join(matches.expressions) or "1", parts=" UNION ALL ".join(parts))
+    rows = _rows(database.table(sql, conditions.parameters))
+    traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
+    return Operations([row for row in rows if row["service"] in traced])
+
+
+def _split(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
+    of_operation, others = split_matchers(matchers)
+    if any(matcher.label != "service" for matcher in others):
+        raise bad_request(
+            "bad_selector",
+            "operations are selected by service and operation only",
+            'for example {service="shop"}; for other labels: /api/v1/timeline?sum_by=service,operation',
+        )
+    return of_operation, others
+
+
+def _conditions(conditions: Conditions, of_service: list[Matcher], time_range: TimeRange) -> Conditions:
+    """Conditions on `activity` and `entry_spans`."""
+    added = Conditions(parameters=conditions.parameters)
+    add_time(added, time_range.start_unix_nano, time_range.end_unix_nano, "start_time")
+    add_matchers(added, of_service)
+    return added
+
+
+def _rows(answer: pa.Table) -> list[dict[str, Any]]:
+    services, operations = texts(answer["of"]), texts(answer["op"])
+    rows = []
+    for row, service, operation in zip(answer.drop(["of", "op"]).to_pylist(), services, operations, strict=True):
+        for what in ("cpu", "duration"):
+            quantiles = row.pop(f"{what}_quantiles")
+            values = (row[f"mean_{what}_ns"], *quantiles)
+            for name, value in zip(("mean", *_PERCENTILES), values, strict=True):
+                row[f"{name}_{what}_ns"] = round(value) if row["requests"] and math.isfinite(value) else None
+        rows.append({"service": service, "operation": operation} | row)
+    return rows

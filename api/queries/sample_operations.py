@@ -1,0 +1,59 @@
+"""The operations of samples: those of their spans (table `span_operations`)."""
+
+from collections.abc import Iterable, Sequence
+
+from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
+from api.queries.selector import Matcher
+
+OPERATION = "operation"
+"""The label that is no label of series."""
+_MARGIN_NS = 3600 * 10**9
+"""No interval is longer (collector/activity/activity_datagram.py)."""
+
+
+def split_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Matcher]]:
+    """Returns the matchers of the operation, and the others."""
+    matchers = list(matchers)
+    of_operation = [matcher for matcher in matchers if matcher.label == OPERATION]
+    return of_operation, [matcher for matcher in matchers if matcher.label != OPERATION]
+
+
+def select_span_operations(
+    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
+) -> str:
+    """Returns a SELECT of trace_id, span_id and operation, each span once, for samples in these ranges [start, end) of
+    Unix nanoseconds. Of `matchers`, those of the service choose. Parameters are added to `conditions`."""
+    spans = Conditions(parameters=conditions.parameters)
+    add_times(spans, [(start - _MARGIN_NS, end) for start, end in ranges], "start_time")
+    add_matchers(spans, [matcher for matcher in matchers if matcher.label == "service"])
+    return (
+        "SELECT trace_id, span_id, toString(argMax(operation, (start_time, operation))) AS operation"
+        f" FROM span_operations {spans.where} GROUP BY trace_id, span_id"
+    )
+
+
+def add_operation_matchers(
+    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
+) -> None:
+    """Adds the matchers of the operation, for a table of samples. A sample without a known operation has ''."""
+    of_operation, others = split_matchers(matchers)
+    if not of_operation:
+        return
+    matches, empty_matches = (_expression(conditions, value, of_operation) for value in ("operation", "''"))
+    # The spans whose operation is known and is treated differently from an unknown one.
+    spans = select_span_operations(conditions, ranges, others)
+    different = f"SELECT trace_id, span_id FROM ({spans}) WHERE ({matches}) != ({empty_matches})"
+    conditions.add(f"((trace_id, span_id) IN ({different})) != ({empty_matches})")
+
+
+def with_operations(conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
+    """Returns what to select from instead of `samples` to have the column `operation` as well."""
+    spans = select_span_operations(conditions, ranges, matchers)
+    return f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id)"
+
+
+def _expression(conditions: Conditions, value: str, matchers: Iterable[Matcher]) -> str:
+    alone = Conditions(parameters=conditions.parameters)
+    for matcher in matchers:
+        add_value_matcher(alone, value, matcher)
+    return " AND ".join(alone.expressions)

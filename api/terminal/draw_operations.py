@@ -1,0 +1,37 @@
+"""The operations of services as a table."""
+
+from typing import Any
+
+from api.terminal.draw import amount, printable, table
+
+_HEAD = (
+    "requests", "per s", "thread CPU", "sampled CPU", "share", "trend", "CPU p50", "p95", "p99", "time p50", "p95",
+    "p99", "service", "operation",
+)  # fmt: skip
+
+
+def draw_operations(answer: dict[str, Any]) -> str:
+    """A row for each operation, and one for what belongs to none."""
+    rows = [_operation(row) for row in answer["operations"]]
+    rows += [
+        ("", "", *_sums(row), *[""] * 6, printable(row["service"]), "(unattributed)") for row in answer["unattributed"]
+    ]
+    if not rows:
+        return "no operations in this time; they show up if their service uses icestream.tracing"
+    more = [f"{answer['count'] - len(answer['operations'])} more"] if answer["next"] is not None else []
+    return "\n".join([*table(_HEAD, rows, 12), *more])
+
+
+def _operation(row: dict[str, Any]) -> tuple[str, ...]:
+    percentiles = (row[f"{name}_{what}_ns"] for what in ("cpu", "duration") for name in ("p50", "p95", "p99"))
+    return (
+        str(row["requests"]), f"{row['requests_per_second']:.3g}", *_sums(row),
+        *("" if value is None else amount(value) for value in percentiles),
+        printable(row["service"]), printable(row["operation"]),
+    )  # fmt: skip
+
+
+def _sums(row: dict[str, Any]) -> tuple[str, ...]:
+    before = row["previous_sampled_cpu_ns"]
+    trend = f"{100 * (row['sampled_cpu_ns'] - before) / before:+.0f}%" if before > 0 else ""
+    return amount(row["thread_cpu_ns"]), amount(row["sampled_cpu_ns"]), f"{100 * row['share']:.1f}%", trend

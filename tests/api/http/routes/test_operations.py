@@ -1,0 +1,113 @@
+"""Operations of services: requests, sums and percentiles; with what is unattributed they are all samples."""
+
+import numpy as np
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from tests.api.conftest import Api
+from tests.api.fill import START_S, Sample
+from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
+
+A, B = "GET /a", "GET /b"
+MS = 10**6
+
+
+def plain(service: str, count: int, at_s: float = 60) -> list[Sample]:
+    return [Sample((MAIN,), SAMPLE_NS, labels={"service": service}, time_s=START_S + at_s)] * count
+
+
+@pytest.fixture
+def two(client: Client) -> None:
+    """Two operations of `shop`, one of `pay`, and a service that is not traced."""
+    insert_requests(
+        client,
+        [
+            Request(1, A, cpu_ns=10 * MS, duration_ns=20 * MS, samples=3),
+            Request(2, A, cpu_ns=30 * MS, duration_ns=80 * MS, samples=0, inner_samples=1),
+            Request(3, B, cpu_ns=100 * MS, duration_ns=100 * MS),
+            Request(4, "charge", cpu_ns=MS, service="pay", samples=0),
+            Request(5, A, cpu_ns=8 * MS, at_s=-100),  # before
+            Request(6, "late", cpu_ns=50 * MS, samples=2, ended=False),
+        ],
+        plain("shop", 5) + plain("plain", 9) + plain("shop", 2, at_s=-50),
+    )
+
+
+@pytest.mark.usefixtures("two")
+def test_an_operation_has_its_requests_and_sums(api: Api) -> None:
+    answer = api.json("/api/v1/operations", selector='{service="shop"}')
+    rows = {row["operation"]: row for row in answer["operations"]}
+    assert [row["operation"] for row in answer["operations"]] == [B, "late", A]
+    a = rows[A]
+    assert (a["requests"], a["samples"], a["sampled_cpu_ns"], a["thread_cpu_ns"]) == (2, 4, 4 * SAMPLE_NS, 40 * MS)
+    assert (a["previous_requests"], a["previous_sampled_cpu_ns"], a["previous_thread_cpu_ns"]) == (1, SAMPLE_NS, 8 * MS)
+    assert (a["mean_cpu_ns"], a["mean_duration_ns"]) == (20 * MS, 50 * MS)
+    assert a["p50_duration_ns"] == pytest.approx(20 * MS, rel=0.01)
+    assert a["requests_per_second"] == pytest.approx(2 / 3600, abs=1e-6)
+    assert a["share"] == pytest.approx(4 / 12, abs=1e-5)
+    late = rows["late"]  # its request still runs
+    assert (late["requests"], late["thread_cpu_ns"], late["p50_cpu_ns"]) == (0, 50 * MS, None)
+    assert answer["count"] == 3
+
+
+@pytest.mark.usefixtures("two")
+def test_operations_and_what_is_unattributed_are_all_samples_of_a_service(api: Api) -> None:
+    answer = api.json("/api/v1/operations")
+    for service in ("shop", "pay"):
+        total = api.json("/api/v1/merge", selector=f'{{service="{service}"}}')["total"]
+        rows = [row for row in answer["operations"] + answer["unattributed"] if row["service"] == service]
+        assert sum(row["sampled_cpu_ns"] for row in rows) == total
+    (shop,) = answer["unattributed"]
+    assert (shop["service"], shop["samples"], shop["previous_sampled_cpu_ns"]) == ("shop", 5, 2 * SAMPLE_NS)
+    assert {row["service"] for row in answer["operations"]} == {"shop", "pay"}  # `plain` is not traced
+
+
+@pytest.mark.usefixtures("two")
+def test_pages_and_orders_have_every_operation_once(api: Api) -> None:
+    for order in ("requests", "p95_duration", "growth", "name", "mean_cpu", "sampled_cpu"):
+        listed, offset = [], 0
+        while offset is not None:
+            page = api.json("/api/v1/operations", order=order, limit=1, offset=offset)
+            listed += page["operations"]
+            offset = page["next"]
+        assert sorted(row["operation"] for row in listed) == sorted([A, B, "late", "charge"])
+        if order == "p95_duration":
+            values = [row["p95_duration_ns"] or 0 for row in listed]
+            assert values == sorted(values, reverse=True)
+    assert next(row["operation"] for row in api.json("/api/v1/operations", order="requests")["operations"]) == A
+
+
+@pytest.mark.usefixtures("two")
+def test_operations_are_selected_by_service_and_operation(api: Api) -> None:
+    answer = api.json("/api/v1/operations", selector='{operation=~"GET.*"}')
+    assert [row["operation"] for row in answer["operations"]] == [B, A]
+    assert answer["unattributed"][0]["samples"] == 5
+    refused = api.get("/api/v1/operations", selector='{version="1"}')
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_selector")
+
+
+def test_percentiles_are_within_one_percent(api: Api, client: Client) -> None:
+    random = np.random.default_rng(3)
+    cpu = (random.lognormal(17, 1, 2000)).astype(int).tolist()
+    duration = (random.pareto(2, 2000) * 1e7 + 1e6).astype(int).tolist()
+    insert_requests(
+        client,
+        [
+            Request(i + 1, A, cpu_ns=c, duration_ns=d, samples=0, at_s=i)
+            for i, (c, d) in enumerate(zip(cpu, duration, strict=True))
+        ],
+    )
+    (row,) = api.json("/api/v1/operations")["operations"]
+    assert (row["requests"], row["thread_cpu_ns"]) == (2000, sum(cpu))
+    for name, percent in (("p50", 50), ("p95", 95), ("p99", 99)):
+        for what, values in (("cpu", cpu), ("duration", duration)):
+            around = np.percentile(values, [percent - 0.1, percent + 0.1])
+            assert around[0] * 0.99 <= row[f"{name}_{what}_ns"] <= around[1] * 1.01
+
+
+def test_requests_without_cpu_and_services_without_requests(api: Api, client: Client) -> None:
+    assert api.json("/api/v1/operations")["operations"] == []
+    insert_requests(client, [Request(1, A, cpu_ns=0, duration_ns=0, samples=0)], plain("plain", 1))
+    answer = api.json("/api/v1/operations")
+    assert [(row["requests"], row["p99_cpu_ns"], row["p50_duration_ns"]) for row in answer["operations"]] == [(1, 0, 0)]
+    assert answer["unattributed"] == []

@@ -1,0 +1,115 @@
+"""Operations on their way from datagrams to activity batches."""
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.activity.activity_batch import finish, split
+from collector.activity.activity_datagram import MalformedDatagram, decode
+from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.operation_names import OperationNames
+from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.operations import MANY_OPERATIONS
+from icestream.tracing.datagram import Columns, datagrams
+from icestream.tracing.threads import Context, SpanEnd
+from icestream.v1.activity_pb2 import ActivityBatch
+from icestream.v1.common_pb2 import BatchId
+from tests.waiting import wait_until
+
+NOW = 10**13
+TRACE = bytes(range(1, 17))
+OFFSET_NS = 1_700_000_000 * 10**9
+
+
+def context(span: int, entry: int, operation: str) -> Context:
+    made = Context(TRACE + span.to_bytes(8, "big") + b"\x01\x01\x00\x00")
+    made.entry_span_id, made.entry_name = entry.to_bytes(8, "big"), operation
+    return made
+
+
+def datagram(contexts: list[bytes], spans: list[SpanEnd], now: int = NOW, service: bytes = b"shop") -> bytes:
+    count = len(contexts)
+    columns = Columns(contexts, [now - 1000] * count, [0] * count, [now] * count, [900] * count, [os.getpid()] * count)
+    (only,) = datagrams(service, os.getpid(), columns, spans, 0)
+    return only.content
+
+
+@pytest.fixture
+def receiver(tmp_path: Path) -> Iterator[ActivityReceiver]:
+    receiver = ActivityReceiver(tmp_path / "activity.sock", most_operations=2)
+    yield receiver
+    receiver.close()
+
+
+def batch(receiver: ActivityReceiver, *contents: bytes) -> ActivityColumns:
+    """The activity batch of these datagrams."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+        sender.connect(str(receiver.path))
+        for content in contents:
+            sender.send(content)
+    wait_until(lambda: receiver.counts.datagrams >= len(contents))
+    common = ActivityBatch(host_id="h", complete_unix_nano=OFFSET_NS)
+    parts = split(receiver.take(), OFFSET_NS, common)
+    (message,) = finish(parts, BatchId(collector="h", started_unix_nano=1, sequence=1), OFFSET_NS)
+    return decode_activity(message)
+
+
+def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiver: ActivityReceiver) -> None:
+    now = time.monotonic_ns() - 10**6
+    entry: SpanEnd = (TRACE, (1).to_bytes(8, "big"), b"", "GET /a", now - 9, now, True)
+    inner: SpanEnd = (TRACE, (2).to_bytes(8, "big"), (1).to_bytes(8, "big"), "render", now - 9, now, False)
+    read = batch(
+        receiver,
+        datagram([context(1, 1, "GET"), bytes(TRACE + bytes(7) + b"\x09")], [entry, inner], now),
+        datagram([context(2, 1, "GET /a"), context(1, 1, "GET /a")], [], now),
+    )
+    found = {
+        (int.from_bytes(ids[16:].tobytes(), "big"), int.from_bytes(entry_id.tobytes(), "big"), read.strings[operation])
+        for ids, entry_id, operation in zip(read.contexts, read.entry_span_ids, read.operation, strict=True)
+    }
+    assert found == {(1, 1, "GET /a"), (2, 1, "GET /a"), (9, 0, "")}
+    assert dict(zip(read.spans.name, read.spans.operation, strict=True)) == {"GET /a": "GET /a", "render": ""}
+
+
+def test_operations_beyond_the_limit_of_a_service_have_one_name_and_are_counted(receiver: ActivityReceiver) -> None:
+    now = time.monotonic_ns() - 10**6
+    entry: SpanEnd = (TRACE, (4).to_bytes(8, "big"), b"", "GET /4", now - 9, now, True)
+    read = batch(
+        receiver,
+        datagram([context(i, i, f"GET /{i}") for i in range(1, 5)], [entry], now),
+        datagram([context(5, 5, "GET /5")], [], now, b"cart"),
+    )
+    named = {read.strings[row] for row in read.operation.tolist()}
+    assert named == {"GET /1", "GET /2", MANY_OPERATIONS, "GET /5"}
+    assert (read.spans.name, read.spans.operation) == (["GET /4"], [MANY_OPERATIONS])
+    assert receiver.counts.many_operations == 3
+
+
+def test_a_day_later_a_service_may_have_other_operations() -> None:
+    now = 0.0
+    names = OperationNames(1, lambda: now)
+    assert [names.of("shop", name) for name in ("a", "b", "a", "")] == ["a", MANY_OPERATIONS, "a", ""]
+    now = 90_000.0
+    assert [names.of("shop", name) for name in ("b", "a")] == ["b", MANY_OPERATIONS]
+
+
+def test_datagrams_of_version_1_are_read_and_have_no_operations() -> None:
+    head = struct.pack("<4sHHIIIIIIIIQ", b"ICEA", 1, 0, 7, 1, 1, 1, 1, 4, 4, 0, 0)
+    columns = struct.pack("<5Q", NOW - 1000, 1000, 900, NOW - 9, NOW - 1) + struct.pack("<4I", 7, 0, 0, 4)
+    identifiers = TRACE + bytes(7) + b"\x01" + TRACE + bytes(7) + b"\x01" + bytes(8)
+    read = decode(head + columns + identifiers + b"shop" + b"name", NOW)
+    assert (read.operations, read.entry_span_ids.tolist(), read.span_is_entry.tolist()) == ([""], [[0] * 8], [False])
+    assert (read.service, read.span_names, read.thread_cpu_ns.tolist()) == ("shop", ["name"], [900])
+
+
+def test_an_operation_out_of_range_is_malformed() -> None:
+    content = datagram([context(1, 1, "GET")], [])
+    at = 48 + 24 + 8
+    assert struct.unpack_from("<I", content, at) == (0,)
+    with pytest.raises(MalformedDatagram, match="row number"):
+        decode(content[:at] + struct.pack("<I", 1) + content[at + 4 :], NOW)
