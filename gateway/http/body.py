@@ -1,17 +1,15 @@
-"""Bodies of requests: read with a limit of bytes and time, and decompressed with a limit."""
+"""Bodies of requests: read with a limit of bytes and time, and without their Content-Encoding."""
 
 import asyncio
-import zlib
 
 from starlette.requests import ClientDisconnect, Request
 
 from gateway import metrics
 from gateway.errors import Refused, too_large
 from gateway.settings import GatewaySettings
+from gateway.unpack import unpack
 
 MB = 10**6
-_GZIP_MAGIC = b"\x1f\x8b"
-_GZIP = 31  # zlib's window bits that mean gzip
 
 
 async def read_body(request: Request, settings: GatewaySettings) -> bytes:
@@ -48,27 +46,3 @@ async def _read(request: Request, limit: int) -> bytes:
             raise too_large(limit, "the body")
         pieces.append(piece)
     return b"".join(pieces)
-
-
-def unpack(data: bytes, limit: int) -> bytes:
-    """Returns data without gzip where it has it; never makes more than `limit` bytes. Raises Refused."""
-    unpacked = bytearray()
-    while data.startswith(_GZIP_MAGIC) and len(unpacked) <= limit:
-        decompressor = zlib.decompressobj(_GZIP)
-        try:
-            unpacked += decompressor.decompress(data, limit + 1 - len(unpacked))
-        except zlib.error as error:
-            raise Refused(400, "bad_body", f"no gzip: {error}") from None
-        if len(unpacked) <= limit and not decompressor.eof:
-            raise Refused(400, "bad_body", "gzip that is cut off")
-        data = decompressor.unused_data  # gzip may have several members
-        if not data.startswith(_GZIP_MAGIC):
-            break
-    else:
-        if not unpacked:
-            if len(data) > limit:
-                raise too_large(limit, "the profile")
-            return data
-    if len(unpacked) > limit:
-        raise too_large(limit, "the unpacked body")
-    return bytes(unpacked)

@@ -8,8 +8,11 @@ from fastapi.testclient import TestClient
 
 from api.http.app import create_app
 from api.settings import ApiSettings
+from gateway.settings import GatewaySettings
 from icestream.clickhouse import Clients, connect
+from icestream.settings import KafkaSettings
 from sinks.migrate import migrate
+from tests.gateway.served import Gateway, serve
 from tests.gateway.stored import Store
 
 DATABASE = "gateway_tests"
@@ -33,3 +36,10 @@ def store(engine: str, tables: Client) -> Iterator[Store]:
     clients = Clients(engine, database=DATABASE)
     with TestClient(create_app(ApiSettings(), Clients(engine, database=DATABASE)), base_url="http://localhost") as http:
         yield Store(clients, http)
+
+
+@pytest.fixture
+def gateway(in_process_broker: KafkaSettings) -> Iterator[Gateway]:
+    """Takes profiles, with low limits."""
+    kafka = in_process_broker.kafka
+    yield from serve(GatewaySettings(kafka=kafka, gateway_body_mb=1, gateway_unpacked_mb=2, gateway_ack_s=5))

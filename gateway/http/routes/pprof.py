@@ -7,9 +7,10 @@ from fastapi import APIRouter, Depends, Request
 
 from gateway.errors import Refused
 from gateway.http.app_state import AppState, app_state
-from gateway.http.body import MB, read_body, unpack
+from gateway.http.body import MB, read_body
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
+from gateway.unpack import unpack
 
 router = APIRouter(tags=["profiles"])
 

@@ -2,7 +2,6 @@
 
 import gzip
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -10,14 +9,12 @@ from fastapi.testclient import TestClient
 from httpx2 import Response
 from prometheus_client import REGISTRY
 
-from gateway.http.app import create_app
-from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream.messages.raw import decode_raw
 from icestream.pprof.profile_pb2 import Profile
-from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from tests.gateway.profiles import simple
+from tests.gateway.served import Gateway, code, serve
 from tests.pipeline.reading import messages
 from tests.pipeline.running import free_port
 
@@ -25,20 +22,13 @@ PATH = "/api/v1/ingest/pprof"
 
 
 @pytest.fixture
-def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
-    return GatewaySettings(kafka=in_process_broker.kafka, gateway_body_mb=1, gateway_unpacked_mb=2, gateway_ack_s=5)
+def http(gateway: Gateway) -> TestClient:
+    return gateway.http
 
 
 @pytest.fixture
-def http(settings: GatewaySettings) -> Iterator[TestClient]:
-    yield from gateway(settings)
-
-
-def gateway(settings: GatewaySettings) -> Iterator[TestClient]:
-    publisher = Publisher(settings)
-    with TestClient(create_app(settings, publisher), raise_server_exceptions=False) as http:
-        yield http
-    publisher.close()
+def settings(gateway: Gateway) -> GatewaySettings:
+    return gateway.settings
 
 
 def profile() -> Profile:
@@ -49,10 +39,6 @@ def profile() -> Profile:
 
 def push(http: TestClient, body: bytes, headers: dict[str, str] | None = None, **labels: str) -> Response:
     return http.post(PATH, params={"service": "checkout", **labels}, content=body, headers=headers or {})
-
-
-def code(answer: Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 def test_what_is_acknowledged_is_in_kafka(http: TestClient, settings: GatewaySettings) -> None:
@@ -158,7 +144,8 @@ def test_a_profile_without_a_time_is_of_now_and_counts_each_time(http: TestClien
 
 def test_without_kafka_nothing_is_acknowledged() -> None:
     settings = GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.3)
-    for http in gateway(settings):
+    for away in serve(settings):
+        http = away.http
         answer = push(http, profile().SerializeToString())
         assert code(answer) == (503, "unavailable")
         assert int(answer.headers["retry-after"]) > 0

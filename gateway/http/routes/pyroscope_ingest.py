@@ -1,0 +1,35 @@
+"""POST /ingest: profiles of Pyroscope's older SDKs, one in each request."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+
+from gateway.http.app_state import AppState, app_state
+from gateway.http.body import MB, read_body
+from gateway.http.multipart import split_parts
+from gateway.readers.ingested import Parts, read_ingested
+from gateway.sent_profile import SentProfile
+from gateway.unpack import unpack
+
+router = APIRouter(tags=["profiles"])
+
+
+@router.post("/ingest", summary="Take a profile as older SDKs of Pyroscope send it: pprof, folded, lines, speedscope")
+async def ingest(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
+    body = await read_body(request, state.settings)
+    profile = await asyncio.to_thread(_read, body, request, state)
+    dropped = await state.intake.take([profile], "ingest")
+    return {"samples": len(profile.window.pid), "dropped": dropped}
+
+
+def _read(body: bytes, request: Request, state: AppState) -> SentProfile:
+    content_type = request.headers.get("content-type", "")
+    is_multipart = content_type.lower().startswith("multipart/form-data")
+    files = split_parts(content_type, body) if is_multipart else {"profile": body}
+    limit = state.settings.gateway_unpacked_mb * MB
+    parts = Parts({name: unpack(data, limit) for name, data in files.items()})
+    given = dict(request.query_params)
+    if is_multipart:
+        given.setdefault("format", "pprof")
+    return read_ingested(parts, given, state.settings.gateway_max_series)

@@ -1,0 +1,55 @@
+"""Pushes of Pyroscope's SDKs and Alloy (Connect, connectrpc.com/docs/protocol), and of Parca's agent over HTTP."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request
+from starlette.responses import JSONResponse, Response
+
+from gateway import metrics
+from gateway.errors import Refused, bad_profile, unsupported
+from gateway.http.app_state import AppState, app_state
+from gateway.http.body import MB, read_body
+from gateway.readers.pushed import parse_push, parse_write_raw, read_push
+from icestream.pyroscope.push_pb2 import PushRequest
+
+router = APIRouter(tags=["profiles"])
+
+_PROTO, _JSON = "application/proto", "application/json"
+_CODES = {503: "unavailable", 413: "resource_exhausted", 408: "deadline_exceeded", 415: "unimplemented"}
+_MAX_TOLD = 3
+
+
+@router.post("/push.v1.PusherService/Push", summary="Take profiles of Pyroscope's SDKs and Alloy")
+async def push(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
+    """Takes those profiles that can be taken. If others cannot, the answer is an error that says so."""
+    try:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind not in (_PROTO, _JSON):
+            raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {_PROTO} or {_JSON}")
+        body = await read_body(request, state.settings)
+        await _take(state, await asyncio.to_thread(parse_push, body, kind == _JSON), "push")
+    except Refused as error:
+        metrics.REFUSED.labels(error.code).inc()
+        answer = {"code": _CODES.get(error.status, "invalid_argument"), "message": error.message}
+        return JSONResponse(answer, error.status, error.headers)
+    return Response(b"{}" if kind == _JSON else b"", media_type=kind)
+
+
+@router.post("/api/profiles/writeraw", include_in_schema=False)
+@router.post("/profiles/writeraw", summary="Take profiles as Parca does")
+async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
+    body = await read_body(request, state.settings)
+    await _take(state, await asyncio.to_thread(parse_write_raw, body), "write_raw")
+    return {}
+
+
+async def _take(state: AppState, request: PushRequest, format_name: str) -> None:
+    settings = state.settings
+    pushed = await asyncio.to_thread(read_push, request, settings.gateway_unpacked_mb * MB, settings.gateway_max_series)
+    _, refused = await state.intake.take_each(pushed.profiles, format_name)
+    refused = [*pushed.refused, *refused]
+    if refused:
+        reasons = "; ".join(sorted(set(refused))[:_MAX_TOLD])
+        count = len(pushed.profiles) + len(pushed.refused)
+        raise bad_profile(f"{len(refused)} of {count} profiles were refused, the others were taken: {reasons}")

@@ -1,0 +1,89 @@
+"""Reads stacks as text ("folded" or "collapsed": a;b;c 12), and Speedscope's JSON.
+
+github.com/brendangregg/FlameGraph, github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources
+"""
+
+import json
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from gateway.errors import bad_profile
+from gateway.labels import host_id
+from gateway.profile_types import ValueType, profile_type
+from gateway.readers.pprof import Source
+from gateway.readers.stack_table import SampleRows, StackTable
+from gateway.sent_profile import SentProfile, Values
+from icestream.messages.raw_encoder import SentLine
+
+_NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
+_MAX_VALUE = 2**62
+
+Weighted = tuple[Sequence[SentLine], int]
+"""A stack, root first, and its value."""
+
+
+def read_folded(data: bytes, source: Source, kind: ValueType, scale: int, counted: bool = True) -> SentProfile:
+    """Reads lines of a stack and its value, which is multiplied with `scale`; if not `counted`, each line is a stack
+    seen once. Raises Refused."""
+    return _profile(_lines(data, counted), data, source, kind, scale, kind)
+
+
+def read_speedscope(data: bytes, source: Source) -> SentProfile:
+    """Reads the sampled profiles of a Speedscope file. Raises Refused."""
+    try:
+        file: Any = json.loads(data)
+        frames = [
+            SentLine(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0)
+            for frame in file["shared"]["frames"]
+        ]
+        profiles = file["profiles"]
+        units = {str(profile.get("unit", "none")) for profile in profiles}
+        if len(units) != 1 or any(profile.get("type") != "sampled" for profile in profiles):
+            raise bad_profile("expected Speedscope profiles of the type sampled, all with one unit")
+        unit = units.pop()
+        stacks = [
+            ([frames[index] for index in stack], round(weight * _NANOSECONDS.get(unit, 1)))
+            for profile in profiles
+            for stack, weight in zip(profile["samples"], profile["weights"], strict=True)
+        ]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise bad_profile(f"no Speedscope file: {error!r}") from None
+    kinds = {"bytes": ValueType("alloc_space", "bytes"), "none": ValueType("samples", "count")}
+    kind = kinds.get(unit, ValueType("cpu", "nanoseconds"))
+    return _profile(stacks, data, source, kind, 1, kind)
+
+
+def _lines(data: bytes, counted: bool) -> list[Weighted]:
+    stacks: list[Weighted] = []
+    for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
+        if not line.strip():
+            continue
+        stack, _, count = line.strip().rpartition(" ") if counted else (line.strip(), "", "1")
+        if not stack or not count.isdecimal() or len(count) > 18:
+            raise bad_profile(f"line {number}: expected a stack and a number, as in main;work 12, got {line[:80]!r}")
+        stacks.append(([SentLine(name, "", 0, 0) for name in stack.split(";") if name], int(count)))
+    return stacks
+
+
+def _profile(
+    stacks: Iterable[Weighted], data: bytes, source: Source, kind: ValueType, scale: int, period_type: ValueType
+) -> SentProfile:
+    table, rows, values = StackTable(1), SampleRows(), []
+    start = source.start_unix_nano or time.time_ns()
+    for stack, value in stacks:
+        if not 0 <= value * scale <= _MAX_VALUE:
+            raise bad_profile(f"expected values from 0 to {_MAX_VALUE // scale}, got {value}")
+        locations = tuple([table.location("", "", 0, [line]) for line in reversed(stack)])
+        rows.add(start, table.series(source.labels, source.labels), 0, 0, table.stack(locations), 0)
+        values.append(value * scale)
+    counts = np.array(values, np.int64) // scale if scale > 1 else None
+    return SentProfile(
+        window=table.window(start, max(source.end_unix_nano, start + 1), rows),
+        values=[Values(profile_type(source.name, kind, period_type), scale, np.array(values, np.int64), counts)],
+        host_id=host_id(source.labels),
+        identity=data if source.start_unix_nano else b"",
+        dropped=table.dropped,
+    )

@@ -1,0 +1,96 @@
+"""What Pyroscope's older SDKs say in the parameters of /ingest (grafana.com/docs/pyroscope, "Server API")."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gateway.errors import Refused, unsupported
+from gateway.labels import to_labels
+from gateway.profile_types import ValueType
+from gateway.readers.folded import read_folded, read_speedscope
+from gateway.readers.pprof import Source, read_pprof
+from gateway.sent_profile import SentProfile
+from icestream.times import TimeError, parse_unix_nano
+
+_TEXT = ("folded", "collapsed", "groups", "")
+_NAME = re.compile(r"([^{}]+)(?:\{(.*)\})?", re.DOTALL)
+_SECOND_NS = 10**9
+_UNITS = {
+    "bytes": ("memory", ValueType("alloc_space", "bytes")),
+    "objects": ("memory", ValueType("alloc_objects", "count")),
+    "goroutines": ("goroutines", ValueType("goroutine", "count")),
+    "lock_nanoseconds": ("mutex", ValueType("delay", "nanoseconds")),
+    "lock_samples": ("mutex", ValueType("contentions", "count")),
+}
+"""Of values of text; other units are samples of CPU, `sampleRate` a second."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The parts of a body: files by name; the body itself is called profile."""
+
+    files: Mapping[str, bytes]
+
+    @property
+    def profile(self) -> bytes:
+        return self.files.get("profile", b"")
+
+
+def read_ingested(parts: Parts, given: Mapping[str, str], max_series: int) -> SentProfile:
+    """Reads one profile. Raises Refused."""
+    source = _source(given)
+    kind = given.get("format", "").lower()
+    if kind == "pprof" or (kind == "" and "sample_type_config" in parts.files):
+        if parts.files.get("prev_profile"):
+            raise unsupported("prev_profile is not read", "a newer SDK sends deltas, without the profile before")
+        return read_pprof(parts.profile, _named(source, parts), max_series)
+    if kind == "speedscope":
+        return read_speedscope(parts.profile, source)
+    if kind in _TEXT or kind == "lines":
+        name, value_type = _UNITS.get(given.get("units", ""), ("process_cpu", ValueType("cpu", "nanoseconds")))
+        scale = _SECOND_NS // _rate(given) if name == "process_cpu" else 1
+        source = Source(source.labels, name, source.start_unix_nano, source.end_unix_nano)
+        return read_folded(parts.profile, source, value_type, scale, counted=kind != "lines")
+    raise unsupported(f"the format {kind[:40]} is not read", "send pprof, folded, lines or speedscope")
+
+
+def _source(given: Mapping[str, str]) -> Source:
+    match = _NAME.fullmatch(given.get("name", "").strip())
+    if match is None:
+        raise Refused(400, "bad_labels", "expected the parameter name, as in name=checkout{region=eu}")
+    pairs = [pair.partition("=") for pair in (match[2] or "").split(",") if pair]
+    labels = to_labels([("service", match[1].strip()), *((name.strip(), value.strip()) for name, _, value in pairs)])
+    return Source(labels, "", _time(given, "from"), _time(given, "until"))
+
+
+def _named(source: Source, parts: Parts) -> Source:
+    """Go's mutex and block profiles have the same sample types; the SDK says in its configuration which it is."""
+    try:
+        names = {str(one.get("display-name", "")) for one in json.loads(parts.files["sample_type_config"]).values()}
+    except (KeyError, ValueError, AttributeError, RecursionError):
+        return source
+    name = next((name for name in ("mutex", "block") if any(one.startswith(name) for one in names)), "")
+    return Source(source.labels, name, source.start_unix_nano, source.end_unix_nano)
+
+
+def _time(given: Mapping[str, str], name: str) -> int:
+    """Returns Unix nanoseconds; 0 where the parameter is missing. Numbers may be seconds or smaller units."""
+    text = given.get(name, "").strip()
+    if not text:
+        return 0
+    if text.isdecimal() and len(text) <= 19:
+        number = int(text)
+        unit = next(unit for limit, unit in ((11, 10**9), (14, 10**6), (17, 10**3), (20, 1)) if len(text) <= limit)
+        return number * unit
+    try:
+        return parse_unix_nano(text)
+    except TimeError as error:
+        raise Refused(400, "bad_labels", f"{name}: {error}") from None
+
+
+def _rate(given: Mapping[str, str]) -> int:
+    text = given.get("sampleRate", "100")
+    if not text.isdecimal() or not 0 < int(text[:10]) <= 10**6:
+        raise Refused(400, "bad_labels", f"sampleRate: expected 1 to 1000000, got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,72 @@
+"""Reads what Pyroscope's SDKs and Alloy push (schemas/icestream/pyroscope/push.proto): pprof profiles with labels."""
+
+import base64
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError
+
+from gateway.errors import Refused, bad_profile
+from gateway.labels import to_labels
+from gateway.readers.pprof import Source, read_pprof
+from gateway.sent_profile import SentProfile
+from gateway.unpack import unpack
+from icestream.pyroscope.push_pb2 import PushRequest
+
+_NAME = "__name__"
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The profiles of a request that can be read, and why others cannot."""
+
+    profiles: list[SentProfile] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+
+def parse_push(body: bytes, is_json: bool) -> PushRequest:
+    """Raises Refused."""
+    try:
+        if not is_json:
+            return PushRequest.FromString(body)
+        return json_format.Parse(body, PushRequest(), ignore_unknown_fields=True)
+    except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
+        raise bad_profile(f"no PushRequest: {error}") from None
+
+
+def parse_write_raw(body: bytes) -> PushRequest:
+    """Parca's WriteRawRequest in JSON, whose labels are one level deeper. Raises Refused."""
+    try:
+        data: Any = json.loads(body)
+        request = PushRequest()
+        for one in data.get("series", []):
+            series = request.series.add()
+            for label in one.get("labels", {}).get("labels", []):
+                series.labels.add(name=label.get("name", ""), value=label.get("value", ""))
+            for sample in one.get("samples", []):
+                raw = sample.get("rawProfile", sample.get("raw_profile", ""))
+                series.samples.add(raw_profile=base64.b64decode(raw, validate=True))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise bad_profile(f"no WriteRawRequest: {error}") from None
+    return request
+
+
+def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Pushed:
+    """Reads the profiles; together they are unpacked to at most `unpacked_bytes`. Raises Refused beyond that."""
+    pushed = Pushed()
+    room = unpacked_bytes
+    for series in request.series:
+        given = [(label.name, label.value) for label in series.labels]
+        names = dict(given)
+        labels = to_labels([("service", "unknown_service"), *given])
+        for sample in series.samples:
+            data = unpack(sample.raw_profile, room)
+            room -= len(data)
+            try:
+                source = Source(labels, names.get(_NAME, ""))
+                pushed.profiles.append(read_pprof(data, source, max_series))
+            except Refused as error:
+                pushed.refused.append(error.message)
+    return pushed

@@ -1,0 +1,173 @@
+"""Profiles as Pyroscope's SDKs, Alloy and Parca's agent send them."""
+
+import base64
+import gzip
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from gateway.http.app import create_app
+from gateway.publisher import Publisher
+from icestream.http_server import Server
+from icestream.pprof.profile_pb2 import Profile
+from icestream.pyroscope.push_pb2 import PushRequest
+from tests.gateway.profiles import simple
+from tests.gateway.pushing import PYTHON
+from tests.gateway.served import Gateway, code
+from tests.waiting import PATIENCE_S
+
+PUSH, PARCA = "/push.v1.PusherService/Push", "/api/profiles/writeraw"
+PROTO, JSON = {"content-type": "application/proto"}, {"content-type": "application/json"}
+
+
+def profile(**labels: str) -> Profile:
+    made = simple({("main", "work"): (3, 30_000_000)}, labels=labels)
+    made.time_nanos = time.time_ns() - 10 * 10**9
+    return made
+
+
+def request_of(*profiles: bytes, name: str = "process_cpu") -> PushRequest:
+    request = PushRequest()
+    series = request.series.add()
+    for key, value in (("__name__", name), ("service_name", "checkout"), ("__session_id__", "1"), ("region", "eu")):
+        series.labels.add(name=key, value=value)
+    for number, data in enumerate(profiles):
+        series.samples.add(raw_profile=data, ID=f"{number}")
+    return request
+
+
+def test_the_python_sdk_pushes_a_program(gateway: Gateway) -> None:
+    publisher = Publisher(gateway.settings)
+    server = Server(create_app(gateway.settings, publisher), "127.0.0.1:0")
+    server.start()
+    program = [sys.executable, "-c", PYTHON, f"http://{server.address}", "0.5"]
+    subprocess.run(program, check=True, timeout=PATIENCE_S)
+    server.close()
+    publisher.close()
+    batches = gateway.batches()
+    labels = [dict(labels) for batch in batches for labels in batch.series]
+    assert {"service": "sdk.python", "region": "eu", "endpoint": "checkout"}.items() <= labels[0].items()
+    assert {batch.profile_type for batch in batches} == {"process_cpu:cpu:nanoseconds:cpu:nanoseconds"}
+    assert "busy_function" in {text for batch in batches for text in batch.strings}
+    assert sum(int(batch.sample_value.sum()) for batch in batches) > 10**8
+
+
+def test_a_push_in_protobuf_and_in_json(gateway: Gateway) -> None:
+    packed = gzip.compress(profile(endpoint="/pay").SerializeToString())
+    body = request_of(packed).SerializeToString()
+    answer = gateway.http.post(PUSH, content=gzip.compress(body), headers=PROTO | {"content-encoding": "gzip"})
+    assert (answer.status_code, answer.content) == (200, b"")
+    as_json = {
+        "series": [
+            {
+                "labels": [{"name": "__name__", "value": "mutex"}, {"name": "service_name", "value": "cart"}],
+                "samples": [{"rawProfile": base64.b64encode(packed).decode(), "ID": "1"}],
+            }
+        ]
+    }
+    answer = gateway.http.post(PUSH, content=json.dumps(as_json), headers=JSON)
+    assert (answer.status_code, answer.json()) == (200, {})
+    first, second = sorted(gateway.batches(), key=lambda batch: batch.host_id, reverse=True)
+    assert first.series == [(("endpoint", "/pay"), ("region", "eu"), ("service", "checkout"))]
+    assert first.profile_type == "process_cpu:cpu:nanoseconds:cpu:nanoseconds"
+    assert (second.host_id, second.profile_type) == ("cart", "mutex:cpu:nanoseconds:cpu:nanoseconds")
+
+
+def test_the_good_profiles_of_a_push_are_taken_and_the_bad_ones_told(gateway: Gateway) -> None:
+    request = request_of(profile().SerializeToString(), b"\xff\xff", simple({("main",): (-1, -1)}).SerializeToString())
+    answer = gateway.http.post(PUSH, content=request.SerializeToString(), headers=PROTO)
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "invalid_argument"
+    assert answer.json()["message"].startswith("2 of 3 profiles were refused")
+    assert len(gateway.batches()) == 1
+
+
+def test_pushes_that_are_none_are_refused(gateway: Gateway) -> None:
+    for body, headers in ((b"\xff", PROTO), (b"{", JSON), (b'{"series": 5}', JSON), (b"[" * 99_999, JSON)):
+        answer = gateway.http.post(PUSH, content=body, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument")
+    bomb = request_of(*[gzip.compress(bytes(1_000_000))] * 3).SerializeToString()
+    assert gateway.http.post(PUSH, content=bomb, headers=PROTO).json()["code"] == "resource_exhausted"
+    assert gateway.http.post(PUSH, content=b"", headers={"content-type": "application/grpc"}).status_code == 415
+
+
+def test_parca_writes_raw_profiles(gateway: Gateway) -> None:
+    raw = base64.b64encode(gzip.compress(profile().SerializeToString())).decode()
+    labels = {"labels": [{"name": "__name__", "value": "process_cpu"}, {"name": "service", "value": "parca"}]}
+    body = {"series": [{"labels": labels, "samples": [{"rawProfile": raw}]}], "normalized": True}
+    assert gateway.http.post(PARCA, json=body).status_code == 200
+    assert gateway.http.post(PARCA, content=b'{"series": [7]}').status_code == 400
+    assert [batch.series for batch in gateway.batches()] == [[(("service", "parca"),)]]
+
+
+def test_the_go_sdk_sends_a_form_with_a_profile(gateway: Gateway) -> None:
+    """As github.com/grafana/pyroscope-go, upstream/remote, writes it."""
+    types = [("contentions", "count"), ("delay", "nanoseconds")]
+    made = simple({("main", "lock"): (2, 500)}, types=types, period_type=("contentions", "count"))
+    made.time_nanos = time.time_ns()
+    config = {"contentions": {"units": "lock_samples", "display-name": "mutex_count", "cumulative": False}}
+    files = {
+        "profile": ("profile.pprof", gzip.compress(made.SerializeToString())),
+        "sample_type_config": ("sample_type_config.json", json.dumps(config).encode()),
+    }
+    now = time.time_ns()
+    name = {"name": "shop.go{region=eu,version=v1.2=x}", "from": str(now - 10**10), "until": str(now)}
+    answer = gateway.http.post("/ingest", params=name | {"spyName": "gospy", "sampleRate": "100"}, files=files)
+    assert answer.status_code == 200, answer.text
+    batches = gateway.batches()
+    assert {batch.profile_type.split(":")[0] for batch in batches} == {"mutex"}
+    assert batches[0].series == [(("region", "eu"), ("service", "shop.go"), ("version", "v1.2=x"))]
+    old = gateway.http.post("/ingest", params=name, files=files | {"prev_profile": ("prev", b"x")})
+    assert code(old) == (415, "unsupported")
+
+
+SPEEDSCOPE = {
+    "shared": {"frames": [{"name": "main"}, {"name": "work", "file": "a.rb", "line": 3}]},
+    "profiles": [{"type": "sampled", "unit": "seconds", "samples": [[0, 1], [0]], "weights": [0.25, 0.5]}],
+}
+
+
+@pytest.mark.parametrize(
+    ("given", "body", "profile_type", "values"),
+    [
+        ({"format": "folded"}, b"main;work 3\nmain 2\n", "process_cpu:cpu:nanoseconds", [30_000_000, 20_000_000]),
+        ({"format": "lines"}, b"main;work\nmain;work\n", "process_cpu:cpu:nanoseconds", [10_000_000] * 2),
+        ({"units": "bytes"}, b"main;a b c 7\n", "memory:alloc_space:bytes", [7]),
+        ({"format": "speedscope"}, json.dumps(SPEEDSCOPE).encode(), "process_cpu:cpu", [25 * 10**7, 5 * 10**8]),
+    ],
+)  # fmt: skip
+def test_stacks_as_text(
+    gateway: Gateway, given: dict[str, str], body: bytes, profile_type: str, values: list[int]
+) -> None:
+    now = int(time.time())
+    name = {"name": "shop.rb", "from": str(now - 10), "until": str(now)}
+    for _ in range(2):  # sent again
+        assert gateway.http.post("/ingest", params=name | given, content=body).status_code == 200
+    batch, again = gateway.batches()
+    assert batch.profile_type.startswith(profile_type)
+    assert batch.sample_value.tolist() == values
+    assert batch.start_unix_nano == (now - 10) * 10**9
+    assert batch.id == again.id
+    assert batch.strings[batch.location_function[batch.stack_frames[batch.stack_depth[0] - 1]]] == "main"
+
+
+def test_what_ingest_cannot_read_is_refused_by_name(gateway: Gateway) -> None:
+    def ingest(body: bytes, **given: str) -> tuple[int, str]:
+        return code(gateway.http.post("/ingest", params={"name": "shop"} | given, content=body))
+
+    assert ingest(b"", format="jfr") == (415, "unsupported")
+    assert ingest(b"main x\n", format="folded") == (400, "bad_profile")
+    assert ingest(b"main 99999999999999999999\n", format="folded") == (400, "bad_profile")
+    assert ingest(b"main 999999999999999999\n", format="folded") == (400, "bad_profile")
+    assert ingest(b"{}", format="speedscope") == (400, "bad_profile")
+    assert ingest(b"main 1", format="folded", sampleRate="0") == (400, "bad_labels")
+    assert ingest(b"main 1", **{"from": "soon"}) == (400, "bad_labels")
+    assert ingest(b"main 1", **{"from": "5"}) == (400, "bad_profile")
+    form = {"content-type": "multipart/form-data; boundary=x"}
+    for body in (b"", b"--x\r\n", b"--x\r\n\r\nabc\r\n--x--" * 50):
+        answer = gateway.http.post("/ingest", params={"name": "shop"}, content=body, headers=form)
+        assert answer.status_code == 400
+    assert gateway.batches() == []
