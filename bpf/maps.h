@@ -37,12 +37,19 @@ struct thread_name {
 	u32 unused;
 };
 
-/* At this offset from the thread pointer, the threads of a process keep the pointer to their OpenTelemetry thread context
- * (OTEP 4947). */
+/* Where the threads of a process keep the pointer to their OpenTelemetry thread context (OTEP 4947): `offset` bytes from
+ * the thread pointer, or from the block of a module, whose address is in the thread's DTV (collector/bpf/program.py). */
 struct context_slot {
-	s64 tls_offset;
 	struct image image;
+	s64 offset;
+	u64 generation; /* least generation of a DTV of glibc */
+	u32 module;		/* 0: none */
+	s32 dtv;		/* from the thread pointer to where the address of the DTV is */
+	u32 entry_bytes;
+	u32 unused;
 };
+
+#define DTV_ENTRY_OF_GLIBC 16
 
 /* What user space is to provide. The same request is sent at most every REQUEST_AGAIN_NS. */
 enum request_kind { REQUEST_PROCESS = 1, REQUEST_MAPPING, REQUEST_CHUNK, REQUEST_CODE, REQUEST_THREAD, REQUEST_TABLE };

@@ -32,11 +32,6 @@ enum rbp_kind { RBP_SAME, RBP_AT_CFA, RBP_AT_RBP, RBP_UNDEFINED };
 #define GO_ON 0
 #define STOP(end) ((end) + 1)
 
-static __always_inline bool read_word(u64 at, u64 *word)
-{
-	return bpf_probe_read_user(word, sizeof(*word), (void *)at) == 0;
-}
-
 /* Puts the mapping of an address into the walk. False: none covers it. */
 static __always_inline bool find_mapping(struct walk *w, u64 at)
 {

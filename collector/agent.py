@@ -103,9 +103,9 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
         metrics.RECEIVED.read(partial(getattr, activity.counts, name), name)
     if loaded.quotas:
         metrics.RECEIVED.read(loaded.quotas.cut, "cut")
-    contexts = ThreadContexts(sampler.set_context, sampler.forget)
+    contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
     work = BuildQueue()
-    host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work])
+    host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work, contexts])
     windows = Windows(host_id(settings), host, labels, period_ns(settings.frequency))
     builder = BatchBuilder(work, windows, activity, buffer)
     return Profiler(

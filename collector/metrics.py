@@ -49,6 +49,11 @@ BUILD_SECONDS = Histogram(
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
 )
 CLOCK_STEPS = Counter("icestream_collector_clock_steps_total", "times the system's clock was set")
+CONTEXT_PROCESSES = Gauge(
+    "icestream_collector_thread_context_processes",
+    "processes that publish OpenTelemetry thread contexts, by whether these can be read",
+    ["state"],
+)
 PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are known")
 SYMBOL_REQUESTS = Counter(
     "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]

@@ -10,15 +10,12 @@ import time
 from collections import deque
 from dataclasses import dataclass
 
-import numpy as np
-
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.thread_context import ThreadContexts
 from collector.batches.builder import BatchBuilder, BuildQueue
 from collector.batches.windows import Drained
 from collector.bpf.sampler import Sampler
-from collector.bpf.samples import Samples
 from collector.guest.pace import Pace
 from collector.host import Host
 from collector.settings import CollectorSettings
@@ -26,7 +23,7 @@ from collector.settings import CollectorSettings
 log = logging.getLogger(__name__)
 
 _POLL_S = 1.0
-_OBSERVE_S = 1.0
+_TURN_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -58,35 +55,29 @@ class Profiler:
         self._activity, self._contexts = activity, contexts
         self._host = host
         self._work, self._builder = work, builder
-        self._before: set[int] = set()  # the processes of the window before this one
-        self._shed = 0
-        pace.tell(host.shed, builder.shed, self.shed)
+        pace.tell(host.shed, builder.shed)
         self._settling: deque[_Settling] = deque()
 
     def run(self, stop: threading.Event) -> None:
         """Samples until `stop` is set, then hands over the last windows."""
         self._builder.start()
+        self._contexts.start()
         self._host.start()
         self._sampler.resume()
         start_monotonic_ns = time.monotonic_ns()
-        observe = drain = time.monotonic()
+        turn = drain = time.monotonic()
         drain += self._interval_s
         while not stop.wait(min(_POLL_S, max(0.0, drain - time.monotonic()))):
             self._sampler.poll()
             now = time.monotonic()
             self._pass_on(now)
-            if now >= observe:
+            if now >= turn:
                 self._pace.take_turns()
-                self._look_for_contexts()
-                observe = now + _OBSERVE_S
+                turn = now + _TURN_S
             if now >= drain:
                 start_monotonic_ns = self._drain(start_monotonic_ns)
                 drain = max(drain + self._interval_s, now)
         self._close(start_monotonic_ns)
-
-    def shed(self, level: int) -> None:
-        """From level 1 on, looks for trace contexts only in processes that were sampled in two windows in a row."""
-        self._shed = level
 
     def _drain(self, start_monotonic_ns: int) -> int:
         """Ends a window; returns when the next one begins."""
@@ -98,9 +89,6 @@ class Profiler:
         self._pace.drained(self._builder.sampling_s, self._activity.cpu_seconds())
         _count_stacks(self._sampler.stats())
         end_monotonic_ns = time.monotonic_ns()
-        pids = set(_processes(samples).tolist())
-        self._contexts.observe(pids & self._before if self._shed else pids)
-        self._before = pids
         window = Drained(samples, start_monotonic_ns, end_monotonic_ns, period_ns)
         self._settling.append(_Settling(window, time.monotonic() + self._settle_s))
         return end_monotonic_ns
@@ -109,11 +97,6 @@ class Profiler:
         """Gives the building thread the windows whose activity has come."""
         while self._settling and self._settling[0].at <= now and self._work.room() > 0:
             self._work.put(self._settling.popleft().window)
-
-    def _look_for_contexts(self) -> None:
-        for pid in self._activity.pids():
-            self._contexts.notice(pid)
-        self._contexts.observe()
 
     def _close(self, start_monotonic_ns: int) -> None:
         self._drain(start_monotonic_ns)
@@ -125,12 +108,9 @@ class Profiler:
         self._work.end()
         self._builder.join()  # until then it needs the host
         self._host.close()
+        self._contexts.close()
         self._sampler.close()
         self._activity.close()
-
-
-def _processes(samples: Samples) -> np.ndarray:
-    return np.unique(samples.pid if samples.off_cpu is None else np.concatenate([samples.pid, samples.off_cpu.pid]))
 
 
 def _count_stacks(stats: dict[str, int]) -> None:

@@ -64,6 +64,7 @@ test)
     need llvm command -v llvm-strip
     need gcc command -v gcc
     need libc6-dev test -e /usr/include/stdio.h
+    need musl-tools command -v musl-gcc # a second C library, whose threads keep their variables elsewhere
     need g++ command -v g++
     need libc6-dbg ls /usr/lib/debug/.build-id # debug symbols of functions that libc does not export
     need chromium command -v chromium

@@ -1,203 +1,162 @@
-"""Finds the processes that publish OpenTelemetry thread contexts, and gives the sampler the offsets.
+"""Tells the sampler where each process keeps its OpenTelemetry thread contexts (context_finder.py).
 
-A process publishes by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947) in a file it maps. A library
-with it may be loaded at any time. So a process is looked at when it is first sampled, 1, 2 and 5 seconds later, and
-then every 30 seconds while it is sampled. If it shows otherwise that it is traced, it is looked at soon, but at most
-once a second. A look reads /proc/PID/maps and the status of each file with code, which takes about 0.1 ms. Whether a
-file has the variable is remembered. One call spends at most LOOK_SECONDS and leaves the rest to the next. A process
-that takes long, with tens of thousands of mappings, is looked at more rarely.
+A process is looked at when it maps a file that has the variable, or a file that is new to the collector. The kernel
+reports that before the dynamic linker has linked the file, so the process is looked at again a few milliseconds later,
+and ever less often. Looking happens on a thread of its own, which sleeps while no such file is mapped.
+
+A process whose contexts cannot be read two seconds after it mapped the file is counted, and named in the log.
 """
 
 import logging
-import os
-import stat
+import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from collector.activity.tls_symbol import TlsSymbol, find
-from collector.bpf.program import Image, image_of
+from collector import metrics
+from collector.activity.context_finder import ContextFinder, Publisher
+from collector.bpf.program import Image, TlsPlace
 from collector.bpf.sampler import SamplerError
+from collector.labels.process_facts import read_thread_name
+from collector.labels.text import clean
+from collector.processes.listener import ProcessListener
+from collector.processes.mapped_ranges import MappedRange
+from collector.processes.process import Process
 
-VARIABLE = b"otel_thread_ctx_v1"
-LOOK_SECONDS = 0.02
-MAX_FILES = 16_384  # remembered
-MAX_PROCESSES = 16_384
+LINKED_S = 2.0
+"""A file is linked within this time after it was mapped."""
 
-_LOOK_AGAIN = (1.0, 2.0, 5.0, 30.0)  # seconds after the previous look; the last one repeats
-_NOTICE_SECONDS = 1.0
-_PAUSE_PER_COST = 200  # a process takes at most 0.5 % of a CPU
-_SWEEP_SECONDS = 30.0
+_FIRST_PAUSE_S, _LAST_PAUSE_S = (
+    0.005,
+    30.0,
+)  # between looks at a process that cannot be read; each is twice the one before
+_MAX_TOLD = 1000
 
 log = logging.getLogger(__name__)
 
 
-@dataclass
-class _Process:
+@dataclass(frozen=True)
+class _Look:
+    """What is to be done for a process; `ranges` are empty if it ended."""
+
+    ranges: Sequence[MappedRange]
+    since: float  # when it was asked for; all by time.monotonic
     due: float
-    looked: float = float("-inf")
-    looks: int = 0
-    pause: float = _NOTICE_SECONDS  # seconds to the next look at least
-    offset: int | None = None
+    pause: float = _FIRST_PAUSE_S
 
 
-@dataclass
-class _File:
-    """What a process maps of one file with code."""
+class ThreadContexts(ProcessListener):
+    """Works from `start` to `close`. `set_context(pid, place, image)` and `forget(pid)` are the sampler's, `open_file`
+    is FileCache.open."""
 
-    start: int
-    offset: int
-    path: str
-    code: tuple[int, int] | None = None  # addresses of the first mapping with code
+    def __init__(
+        self,
+        set_context: Callable[[int, TlsPlace, Image], None],
+        forget: Callable[[int], None],
+        open_file: Callable[[str], int | None],
+    ) -> None:
+        self._set_context, self._forget = set_context, forget
+        self._finder = ContextFinder(open_file)
+        self._changed = threading.Condition()  # guards the next four
+        self._looks: dict[int, _Look] = {}
+        self._looking: int | None = None  # the process that is being looked at
+        self._publishers: dict[int, Publisher] = {}
+        self._closing = False
+        self._told: set[tuple[str, str]] = set()
+        self._thread = threading.Thread(target=self._run, name="thread-contexts", daemon=True)
 
+    def start(self) -> None:
+        self._thread.start()
 
-@dataclass
-class ThreadContexts:
-    """`set_context(pid, offset, image)` and `forget(pid)` are the sampler's."""
+    def close(self) -> None:
+        """Returns when the thread has ended."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
 
-    set_context: Callable[[int, int, Image], None]
-    forget: Callable[[int], None]
-    clock: Callable[[], float] = time.monotonic
-    _processes: dict[int, _Process] = field(default_factory=dict)
-    _noticed: set[int] = field(default_factory=set)
-    _files: dict[tuple[int, ...], TlsSymbol | None] = field(default_factory=dict)
-    _swept: float = float("-inf")
+    def publishers(self) -> dict[int, Publisher]:
+        """The processes that publish thread contexts."""
+        with self._changed:
+            return dict(self._publishers)
 
-    def observe(self, pids: Iterable[int] = ()) -> None:
-        """Looks at those of the sampled processes (each given once) that are due, and at noticed ones.
+    def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
+        if process.pid in self._publishers or self._finder.may_publish(ranges):
+            self._look_at(process.pid, ranges)
 
-        Call it with every drain, and about every second without processes.
-        """
-        now = self.clock()
-        self._sweep(now)
-        due_pids = [(self._process(pid, now).due, pid) for pid in {*pids, *self._noticed}]
-        for due, pid in sorted(due_pids):
-            if due > now or self.clock() - now > LOOK_SECONDS:
-                break
-            self._noticed.discard(pid)
-            self._look(pid)
+    def ended(self, pid: int) -> None:
+        if pid in self._looks or pid in self._publishers or pid == self._looking:
+            self._look_at(pid, ())
 
-    def notice(self, pid: int) -> None:
-        """A process shows that it is traced, for example by sending activity: the next `observe` looks at it first."""
-        process = self._process(pid, self.clock())
-        if process.offset is None and self.clock() - process.looked >= process.pause:
-            process.due = float("-inf")
-            self._noticed.add(pid)
+    def _look_at(self, pid: int, ranges: Sequence[MappedRange]) -> None:
+        now = time.monotonic()
+        with self._changed:
+            self._looks[pid] = _Look(ranges, now, now)
+            self._changed.notify()
 
-    def publishing(self) -> dict[int, int]:
-        """Process -> offset of its variable from the thread pointer."""
-        return {pid: process.offset for pid, process in self._processes.items() if process.offset is not None}
+    def _run(self) -> None:
+        while (pids := self._due()) is not None:
+            for pid in pids:
+                with self._changed:
+                    look, self._looking = self._looks.pop(pid), pid
+                try:
+                    self._look(pid, look)
+                except Exception:
+                    log.exception("process %d was not looked at for thread contexts", pid)
+                with self._changed:
+                    self._looking = None
 
-    def _process(self, pid: int, now: float) -> _Process:
-        if pid not in self._processes and len(self._processes) >= MAX_PROCESSES:
-            self._drop(next(iter(self._processes)))
-        return self._processes.setdefault(pid, _Process(due=now))
-
-    def _look(self, pid: int) -> None:
-        process, now = self._process(pid, self.clock()), self.clock()
-        self._find(pid, process)
-        process.pause = max(_NOTICE_SECONDS, _PAUSE_PER_COST * (self.clock() - now))
-        process.due = now + max(process.pause, _LOOK_AGAIN[min(process.looks, len(_LOOK_AGAIN) - 1)])
-        process.looks, process.looked = process.looks + 1, now
-
-    def _find(self, pid: int, process: _Process) -> None:
-        try:
-            image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
-            offset = self._offset(pid)
-        except (FileNotFoundError, ProcessLookupError):
-            self._drop(pid)
-            return
-        except OSError as error:
-            log.debug("process %d cannot be looked at: %s", pid, error)
-            return
-        try:
-            if offset is not None:
-                self.set_context(pid, offset, image)
-            elif process.offset is not None:
-                self.forget(pid)
-            process.offset = offset
-        except SamplerError as error:
-            log.warning("%s", error)
-
-    def _offset(self, pid: int) -> int | None:
-        """Raises OSError."""
-        for file in mapped_files(pid):
-            symbol = self._symbol(pid, file)
-            if symbol is None or (bias := symbol.bias(file.start, file.offset)) is None:
-                continue
-            with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
-                offset = symbol.offset(
-                    lambda at, size: os.pread(memory.fileno(), size, at), bias, _is_executable(pid, file)
-                )
-            if offset is not None:
-                return offset
+    def _due(self) -> list[int] | None:
+        """Waits until processes are due; None when there is no more to do."""
+        with self._changed:
+            while not self._closing:
+                now = time.monotonic()
+                if due := [pid for pid, look in self._looks.items() if look.due <= now]:
+                    return due
+                self._changed.wait(min((look.due - now for look in self._looks.values()), default=None))
         return None
 
-    def _symbol(self, pid: int, file: _File) -> TlsSymbol | None:
-        """None, too, where the file cannot be read."""
+    def _look(self, pid: int, look: _Look) -> None:
+        before = self._publishers.get(pid)
         try:
-            path, status = _status(pid, file)
-            key = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
-            if key not in self._files:
-                if len(self._files) >= MAX_FILES:
-                    del self._files[next(iter(self._files))]
-                self._files[key] = _read(path) if stat.S_ISREG(status.st_mode) else None
-            return self._files[key]
-        except OSError:
-            return None
+            found = self._finder.find(pid, look.ranges)
+        except OSError:  # it is gone
+            found = None
+        if found is not None and found.place is not None and (before is None or before[:3] != found[:3]):
+            found = self._tell(pid, found)
+        elif (found is None or found.place is None) and before is not None and before.place is not None:
+            self._forget(pid)
+        now = time.monotonic()
+        late = now - look.since >= LINKED_S
+        with self._changed:
+            if found is None or (found.place is None and not late):
+                self._publishers.pop(pid, None)
+            else:
+                self._publishers[pid] = found
+            if found is not None and found.place is None:
+                again = _Look(look.ranges, look.since, now + look.pause, min(2 * look.pause, _LAST_PAUSE_S))
+                self._looks.setdefault(pid, again)
+            readable = sum(publisher.place is not None for publisher in self._publishers.values())
+            metrics.CONTEXT_PROCESSES.labels("read").set(readable)
+            metrics.CONTEXT_PROCESSES.labels("unreadable").set(len(self._publishers) - readable)
+        if found is not None and found.place is None and late:
+            self._warn(pid, found)
 
-    def _sweep(self, now: float) -> None:
-        """Forgets processes that ended."""
-        if now - self._swept < _SWEEP_SECONDS:
+    def _tell(self, pid: int, found: Publisher) -> Publisher:
+        """Tells the sampler; returns what is true then."""
+        assert found.place is not None
+        try:
+            self._set_context(pid, found.place, found.image)
+        except SamplerError as error:
+            return found._replace(place=None, why=str(error))
+        return found
+
+    def _warn(self, pid: int, publisher: Publisher) -> None:
+        if (publisher.path, publisher.why) in self._told or len(self._told) >= _MAX_TOLD:
             return
-        self._swept = now
-        for pid in [pid for pid in self._processes if not os.path.exists(f"/proc/{pid}")]:
-            self._drop(pid)
-
-    def _drop(self, pid: int) -> None:
-        process = self._processes.pop(pid)
-        self._noticed.discard(pid)
-        if process.offset is not None:
-            self.forget(pid)
-
-
-def mapped_files(pid: int) -> list[_File]:
-    """The files with code that a process maps, each from its first mapping on. Raises OSError."""
-    with open(f"/proc/{pid}/maps", "rb") as maps:
-        lines = maps.read().splitlines()
-    files: dict[bytes, _File] = {}
-    for line in lines:
-        addresses, modes, offset, device, inode, *path = line.split(None, 5)
-        if inode == b"0" or not path:
-            continue
-        start, _, end = addresses.partition(b"-")
-        file = files.setdefault(device + inode, _File(int(start, 16), int(offset, 16), os.fsdecode(path[0])))
-        if b"x" in modes and file.code is None:
-            file.code = (int(start, 16), int(end, 16))
-    return [file for file in files.values() if file.code]
-
-
-def _status(pid: int, file: _File) -> tuple[str, os.stat_result]:
-    """A path that opens the file: also if deleted or in another mount namespace, which needs CAP_SYS_ADMIN."""
-    assert file.code
-    path = f"/proc/{pid}/map_files/{file.code[0]:x}-{file.code[1]:x}"
-    try:
-        return path, os.stat(path)
-    except PermissionError:
-        path = f"/proc/{pid}/root{file.path}"
-        return path, os.stat(path)
-
-
-def _read(path: str) -> TlsSymbol | None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        return find(lambda offset, size: os.pread(descriptor, size, offset), VARIABLE)
-    finally:
-        os.close(descriptor)
-
-
-def _is_executable(pid: int, file: _File) -> bool:
-    try:
-        return os.path.samestat(os.stat(f"/proc/{pid}/exe"), _status(pid, file)[1])
-    except OSError:
-        return False
+        self._told.add((publisher.path, publisher.why))
+        log.warning(
+            "process %d (%s) publishes thread contexts by %s that cannot be read: %s. Its samples have no trace",
+            pid, clean(read_thread_name(pid, pid)), clean(publisher.path), publisher.why,
+        )  # fmt: skip

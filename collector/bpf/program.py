@@ -49,6 +49,17 @@ class Image(NamedTuple):
     start_stack: int
 
 
+class TlsPlace(NamedTuple):
+    """Where the threads of a process have a thread-local variable: `offset` bytes from the thread pointer; or, with a
+    module, from the module's block, whose address is in the thread's DTV (collector/activity/tls_symbol.py)."""
+
+    offset: int
+    module: int = 0  # 0: none
+    generation: int = 0  # an older DTV of glibc knows another module by this ID, or none
+    dtv: int = 0  # from the thread pointer to where the address of the DTV is
+    entry_bytes: int = 0  # of the DTV
+
+
 def image_of(pid: int) -> Image:
     """Raises OSError when there is no such process."""
     fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()  # from the third on, see proc(5)
@@ -133,9 +144,12 @@ class ProfileProgram:
         """Attaches the program to CPUs that came online. Raises OSError."""
         self._events.follow_cpus()
 
-    def set_context(self, pid: int, tls_offset: int, image: Image) -> None:
+    def set_context(self, pid: int, place: TlsPlace, image: Image) -> None:
         """See Sampler.set_context. Raises OSError."""
-        self._contexts.update(struct.pack("=I", pid), struct.pack("=qQQ", tls_offset, *image))
+        slot = struct.pack(
+            "=QQqQIiII", *image, place.offset, place.generation, place.module, place.dtv, place.entry_bytes, 0
+        )
+        self._contexts.update(struct.pack("=I", pid), slot)
 
     def forget(self, pid: int) -> None:
         self._contexts.delete(struct.pack("=I", pid))

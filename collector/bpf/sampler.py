@@ -11,7 +11,7 @@ from collector.bpf.join_stacks import join
 from collector.bpf.loaders.choose import LoadError
 from collector.bpf.off_cpu import OffCpu, Waits
 from collector.bpf.perf_event import PARANOID
-from collector.bpf.program import Image, ProfileProgram, image_of
+from collector.bpf.program import Image, ProfileProgram, TlsPlace, image_of
 from collector.bpf.samples import Samples
 
 log = logging.getLogger(__name__)
@@ -121,21 +121,21 @@ class Sampler:
         waits = self._off_cpu.drain(descriptions, before, awaited) if self._off_cpu else None
         return replace(joined.samples, lost=self._newly_lost(), off_cpu=waits)
 
-    def set_context(self, pid: int, tls_offset: int, image: Image | None = None) -> None:
-        """From now on reads the thread contexts of this process and of children that it forks. The address of a
-        thread's record lies `tls_offset` bytes from its thread pointer. This is valid while the process executes the
-        program for which the offset was found (`image`; by default the one it executes now).
+    def set_context(self, pid: int, place: TlsPlace, image: Image | None = None) -> None:
+        """From now on reads the thread contexts of this process and of children that it forks. `place` is where each
+        thread has the address of its record. This is valid while the process executes the program for which the place
+        was found (`image`; by default the one it executes now). May be called on any thread.
 
         Raises SamplerError when the process is gone or the table is full (8,192 processes).
         """
         try:
-            self._running().set_context(pid, tls_offset, image or image_of(pid))
+            self._running().set_context(pid, place, image or image_of(pid))
         except OSError as error:
             why = "the table is full" if error.errno == errno.E2BIG else str(error)
             raise SamplerError(f"the thread contexts of process {pid} cannot be read: {why}") from error
 
     def forget(self, pid: int) -> None:
-        """Stops reading the contexts of this process."""
+        """Stops reading the contexts of this process. May be called on any thread."""
         self._running().forget(pid)
 
     def set_period(self, period_ns: int) -> None:

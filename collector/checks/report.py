@@ -5,7 +5,7 @@ import json
 import textwrap
 from collections.abc import Callable, Iterator
 
-from collector.checks import budget, containers, kernel, privileges, programs, resources
+from collector.checks import budget, containers, kernel, privileges, programs, publishers, resources
 from collector.checks.row import Mark, Row, limited
 from collector.settings import CollectorSettings
 
@@ -29,6 +29,7 @@ CHECKS: dict[str, Check] = {
     "off-CPU profile": lambda settings: programs.off_cpu(settings.loader),
     "kernel symbols": lambda settings: kernel.symbols(),
     "ptrace_scope": lambda settings: kernel.ptrace_scope(),
+    "thread contexts": lambda settings: publishers.thread_contexts(),
     "cgroups": lambda settings: containers.cgroups(),
     "labels": containers.labels,
     "Kubernetes": containers.kubernetes,

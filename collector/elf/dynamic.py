@@ -4,7 +4,7 @@ Formats: System V gABI (elf(5)); GNU hash tables. Tables are read entry by entry
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,6 +25,13 @@ _RELOCATION_CHUNK = 24 << 15
 class Symbol(NamedTuple):
     row: int  # in the symbol table
     value: int
+
+
+class Relocation(NamedTuple):
+    address: int  # ELF virtual address of what the dynamic linker fills
+    kind: int
+    symbol: int  # row in the symbol table; 0: none, it was bound when the file was linked
+    addend: int
 
 
 def entries(elf: ElfFile) -> list[tuple[int, int]]:
@@ -51,19 +58,17 @@ class Dynamic:
                 return Symbol(index, value)
         return None
 
-    def relocations(self, symbol: Symbol, kind: int) -> tuple[int, ...]:
-        """Returns the ELF addresses of the relocations of that type for a symbol."""
-        addresses: list[int] = []
+    def relocations(self, kinds: Collection[int]) -> list[Relocation]:
+        """Returns the relocations of these types, each once."""
+        found: list[Relocation] = []
         for table, size in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
             start, length = self.tags.get(table, 0), min(self.tags.get(size, 0), _MAX_RELOCATION_BYTES)
             for address in range(start, start + length, _RELOCATION_CHUNK):
                 data = self.elf.at(address, min(_RELOCATION_CHUNK, start + length - address))
                 rows = np.frombuffer(data, "<u8", len(data) // 24 * 3).reshape(-1, 3)
-                by, kinds = rows[:, 1] >> np.uint64(32), rows[:, 1] & np.uint64(0xFFFFFFFF)
-                # A relocation that was bound at link time has no symbol, but the variable's offset as its addend.
-                same = (by == symbol.row) | ((by == 0) & (rows[:, 2] == symbol.value))
-                addresses += rows[(kinds == kind) & same, 0].tolist()
-        return tuple(dict.fromkeys(addresses))
+                wanted = rows[np.isin(rows[:, 1] & np.uint64(0xFFFFFFFF), list(kinds))]
+                found += [Relocation(at, info & 0xFFFFFFFF, info >> 32, add) for at, info, add in wanted.tolist()]
+        return list(dict.fromkeys(found))
 
     def _name_is(self, offset: int, name: bytes) -> bool:
         return self.elf.at(self.tags.get(_STRTAB, 0) + offset, len(name) + 1) == name + b"\0"

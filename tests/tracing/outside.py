@@ -7,6 +7,8 @@ import struct
 from pathlib import Path
 
 from collector.activity import tls_symbol
+from collector.elf import file as headers
+from collector.elf.reader import bytes_reader
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -23,13 +25,14 @@ def publisher(pid: int) -> tuple[str, int]:
         if "x" not in modes or inode == "0" or not path:
             continue
         file = Path(f"/proc/{pid}/map_files/{addresses}").read_bytes()
-        symbol = tls_symbol.find(lambda at, size, file=file: file[at : at + size], b"otel_thread_ctx_v1")
+        symbol = tls_symbol.read_file(bytes_reader(file), b"otel_thread_ctx_v1").symbol
         if symbol is not None:
-            bias = symbol.bias(int(addresses.split("-")[0], 16), int(offset, 16))
-            assert bias is not None
-            found = symbol.offset(lambda at, size: memory(pid, at, size), bias, False)
-            assert found is not None
-            return path[0], found
+            segment = next(s for s in headers.parse(bytes_reader(file)).loads if s.offset == int(offset, 16))
+            bias = int(addresses.split("-")[0], 16) - segment.vaddr
+            place = symbol.place(lambda at, size: memory(pid, at, size), bias, False, None)
+            assert place is not None
+            assert not place.module
+            return path[0], place.offset
     raise AssertionError("no mapped file defines the variable")
 
 

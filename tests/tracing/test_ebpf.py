@@ -12,7 +12,11 @@ import pytest
 from collector.activity.thread_context import ThreadContexts
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import Samples
+from collector.processes.mapped_files import FileCache
+from collector.processes.mapped_ranges import MappedRangeReader
+from collector.processes.process import read_process
 from tests.tracing.traced import Listener
+from tests.waiting import wait_until
 
 REQUESTS = 120
 CPU_MS = 20
@@ -24,7 +28,9 @@ pytestmark = pytest.mark.ebpf
 def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener: Listener) -> None:
     sampler = Sampler(999)
     sampler.start()
-    contexts = ThreadContexts(sampler.set_context, sampler.forget)
+    files = FileCache()
+    contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
+    contexts.start()
     workload = subprocess.Popen(
         [
             *(sys.executable, "-m", "standalone.demo.workload", "--wait", "--socket", listener.path),
@@ -38,9 +44,10 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     assert workload.stdout
     workload.stdout.readline()
     listener.take()
-    contexts.notice(workload.pid)
-    contexts.observe()
-    assert workload.pid in contexts.publishing()
+    process = read_process(workload.pid)
+    assert process
+    contexts.mapped(process, MappedRangeReader(files).read(workload.pid))
+    wait_until(lambda: workload.pid in contexts.publishers())
     workload.stdin.write("go\n")
     workload.stdin.close()
     drained = []
@@ -50,6 +57,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
         drained.append(sampler.drain())
     workload.wait()
     drained.append(sampler.drain())
+    contexts.close()
     sampler.close()
 
     heard = listener.take()

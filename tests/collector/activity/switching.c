@@ -1,6 +1,7 @@
 /* Threads that switch their trace context all the time, and say when they were in which.
  *
- * switching LIBRARY THREADS SWITCHES: prints "ready", and on a line from standard input loads the library (publisher.c) and starts;
+ * switching LIBRARY THREADS SWITCHES OTHER...: prints "ready"; on a line from standard input loads the other libraries and the
+ * library (publisher.c), and prints "loaded"; on another line starts;
  * prints "TID NUMBER START END" for each stay: from START to END (CLOCK_MONOTONIC, ns) the thread's context was trace ID
  * {TID, NUMBER, TID, NUMBER} and span ID {NUMBER, TID} as native words of 4 bytes, or none where NUMBER is 0; then "end".
  */
@@ -71,6 +72,9 @@ int main(int count, char **arguments)
 	puts("ready");
 	fflush(stdout);
 	getchar();
+	for (int i = 4; i < count; i++)
+		if (!dlopen(arguments[i], RTLD_NOW))
+			return 1;
 	publish = (void (*)(void *))dlsym(dlopen(arguments[1], RTLD_NOW), "publish");
 	puts("loaded");
 	fflush(stdout);

@@ -18,6 +18,7 @@ from collector.agent import load, make_profiler
 from collector.bpf import off_cpu, records
 from collector.bpf.join_stacks import CodeRange, join
 from collector.bpf.off_cpu import Waits
+from collector.bpf.program import TlsPlace
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import Samples
 from collector.delivery.window_buffer import MemoryBuffer
@@ -70,7 +71,7 @@ class Watch:
         with subprocess.Popen([program, mode], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
             tls_offset = int(process.stdout.readline().removeprefix("ready "))
-            self.sampler.set_context(process.pid, tls_offset)
+            self.sampler.set_context(process.pid, TlsPlace(tls_offset))
             functions = names(program, process.pid)
             until = time.monotonic() + 120
             while not self._is_known(process) and time.monotonic() < until:

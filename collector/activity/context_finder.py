@@ -1,0 +1,115 @@
+"""Finds where a process keeps its OpenTelemetry thread contexts, by the files that it maps.
+
+A process publishes thread contexts by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947) in a file
+that it maps. Each file is read once.
+"""
+
+import os
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_file
+from collector.bpf.program import Image, TlsPlace, image_of
+from collector.elf.reader import file_reader
+from collector.processes.mapped_ranges import MappedRange
+
+VARIABLE = b"otel_thread_ctx_v1"
+MAX_FILES = 16_384  # remembered
+
+_AGAIN_S = 60.0  # until a file that could not be opened is tried again
+_AT_ENTRY = 9  # linux/auxvec.h
+_MASK = (1 << 64) - 1
+
+
+class Publisher(NamedTuple):
+    """A process that maps a file with the variable."""
+
+    path: str  # of that file
+    image: Image  # the program that the process executed before it was looked at
+    place: TlsPlace | None = None  # None: the contexts cannot be read
+    why: str = ""  # they cannot be read
+
+
+@dataclass(frozen=True)
+class _Known:
+    file: TlsFile
+    until: float = float("inf")  # by time.monotonic
+
+
+class ContextFinder:
+    """`open_file` is FileCache.open. `find` is for one thread, `may_publish` for any."""
+
+    def __init__(self, open_file: Callable[[str], int | None]) -> None:
+        self._open_file = open_file
+        self._files: dict[str, _Known] = {}
+
+    def may_publish(self, ranges: Sequence[MappedRange]) -> bool:
+        """Whether one of the files has the variable, or was not read yet."""
+        now = time.monotonic()
+        for build_id in {mapped_range.file.build_id for mapped_range in ranges}:
+            known = self._files.get(build_id)
+            if build_id and (known is None or known.file.symbol is not None or known.until < now):
+                return True
+        return False
+
+    def find(self, pid: int, ranges: Sequence[MappedRange]) -> Publisher | None:
+        """Looks at a process with these executable mappings; None if no file has the variable. Raises OSError if the
+        process is gone."""
+        places = {(r.file.build_id, r.bias): r for r in ranges if r.file.build_id}  # a file may be mapped several times
+        files = [(mapped_range, self._file(mapped_range.file.build_id)) for mapped_range in places.values()]
+        defining = [(mapped_range, file.symbol) for mapped_range, file in files if file.symbol is not None]
+        if not defining:
+            return None
+        image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
+        libc = next((file.libc for _, file in files if file.libc is not None), None)
+        why = "the file is not linked, or without a relocation that shows where its variables are"
+        for mapped_range, symbol in defining:
+            path, bias = mapped_range.file.file, -mapped_range.bias & _MASK
+            try:
+                place = _place(pid, symbol, bias, libc)
+            except (FileNotFoundError, ProcessLookupError):
+                raise
+            except PermissionError as error:
+                why = f"its memory cannot be read: {error.strerror}"
+            except OSError:  # the file is not mapped as a dynamic linker maps it
+                continue
+            else:
+                if place is not None:
+                    return Publisher(path, image, place)
+                if libc is None:
+                    why = "its C library is neither glibc nor musl"
+        return Publisher(defining[0][0].file.file, image, why=why)
+
+    def _file(self, build_id: str) -> TlsFile:
+        known = self._files.get(build_id)
+        if known is None or known.until < time.monotonic():
+            known = self._read(build_id)
+            while len(self._files) >= MAX_FILES:
+                del self._files[next(iter(self._files))]
+            self._files[build_id] = known
+        return known.file
+
+    def _read(self, build_id: str) -> _Known:
+        descriptor = self._open_file(build_id)
+        if descriptor is None:
+            return _Known(TlsFile(), time.monotonic() + _AGAIN_S)
+        try:
+            return _Known(read_file(file_reader(descriptor), VARIABLE))
+        finally:
+            os.close(descriptor)
+
+
+def _place(pid: int, symbol: TlsSymbol, bias: int, libc: Libc | None) -> TlsPlace | None:
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        is_executable = bool(symbol.entry) and symbol.entry + bias & _MASK == _entry(pid)
+        return symbol.place(file_reader(memory.fileno()), bias, is_executable, libc)
+
+
+def _entry(pid: int) -> int | None:
+    """Where the program of a process starts, see getauxval(3)."""
+    with open(f"/proc/{pid}/auxv", "rb") as file:
+        vector = file.read()
+    return dict(struct.iter_unpack("<QQ", vector[: len(vector) // 16 * 16])).get(_AT_ENTRY)
