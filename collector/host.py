@@ -70,7 +70,7 @@ class Host:
 
     def _answer_one(self, request: Request) -> None:
         match request.kind:
-            case RequestKind.PROCESS:
+            case RequestKind.PROCESS if not (self._unwinding and self._unwinding.refuses(request.pid)):
                 self.mappings.announce(request.pid)
             case RequestKind.MAPPING:
                 self.mappings.announce(request.pid, request.value)

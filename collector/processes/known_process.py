@@ -23,6 +23,8 @@ class KnownProcess:
     as_of_monotonic_ns: int = 0  # the images include every event up to this time
     from_events: bool = False  # `process` comes from events; /proc has not confirmed it yet
     ended: bool = False
+    checked: float = 0.0  # when it was last known to exist
+    user: int | None = None  # once it was needed
     parent: int = 0  # the process it was forked from, while the parent's images are not known
     forked_monotonic_ns: int = 0
 

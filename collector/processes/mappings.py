@@ -121,7 +121,8 @@ class Mappings:
             self._table.apply(records, eager)
 
     def expire(self) -> list[int]:
-        """Forgets processes that nobody asked about for a minute; returns their IDs. Call it once a window."""
+        """Forgets processes that ended and that nobody asked about for a minute, and others where there are too many;
+        returns their IDs. Call it once a window."""
         with self._lock:
             pids = self._table.expire(_KEEP_S)
         self._perf_maps.expire()

@@ -30,6 +30,26 @@ def read_process(pid: int) -> Process | None:
     return Process(pid, numbers[1], (numbers[2], numbers[3], numbers[4]), bool(numbers[0] & _PF_KTHREAD))
 
 
+def user_of(pid: int) -> int | None:
+    """The real user ID of a process. None if it ended."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            return next((int(line.split()[1]) for line in file if line.startswith(b"Uid:")), None)
+    except OSError:
+        return None
+
+
+def exists(pid: int) -> bool:
+    """Whether there is a process with that ID."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # one that we may not signal
+        return True
+    return True
+
+
 def start_ticks(monotonic_ns: int) -> int:
     """The `Process.start_ticks` of a process that began at that time of CLOCK_MONOTONIC, give or take one."""
     asleep_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME) - time.monotonic_ns()

@@ -1,6 +1,7 @@
 """All processes that are known, kept current by the kernel's events."""
 
 import time
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from collector.processes.images import Image
@@ -9,10 +10,13 @@ from collector.processes.listener import ProcessListener
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader, put
 from collector.processes.pending_records import PendingRecords
 from collector.processes.perfmap import PerfMaps
-from collector.processes.process import Process, start_ticks
+from collector.processes.process import Process, exists, start_ticks, user_of
 from collector.processes.process_events import Event, Executed, Exited, Forked, Mapped, Records
 
 MAX_PROCESSES = 8192
+MAX_RANGES = 48_000
+"""Of all processes: what fits into the kernel's map of mappings, with room for what comes between two windows."""
+
 MAX_IMAGES = 4  # of one process: what it executed one after the other
 _MAX_ANCESTORS = 50  # whose records are decoded for one process
 _NEVER = -1
@@ -55,13 +59,37 @@ class ProcessTable:
             self._announce_end(pid)
 
     def expire(self, keep_s: float) -> list[int]:
-        """Forgets processes that nobody asked about for so long, and older records; returns the processes' IDs."""
-        limit = time.monotonic() - keep_s
-        pids = [pid for pid, known in self._known.items() if known.used < limit]
+        """Forgets processes that ended and that nobody asked about for so long, and older records; where there are too
+        many ranges, also others. Returns the processes' IDs."""
+        now = time.monotonic()
+        pids = [pid for pid, known in self._known.items() if known.used < now - keep_s and _is_gone(known, now, keep_s)]
         for pid in pids:
             self.forget(pid)
+        pids += self._make_room()
         self._drop_records(time.monotonic_ns() - int(keep_s * 1e9))
         return pids
+
+    def _make_room(self) -> list[int]:
+        """Forgets processes where they have too many ranges: of the user who has most, the one not used for longest."""
+        left = sum(len(known.ranges) for known in self._known.values())
+        if left <= MAX_RANGES:
+            return []
+        taken: Counter[int | None] = Counter()
+        processes: defaultdict[int | None, list[KnownProcess]] = defaultdict(list)
+        for known in sorted(self._known.values(), key=lambda known: known.used, reverse=True):
+            if known.user is None:
+                known.user = user_of(known.process.pid)
+            taken[known.user] += len(known.ranges)
+            processes[known.user].append(known)
+        forgotten = []
+        while left > MAX_RANGES - MAX_RANGES // 8:
+            most = max(taken, key=taken.__getitem__)
+            known = processes[most].pop()
+            taken[most] -= len(known.ranges)
+            left -= len(known.ranges)
+            forgotten.append(known.process.pid)
+            self.forget(known.process.pid)
+        return forgotten
 
     def apply(self, records: Records, eager: bool) -> None:
         """Takes the kernel's records. Decodes them at once if `eager`, and always those of processes that listeners
@@ -177,6 +205,14 @@ class ProcessTable:
     def _announce_end(self, pid: int) -> None:
         for listener in self._listeners:
             listener.ended(pid)
+
+
+def _is_gone(known: KnownProcess, now: float, again_s: float) -> bool:
+    """Whether a process ended. Its events may be lost, so this looks for it now and then."""
+    if known.ended or now - known.checked < again_s:
+        return known.ended
+    known.checked = now
+    return not exists(known.process.pid)
 
 
 def _from_event(pid: int, monotonic_ns: int) -> Process:

@@ -8,13 +8,18 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collector.unwind.extents import Extents
-from collector.unwind.maps import MAX_CHUNKS, MAX_RULES, NOT_LOADED, UnwindMaps
+from collector.unwind.maps import MAX_CHUNKS, NOT_LOADED, UnwindMaps
+from collector.unwind.rules import KernelRules
 from collector.unwind.table import UnwindTable
 
 EAGER_ROWS = 1 << 20
 """The chunks of a file with more rows (40 MB of code) are loaded when a walk needs them."""
 
+FILE_SHARE = 0.5
+"""Of the rows and chunks in the kernel: what one file may take."""
+
 _GRACE_S = 0.002  # by then every walk that saw the old rows is over
+_AGAIN_S = 60.0  # until a chunk that had no room is tried again
 
 
 @dataclass
@@ -38,9 +43,10 @@ class UnwindFiles:
         self._maps = maps
         self._rows = Extents(maps.rows)
         self._chunks = Extents(MAX_CHUNKS)
-        self._rules: dict[int, int] = {0: 0}
+        self._rules = KernelRules(maps)
         self._files: OrderedDict[str, LoadedFile] = OrderedDict()
         self._by_chunk: list[LoadedFile] = []  # ordered by first_chunk
+        self._chunk_again: dict[int, float] = {}  # a chunk without room -> when it may be tried again
         self.refused = 0  # chunks for which there was no room
 
     def __len__(self) -> int:
@@ -57,73 +63,105 @@ class UnwindFiles:
             self._files.move_to_end(build_id)
         return file
 
+    def rows_of(self, build_id: str) -> int:
+        """How many rows a file takes; 0 if it is not there."""
+        file = self._files.get(build_id)
+        return sum(count for _, count in file.extents) if file else 0
+
     def add(self, build_id: str, table: UnwindTable) -> LoadedFile | None:
-        """Adds a file; returns None if there is no room for it."""
+        """Adds a file; returns None if there is no room for it, or it is larger than any file may be."""
         count = len(table.chunk_start) - 1
+        if count > FILE_SHARE * MAX_CHUNKS:
+            self.refused += count
+            return None
         first = self._make_room(self._chunks, count)
-        if first is None:
+        rules = self._rule_rows(table) if first is not None else None
+        if first is None or rules is None:
+            if first is not None:
+                self._chunks.free(first, count)
             self.refused += count
             return None
         self._maps.chunks[first : first + count] = (NOT_LOADED, 0)
-        file = LoadedFile(build_id, table.base, first, count, table, self._rule_rows(table))
+        file = LoadedFile(build_id, table.base, first, count, table, rules)
         self._files[build_id] = file
         bisect.insort(self._by_chunk, file, key=lambda known: known.first_chunk)
         if len(table.rows) <= EAGER_ROWS:
-            self._load(file, 0, count)
+            if not self._load(file, 0, count):
+                self.evict(build_id)
+                return None
             file.table = None
         return file
 
+    def evict(self, build_id: str) -> None:
+        """Removes a file. No mapping in the kernel may refer to it any more, but walks that began before may."""
+        file = self._files.pop(build_id)
+        self._by_chunk.remove(file)
+        self._maps.chunks[file.first_chunk : file.first_chunk + file.chunks] = (NOT_LOADED, 0)
+        time.sleep(_GRACE_S)
+        self._chunks.free(file.first_chunk, file.chunks)
+        for chunk in range(file.first_chunk, file.first_chunk + file.chunks):
+            self._chunk_again.pop(chunk, None)
+        for start, count in file.extents:
+            self._rows.free(start, count)
+        self._rules.release(file.rules)
+
     def load_chunk(self, chunk: int) -> None:
-        """Loads a chunk that a walk needs. Does nothing if it is loaded, or its file is gone."""
+        """Loads a chunk that a walk needs. Does nothing if it is loaded, its file is gone, or there was no room for it
+        a short time ago."""
+        if self._chunk_again.get(chunk, 0.0) > time.monotonic():
+            return
         at = bisect.bisect(self._by_chunk, chunk, key=lambda known: known.first_chunk) - 1
         if at < 0:
             return
         file = self._by_chunk[at]
         number = chunk - file.first_chunk
         if file.table is not None and number < file.chunks and self._maps.chunks[chunk]["first"] == NOT_LOADED:
-            self._load(file, number, number + 1)
+            if self._load(file, number, number + 1):
+                self._chunk_again.pop(chunk, None)
+            else:
+                self._chunk_again[chunk] = time.monotonic() + _AGAIN_S
 
-    def _load(self, file: LoadedFile, first: int, end: int) -> None:
-        """Loads the chunks from `first` up to `end`; their rows are adjacent in the table."""
+    def _load(self, file: LoadedFile, first: int, end: int) -> bool:
+        """Loads the chunks from `first` up to `end`; their rows are adjacent in the table. Returns whether there was
+        room."""
         assert file.table is not None
         starts = file.table.chunk_start[first : end + 1].astype(np.int64)
         source = np.asarray(file.table.rows[starts[0] : starts[-1]])
-        row = self._make_room(self._rows, len(source)) if len(source) else 0
+        allowed = self.rows_of(file.build_id) + len(source) <= FILE_SHARE * self._maps.rows
+        row = (self._make_room(self._rows, len(source), file) if allowed else None) if len(source) else 0
         if row is None:
             self.refused += end - first
-            return
+            return False
         if len(source):
             file.extents.append((row, len(source)))
             self._maps.write_rows(row, source & np.uint32(0xFFFF0000) | file.rules[source & np.uint32(0xFFFF)])
         chunks = self._maps.chunks[file.first_chunk + first : file.first_chunk + end]
         chunks["count"] = np.diff(starts)
         chunks["first"] = row + starts[:-1] - starts[0]  # last: from here on the program uses them
+        return True
 
-    def _rule_rows(self, table: UnwindTable) -> np.ndarray:
-        """Returns the rows of a table's rules in the map of rules. Adds new rules; row 0 is for those without room."""
-        rows = np.zeros(len(table.rules), np.uint32)
-        for i, (key, rule) in enumerate(zip(table.rules.view("<u8").tolist(), table.rules, strict=True)):
-            row = self._rules.get(key)
-            if row is None and len(self._rules) < MAX_RULES:
-                row = self._rules[key] = len(self._rules)
-                self._maps.rules[row] = rule
-            rows[i] = row or 0
+    def _rule_rows(self, table: UnwindTable) -> np.ndarray | None:
+        """Adds the rules of a table. Returns their rows in the map, or None if there is no room."""
+        rows = self._rules.add(table.rules)
+        for build_id in self._unused() if rows is None else ():
+            self.evict(build_id)
+            rows = self._rules.add(table.rules)
+            if rows is not None:
+                break
         return rows
 
-    def _make_room(self, extents: Extents, count: int) -> int | None:
-        """Allocates `count` rows; evicts files that no process maps if needed, the least recently used first."""
+    def _make_room(self, extents: Extents, count: int, keep: LoadedFile | None = None) -> int | None:
+        """Allocates `count` rows; evicts files that no process maps if needed, the least recently used first, but not
+        `keep`."""
         start = extents.allocate(count)
-        for build_id in [build_id for build_id, file in self._files.items() if not file.users]:
+        for build_id in self._unused() if start is None else ():
+            if keep is None or build_id != keep.build_id:
+                self.evict(build_id)
+                start = extents.allocate(count)
             if start is not None:
                 break
-            self._evict(self._files.pop(build_id))
-            start = extents.allocate(count)
         return start
 
-    def _evict(self, file: LoadedFile) -> None:
-        self._by_chunk.remove(file)
-        self._maps.chunks[file.first_chunk : file.first_chunk + file.chunks] = (NOT_LOADED, 0)
-        time.sleep(_GRACE_S)
-        self._chunks.free(file.first_chunk, file.chunks)
-        for start, count in file.extents:
-            self._rows.free(start, count)
+    def _unused(self) -> list[str]:
+        """The files that no process maps, the least recently used first."""
+        return [build_id for build_id, file in self._files.items() if not file.users]

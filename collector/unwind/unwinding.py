@@ -20,11 +20,12 @@ from collector.elf import identity
 from collector.elf.error import ElfError, ElfTooLarge
 from collector.processes.mapped_files import vdso_bytes
 from collector.processes.mappings import MappedRange
-from collector.processes.process import Process
+from collector.processes.process import Process, user_of
 from collector.python.runtime import Runtime
 from collector.unwind.cache import TableCache
 from collector.unwind.extents import Extents
-from collector.unwind.files import UnwindFiles
+from collector.unwind.fair_share import file_to_evict
+from collector.unwind.files import EAGER_ROWS, UnwindFiles
 from collector.unwind.maps import (
     FRAME_POINTERS,
     MAPPING,
@@ -41,6 +42,7 @@ log = logging.getLogger(__name__)
 MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
 _AGAIN_S = 60.0  # until a file without a table is tried again
+_PROCESS_AGAIN_S = 5.0  # until a process without room is
 _PENDING = float("inf")
 _MOST_REFUSED = 20_000
 _MASK = (1 << 64) - 1
@@ -54,6 +56,7 @@ class _Installed:
     ranges: list[MappedRange]
     first: int
     build_ids: set[str]
+    user: int | None = None  # of the process, once it was needed
 
 
 class Unwinding:
@@ -71,6 +74,7 @@ class Unwinding:
         self._wanted: queue.Queue[str | None] = queue.Queue()
         self._large: queue.Queue[str | None] = queue.Queue()  # files that take long, so that they delay no others
         self._not_before: dict[str, float] = {}  # build ID -> when its table may be requested again
+        self._refused: dict[int, float] = {}  # process without room -> when it may be tried again
         self._vdso = _vdso()
         self._threads = [
             threading.Thread(target=self._load, args=args, name="unwind-tables", daemon=True)
@@ -87,8 +91,13 @@ class Unwinding:
         with self._lock:
             self._install(process, ranges[:MAX_MAPPINGS_OF_PROCESS], python)
 
+    def refuses(self, pid: int) -> bool:
+        """Whether there was no room for the process a short time ago."""
+        return self._refused.get(pid, 0.0) > time.monotonic()
+
     def ended(self, pid: int) -> None:
         with self._lock:
+            self._refused.pop(pid, None)
             self._forget(pid)
             self._maps.forget_process(pid)
 
@@ -134,8 +143,11 @@ class Unwinding:
             return
         first = self._mappings.allocate(len(ranges))
         if first is None or (len(self._installed) >= MAX_PROCESSES and process.pid not in self._installed):
-            metrics.UNWIND_REFUSED.labels("process").inc()
+            if first is not None:
+                self._mappings.free(first, len(ranges))
+            self._refuse(process.pid)
             return
+        self._refused.pop(process.pid, None)
         build_ids = {mapped_range.file.build_id for mapped_range in ranges if mapped_range.file.build_id}
         self._maps.mappings[first : first + len(ranges)] = self._entries(ranges)
         self._forget(process.pid)
@@ -150,6 +162,12 @@ class Unwinding:
             metrics.UNWIND_REFUSED.labels("process").inc()
             log.debug("process %d cannot be added: %s", process.pid, error)
         metrics.UNWIND_PROCESSES.set(len(self._installed))
+
+    def _refuse(self, pid: int) -> None:
+        metrics.UNWIND_REFUSED.labels("process").inc()
+        if len(self._refused) > _MOST_REFUSED:
+            self._refused.clear()
+        self._refused[pid] = time.monotonic() + _PROCESS_AGAIN_S
 
     def _forget(self, pid: int) -> None:
         known = self._installed.pop(pid, None)
@@ -222,11 +240,11 @@ class Unwinding:
 
     def _add_locked(self, build_id: str, table: UnwindTable | None) -> None:
         file = self._files.add(build_id, table) if table is not None else None
+        while file is None and table is not None and self._evict_for(build_id, min(len(table.rows), EAGER_ROWS)):
+            file = self._files.add(build_id, table)
         if file is None:
             metrics.UNWIND_REFUSED.labels("file").inc()
-            if len(self._not_before) > _MOST_REFUSED:
-                self._not_before.clear()
-            self._not_before[build_id] = time.monotonic() + _AGAIN_S
+            self._not_again(build_id)
         else:
             self._not_before.pop(build_id, None)
         for known in self._installed.values():
@@ -234,6 +252,40 @@ class Unwinding:
                 self._write_again(known, build_id)
                 if file is not None:
                     file.users += 1
+
+    def _not_again(self, build_id: str) -> None:
+        """The table of the file is not loaded for a while."""
+        if len(self._not_before) > _MOST_REFUSED:
+            self._not_before.clear()
+        self._not_before[build_id] = time.monotonic() + _AGAIN_S
+
+    def _evict_for(self, build_id: str, rows: int) -> bool:
+        """Evicts a file of another user who takes more. Returns whether there was one."""
+        evicted = file_to_evict(self._users_of_files(), self._files.rows_of, build_id, rows)
+        if evicted is None:
+            return False
+        self._not_again(evicted)
+        for known in self._installed.values():
+            self._write_unknown(known, evicted)
+        self._files.evict(evicted)
+        return True
+
+    def _users_of_files(self) -> dict[str, int | None]:
+        """The user whose processes map a file; None if they are of several."""
+        users: dict[str, int | None] = {}
+        for pid, known in self._installed.items():
+            if known.user is None:
+                known.user = user_of(pid)
+            for build_id in known.build_ids:
+                users[build_id] = known.user if users.get(build_id, known.user) == known.user else None
+        return users
+
+    def _write_unknown(self, known: _Installed, build_id: str) -> None:
+        """Says in the maps that there is no table of a file."""
+        for i, mapped_range in enumerate(known.ranges, known.first):
+            if mapped_range.file.build_id == build_id:
+                self._maps.mappings[i : i + 1]["chunks"] = 0  # first: from then on the program sees no table
+                self._maps.mappings[i : i + 1]["first_chunk"] = UNKNOWN_CODE
 
     def _write_again(self, known: _Installed, build_id: str) -> None:
         """Updates the mappings of a file in the maps."""

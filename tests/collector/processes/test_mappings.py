@@ -8,17 +8,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from collector.elf import identity
-from collector.processes import known_process, mappings
+from collector.processes import known_process, mappings, process_table
 from collector.processes.mapped_files import JIT, FileCache, MappedFile, MapsEntry, open_entry
 from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from icestream.v1.common_pb2 import Mapping
+from tests.waiting import wait_until
 
 WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getchar(); return 0; }'
 
@@ -160,11 +162,39 @@ def test_a_process_that_ended_keeps_its_mappings_for_its_last_samples(
     assert located(mine, running.pid, address_of(program, "main"))[0][0].file == str(program)
 
 
-def test_processes_are_forgotten_when_nobody_asks(mine: Mappings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_are_known_until_they_ended_and_nobody_asks(
+    mine: Mappings, running: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine.notice(running.pid)
     assert mine.expire() == []
     monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
-    assert mine.expire() == [os.getpid()]
-    assert len(mine) == 0
+    assert mine.expire() == []
+    running.kill()
+    running.wait()
+    assert mine.expire() == [running.pid]
+    assert len(mine) == 1
+
+
+def test_too_many_mappings_cost_the_user_with_most_the_processes_used_least(monkeypatch: pytest.MonkeyPatch) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    known = Mappings(FileCache())
+    with ExitStack() as running:
+
+        def start(user: int) -> int:
+            process = running.enter_context(subprocess.Popen(["sleep", "1000"], user=user))
+            running.callback(process.kill)
+            wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")
+            wait_until(lambda: "libc" in Path(f"/proc/{process.pid}/maps").read_text())
+            known.notice(process.pid)
+            return process.pid
+
+        victims, attackers = [start(65_532) for _ in range(2)], [start(65_533) for _ in range(8)]
+        located(known, attackers[0], 5)  # the others were used before it
+        monkeypatch.setattr(process_table, "MAX_RANGES", 8 * len(known.ranges(victims[0])))
+        forgotten = known.expire()
+    assert 3 <= len(forgotten) <= 5
+    assert set(forgotten) <= set(attackers[1:])
 
 
 def test_the_vdso_is_a_file_with_a_build_id(mine: Mappings) -> None:

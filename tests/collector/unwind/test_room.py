@@ -1,0 +1,114 @@
+"""One user's files fill the kernel's maps: another user's still get in. Real eBPF maps, tables made by hand."""
+
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from collector.bpf.program import ProfileProgram
+from collector.processes.mapped_files import MappedFile
+from collector.processes.mapped_ranges import MappedRange
+from collector.processes.process import read_process
+from collector.unwind import unwinding as unwinding_module
+from collector.unwind.cache import TableCache
+from collector.unwind.maps import MAX_MAPPINGS, MAX_MAPPINGS_OF_PROCESS
+from collector.unwind.table import RULE, UnwindTable
+from collector.unwind.unwinding import Unwinding
+from icestream.v1.common_pb2 import Mapping
+
+pytestmark = pytest.mark.ebpf
+
+ATTACKER, VICTIM = 65_533, 65_532
+PAGES = 16  # of 1,024 rows
+ROWS = 4000
+
+
+@pytest.fixture
+def unwinding() -> Iterator[Unwinding]:
+    program = ProfileProgram(10**9, "auto", {"rows": PAGES})
+    unwinding = Unwinding(program, TableCache(None), lambda build_id: None)
+    unwinding.start()
+    yield unwinding
+    unwinding.close()
+    program.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[[int], int]]:
+    """Starts a process of a user; returns its ID."""
+    with ExitStack() as running:
+
+        def start(user: int) -> int:
+            process = running.enter_context(subprocess.Popen(["sleep", "1000"], user=user))
+            running.callback(process.kill)
+            return process.pid
+
+        yield start
+
+
+def _maps(unwinding: Unwinding, pid: int, *build_ids: str) -> None:
+    """The process maps these files."""
+    process = read_process(pid)
+    assert process
+    ranges = [
+        MappedRange(4096 * i, 4096 * (i + 1), 0, MappedFile(Mapping.FILE, build_id, build_id), False, None)
+        for i, build_id in enumerate(build_ids, 1)
+    ]
+    unwinding.changed(process, ranges)
+
+
+def _add(unwinding: Unwinding, build_id: str) -> bool:
+    """Adds the table of a file that processes map. Returns whether there was room."""
+    number = np.arange(ROWS, dtype=np.uint32)
+    table = UnwindTable(0, np.array([0, ROWS], np.uint32), number << 16, np.zeros(1, RULE))
+    unwinding._add(build_id, table)
+    return unwinding._files.get(build_id) is not None
+
+
+def test_a_user_whose_files_fill_the_map_loses_one_to_another_user(
+    unwinding: Unwinding, start: Callable[[int], int]
+) -> None:
+    attacker, victim = start(ATTACKER), start(VICTIM)
+    crafted = [f"crafted{i}" for i in range(6)]
+    _maps(unwinding, attacker, *crafted)
+    assert [_add(unwinding, build_id) for build_id in crafted] == [True] * 4 + [False] * 2
+    _maps(unwinding, victim, "program", "library")
+    assert _add(unwinding, "program")
+    assert _add(unwinding, "library")
+    assert not any(_add(unwinding, build_id) for build_id in crafted[4:])
+    assert unwinding._files.get("program")
+    assert unwinding._files.get("library")
+
+
+def test_files_that_several_users_map_are_not_taken_from_them(
+    unwinding: Unwinding, start: Callable[[int], int]
+) -> None:
+    shared = [f"shared{i}" for i in range(4)]
+    _maps(unwinding, start(VICTIM), *shared)
+    _maps(unwinding, start(ATTACKER), *shared, "crafted")
+    assert all(_add(unwinding, build_id) for build_id in shared)
+    assert not _add(unwinding, "crafted")
+    assert all(unwinding._files.get(build_id) for build_id in shared)
+
+
+def test_a_process_without_room_is_not_tried_at_every_request(
+    unwinding: Unwinding, start: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = [""] * MAX_MAPPINGS_OF_PROCESS
+    full = [start(ATTACKER) for _ in range(MAX_MAPPINGS // MAX_MAPPINGS_OF_PROCESS)]
+    for pid in full:
+        _maps(unwinding, pid, *many)
+    victim = start(VICTIM)
+    _maps(unwinding, victim, "program")
+    assert unwinding.refuses(victim)
+    unwinding.ended(full[0])
+    time.sleep(2 * unwinding_module._GRACE_S)  # a walk may still read its mappings
+    later = time.monotonic() + unwinding_module._PROCESS_AGAIN_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert not unwinding.refuses(victim)
+    _maps(unwinding, victim, "program")
+    assert unwinding.ready(victim)
+    assert not unwinding.refuses(victim)
