@@ -1,7 +1,8 @@
 """The CPU time of each thread of this process, by the threads' own CPU clocks (clock_gettime(2)): exact, and cheap.
 
 A thread of Python's has the name that it was given. Others are those of the Kafka client (`kafka`), or of other
-libraries (`other`). `ended` is the time of threads that no longer run, and `children` that of child processes.
+libraries and of requests for metrics (`other`). `ended` is the time of threads that no longer run, and `children` that
+of child processes.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ from collector.guest.own_cpu import process_seconds
 
 _THREAD_CLOCK = 4 | 2  # CPUCLOCK_PERTHREAD_MASK and CPUCLOCK_SCHED of the kernel's posix-timers.h
 _MAIN = "sample"
+_UNNAMED = ("Thread-", "Dummy-")  # with a number, which would make ever more names
 
 
 def seconds_of(tid: int) -> float:
@@ -25,7 +27,7 @@ def thread_seconds() -> dict[str, float]:
     """Name -> CPU seconds so far. Threads with one name are added up. The main thread is the sampling thread."""
     everything = process_seconds()
     whole = time.clock_gettime(time.CLOCK_PROCESS_CPUTIME_ID)
-    names = {thread.native_id: thread.name for thread in threading.enumerate() if thread is not threading.main_thread()}
+    names = {thread.native_id: thread.name for thread in threading.enumerate() if not thread.name.startswith(_UNNAMED)}
     names[os.getpid()] = _MAIN
     spent: dict[str, float] = defaultdict(float)
     for tid in map(int, os.listdir("/proc/self/task")):

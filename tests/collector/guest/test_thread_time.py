@@ -35,3 +35,16 @@ def test_each_thread_has_its_time_and_what_ended_is_kept() -> None:
     assert "a-thread-of-a-test" not in after
     spin(0.1)
     assert sum(thread_seconds().values()) >= sum(after.values()) + 0.1
+
+
+def test_threads_without_a_name_are_counted_together() -> None:
+    release = threading.Event()
+    threads = [threading.Thread(target=release.wait) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    names = thread_seconds().keys()
+    release.set()
+    for thread in threads:
+        thread.join()
+    assert "other" in names
+    assert not any(name.startswith("Thread-") for name in names)
