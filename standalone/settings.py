@@ -23,6 +23,9 @@ class UpSettings(KafkaSettings, DataSettings):
     gateway_listen: str = setting(
         "127.0.0.1:4040", "HOST:PORT of the gateway; another free port if it is taken, and if it is 0"
     )
+    gateway_grpc_listen: str = setting(
+        "127.0.0.1:4317", "HOST:PORT of the gateway's OTLP/gRPC; another free port if it is taken, and if it is 0"
+    )
     kafka: str = setting("", "HOST:PORT of a Kafka to use; by default `icestream up` starts a broker")
     clickhouse: str = setting(
         "", "ClickHouse to use, http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine"

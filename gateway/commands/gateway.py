@@ -7,8 +7,11 @@ A profile is acknowledged when Kafka has it. Any number of gateways may run.
 """
 
 import argparse
+import contextlib
 
+from gateway.grpc_server import GrpcServer
 from gateway.http.app import create_app
+from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream.cli import CommandError
@@ -25,7 +28,10 @@ def run(args: argparse.Namespace) -> int:
     stop = stop_event()
     publisher = Publisher(settings)
     try:
-        serve(create_app(settings, publisher), settings.gateway_listen, stop, "the gateway")
+        with contextlib.ExitStack() as serving:
+            if settings.gateway_grpc_listen:
+                serving.callback(GrpcServer(settings, Intake(settings, publisher)).close)
+            serve(create_app(settings, publisher), settings.gateway_listen, stop, "the gateway")
     except ServerError as error:
         raise CommandError(str(error)) from error
     finally:

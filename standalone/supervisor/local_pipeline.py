@@ -61,7 +61,11 @@ class LocalPipeline:
                 raise StartError(f"cannot use the data folder: {error}") from error
             self._addresses["api"] = _free_address(self._settings.listen, "--listen")
             if self._settings.gateway:
-                self._addresses["gateway"] = _free_or_other_address(self._settings.gateway_listen, "--gateway-listen")
+                settings = self._settings
+                self._addresses["gateway"] = _free_or_other_address(settings.gateway_listen, "--gateway-listen")
+                self._addresses["otlp_grpc"] = _free_or_other_address(
+                    settings.gateway_grpc_listen, "--gateway-grpc-listen"
+                )
             for part, port in _METRICS.items():
                 self._addresses[part] = _preferred_address(0 if self._settings.metrics_listen.endswith(":0") else port)
             if self._settings.metrics_listen:
@@ -154,7 +158,8 @@ class LocalPipeline:
     def _parts(self, environ: dict[str, str]) -> list[Part]:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
         if self._settings.gateway:
-            parts.append(self._part("gateway", "gateway", environ))
+            grpc = {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}
+            parts.append(self._part("gateway", "gateway", environ | grpc))
         if not self._settings.collector:
             log.info("this machine is not profiled: --no-collector")
         elif os.geteuid() != 0:

@@ -19,7 +19,7 @@ class RunInfo:
     kafka: str
     """HOST:PORT of the broker; more than one are separated by commas."""
     addresses: dict[str, str]
-    """HOST:PORT that each part serves HTTP on: api, gateway, streams, collector, supervisor."""
+    """HOST:PORT that each part serves HTTP on: api, gateway, otlp_grpc, streams, collector, supervisor."""
     activity_socket: str
     """The socket that traced applications report to."""
 

@@ -46,7 +46,7 @@ class Pipeline:
         arguments = {
             "store": ["store", "--data", str(self.data), "--listen", f"127.0.0.1:{self.port}"],
             "streams": ["streams", "--metrics-listen", "127.0.0.1:0"],
-            "gateway": ["gateway", "--gateway-listen", self.gateway],
+            "gateway": ["gateway", "--gateway-listen", self.gateway, "--gateway-grpc-listen", "127.0.0.1:0"],
             "collect": [
                 "collect",
                 "--metrics-listen",

@@ -41,7 +41,8 @@ class Up:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "icestream.cli", "up", "--data", str(data), "--listen", self.api,
-                 "--metrics-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0", "--no-collector", *more],
+                 "--metrics-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
+                 "--gateway-grpc-listen", "127.0.0.1:0", "--no-collector", *more],
                 stdout=log, stderr=log,
             )  # fmt: skip
 

@@ -1,0 +1,27 @@
+"""Takes OTLP profiles in, however they came, and says what was not taken."""
+
+import asyncio
+from collections.abc import Callable
+
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+
+from gateway.intake import Intake
+from gateway.readers.otlp import read_otlp
+
+_MAX_TOLD = 3
+
+
+async def take_profiles(
+    intake: Intake, parse: Callable[[], ProfilesData], max_series: int
+) -> ExportProfilesServiceResponse:
+    """Parses and reads in a thread. Raises Refused."""
+    found = await asyncio.to_thread(lambda: read_otlp(parse(), max_series))
+    dropped, refused = await intake.take_each(found.profiles, "otlp")
+    refused = [*found.refused, *refused]
+    answer = ExportProfilesServiceResponse()
+    texts = [f"{count} {what} dropped" for what, count in sorted(dropped.items())]
+    if refused or texts:
+        answer.partial_success.rejected_profiles = len(refused)
+        answer.partial_success.error_message = "; ".join(texts + sorted(set(refused))[:_MAX_TOLD])
+    return answer

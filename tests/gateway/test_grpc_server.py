@@ -1,0 +1,90 @@
+"""OTLP/gRPC with a real client."""
+
+import time
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2_grpc import ProfilesServiceStub
+
+from gateway.grpc_server import PROFILES, GrpcServer
+from gateway.intake import Intake
+from gateway.publisher import Publisher
+from gateway.settings import GatewaySettings
+from icestream.http_server import ServerError
+from icestream.messages.raw import decode_raw
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from tests.gateway.otlp import Otlp, of_samples
+from tests.pipeline.reading import messages
+from tests.pipeline.running import free_port
+from tests.waiting import PATIENCE_S
+
+
+def serve(settings: GatewaySettings) -> Iterator[grpc.Channel]:
+    publisher = Publisher(settings)
+    server = GrpcServer(settings, Intake(settings, publisher))
+    with grpc.insecure_channel(f"127.0.0.1:{server.port}", compression=grpc.Compression.Gzip) as channel:
+        yield channel
+    server.close()
+    publisher.close()
+
+
+@pytest.fixture
+def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
+    return GatewaySettings(kafka=in_process_broker.kafka, gateway_grpc_listen="127.0.0.1:0", gateway_unpacked_mb=1)
+
+
+@pytest.fixture
+def channel(settings: GatewaySettings) -> Iterator[grpc.Channel]:
+    yield from serve(settings)
+
+
+def request_of(value: int) -> ExportProfilesServiceRequest:
+    made = Otlp()
+    made.resource_attributes({"service.name": "checkout"})
+    made.profile.time_unix_nano = time.time_ns()
+    made.profile.samples.add(stack_index=made.stack(made.location("jvm", [("run", "A.java", 3)])), values=[value])
+    return ExportProfilesServiceRequest.FromString(made.data.SerializeToString())
+
+
+def send(channel: grpc.Channel, data: bytes) -> grpc.StatusCode:
+    """Any bytes as a request; the status of the refusal."""
+    with pytest.raises(grpc.RpcError) as refused:
+        channel.unary_unary(f"/{PROFILES}/Export")(data, timeout=PATIENCE_S)
+    status: grpc.StatusCode = refused.value.code()  # type: ignore[attr-defined]
+    return status
+
+
+def test_profiles_are_taken_and_what_cannot_be_is_told(channel: grpc.Channel, settings: GatewaySettings) -> None:
+    export = ProfilesServiceStub(channel).Export  # type: ignore[no-untyped-call]
+    assert not export(request_of(4), timeout=PATIENCE_S).HasField("partial_success")
+    assert export(request_of(-4), timeout=PATIENCE_S).partial_success.rejected_profiles == 1
+    (batch,) = (decode_raw(message.value()) for message in messages(settings, RAW))
+    assert batch.series == [(("service", "checkout"),)]
+
+
+def test_what_is_none_is_refused(channel: grpc.Channel, settings: GatewaySettings) -> None:
+    assert send(channel, b"\xff" * 10) == grpc.StatusCode.INVALID_ARGUMENT
+    assert send(channel, of_samples([], profile=b"\x42\x10" + bytes(16))) == grpc.StatusCode.INVALID_ARGUMENT
+    assert send(channel, bytes(2_000_000)) == grpc.StatusCode.RESOURCE_EXHAUSTED  # a small message, gzipped
+    assert list(messages(settings, RAW)) == []
+
+
+def test_without_kafka_the_sender_shall_try_again() -> None:
+    away = f"127.0.0.1:{free_port()}"
+    settings = GatewaySettings(kafka=away, gateway_ack_s=0.3, gateway_grpc_listen="127.0.0.1:0")
+    for channel in serve(settings):
+        assert send(channel, request_of(4).SerializeToString()) == grpc.StatusCode.UNAVAILABLE
+
+
+def test_a_port_that_is_taken_is_named(settings: GatewaySettings) -> None:
+    publisher = Publisher(settings)
+    intake = Intake(settings, publisher)
+    first = GrpcServer(settings, intake)
+    taken = f"127.0.0.1:{first.port}"
+    with pytest.raises(ServerError, match=taken):
+        GrpcServer(GatewaySettings(kafka=settings.kafka, gateway_grpc_listen=taken), intake)
+    first.close()
+    publisher.close()
