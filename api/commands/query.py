@@ -4,6 +4,8 @@
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}' --fail-over 5%
   icestream query operations --selector '{service="checkout"}' --order p95_duration
+  icestream query merge --traces slow.txt
+  icestream query diff --traces slow.txt --baseline-traces fast.txt
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
   icestream query top --order cumulative --frames own
@@ -36,6 +38,7 @@ from api.terminal.draw_gate import draw_gate
 from api.terminal.draw_operations import draw_operations
 from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
+from api.terminal.trace_files import add_trace_files, trace_lists
 from icestream.cli import CommandError
 
 ORDERS = (
@@ -61,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     merge = _question(add_parser, "merge", "draw one profile of a selector and a time range")
     _add_view(merge)
     _add_invert(merge)
+    add_trace_files(merge, "--traces")
     merge.add_argument("--group-by", metavar="LABEL", help="label whose values become the first frames")
     _add_format(merge, "tree")
     diff = _question(add_parser, "diff", "compare a profile with a baseline")
@@ -69,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument(
         "--absolute", action="store_true", help="compare values as they are, without scaling the smaller side up"
     )
+    add_trace_files(diff, "--traces", "--baseline-traces")
     _add_depth(diff)
     _add_view(diff)
     _add_invert(diff)
@@ -108,10 +113,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     client = Client(args.url)
     output_format = getattr(args, "format", None)
+    body = trace_lists(args)
     if output_format not in (None, "tree"):
-        _write(client.read(_path(args), _parameters(args)), args.output, output_format)
+        _write(client.read(_path(args), _parameters(args), body), args.output, output_format)
         return 0
-    answer = client.json(_path(args), _parameters(args))
+    answer = client.json(_path(args), _parameters(args), body)
     if args.question == "trace" and not args.json and output_format is None:
         graph = client.json(_path(args), _parameters(args) | {"format": "tree"})
         drawn = [draw_tree(graph, args.min_percent)] if graph["stacks"] else []

@@ -30,6 +30,7 @@ from api.http.routes import (
     timeline,
     top,
     trace_cpu,
+    trace_lists,
     traces,
 )
 from api.queries.database import Database
@@ -48,6 +49,7 @@ _QUERIES = (
     sandwich,
     traces,
     trace_cpu,
+    trace_lists,
     top,
     timeline,
     completeness,

@@ -92,7 +92,7 @@ TRACE_CPU_EXAMPLE = {
     "expected_samples": 42.17,
     "few_samples": False,
     "like": {
-        "selector": '{service="checkout"}',
+        "selector": '{service="checkout", operation="POST /checkout"}',
         "start": "2026-01-31T11:30:00.000Z",
         "end": "2026-01-31T12:30:00.500Z",
     },

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-from api.queries.conditions import Conditions, add_matchers, add_time
+from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
 from api.queries.confidence import SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
+from api.queries.sample_operations import split_matchers
 from api.queries.sample_period import read_periods
 from api.queries.selection import Selection
 
@@ -83,13 +84,16 @@ def _select_cpu_by_service(selection: Selection, parameters: dict[str, Any], tra
 def _activity_conditions(selection: Selection, samples: Conditions) -> Conditions:
     """Conditions on `activity`, which has no series.
 
-    Where labels other than the service select, its rows are those of the processes that have such samples.
+    Where labels other than service and operation select, its rows are those of the processes that have such samples.
     """
     activity = Conditions(parameters=samples.parameters)
     time_range = selection.time_range
     add_time(activity, time_range.start_unix_nano, time_range.end_unix_nano, column="start_time")
-    add_matchers(activity, [matcher for matcher in selection.matchers if matcher.label == "service"])
-    if not selection.by_service:
+    of_operation, others = split_matchers(selection.matchers)
+    for matcher in of_operation:
+        add_value_matcher(activity, "operation", matcher)
+    add_matchers(activity, [matcher for matcher in others if matcher.label == "service"])
+    if any(matcher.label != "service" for matcher in others):
         process = "trace_id, host_id, pid"
         activity.add(f"({process}) IN (SELECT {process} FROM trace_samples {samples.where})")
     return activity

@@ -51,6 +51,15 @@ def read_stack_values(database: Database, table: str, conditions: Conditions, ma
     return _read(database, [(table, conditions)], max_stacks)
 
 
+def read_stacks_of_traces(
+    database: Database, selection: Selection, trace_ids: list[str], max_stacks: int
+) -> StackValues:
+    """Sums of the selected samples that have one of these traces, by stack. Raises ApiError."""
+    conditions = selection.conditions()
+    conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
+    return read_stack_values(database, "trace_samples", conditions, max_stacks)
+
+
 def _read(database: Database, sources: list[tuple[str, Conditions]], max_stacks: int) -> StackValues:
     rows = " UNION ALL ".join(
         f"SELECT stack_id, value, toInt64(count) AS count FROM {table} {each.where}" for table, each in sources

@@ -126,6 +126,20 @@ def read_breakdown(database: Database, cpu: TraceCpu) -> dict[str, Any]:
     }
 
 
+def read_operation(database: Database, trace_id: str, service: str) -> str:
+    """The operation that a service did for a request, as samples have it; "" if that is not known. Raises ApiError."""
+    conditions = Conditions()
+    conditions.add(f"trace_id = {conditions.bind_trace_id(trace_id)}")
+    conditions.add(f"service = {conditions.bind(service, 'String')}")
+    conditions.add("operation != ''")
+    answer = database.table(
+        "SELECT toString(operation) AS name FROM activity"
+        f" {conditions.where} GROUP BY operation ORDER BY sum(thread_cpu_ns) DESC, name LIMIT 1",
+        conditions.parameters,
+    )
+    return next(iter(texts(answer["name"])), "")
+
+
 def trace_conditions(trace_id: str, profile_type: str) -> Conditions:
     """Conditions on `trace_samples`."""
     conditions = Conditions()

@@ -24,14 +24,19 @@ class Client:
         if urllib.parse.urlsplit(self._url).scheme not in ("http", "https"):
             raise CommandError(f"not an HTTP address: {self._url!r}; give --url http://HOST:PORT")
 
-    def read(self, path: str, parameters: Mapping[str, Any]) -> bytes:
-        """Returns the body of an answer. Raises CommandError with the API's own message."""
+    def read(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> bytes:
+        """Returns the body of an answer, of POST where the question has a body of JSON.
+
+        Raises CommandError with the API's own message.
+        """
         present = {name: str(value) for name, value in parameters.items() if value is not None}
         url = f"{self._url}{path}?{urllib.parse.urlencode(present)}"
+        data = json.dumps(body).encode() if body is not None else None
+        question = urllib.request.Request(url, data, {"Content-Type": "application/json"} if data else {})
         try:
-            with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as answer:
-                body: bytes = answer.read()
-                return body
+            with urllib.request.urlopen(question, timeout=_TIMEOUT_S) as answer:
+                content: bytes = answer.read()
+                return content
         except urllib.error.HTTPError as error:
             raise CommandError(_message(error)) from None
         except (OSError, ValueError) as error:
@@ -39,11 +44,11 @@ class Client:
             hint = "is `icestream up` or `icestream api` running there? Another address: --url http://HOST:PORT"
             raise CommandError(f"no answer from {self._url}: {reason}; {hint}") from None
 
-    def json(self, path: str, parameters: Mapping[str, Any]) -> Any:
+    def json(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> Any:
         """Returns an answer in JSON. Raises CommandError."""
-        body = self.read(path, parameters)
+        content = self.read(path, parameters, body)
         try:
-            return json.loads(body)
+            return json.loads(content)
         except ValueError:
             raise CommandError(f"{self._url} does not answer like the icestream API") from None
 

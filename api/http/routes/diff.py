@@ -1,6 +1,7 @@
 """A profile compared with a baseline."""
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query
@@ -40,6 +41,11 @@ def baseline(
     return Selection(selection.profile_type, matchers, time_range)
 
 
+AbsoluteParam = Annotated[
+    bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
+]
+
+
 @router.get("/api/v1/diff", summary="Compare a profile with a baseline", responses=graph_responses(Diff, binary=False))
 def diff(
     selection: Annotated[Selection, Depends(selection)],
@@ -47,15 +53,33 @@ def diff(
     state: Annotated[AppState, Depends(app_state)],
     view: Annotated[View, Depends(view)],
     shape: Annotated[TreeShape, Depends(tree_shape)],
-    absolute: Annotated[
-        bool, Query(description="Compare values as they are, instead of scaling the smaller side up to the larger one.")
-    ] = False,
+    absolute: AbsoluteParam = False,
     output_format: DiffFormatParam = DiffFormat.TREE,
 ) -> Response:
     """Both sides over one tree. `collapsed` has two values on each line, the baseline's first."""
     shape.check(state.settings)
     limit = state.settings.api_max_stacks
-    sides = [read_selected_stacks(state.database, side, limit) for side in (selection, baseline)]
+    profile, before = (read_selected_stacks(state.database, side, limit) for side in (selection, baseline))
+    head = selection.as_json() | baseline_json(baseline)
+    return diff_response(state, (profile, before), head, view, shape, absolute, output_format)
+
+
+def baseline_json(baseline: Selection) -> dict[str, Any]:
+    """What a diff says of its baseline's selection."""
+    return {"baseline_selector": format_selector(baseline.matchers)} | baseline.time_range.as_json("baseline_")
+
+
+def diff_response(
+    state: AppState,
+    sides: Sequence[StackValues],
+    head: dict[str, Any],
+    view: View,
+    shape: TreeShape,
+    absolute: bool,
+    output_format: DiffFormat,
+) -> Response:
+    """The stacks of a profile and its baseline that `view` keeps. Raises ApiError."""
+    shape.check(state.settings)
     sides = [side.where(view.keeps(state, side.stack_ids)) for side in sides]
     stack_ids, values = side_by_side(*sides)
     stacks = view.stacks(state, stack_ids)
@@ -63,10 +87,6 @@ def diff(
         shown = Arrangement(shape.invert).shown(stacks)
         graph = build_graph(shown.tree, shown.leaves, values)
         return StreamingResponse(collapsed(graph, stacks.functions), media_type=MEDIA_TYPE)
-    head = selection.as_json() | {
-        "baseline_selector": format_selector(baseline.matchers),
-        **baseline.time_range.as_json("baseline_"),
-    }
     for side, prefix in zip(sides, ("", "baseline_"), strict=True):
         head |= {
             f"{prefix}total": side.total,

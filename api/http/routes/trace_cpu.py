@@ -17,6 +17,7 @@ from api.http.trace_model import TRACE_CPU_EXAMPLE, TraceCpu, TraceTree
 from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries import trace_cpu as queries
+from api.queries.sample_operations import OPERATION
 from api.queries.selection import TimeRange, unit_of
 from api.queries.selector import Matcher, format_selector
 from api.queries.trace_stacks import read_trace_stacks
@@ -64,7 +65,8 @@ def trace_cpu(
             " /api/v1/traces lists the known ones",
         )
     about = cpu.head()
-    about["like"] = requests_like(about["service"], cpu.time_range)
+    operation = queries.read_operation(state.database, trace_id, about["service"])
+    about["like"] = requests_like(about["service"], operation, cpu.time_range)
     if output_format is None:
         return json_response(about | queries.read_breakdown(state.database, cpu))
     found = read_trace_stacks(state.database, cpu, scale is Scale.CPU, state.settings.api_max_stacks)
@@ -74,7 +76,9 @@ def trace_cpu(
     return graph_response(state, found.stacks, head, output_format, view, shape)
 
 
-def requests_like(service: str, time_range: TimeRange) -> dict[str, Any]:
-    """Parameters of merge for the graph of requests like one: of its service, in the hour around it."""
+def requests_like(service: str, operation: str, time_range: TimeRange) -> dict[str, Any]:
+    """Parameters of merge for the graph of requests like one: of its service and operation, in the hour around it."""
     around = TimeRange(max(0, time_range.start_unix_nano - _LIKE_NS), time_range.end_unix_nano + _LIKE_NS)
-    return {"selector": format_selector((Matcher("service", "=", service),))} | around.as_json()
+    labels = {"service": service} | ({OPERATION: operation} if operation else {})
+    matchers = tuple(Matcher(label, "=", value) for label, value in labels.items())
+    return {"selector": format_selector(matchers)} | around.as_json()

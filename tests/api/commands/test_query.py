@@ -86,6 +86,21 @@ def test_operations_are_printed_with_what_is_unattributed(
     assert limited.splitlines()[-1] == "1 more"
 
 
+def test_lists_of_requests_are_merged_and_compared(
+    url: str, client: Client, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    fill(client, [Sample((MAIN, EVIL), trace_id=b"b" * 16)])
+    slow, fast = tmp_path / "slow", tmp_path / "fast.json"
+    slow.write_text(ask(capsys, "traces", "--url", url, *TIMES, "--limit", "1"))
+    fast.write_text(f'{{"traces": [{{"trace_id": "{"62" * 16}"}}]}}')
+    merged = ask(capsys, "merge", "--url", url, "--traces", str(slow))
+    assert merged.splitlines()[0] == "{}: 30 ms in 3 samples, 1 stacks"
+    compared = ask(capsys, "diff", "--url", url, "--traces", str(slow), "--baseline-traces", str(fast))
+    assert "100.0%   0.0% +100.0    hot" in compared
+    assert main(["query", "diff", "--url", url, "--traces", str(slow)]) == 1
+    assert "--baseline-traces" in capsys.readouterr().err
+
+
 def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = ask(capsys, "timeline", "--url", url, *TIMES, "--step", "30m", "--sum-by", "service").splitlines()
     assert out[1].split() == ["start", "service=checkout"]

@@ -178,6 +178,18 @@ def test_a_request_without_samples_says_what_its_service_is_sampled_at(api: Api,
     assert (tree["total"], tree["unsampled_cpu_ns"], tree["expected_samples"]) == (0, 30_000_000, 0.57)
 
 
+def test_requests_like_one_are_those_of_its_operation(api: Api, client: Client) -> None:
+    rare, other = b"r" * 16, b"o" * 16
+    fill(client, [Sample((MAIN,), trace_id=A, span_id=S1)] * 12 + [Sample((HOT,), trace_id=other, span_id=S2)])
+    rows = [(A, S1, "GET /a"), (rare, S2, "GET /a"), (other, S2, "GET /b")]
+    insert_rows(client, "activity", [activity_row(t, s, 9) | {"operation": name} for t, s, name in rows])
+    like = api.json(f"/api/v1/traces/{rare.hex()}/cpu")["like"]
+    assert like["selector"] == '{service="checkout", operation="GET /a"}'
+    assert api.json("/api/v1/merge", **like)["samples"] == 12
+    listed = api.json("/api/v1/traces", selector='{operation="GET /a"}')["traces"]
+    assert {trace["trace_id"] for trace in listed} == {A.hex(), rare.hex()}
+
+
 def test_a_graph_is_scaled_to_the_clock_of_each_service(api: Api, client: Client) -> None:
     cart = {"service": "cart"}
     fill(client, [Sample((MAIN, HOT), trace_id=A)] * 2 + [Sample((MAIN,), trace_id=A)])

@@ -1,0 +1,87 @@
+"""The requests of a list merged into one profile, and those of one list compared with those of another."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends
+from starlette.responses import Response
+
+from api.http.answers import ProfileHead, graph_response
+from api.http.app_state import AppState, app_state
+from api.http.formats import DiffFormat, DiffFormatParam, Format, FormatParam
+from api.http.graph_model import Diff, Firefox, Merged, Speedscope, graph_responses
+from api.http.parameters import (
+    EndParam,
+    ProfileTypeParam,
+    SelectorParam,
+    StartParam,
+    parse_profile_type,
+    parse_selector,
+    parse_time_range,
+)
+from api.http.routes.diff import AbsoluteParam, baseline_json, diff_response
+from api.http.trace_ids import OfTraces, OfTwoTraceLists, described_body, of_traces, of_two_trace_lists
+from api.http.tree_parameters import TreeShape, tree_shape
+from api.http.view_parameters import View, view
+from api.queries.selection import Selection, TimeRange
+from api.queries.stack_values import read_stacks_of_traces
+from icestream.topics import DEFAULT_PROFILE_TYPE
+
+_LAST_UNIX_NANO = 2**62
+"""A time after all samples, in 2116."""
+router = APIRouter(tags=["traces"])
+
+
+def any_time(
+    profile_type: ProfileTypeParam = DEFAULT_PROFILE_TYPE,
+    selector: SelectorParam = "{}",
+    start: StartParam = None,
+    end: EndParam = None,
+) -> Selection:
+    """For routes, as a dependency: without `start` and `end` of all times. Raises ApiError."""
+    time_range = parse_time_range(start, end, TimeRange(0, _LAST_UNIX_NANO))
+    return Selection(parse_profile_type(profile_type), parse_selector(selector), time_range)
+
+
+@router.post(
+    "/api/v1/merge",
+    summary="Merge the samples of a list of requests into one profile",
+    responses=graph_responses(Merged | Speedscope | Firefox),
+    openapi_extra=described_body(OfTraces),
+)
+def merge_traces(
+    given: Annotated[OfTraces, Depends(of_traces)],
+    selection: Annotated[Selection, Depends(any_time)],
+    state: Annotated[AppState, Depends(app_state)],
+    view: Annotated[View, Depends(view)],
+    shape: Annotated[TreeShape, Depends(tree_shape)],
+    output_format: FormatParam = Format.TREE,
+) -> Response:
+    """As `GET`, of the samples that have one of these trace IDs; without `start` and `end`, of all times."""
+    values = read_stacks_of_traces(state.database, selection, given.trace_ids, state.settings.api_max_stacks)
+    head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json() | {"rollups": []})
+    return graph_response(state, values, head, output_format, view, shape)
+
+
+@router.post(
+    "/api/v1/diff",
+    summary="Compare the requests of one list with those of another",
+    responses=graph_responses(Diff, binary=False),
+    openapi_extra=described_body(OfTwoTraceLists),
+)
+def diff_traces(
+    given: Annotated[OfTwoTraceLists, Depends(of_two_trace_lists)],
+    selection: Annotated[Selection, Depends(any_time)],
+    state: Annotated[AppState, Depends(app_state)],
+    view: Annotated[View, Depends(view)],
+    shape: Annotated[TreeShape, Depends(tree_shape)],
+    absolute: AbsoluteParam = False,
+    output_format: DiffFormatParam = DiffFormat.TREE,
+) -> Response:
+    """As `GET`. The selector and the times hold for both lists; without `start` and `end`, of all times."""
+    limit = state.settings.api_max_stacks
+    profile, baseline = (
+        read_stacks_of_traces(state.database, selection, trace_ids, limit)
+        for trace_ids in (given.trace_ids, given.baseline_trace_ids)
+    )
+    head = selection.as_json() | baseline_json(selection)
+    return diff_response(state, (profile, baseline), head, view, shape, absolute, output_format)
