@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 Code = Literal[
-    "bad_body", "bad_profile", "bad_labels", "too_large", "too_slow", "unsupported", "not_found", "method_not_allowed",
-    "http_error", "internal_error", "busy", "unavailable",
+    "bad_body", "bad_profile", "bad_spans", "bad_labels", "too_large", "too_slow", "unsupported", "not_found",
+    "method_not_allowed", "http_error", "internal_error", "busy", "unavailable",
 ]  # fmt: skip
 
 
@@ -26,6 +26,11 @@ class Refused(Exception):
 def bad_profile(message: str) -> Refused:
     """The profile contradicts its format, or itself."""
     return Refused(400, "bad_profile", message, "nothing of it was taken; sending it again will not help")
+
+
+def bad_spans(message: str) -> Refused:
+    """A request with spans contradicts its format."""
+    return Refused(400, "bad_spans", message, "nothing of it was taken; sending it again will not help")
 
 
 def unsupported(message: str, hint: str = "") -> Refused:

@@ -5,13 +5,18 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+
 from gateway import metrics
 from gateway.encode import Encoded, encode
+from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
 from gateway.publisher import Publisher
+from gateway.readers.otlp_spans import read_spans
 from gateway.sent_profile import SentProfile
 from gateway.settings import GatewaySettings
 from icestream.messages.plausible import TimeLimits, Times
+from icestream.topics import ACTIVITY
 
 
 class Intake:
@@ -31,6 +36,17 @@ class Intake:
         """As `take`, but takes those profiles that can be taken. Returns also why the others were refused."""
         return await self._take(profiles, format_name, partly=True)
 
+    async def take_spans(self, data: TracesData, format_name: str) -> Counter[str]:
+        """Returns when Kafka has all spans that can be taken: how many others there were, by the reason. Raises
+        Refused, and then the sender may send all of them again."""
+        times = self._limits.collected(time.time_ns() // 10**6)
+        encoded, rejected = await asyncio.to_thread(_encode_spans, data, times)
+        await asyncio.gather(*(self._publisher.publish(one.key, one.messages, ACTIVITY) for one in encoded))
+        metrics.SPANS.labels(format_name).inc(sum(one.samples for one in encoded))
+        if rejected:
+            metrics.DROPPED.labels("spans").inc(rejected.total())
+        return rejected
+
     async def _take(
         self, profiles: Sequence[SentProfile], format_name: str, partly: bool
     ) -> tuple[Counter[str], list[str]]:
@@ -45,6 +61,11 @@ class Intake:
         if refused:
             metrics.DROPPED.labels("profiles").inc(len(refused))
         return dropped, refused
+
+
+def _encode_spans(data: TracesData, times: Times) -> tuple[list[Encoded], Counter[str]]:
+    found = read_spans(data, times)
+    return [encode_spans(group, times) for group in found.groups], found.rejected
 
 
 def _encode(profiles: Sequence[SentProfile], times: Times, partly: bool) -> tuple[list[Encoded], list[str]]:

@@ -15,6 +15,7 @@ PROFILES = Counter("icestream_gateway_profiles_total", "Profiles that Kafka ackn
 SAMPLES = Counter(
     "icestream_gateway_samples_total", "Samples that Kafka acknowledged, of all profile types", ["format"]
 )
+SPANS = Counter("icestream_gateway_spans_total", "Spans that Kafka acknowledged", ["format"])
 SENT_BYTES = Counter("icestream_gateway_sent_bytes_total", "Bytes that Kafka acknowledged, before compression")
 REFUSED = Counter("icestream_gateway_refused_total", "Requests that were refused, by the code in the answer", ["code"])
 DROPPED = Counter(

@@ -14,7 +14,7 @@ from gateway.errors import unavailable
 from gateway.settings import GatewaySettings
 from icestream import kafka
 from icestream.backlog import Backlog
-from icestream.topics import RAW
+from icestream.topics import ACTIVITY, RAW
 
 _log = logging.getLogger(__name__)
 
@@ -45,18 +45,17 @@ class Publisher:
                 "log_level": 0,
             },
         )
-        groups = [group for group in map(str.strip, settings.raw_readers.split(",")) if group]
-        self._backlog = Backlog(settings, RAW, groups, _UNREAD_BYTES) if settings.kafka_in_process else None
+        self._backlogs = _backlogs(settings)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="publish", daemon=True)
         self._thread.start()
 
     async def publish(self, key: bytes, messages: Sequence[bytes], topic: str = RAW) -> None:
         """Returns when Kafka has acknowledged all messages. Raises Refused where it does not in time."""
-        if self._backlog is None or topic != RAW:
+        if topic not in self._backlogs:
             answers = await asyncio.gather(*(self._produce(topic, key, message) for message in messages))
         else:
-            answers = [await self._produce_when_there_is_room(key, message) for message in messages]
+            answers = [await self._produce_when_there_is_room(topic, key, message) for message in messages]
         errors = [error for error in answers if error is not None]
         if errors:
             raise self._away(errors[0].str())
@@ -78,8 +77,8 @@ class Publisher:
         self._thread.join()
         self._producer.purge()
         self._producer.close()
-        if self._backlog is not None:
-            self._backlog.close()
+        for backlog in self._backlogs.values():
+            backlog.close()
 
     def _produce(self, topic: str, key: bytes, message: bytes) -> "asyncio.Future[KafkaError | None]":
         """The future is the error of the message, or None."""
@@ -92,8 +91,8 @@ class Publisher:
 
         def report(error: KafkaError | None, sent: Report) -> None:
             partition, offset = sent.partition(), sent.offset()
-            if error is None and self._backlog is not None and topic == RAW and partition is not None:
-                self._backlog.sent(partition, offset or 0, len(message))
+            if error is None and topic in self._backlogs and partition is not None:
+                self._backlogs[topic].sent(partition, offset or 0, len(message))
             loop.call_soon_threadsafe(settle, error)
 
         try:
@@ -104,14 +103,14 @@ class Publisher:
             settle(error.args[0])
         return future
 
-    async def _produce_when_there_is_room(self, key: bytes, message: bytes) -> KafkaError | None:
+    async def _produce_when_there_is_room(self, topic: str, key: bytes, message: bytes) -> KafkaError | None:
         """Publishes one message after the other: the in-process broker drops what nobody has read."""
         deadline = time.monotonic() + self._ack_s
-        while self._backlog is not None and not await asyncio.to_thread(self._backlog.room, len(message)):
+        while not await asyncio.to_thread(self._backlogs[topic].room, len(message)):
             if time.monotonic() > deadline:
-                raise unavailable(f"the readers of {RAW} are behind, and the in-process broker has no room for more")
+                raise unavailable(f"the readers of {topic} are behind, and the in-process broker has no room for more")
             await asyncio.sleep(_ROOM_S)
-        return await self._produce(RAW, key, message)
+        return await self._produce(topic, key, message)
 
     def _away(self, error: str) -> Exception:
         if time.monotonic() - self._logged > _LOG_S:
@@ -122,3 +121,13 @@ class Publisher:
     def _poll(self) -> None:
         while not self._stop.is_set():
             self._producer.poll(_POLL_S)
+
+
+def _backlogs(settings: GatewaySettings) -> dict[str, Backlog]:
+    if not settings.kafka_in_process:
+        return {}
+    readers = {RAW: settings.raw_readers, ACTIVITY: settings.activity_readers}
+    return {
+        topic: Backlog(settings, topic, [group for group in map(str.strip, groups.split(",")) if group], _UNREAD_BYTES)
+        for topic, groups in readers.items()
+    }

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from icestream.settings import MessageSettings, SettingError, setting
-from icestream.topics import STREAMS_GROUP
+from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,10 @@ class GatewaySettings(MessageSettings):
         "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
     )
     raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
+    activity_readers: str = setting(
+        f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",
+        "with the in-process broker: groups that must keep up with icestream.activity",
+    )
 
     def __post_init__(self) -> None:
         for name, low, high in (

@@ -23,7 +23,7 @@ from icestream import ids
 from icestream.byte_cache import ByteCache
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
-from icestream.messages.raw import RawColumns, decode_raw
+from icestream.messages.raw import GATEWAY, RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
 from streams import deduplicate, identify, metrics
@@ -145,6 +145,8 @@ class Processor:
         state = self.partition(message_id.partition)
         state.activity_next = max(state.activity_next, message_id.offset + 1)
         key = activity.host_id.encode()
+        if activity.id.collector.startswith(GATEWAY):  # spans, which concern sinks only; each is a run of its own
+            return Outputs(key, position=state.position())
         if not state.note(activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
         intervals = traced(activity)

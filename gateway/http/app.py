@@ -6,14 +6,14 @@ from gateway import metrics
 from gateway.http.app_state import AppState
 from gateway.http.error_handlers import add_error_handlers
 from gateway.http.middleware import LimitRequests
-from gateway.http.routes import health, otlp_profiles, pprof, pyroscope_ingest, pyroscope_push
+from gateway.http.routes import health, otlp_profiles, otlp_traces, pprof, pyroscope_ingest, pyroscope_push
 from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream import __version__
 from icestream.measure_requests import MeasureRequests
 
-_ROUTES = (pprof, otlp_profiles, pyroscope_push, pyroscope_ingest)
+_ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 
 
 def create_app(settings: GatewaySettings, publisher: Publisher) -> FastAPI:

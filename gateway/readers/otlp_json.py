@@ -6,10 +6,13 @@ from typing import Any
 
 from google.protobuf import json_format
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
-from gateway.errors import Refused, bad_profile, unsupported
+from gateway.errors import Refused, bad_profile, bad_spans, unsupported
 
-_IDS = frozenset({"traceId", "spanId", "profileId", "trace_id", "span_id", "profile_id"})
+_IDS = frozenset(
+    {"traceId", "spanId", "parentSpanId", "profileId", "trace_id", "span_id", "parent_span_id", "profile_id"}
+)
 _OLD = ("sample", "locationIndices", "stringTable")
 """Fields that profiles had before opentelemetry-proto 1.9."""
 
@@ -22,6 +25,14 @@ def parse_profiles(body: bytes) -> ProfilesData:
         return json_format.ParseDict(_with_base64(data), ProfilesData(), ignore_unknown_fields=True)
     except (ValueError, RecursionError, TypeError, AttributeError, json_format.ParseError) as error:
         raise bad_profile(f"no OTLP profiles in JSON: {error}") from None
+
+
+def parse_spans(body: bytes) -> TracesData:
+    """Raises Refused."""
+    try:
+        return json_format.ParseDict(_with_base64(json.loads(body)), TracesData(), ignore_unknown_fields=True)
+    except (ValueError, RecursionError, TypeError, AttributeError, json_format.ParseError) as error:
+        raise bad_spans(f"no OTLP traces in JSON: {error}") from None
 
 
 def _with_base64(value: Any) -> Any:

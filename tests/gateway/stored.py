@@ -16,7 +16,8 @@ from icestream.pprof.profile_pb2 import Profile
 from icestream.topics import RAW, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
-from sinks.tables.decode import decode
+from sinks.tables.dead_letters import DeadLetter
+from sinks.tables.decode import Tables, decode
 from streams.process import Operators, Processor
 from streams.symbolize import Symbolizer
 
@@ -47,7 +48,11 @@ class Store:
         for topic, values in ((STACKS, outputs.stacks), (SAMPLES, outputs.samples)):
             tables = [decode(value, MessageId("C", topic, 0, offset)) for value in values]
             if tables:
-                self._sink.write(MessageRange("C", topic, 0, InFlight.new(offset, offset), tables, False))
+                self.write(MessageRange("C", topic, 0, InFlight.new(offset, offset), tables, False))
+
+    def write(self, messages: MessageRange[Tables | DeadLetter]) -> None:
+        """Stores messages of an output topic."""
+        self._sink.write(messages)
 
     def json(self, path: str, **parameters: str) -> Any:
         answer = self.http.get(path, params=parameters)

@@ -1,0 +1,103 @@
+"""Reads OTLP traces (opentelemetry-proto, package trace.v1): the spans that people have already."""
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from gateway.errors import bad_spans
+from gateway.labels import host_id
+from gateway.readers.otlp_attributes import attributes, labels_of
+from icestream.messages.checks import MAX_ID
+from icestream.messages.plausible import Times
+from icestream.times import HOUR_NS
+from icestream.v1.activity_pb2 import Span
+
+MAX_NAME = 256
+"""Characters of a name that are kept, as of spans that applications send to collectors."""
+MAX_DURATION_NS = 23 * HOUR_NS
+"""So that the times of a message with the spans of an hour lie within a day."""
+
+_NONE = (b"", bytes(8))
+
+
+@dataclass(frozen=True)
+class SentSpans:
+    """Spans of one resource that began within one hour."""
+
+    host_id: str
+    spans: list[Span]
+
+
+@dataclass
+class OtlpSpans:
+    """What a request has: the spans that can be taken, and how many others there are, by the reason."""
+
+    groups: list[SentSpans] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+
+
+def parse_spans(data: bytes) -> trace_pb2.TracesData:
+    """Raises Refused."""
+    try:
+        return trace_pb2.TracesData.FromString(data)
+    except DecodeError as error:
+        raise bad_spans(f"no OTLP traces: {error}") from None
+
+
+def read_spans(data: trace_pb2.TracesData, times: Times) -> OtlpSpans:
+    """Reads spans; `times` are those that they may have."""
+    found = OtlpSpans()
+    for resource in data.resource_spans:
+        host, service = _place(resource.resource)
+        hours: dict[int, list[Span]] = defaultdict(list)
+        for span in (span for scope in resource.scope_spans for span in scope.spans):
+            if problem := _problem(span, times):
+                found.rejected[problem] += 1
+            else:
+                hours[span.start_time_unix_nano // HOUR_NS].append(_converted(span, service))
+        found.groups += [SentSpans(host, spans) for spans in hours.values()]
+    return found
+
+
+def rejection(rejected: Counter[str]) -> str:
+    """Returns in words why spans were not taken."""
+    return "; ".join(f"{count} spans {why}" for why, count in sorted(rejected.items()))
+
+
+def _place(resource: Resource) -> tuple[str, str]:
+    """Returns host ID and service."""
+    given = attributes(resource.attributes, [])
+    labels = labels_of(given)
+    host = given.get("host.id") or host_id(labels)
+    return host.encode()[:MAX_ID].decode(errors="ignore"), dict(labels).get("service", "")
+
+
+def _problem(span: trace_pb2.Span, times: Times) -> str:
+    """Returns why a span cannot be taken, or ""."""
+    start, end = span.start_time_unix_nano, span.end_time_unix_nano
+    if not (_is_id(span.trace_id, 16) and _is_id(span.span_id, 8) and len(span.parent_span_id) in (0, 8)):
+        return "without valid IDs"
+    if not (times.first <= start <= times.last and times.first <= end <= times.last):
+        return "with implausible times"
+    if not 0 <= end - start <= MAX_DURATION_NS:
+        return "that end before they start or last longer than 23 hours"
+    return ""
+
+
+def _is_id(value: bytes, size: int) -> bool:
+    return len(value) == size and any(value)
+
+
+def _converted(span: trace_pb2.Span, service: str) -> Span:
+    return Span(
+        trace_id=span.trace_id,
+        span_id=span.span_id,
+        parent_span_id=b"" if span.parent_span_id in _NONE else span.parent_span_id,
+        name=span.name[:MAX_NAME],
+        service=service,
+        start_unix_nano=span.start_time_unix_nano,
+        end_unix_nano=span.end_time_unix_nano,
+    )

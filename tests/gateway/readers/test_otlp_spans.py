@@ -1,0 +1,118 @@
+"""OTLP traces as activity batches: what is taken, what is not, and that they pass the checks of readers."""
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from opentelemetry.proto.trace.v1 import trace_pb2
+
+from gateway.encode_spans import encode_spans
+from gateway.errors import Refused
+from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, parse_spans, read_spans
+from icestream.messages.activity import decode_activity
+from icestream.messages.plausible import TimeLimits
+from icestream.times import DAY_NS, HOUR_NS
+from icestream.topics import MAX_MESSAGE_BYTES
+from icestream.v1.activity_pb2 import Span
+from tests.gateway.spans import CHILD, ROOT, TRACE, span, traces
+
+NOW = time.time_ns() // HOUR_NS * HOUR_NS
+TIMES = TimeLimits(late_ns=7 * DAY_NS, early_ns=HOUR_NS).collected(NOW // 10**6)
+
+
+def read(*spans: trace_pb2.Span, **attributes: str) -> OtlpSpans:
+    return read_spans(parse_spans(traces(*spans, **attributes).SerializeToString()), TIMES)
+
+
+def test_a_span_keeps_its_names_parent_service_and_times() -> None:
+    (group,) = read(span(NOW, CHILD, ROOT, name="render"), host_id="machine").groups
+    assert group.host_id == "machine"
+    assert group.spans == [
+        Span(
+            trace_id=TRACE, span_id=CHILD, parent_span_id=ROOT, name="render", service="shop", start_unix_nano=NOW,
+            end_unix_nano=NOW + 10**8,
+        )
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("parent", [b"", bytes(8)])
+def test_a_parent_of_zeros_is_none(parent: bytes) -> None:
+    assert read(span(NOW, ROOT, parent)).groups[0].spans[0].parent_span_id == b""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"trace_id": bytes(16)}, "without valid IDs"),
+        ({"trace_id": b"short"}, "without valid IDs"),
+        ({"span_id": b""}, "without valid IDs"),
+        ({"parent_span_id": b"1234"}, "without valid IDs"),
+        ({"start_time_unix_nano": 0}, "with implausible times"),
+        ({"end_time_unix_nano": 2**64 - 1}, "with implausible times"),
+        ({"start_time_unix_nano": NOW - 8 * DAY_NS}, "with implausible times"),
+        ({"end_time_unix_nano": NOW - 1}, "that end before they start or last longer than 23 hours"),
+        ({"start_time_unix_nano": NOW - MAX_DURATION_NS}, "that end before they start or last longer than 23 hours"),
+    ],
+)
+def test_a_span_that_is_wrong_is_rejected_and_the_others_are_taken(wrong: dict[str, object], why: str) -> None:
+    found = read(span(NOW, **wrong), span(NOW, CHILD))
+    assert found.rejected == {why: 1}
+    assert [one.span_id for group in found.groups for one in group.spans] == [CHILD]
+
+
+def test_spans_of_other_days_pass_too() -> None:
+    found = read(*(span(NOW - hours * HOUR_NS, end_time_unix_nano=NOW) for hours in (0, 22)), span(NOW - 6 * DAY_NS))
+    assert len(found.groups) == 3
+    assert not found.rejected
+    for group in found.groups:
+        encode_spans(group, TIMES)
+
+
+def test_many_spans_are_several_messages_and_all_of_them_are_there() -> None:
+    sent = [span(NOW, number.to_bytes(8, "big"), name="n" * 1000) for number in range(1, 5001)]
+    (group,) = read(*sent).groups
+    encoded = encode_spans(group, TIMES)
+    assert len(encoded.messages) > 1
+    assert max(map(len, encoded.messages)) <= MAX_MESSAGE_BYTES
+    decoded = [decode_activity(message, TIMES) for message in encoded.messages]
+    assert [span_id for one in decoded for span_id in one.spans.span_id] == [one.span_id for one in sent]
+    assert {name for one in decoded for name in one.spans.name} == {"n" * 256}
+    assert len({one.id.collector for one in decoded}) == len(decoded)
+
+
+def test_spans_that_come_again_are_the_same_batch_and_others_are_not() -> None:
+    def ids(*spans: trace_pb2.Span) -> list[str]:
+        return [
+            decode_activity(m).id.collector
+            for group in read(*spans).groups
+            for m in encode_spans(group, TIMES).messages
+        ]
+
+    assert ids(span(NOW)) == ids(span(NOW))
+    assert ids(span(NOW)) != ids(span(NOW + 1))
+
+
+def test_what_is_no_trace_is_refused() -> None:
+    with pytest.raises(Refused, match="no OTLP traces"):
+        parse_spans(b"\xff\xff")
+
+
+@given(
+    st.lists(
+        st.builds(
+            trace_pb2.Span,
+            trace_id=st.sampled_from([TRACE, b"", bytes(16), b"x" * 17]),
+            span_id=st.sampled_from([ROOT, b"", bytes(8), b"x" * 9]),
+            parent_span_id=st.sampled_from([CHILD, b"", bytes(8), b"x"]),
+            name=st.text(max_size=300),
+            start_time_unix_nano=st.integers(0, 2**64 - 1) | st.integers(NOW - 9 * DAY_NS, NOW + DAY_NS),
+            end_time_unix_nano=st.integers(0, 2**64 - 1) | st.integers(NOW - 9 * DAY_NS, NOW + DAY_NS),
+        ),
+        max_size=8,
+    )
+)
+def test_whatever_comes_is_taken_or_counted(spans: list[trace_pb2.Span]) -> None:
+    found = read(*spans)
+    encoded = [encode_spans(group, TIMES) for group in found.groups]  # raises if a reader would refuse it
+    assert sum(one.samples for one in encoded) + found.rejected.total() == len(spans)
