@@ -15,12 +15,9 @@ from collector.elf.error import reading
 from collector.elf.headers import LOAD, Segment
 from collector.elf.reader import Read, bytes_reader, file_reader
 
-MAX_HASHED_BYTES = 1 << 30
-"""A file without a build ID is hashed up to this size; a larger one is identified by its path."""
-
 _MAX_NOTES = 4096
 _MAX_NOTE_BYTES = 1 << 20
-_CHUNK = 1 << 20
+_PAGE = 4096
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,13 @@ def read(source: Read) -> ElfIdentity:
 
 
 def file_hash(descriptor: int) -> str:
-    """Returns "sha256:<hex>" of an open file, or "" if it is larger than MAX_HASHED_BYTES. Raises OSError."""
-    digest, offset = hashlib.sha256(), 0
-    while chunk := os.pread(descriptor, _CHUNK, offset):
-        digest.update(chunk)
-        offset += len(chunk)
-        if offset > MAX_HASHED_BYTES:
-            return ""
-    return f"sha256:{digest.hexdigest()}"
+    """Returns "htlhash:<hex>" of an open file: a hash of its head, tail and length. Raises OSError.
+
+    It is OpenTelemetry's process.executable.build_id.htlhash (opentelemetry.io/docs/specs/otel/profiles/mappings).
+    """
+    size = os.fstat(descriptor).st_size
+    head, tail = os.pread(descriptor, _PAGE, 0), os.pread(descriptor, _PAGE, max(0, size - _PAGE))
+    return f"htlhash:{hashlib.sha256(head + tail + struct.pack('>Q', size)).digest()[:16].hex()}"
 
 
 def notes(data: bytes) -> Iterator[tuple[bytes, int, bytes]]:

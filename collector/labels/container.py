@@ -10,7 +10,6 @@ import json
 import os
 import pwd
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 from collector.labels.cgroup import Cgroup
 from collector.labels.text import clean
+from collector.processes.regular_file import open_regular
 
 MAX_CONTAINERS = 4096
 _MAX_FILE = 2 << 20
@@ -89,10 +89,7 @@ class Containers:
     def _json(self, path: str | Path) -> Any:
         """Returns None if there is no such regular file, or if it is too large or not JSON."""
         try:
-            descriptor = os.open(self._root / path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
-            with open(descriptor, "rb") as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    return None
+            with open(open_regular(str(self._root / path), os.O_NOFOLLOW), "rb") as file:
                 content = file.read(_MAX_FILE + 1)
             return json.loads(content) if len(content) <= _MAX_FILE else None
         except (OSError, ValueError, RecursionError):

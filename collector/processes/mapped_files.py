@@ -10,7 +10,6 @@ reports identifies a known file only together with the path, and only if a segme
 
 import dataclasses
 import os
-import stat
 import threading
 import time
 from collections import OrderedDict
@@ -22,6 +21,7 @@ from collector.elf import identity as elf_identity
 from collector.elf.error import ElfError
 from collector.elf.identity import ElfIdentity
 from collector.processes.held_files import HeldFiles
+from collector.processes.regular_file import open_regular
 from icestream.v1.common_pb2 import Mapping
 
 MAX_FILES = 8192
@@ -227,14 +227,13 @@ def open_entry(entry: MapsEntry, reported: bytes = b"") -> int:
     error: OSError | None = None
     for path, sure in _paths(entry, reported):
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            descriptor = open_regular(path)
         except OSError as failed:
             error = failed
             continue
         except ValueError:  # a name with a NUL
             continue
-        status = os.fstat(descriptor)
-        if stat.S_ISREG(status.st_mode) and (sure or _same(status, entry) or _has(descriptor, reported)):
+        if sure or _same(os.fstat(descriptor), entry) or _has(descriptor, reported):
             return descriptor
         os.close(descriptor)
     raise error or FileNotFoundError(f"{entry.path} is not the file that process {entry.pid} mapped")

@@ -9,7 +9,6 @@ open and from where the names are read that are asked for.
 
 import os
 import re
-import stat
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -18,6 +17,7 @@ import numpy as np
 from collector.processes import areas
 from collector.processes.areas import Areas
 from collector.processes.jit_name import Name, parse_name
+from collector.processes.regular_file import open_regular
 
 __all__ = ["Name", "PerfMap", "PerfMaps"]
 
@@ -99,10 +99,9 @@ class PerfMap:
                 return
             self._let_go()
         self._path = self._path or f"{self._process}/root/tmp/perf-{_inner_pid(self._process)}.map"
-        descriptor = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        status = os.fstat(descriptor)
+        descriptor = open_regular(self._path, os.O_NOFOLLOW)
         try:
-            own = stat.S_ISREG(status.st_mode) and status.st_uid in (0, os.stat(self._process).st_uid)
+            own = os.fstat(descriptor).st_uid in (0, os.stat(self._process).st_uid)
         except OSError:
             own = False
         if own:

@@ -6,7 +6,6 @@ Files"). All this applies to the host's root and to those of the processes that 
 """
 
 import os
-import stat
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from collector.elf import identity
 from collector.elf.error import ElfError
 from collector.elf.reader import file_reader
 from collector.elf.sections import content, find, read_sections
+from collector.processes.regular_file import open_regular
 
 MAX_CHECKED_BYTES = 4 << 30
 """The checksum of a larger file is not computed."""
@@ -77,19 +77,11 @@ def debug_link(descriptor: int) -> DebugLink | None:
 
 
 def opened(path: str) -> Iterator[int]:
-    """Yields a descriptor if there is a regular file. Opens nothing else, because opening a device may have effects."""
+    """Yields a descriptor if there is a regular file."""
     try:
-        looked = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        descriptor = open_regular(path)
     except (OSError, ValueError):
         return
-    try:
-        if not stat.S_ISREG(os.fstat(looked).st_mode):
-            return
-        descriptor = os.open(f"/proc/self/fd/{looked}", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return
-    finally:
-        os.close(looked)
     yield descriptor
 
 

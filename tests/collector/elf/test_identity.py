@@ -6,6 +6,7 @@ import os
 import random
 import struct
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,24 @@ def test_a_build_id_is_found_by_section_where_no_segment_has_it(program: bytes) 
 def test_a_file_without_a_build_id_is_known_by_its_hash(tmp_path: Path) -> None:
     data = compiled(tmp_path, "-Wl,--build-id=none")
     assert identity.read_bytes(data).build_id == ""
-    descriptor = os.open(tmp_path / "program", os.O_RDONLY)
-    assert identity.file_hash(descriptor) == f"sha256:{hashlib.sha256(data).hexdigest()}"
-    os.close(descriptor)
+    hashed = data[:4096] + data[-4096:] + len(data).to_bytes(8, "big")
+    with open(tmp_path / "program", "rb") as file:
+        assert identity.file_hash(file.fileno()) == f"htlhash:{hashlib.sha256(hashed).hexdigest()[:32]}"
+
+
+def test_the_hash_of_a_file_that_is_shorter_than_a_page_has_it_twice(tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"short")
+    with open(tmp_path / "short", "rb") as file:
+        digest = hashlib.sha256(b"shortshort" + bytes([0, 0, 0, 0, 0, 0, 0, 5])).hexdigest()
+        assert identity.file_hash(file.fileno()) == f"htlhash:{digest[:32]}"
+
+
+def test_a_huge_file_is_hashed_at_once(tmp_path: Path) -> None:
+    with open(tmp_path / "huge", "wb+") as file:
+        file.truncate(1 << 40)
+        began = time.process_time()
+        assert identity.file_hash(file.fileno()).startswith("htlhash:")
+        assert time.process_time() - began < 0.1
 
 
 def test_file_offsets_become_the_addresses_that_the_linker_gave(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_a_debug_file_is_found_by_the_link_in_the_program(
     names: Names, tmp_path: Path, debug_folder: Path, flag: str, debug_path: str
 ) -> None:
     program = Program(tmp_path / "linked", flag)
-    assert program.build_id.startswith("sha256:" if flag == NO_BUILD_ID else "gnu:")
+    assert program.build_id.startswith("htlhash:" if flag == NO_BUILD_ID else "gnu:")
     program.move_debug(Path(debug_path.format(folder=program.path.parent, debug=debug_folder)))
     assert names(program) == WHOLE
 
