@@ -14,7 +14,7 @@ from gateway.errors import bad_profile
 from gateway.labels import host_id
 from gateway.profile_types import ValueType, profile_type
 from gateway.readers.pprof import Source
-from gateway.readers.stack_table import SampleRows, StackTable
+from gateway.readers.stack_table import SampleRows, StackTable, sent_line
 from gateway.sent_profile import SentProfile, Values
 from icestream.messages.raw_encoder import SentLine
 
@@ -36,7 +36,7 @@ def read_speedscope(data: bytes, source: Source) -> SentProfile:
     try:
         file: Any = json.loads(data)
         frames = [
-            SentLine(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0)
+            sent_line(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0)
             for frame in file["shared"]["frames"]
         ]
         profiles = file["profiles"]
@@ -64,7 +64,7 @@ def _lines(data: bytes, counted: bool) -> list[Weighted]:
         stack, _, count = line.strip().rpartition(" ") if counted else (line.strip(), "", "1")
         if not stack or not count.isdecimal() or len(count) > 18:
             raise bad_profile(f"line {number}: expected a stack and a number, as in main;work 12, got {line[:80]!r}")
-        stacks.append(([SentLine(name, "", 0, 0) for name in stack.split(";") if name], int(count)))
+        stacks.append(([sent_line(name, "", 0, 0) for name in stack.split(";") if name], int(count)))
     return stacks
 
 

@@ -21,7 +21,7 @@ from gateway.labels import host_id
 from gateway.profile_types import COUNT, CPU, ValueType, profile_type
 from gateway.readers.otlp_attributes import Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import check_version
-from gateway.readers.stack_table import SampleRows, StackTable, file_address
+from gateway.readers.stack_table import SampleRows, StackTable, file_address, sent_line
 from gateway.sent_profile import SentProfile, Values
 from icestream.messages.checks import MAX_ID, Labels
 from icestream.messages.raw_encoder import SentLine
@@ -194,8 +194,7 @@ class _Reader:
         function = functions[function_index]
         name = string_at(self._strings, function.name_strindex)
         name = name or string_at(self._strings, function.system_name_strindex)
-        numbers = [number if 0 <= number < 2**31 else 0 for number in (line, function.start_line)]
-        return SentLine(name, string_at(self._strings, function.filename_strindex), *numbers)
+        return sent_line(name, string_at(self._strings, function.filename_strindex), line, function.start_line)
 
     def _build_id(self, indices: Sequence[int]) -> str:
         own = attributes_at(indices, self._dictionary.attribute_table, self._strings)

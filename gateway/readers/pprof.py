@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -10,11 +11,11 @@ from google.protobuf.message import DecodeError
 from gateway.errors import bad_profile
 from gateway.labels import host_id, to_labels
 from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type
-from gateway.readers.stack_table import SampleRows, StackTable, build_id, file_address
+from gateway.readers.stack_table import SampleRows, StackTable, build_id, file_address, sent_line
 from gateway.sent_profile import SentProfile, Values
 from icestream.messages.checks import Labels
 from icestream.messages.raw_encoder import SentLine
-from icestream.pprof.profile_pb2 import Function, Profile, Sample
+from icestream.pprof.profile_pb2 import Function, Mapping, Profile, Sample
 
 MAX_SAMPLE_TYPES = 32
 _PIDS = ("pid", "process_id")
@@ -92,6 +93,16 @@ def _values(
     ]
 
 
+class _Mapping(NamedTuple):
+    build_id: str
+    file: str
+    memory_start: int
+    file_offset: int
+
+
+_NO_MAPPING = _Mapping("", "", 0, 0)
+
+
 class _Reader:
     """Reads the samples of one profile."""
 
@@ -151,39 +162,41 @@ class _Reader:
 
     def _read_locations(self) -> dict[int, int]:
         """Returns the row of each location, by its ID."""
-        functions = {function.id: function for function in self._profile.function}
-        mappings = {mapping.id: mapping for mapping in self._profile.mapping}
+        functions = {function.id: self._function(function) for function in self._profile.function}
+        mappings = {mapping.id: self._mapping(mapping) for mapping in self._profile.mapping}
         rows = {}
         for location in self._profile.location:
-            lines = [self._line(functions.get(line.function_id), line.line) for line in location.line]
-            address, identity, file = location.address, "", ""
-            if location.mapping_id:
-                mapping = mappings.get(location.mapping_id)
-                if mapping is None:
-                    raise bad_profile(f"location.mapping_id: there is no mapping {location.mapping_id}")
-                identity, file = build_id(self._string(mapping.build_id)), self._string(mapping.filename)
-                address = file_address(address, mapping.memory_start, mapping.file_offset)
-            rows[location.id] = self.table.location(identity, file, address, lines)
+            try:
+                lines = [_line(functions[line.function_id], line.line) for line in location.line]
+                mapping = mappings[location.mapping_id] if location.mapping_id else _NO_MAPPING
+            except KeyError as error:
+                raise bad_profile(f"location {location.id}: there is no function or mapping {error}") from None
+            address = file_address(location.address, mapping.memory_start, mapping.file_offset)
+            rows[location.id] = self.table.location(mapping.build_id, mapping.file, address, lines)
         return rows
 
-    def _line(self, function: Function | None, line: int) -> SentLine:
-        if function is None:
-            raise bad_profile("line.function_id: there is no such function")
+    def _mapping(self, mapping: Mapping) -> "_Mapping":
+        identity = build_id(self._string(mapping.build_id))
+        return _Mapping(identity, self._string(mapping.filename), mapping.memory_start, mapping.file_offset)
+
+    def _function(self, function: Function) -> tuple[str, str, int]:
+        """Returns its name, file and first line."""
         name = self._string(function.name) or self._string(function.system_name)
-        return SentLine(name, self._string(function.filename), _line_number(line), _line_number(function.start_line))
+        return name, self._string(function.filename), function.start_line
 
     def _string(self, index: int) -> str:
         return _string_of(self._strings, index)
+
+
+def _line(function: tuple[str, str, int], line: int) -> SentLine:
+    name, file, start_line = function
+    return sent_line(name, file, line, start_line)
 
 
 def _number(texts: dict[str, str], names: Sequence[str]) -> int:
     """Returns the process or thread ID that one of the labels has, else 0."""
     text = next((texts[name] for name in names if name in texts), "")
     return int(text) if text.isdecimal() and len(text) <= 10 else 0
-
-
-def _line_number(line: int) -> int:
-    return line if 0 <= line < 2**31 else 0
 
 
 def _string(profile: Profile, index: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from icestream.messages.checks import MAX_LINES, MAX_NAME, Labels
+from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME, Labels
 from icestream.messages.raw import MAX_DEPTH
 from icestream.messages.raw_encoder import SentLine, Stacks, Window
 from icestream.v1.common_pb2 import Mapping
@@ -42,6 +42,16 @@ def file_address(address: int, memory_start: int, file_offset: int) -> int:
     return address - memory_start + file_offset & _U64
 
 
+def sent_line(function: str, file: str, line: int, start_line: int) -> SentLine:
+    """Returns a line within the limits of messages: texts are cut, numbers that are none become 0."""
+    return SentLine(
+        function[:MAX_NAME],
+        file[:MAX_NAME],
+        line if 0 <= line <= MAX_LINE else 0,
+        start_line if 0 <= start_line <= MAX_LINE else 0,
+    )
+
+
 class StackTable:
     """The rows of a Window that samples refer to."""
 
@@ -55,21 +65,16 @@ class StackTable:
         self._series: dict[Labels, int] = {}
         self._contexts: dict[bytes, int] = {}
 
-    def location(self, mapping_id: str, file: str, address: int, lines: Sequence[SentLine]) -> int:
-        """Returns the row of a location. `mapping_id`: build ID; `address`: an ELF virtual address in the file."""
-        lines = tuple(
-            SentLine(line.function[:MAX_NAME], line.file[:MAX_NAME], max(line.line, 0), max(line.start_line, 0))
-            for line in lines[:MAX_LINES]
-            if line.function
-        )
-        is_kernel = bool(_KERNEL.match(file))
+    def location(self, identity: str, file: str, address: int, lines: Sequence[SentLine]) -> int:
+        """Returns the row of a location: an ELF virtual address in the file with this build ID, with its lines."""
+        lines = tuple([line for line in lines[:MAX_LINES] if line.function])
         if not lines:
-            kind = Mapping.FILE if mapping_id or file else Mapping.UNKNOWN
-            return self._location((int(kind), mapping_id, file), address, 0, ())
-        if is_kernel:
+            kind = Mapping.FILE if identity or file else Mapping.UNKNOWN
+            return self._location((int(kind), identity, file), address, 0, ())
+        if _KERNEL.match(file):
             return self._location((int(Mapping.KERNEL), "", KERNEL_FILE), 0, 0, lines)
-        if mapping_id:
-            return self._location((int(Mapping.SENT), mapping_id, file), address, 0, lines)
+        if identity:
+            return self._location((int(Mapping.SENT), identity, file), address, 0, lines)
         if len(lines) == 1 and not lines[0].start_line:
             # As collectors name frames of interpreters: without an address, which nothing could be looked up with.
             name = self._names.setdefault(lines[0], len(self._names))
