@@ -26,6 +26,7 @@ from api.http.routes import (
     operations,
     profile_types,
     sandwich,
+    slow_requests,
     stacks,
     timeline,
     top,
@@ -44,6 +45,7 @@ from icestream.measure_requests import MeasureRequests
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (
     operations,
+    slow_requests,
     merge,
     diff,
     sandwich,

@@ -9,14 +9,14 @@ import pyarrow as pa
 from api.errors import bad_request
 from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
 from api.queries.database import Database, texts
-from api.queries.sample_operations import split_matchers, with_operations
+from api.queries.sample_operations import OPERATION, split_matchers, with_operations
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import Matcher
 
 _QUANTILES = "0.01, 0.5, 0.95, 0.99"
 """Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
 _PERCENTILES = ("p50", "p95", "p99")
-_LONGEST_NS = 3600 * 10**9
+LONGEST_NS = 3600 * 10**9
 """No request is longer: no span is (schemas/activity-datagram.md)."""
 
 _SQL = f"""
@@ -28,6 +28,14 @@ SELECT of, op, ({{matches}}) AS matches, sum(c) AS samples,
     quantilesDDMerge({_QUANTILES})(cpu) AS cpu_quantiles, quantilesDDMerge({_QUANTILES})(duration) AS duration_quantiles
 FROM ({{parts}})
 GROUP BY of, op"""
+REQUESTS = """
+(SELECT service, operation, trace_id, span_id, start_time, duration_ns FROM entry_spans FINAL {where}) AS entries
+LEFT ANY JOIN
+(
+    SELECT trace_id, entry_span_id AS span_id, sum(thread_cpu_ns) AS request_cpu FROM activity {intervals}
+    GROUP BY trace_id, entry_span_id
+) AS used USING (trace_id, span_id)"""
+"""Requests with `duration_ns` and `request_cpu`."""
 _NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS pn, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
     quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS cpu,
     quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS duration"""
@@ -45,12 +53,7 @@ SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toIn
     sumIf(request_cpu, {{now}}) AS cpu_sum, sumIf(duration_ns, {{now}}) AS duration_sum,
     quantilesDDStateIf({_QUANTILES})(toFloat64(request_cpu), {{now}}) AS cpu,
     quantilesDDStateIf({_QUANTILES})(toFloat64(duration_ns), {{now}}) AS duration
-FROM (SELECT service, operation, trace_id, span_id, start_time, duration_ns FROM entry_spans FINAL {{where}}) AS entries
-LEFT ANY JOIN
-(
-    SELECT trace_id, entry_span_id AS span_id, sum(thread_cpu_ns) AS request_cpu FROM activity {{intervals}}
-    GROUP BY trace_id, entry_span_id
-) AS used USING (trace_id, span_id)
+FROM {{requests}}
 GROUP BY of, op"""
 
 
@@ -77,7 +80,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     Requests count where they began; samples and thread CPU where they were. What is `previous_` is of a period as long
     as the time range, which ends where that starts.
     """
-    of_operation, of_service = _split(selection.matchers)
+    of_operation, of_service = split_operation(selection.matchers)
     time_range = selection.time_range
     length = time_range.end_unix_nano - time_range.start_unix_nano
     both = TimeRange(max(0, time_range.start_unix_nano - length), time_range.end_unix_nano)
@@ -88,13 +91,15 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         [both], conditions.parameters, whole_days=False
     )[0]
     table = with_operations(conditions, ranges, of_service)
-    activity = _conditions(conditions, of_service, both)
-    later = TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + _LONGEST_NS)
-    intervals = _conditions(conditions, of_service, later)
+    activity = request_conditions(conditions.parameters, of_service, both)
+    later = TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + LONGEST_NS)
+    intervals = request_conditions(conditions.parameters, of_service, later)
     parts = [
         _SAMPLES.format(now=f"time >= {start}", table=table, where=samples.where),
         _INTERVALS.format(now=f"start_time >= {start}", where=activity.where),
-        _REQUESTS.format(now=f"start_time >= {start}", where=activity.where, intervals=intervals.where),
+        _REQUESTS.format(
+            now=f"start_time >= {start}", requests=REQUESTS.format(where=activity.where, intervals=intervals.where)
+        ),
     ]
     matches = Conditions(parameters=conditions.parameters)
     for matcher in of_operation:
@@ -105,7 +110,8 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     return Operations([row for row in rows if row["service"] in traced])
 
 
-def _split(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
+def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
+    """Returns the matchers of the operation and of the service. Raises ApiError for others."""
     of_operation, others = split_matchers(matchers)
     if any(matcher.label != "service" for matcher in others):
         raise bad_request(
@@ -116,11 +122,14 @@ def _split(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]
     return of_operation, others
 
 
-def _conditions(conditions: Conditions, of_service: list[Matcher], time_range: TimeRange) -> Conditions:
-    """Conditions on `activity` and `entry_spans`."""
-    added = Conditions(parameters=conditions.parameters)
+def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], time_range: TimeRange) -> Conditions:
+    """Conditions on `activity` and `entry_spans`, which begin in a time range."""
+    added = Conditions(parameters=parameters)
     add_time(added, time_range.start_unix_nano, time_range.end_unix_nano, "start_time")
-    add_matchers(added, of_service)
+    add_matchers(added, [matcher for matcher in matchers if matcher.label != OPERATION])
+    for matcher in matchers:
+        if matcher.label == OPERATION:
+            add_value_matcher(added, "operation", matcher)
     return added
 
 

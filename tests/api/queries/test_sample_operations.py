@@ -116,3 +116,11 @@ def test_a_sample_at_the_end_of_a_long_interval_has_its_operation(api: Api, clie
 def test_a_wrong_regular_expression_is_refused(api: Api) -> None:
     answer = api.get("/api/v1/merge", selector='{operation=~"a)|(b"}')
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_selector")
+
+
+@pytest.mark.usefixtures("shop")
+def test_requests_of_an_operation_have_their_thread_cpu(api: Api) -> None:
+    traces = api.json("/api/v1/traces", selector=f'{{service="shop", operation="{CHECKOUT}"}}')["traces"]
+    assert {trace["trace_id"]: (trace["thread_cpu_ns"], trace["sampled_cpu_ns"]) for trace in traces} == {
+        f"{1:032x}": (20_000_000, 3 * SAMPLE_NS), f"{2:032x}": (20_000_000, 2 * SAMPLE_NS),
+    }  # fmt: skip

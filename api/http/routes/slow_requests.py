@@ -1,0 +1,152 @@
+"""What the slow requests of an operation do that the fast ones do not."""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Depends, Query
+from starlette.responses import Response
+
+from api.errors import ApiError, bad_request
+from api.http.answer_model import Answer
+from api.http.answers import json_response, tree_answer
+from api.http.app_state import AppState, app_state
+from api.http.error_model import error_responses
+from api.http.graph_model import DiffCut, DiffFunctions, DiffNodes, DiffRest, TreeMembers, graph_responses
+from api.http.parameters import selection
+from api.http.routes.diff import side_by_side
+from api.http.tree_parameters import TreeShape, tree_shape
+from api.http.view_parameters import View, view
+from api.queries.request_groups import RequestGroup, read_slow_and_fast
+from api.queries.sample_operations import OPERATION
+from api.queries.selection import Selection
+from api.tree.functions import FunctionRows
+from api.tree.top_table import TopTable
+from api.views.drawn import Arrangement, draw
+
+router = APIRouter(tags=["operations of services"])
+_MOST_DIFFERENCES = 50
+
+
+class Requests(Answer):
+    requests: int
+    mean_duration_ns: int
+    mean_cpu_ns: int
+    bound_ns: int
+
+
+class Difference(Answer):
+    name: str
+    module: str
+    file: str
+    flat_per_request: float
+    baseline_flat_per_request: float
+    cumulative_per_request: float
+    baseline_cumulative_per_request: float
+
+
+class SlowAgainstFast(TreeMembers):
+    """Two groups of requests over one tree."""
+
+    profile_type: str
+    unit: str
+    selector: str
+    start: str
+    end: str
+    measure: str
+    slow: Requests
+    fast: Requests
+    differences: list[Difference]
+    baseline_total: int
+    baseline_samples: int
+    baseline_stacks: int
+    scale: float
+    baseline_scale: float
+    cut: DiffCut
+    rest: DiffRest
+    functions: DiffFunctions
+    nodes: DiffNodes
+
+
+class Measure(StrEnum):
+    DURATION = "duration"
+    CPU = "cpu"
+
+
+PercentileParam = Annotated[float, Query(gt=0, lt=100, description="A percentile.")]
+
+
+@router.get(
+    "/api/v1/operations/slow",
+    summary="Compare slow requests with fast ones",
+    responses=graph_responses(SlowAgainstFast, binary=False) | error_responses(404),
+)
+def slow_requests(
+    selection: Annotated[Selection, Depends(selection)],
+    state: Annotated[AppState, Depends(app_state)],
+    view: Annotated[View, Depends(view)],
+    shape: Annotated[TreeShape, Depends(tree_shape)],
+    measure: Annotated[
+        Measure, Query(description="What makes a request slow: its duration, or its CPU.")
+    ] = Measure.DURATION,
+    slow: PercentileParam = 95.0,
+    fast: PercentileParam = 50.0,
+) -> Response:
+    """The requests of an operation at or above the percentile `slow`, as a diff with those at or below the percentile
+    `fast`. The graph is scaled to the same number of requests; `differences` has what differs most in a request, first.
+    """
+    shape.check(state.settings)
+    _check(selection, slow, fast)
+    found = read_slow_and_fast(state.database, selection, measure.value, slow, fast, state.settings.api_max_stacks)
+    if found is None:
+        raise ApiError(
+            404, "no_slow_requests", "no requests of this operation are slower than the fast ones",
+            "give a longer time range, or other percentiles; /api/v1/operations lists the operations",
+        )  # fmt: skip
+    sides = [group.stacks.where(view.keeps(state, group.stacks.stack_ids)) for group in found]
+    stack_ids, values = side_by_side(*sides)
+    stacks = view.stacks(state, stack_ids)
+    drawn = draw(stacks, values, Arrangement(shape.invert), shape.root)
+    most = max(group.requests for group in found)
+    scales = (most / found[0].requests, most / found[1].requests)
+    head: dict[str, Any] = selection.as_json() | {
+        "measure": measure.value, "slow": _requests(found[0]), "fast": _requests(found[1]),
+        "differences": _differences(drawn.table, stacks.functions, found),
+        "scale": scales[0], "baseline_scale": scales[1],
+    }  # fmt: skip
+    for side, prefix in zip(sides, ("", "baseline_"), strict=True):
+        head |= {
+            f"{prefix}total": side.total, f"{prefix}samples": side.samples, f"{prefix}stacks": len(side.stack_ids),
+        }  # fmt: skip
+    return json_response(head | tree_answer(drawn, shape, scales))
+
+
+def _check(selection: Selection, slow: float, fast: float) -> None:
+    if not any(matcher.label == OPERATION and matcher.operator == "=" for matcher in selection.matchers):
+        hint = 'for example {service="shop", operation="GET /checkout"}'
+        raise bad_request("bad_selector", "the selector has no operation", hint)
+    if slow < fast:
+        raise bad_request("bad_parameter", f"slow ({slow}) is below fast ({fast})", "for example slow=95&fast=50")
+
+
+def _requests(group: RequestGroup) -> dict[str, int]:
+    return {name: getattr(group, name) for name in Requests.model_fields}
+
+
+def _differences(
+    table: TopTable, functions: FunctionRows, groups: tuple[RequestGroup, RequestGroup]
+) -> list[dict[str, Any]]:
+    """Functions, the one whose own value in a request differs most first."""
+    requests = np.array([[group.requests] for group in groups])
+    flat, cumulative = table.flat / requests, table.cumulative / requests
+    order = np.lexsort((table.groups, -np.abs(cumulative[0] - cumulative[1]), -np.abs(flat[0] - flat[1])))
+    listed = []
+    for row in order[:_MOST_DIFFERENCES].tolist():
+        function = functions[int(table.groups[row])]
+        sums = {
+            f"{prefix}{name}_per_request": round(float(values[side, row]), 3)
+            for name, values in (("flat", flat), ("cumulative", cumulative))
+            for side, prefix in enumerate(("", "baseline_"))
+        }
+        listed.append({"name": function.name, "module": function.module, "file": function.file} | sums)
+    return listed

@@ -1,0 +1,86 @@
+"""The slow and the fast requests of an operation: what their samples are."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from api.queries.conditions import Conditions, add_time
+from api.queries.database import Database
+from api.queries.operations import LONGEST_NS, REQUESTS, request_conditions, split_operation
+from api.queries.selection import Selection, TimeRange
+from api.queries.stack_values import StackValues, read_stack_values
+
+Measure = Literal["duration", "cpu"]
+_COLUMNS: dict[Measure, str] = {"duration": "duration_ns", "cpu": "request_cpu"}
+_HOUR_NS = 3600 * 10**9
+
+
+@dataclass(frozen=True)
+class RequestGroup:
+    """Some requests of an operation."""
+
+    requests: int
+    mean_duration_ns: int
+    mean_cpu_ns: int
+    bound_ns: int  # the duration or CPU that they have at least, or at most
+    stacks: StackValues  # of all these requests together
+
+
+def read_slow_and_fast(
+    database: Database, selection: Selection, measure: Measure, slow: float, fast: float, max_stacks: int
+) -> tuple[RequestGroup, RequestGroup] | None:
+    """The requests at or above the percentile `slow` of a measure, and those at or below the percentile `fast`; None if
+    there are no requests that are slower than the fast ones. Raises ApiError.
+
+    Requests are those that began in the time range. Their samples are all that belong to them, also after it.
+    """
+    column = _COLUMNS[measure]
+    low, high = Conditions(), Conditions()
+    answer = database.table(
+        f"SELECT quantileExactHigh({slow / 100})({column}) AS slow, quantileExactLow({fast / 100})({column}) AS fast,"
+        f" count() AS n FROM {_requests(selection, low)}",
+        low.parameters,
+    )
+    (bounds,) = answer.to_pylist()
+    if not bounds["n"] or bounds["slow"] <= bounds["fast"]:
+        return None
+    wheres = f"{column} >= {int(bounds['slow'])}", f"{column} <= {int(bounds['fast'])}"
+    sums = ", ".join(
+        f"countIf({where}) AS n{side}, avgIf(duration_ns, {where}) AS d{side}, avgIf(request_cpu, {where}) AS c{side}"
+        for side, where in enumerate(wheres)
+    )
+    (row,) = database.table(f"SELECT {sums} FROM {_requests(selection, high)}", high.parameters).to_pylist()
+    groups = [
+        RequestGroup(
+            row[f"n{side}"], round(row[f"d{side}"]), round(row[f"c{side}"]), int(bounds[name]),
+            _read_stacks(database, selection, where, max_stacks),
+        )
+        for side, (name, where) in enumerate(zip(("slow", "fast"), wheres, strict=True))
+    ]  # fmt: skip
+    return groups[0], groups[1]
+
+
+def _requests(selection: Selection, conditions: Conditions) -> str:
+    """What to select from; parameters are added to `conditions`."""
+    split_operation(selection.matchers)
+    matchers, time_range = list(selection.matchers), selection.time_range
+    requests = request_conditions(conditions.parameters, matchers, time_range)
+    of_service = [matcher for matcher in matchers if matcher.label == "service"]
+    intervals = request_conditions(conditions.parameters, of_service, _with_ends(time_range))
+    return REQUESTS.format(where=requests.where, intervals=intervals.where)
+
+
+def _read_stacks(database: Database, selection: Selection, where: str, max_stacks: int) -> StackValues:
+    of_service = [matcher for matcher in selection.matchers if matcher.label == "service"]
+    time_range = _with_ends(selection.time_range)
+    samples = Selection(selection.profile_type, tuple(of_service), time_range).conditions()
+    spans = Conditions(parameters=samples.parameters)
+    add_time(spans, time_range.start_unix_nano - _HOUR_NS, time_range.end_unix_nano, "start_time")
+    requests = f"SELECT trace_id, span_id FROM {_requests(selection, spans)} WHERE {where}"
+    spans.add(f"(trace_id, entry_span_id) IN ({requests})")
+    samples.add(f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM span_operations {spans.where})")
+    return read_stack_values(database, "samples", samples, max_stacks)
+
+
+def _with_ends(time_range: TimeRange) -> TimeRange:
+    """Until the requests that begin in a time range have ended."""
+    return TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + LONGEST_NS)
