@@ -142,11 +142,17 @@ class Watcher:
             time.sleep(_PAUSE_S)  # the next call may fail at once, too
 
     def _follow_cpus(self) -> None:
+        """Reads the events of CPUs that came online, too. What happened there before is lost."""
+        opened: list[int] = []
         try:
-            self._rings.follow_cpus(lambda fd: self._ready.register(fd, select.EPOLLIN))
+            self._rings.follow_cpus(opened.append)
             self._mappings.followed = True
         except OSError as error:
             self._mappings.followed = False
             if str(error) != self._warned:
                 log.warning("processes that start on some CPUs are only read from /proc: %s", error)
             self._warned = str(error)
+        for fd in opened:
+            self._ready.register(fd, select.EPOLLIN)
+        if opened and self._thread.is_alive():
+            self._mappings.apply(Records([], 1, time.monotonic_ns()))

@@ -13,7 +13,7 @@ import pytest
 
 from collector.bpf import perf_event
 from collector.elf import identity
-from collector.processes import mappings, watch
+from collector.processes import mappings, perf_ring, watch
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, Mappings
@@ -327,3 +327,24 @@ def test_while_it_rests_it_wakes_ten_times_a_second_and_misses_nothing(spinning:
         assert all(str(spinning) in seen.build_ids(pid) for pid in pids)
         watcher.resting = False
         assert until(lambda: watcher.eager)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
+def test_when_a_cpu_comes_online_processes_are_read_again(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they executed there before is not known."""
+    cpus = sorted(os.sched_getaffinity(0))
+    monkeypatch.setattr(watch, "_FOLLOW_CPUS_S", 0.05)
+    monkeypatch.setattr(perf_ring, "online_cpus", lambda: set(cpus[:1]))
+    with watching(budget=1.0) as (seen, _):
+        command = ["taskset", "-c", str(cpus[1]), "sh", "-c", f"echo; read line; exec {program}"]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert seen.mappings.notice(process.pid) is not None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()  # it executes the program; nobody reports that
+        monkeypatch.setattr(perf_ring, "online_cpus", lambda: set(cpus))
+        assert until(lambda: seen.mappings.notice(process.pid) and str(program) in seen.build_ids(process.pid))
+        process.communicate(b"\n")
