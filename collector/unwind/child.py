@@ -1,5 +1,5 @@
-"""Builds unwinding tables in a process of its own, with limits on memory and time, so that no file can hurt the
-collector.
+"""Builds unwinding tables in a process of its own, with limits on memory and time, and without capabilities,
+network or changes of files, so that no file can hurt the host.
 
 Standard input is a SOCK_SEQPACKET socket. A job is the key of the table with two descriptors: the ELF file, and the
 file to write the table into. The answer is a zero byte, or the reason why there is no table. The process ends after
@@ -12,6 +12,7 @@ import socket
 import sys
 
 from collector.elf.error import ElfError
+from collector.guest.confine import confine
 from collector.unwind import table as unwind_table
 
 MEMORY_BYTES = 1 << 30
@@ -29,6 +30,7 @@ def main() -> int:
     os.nice(NICE)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    confine()
     jobs = socket.socket(fileno=sys.stdin.fileno())
     jobs.settimeout(IDLE_S)
     while True:
