@@ -2,7 +2,12 @@
 
 import * as api from "./api.js";
 import { bar, byId, element } from "./base/dom.js";
-import { formatCount, formatInterval, formatShare, formatValue, profileTypeTitle } from "./base/format.js";
+import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
+import { formatCpu, intervalOf, measureOf } from "./cpu_text.js";
+import { showSpans } from "./span_table.js";
+import { showTraceLink } from "./trace_link.js";
+
+const OFF_CPU = "off_cpu:off_cpu:nanoseconds:off_cpu:nanoseconds";
 
 export class Requests {
   #state;
@@ -34,15 +39,19 @@ export class Requests {
 
   /** Shows the sums and spans of one request. Returns its tree for the graph (the API's JSON). */
   async open(trace, values, shape, signal) {
-    const [cpu, tree] = await Promise.all([
+    const [cpu, tree, waits] = await Promise.all([
       api.traceCpu(trace, values, signal),
       api.traceTree(trace, values, shape, signal),
+      // A request that only samples of CPU name is not known of waits.
+      api.traceCpu(trace, { profile_type: OFF_CPU }, signal).catch(() => ({ spans: [] })),
     ]);
-    const spans = inTreeOrder(cpu.spans);
-    byId("trace-title").textContent = spans[0]?.span.name || "Request";
+    const isWaits = values.profile_type === OFF_CPU;
+    const waited = isWaits ? [] : waits.spans.filter((span) => span.samples > 0);
+    const first = showSpans(cpu, new Map(waited.map((span) => [span.span_id, span.sampled_cpu_ns])));
+    byId("trace-title").textContent = first?.name || cpu.operation || "Request";
     showSums(cpu, sampledTitle(values.profile_type));
     this.#showFew(cpu);
-    showSpans(spans, cpu.cpu_ns);
+    showTraceLink(byId("trace-link"), cpu.trace_id);
     byId("trace-detail").hidden = false;
     return tree;
   }
@@ -117,19 +126,6 @@ function markRow(row, trace) {
   else row.removeAttribute("aria-current");
 }
 
-/** How the CPU of a request was measured. */
-function measureOf({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) {
-  if (!threadCpu) return "by samples";
-  return cpu === threadCpu ? "by the threads' CPU clocks" : "by the threads' CPU clocks, and by samples in services without them";
-}
-
-/** The CPU of a request or span; "≈" in front says that no clock measured it. */
-const formatCpu = ({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) => `${threadCpu || !cpu ? "" : "≈ "}${formatValue(cpu)}`;
-
-/** The 95 % confidence interval of sampled CPU, or null. */
-const intervalOf = ({ sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) =>
-  high === null ? null : element("span", { class: "interval", title: "95 % confidence interval" }, formatInterval(low, high));
-
 function showSums(cpu, sampledTitle) {
   const { cpu_ns: whole, sampled_cpu_ns: sampledCpu, samples, expected_samples: expected } = cpu;
   const largest = Math.max(sampledCpu, whole, 1);
@@ -140,45 +136,4 @@ function showSums(cpu, sampledTitle) {
     ...row(sampledTitle, formatValue(sampledCpu), bar(sampledCpu / largest), intervalOf(cpu)),
     ...row("Samples", formatCount(samples), expected === null ? "" : element("span", { class: "hint" }, `${expected} expected`)),
   );
-}
-
-function showSpans(spans, whole) {
-  byId("span-rows").replaceChildren(
-    ...spans.map(({ span, depth }) => {
-      const name = element(
-        "th",
-        { scope: "row" },
-        span.name || (/^0*$/.test(span.span_id) ? "(no span)" : span.span_id),
-      );
-      name.style.paddingLeft = `${8 + Math.min(8, depth) * 14}px`;
-      const share = element("span", { class: "share" }, formatShare(span.cpu_ns, whole));
-      const cells = [
-        element("td", { class: "text" }, span.service),
-        element("td", { class: "bars" }, bar(span.cpu_ns / (whole || 1))),
-        element("td", {}, formatCpu(span), share),
-        element("td", {}, formatValue(span.sampled_cpu_ns), intervalOf(span)),
-      ];
-      return element("tr", { title: `span ${span.span_id}` }, name, ...cells);
-    }),
-  );
-}
-
-/** Returns {span, depth}: each span after its parent, heaviest first. A span with an unknown parent is a root. */
-function inTreeOrder(spans) {
-  const known = new Set(spans.map((span) => span.span_id));
-  const children = new Map();
-  for (const span of spans) {
-    const parent = known.has(span.parent_span_id) && span.parent_span_id !== span.span_id ? span.parent_span_id : "";
-    children.set(parent, [...(children.get(parent) ?? []), span]);
-  }
-  const ordered = [];
-  const open = (children.get("") ?? []).reverse().map((span) => ({ span, depth: 0 }));
-  while (open.length) {
-    const { span, depth } = open.pop();
-    ordered.push({ span, depth });
-    for (const child of (children.get(span.span_id) ?? []).reverse()) open.push({ span: child, depth: depth + 1 });
-  }
-  const reached = new Set(ordered.map(({ span }) => span));
-  const inCycles = spans.filter((span) => !reached.has(span));
-  return [...ordered, ...inCycles.map((span) => ({ span, depth: 0 }))];
 }

@@ -68,14 +68,15 @@ export class PageState {
   }
 }
 
-/** Parameters that say which profile to show: a link with one of them but without a view shows the profile. */
+/** Parameters that say which profile to show: a link with one of them but without a view shows the profile, or the request. */
 const OF_PROFILE = ["selector", "at", "search", "focus", "ignore", "hide", "function", "group_by", "invert", "by"];
 
 /** Returns the values of a query string. Missing ones have their defaults; unknown ones are dropped. */
 export function read(query) {
   const given = new URLSearchParams(query);
   const values = Object.fromEntries(Object.entries(DEFAULTS).map(([name, value]) => [name, given.get(name) ?? value]));
-  if (!given.has("view") && OF_PROFILE.some((name) => given.has(name))) values.view = "profile";
+  if (!given.has("view") && given.has("trace")) values.view = "requests";
+  else if (!given.has("view") && OF_PROFILE.some((name) => given.has(name))) values.view = "profile";
   return values;
 }
 

@@ -1,5 +1,7 @@
 """The view of requests: the heaviest ones, and one of them."""
 
+from collections.abc import Callable, Iterable
+
 import pytest
 from selenium.webdriver.common.keys import Keys
 
@@ -7,6 +9,7 @@ from tests.browser.conftest import Site
 from tests.browser.page import Page
 
 pytestmark = pytest.mark.browser
+TIMES: dict[str, Callable[[Iterable[int]], int]] = {"start": min, "end": max}
 
 
 def test_the_heaviest_requests_are_listed_page_by_page(page: Page, site: Site) -> None:
@@ -39,6 +42,35 @@ def test_a_trace_id_that_is_pasted_shows_its_cpu_per_span_and_its_graph(page: Pa
     assert f"{trace['thread_cpu_ns'] / 1e9:.2f} s" in figures
     assert f"{trace['sampled_cpu_high_ns'] / 1e9:.2f} s" in figures
     assert not page.find("#trace-few").is_displayed()
+
+
+def test_a_link_with_a_trace_opens_the_request_with_its_spans_on_a_time_axis(page: Page, site: Site) -> None:
+    trace = site.ask("traces", limit=1)["traces"][0]
+    page.browser.get(f"{site.address}?trace={trace['trace_id']}")
+    page.settle()
+    about = site.ask(f"traces/{trace['trace_id']}/cpu")
+    span = next(each for each in about["spans"] if each["cpu_ns"])
+    row = f'tr[title="span {span["span_id"]}"]'
+    share = "return document.querySelector(arguments[0]).getBoundingClientRect().width"
+    filled, extent, axis = (page.js(share, f"{row} .{part}") for part in ("filled", "extent", "axis"))
+    length = span["end_unix_nano"] - span["start_unix_nano"]
+    assert filled / extent == pytest.approx(min(1, span["cpu_ns"] / length), abs=0.05)
+    start, end = (pick(each[f"{name}_unix_nano"] for each in about["spans"]) for name, pick in TIMES.items())
+    assert extent / axis == pytest.approx(length / (end - start), abs=0.02)
+
+
+def test_a_request_links_to_a_tracing_ui_by_an_address_that_the_browser_keeps(page: Page, site: Site) -> None:
+    trace = site.ask("traces", limit=1)["traces"][0]["trace_id"]
+    page.open(view="requests", trace=trace)
+    assert page.all("#trace-link a") == []
+    page.click("#trace-link summary")
+    page.type("#trace-template", "javascript:alert('{trace_id}')", Keys.ENTER)
+    assert page.all("#trace-link a") == []
+    page.find("#trace-template").clear()
+    page.type("#trace-template", "https://jaeger.example.org/trace/{trace_id}", Keys.ENTER)
+    page.open(view="requests", trace=trace)
+    assert page.find("#trace-link a").get_attribute("href") == f"https://jaeger.example.org/trace/{trace}"
+    page.js("localStorage.clear()")
 
 
 def test_a_request_with_few_samples_says_so_and_leads_to_the_graph_of_requests_like_it(page: Page, site: Site) -> None:

@@ -1,0 +1,17 @@
+// How the CPU of a request or span is written: by which measure, and how sure it is.
+
+import { element } from "./base/dom.js";
+import { formatInterval, formatValue } from "./base/format.js";
+
+/** How the CPU of a request was measured. */
+export function measureOf({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) {
+  if (!threadCpu) return "by samples";
+  return cpu === threadCpu ? "by the threads' CPU clocks" : "by the threads' CPU clocks, and by samples in services without them";
+}
+
+/** The CPU of a request or span; "≈" in front says that no clock measured it. */
+export const formatCpu = ({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) => `${threadCpu || !cpu ? "" : "≈ "}${formatValue(cpu)}`;
+
+/** The 95 % confidence interval of sampled CPU, or null. */
+export const intervalOf = ({ sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) =>
+  high === null ? null : element("span", { class: "interval", title: "95 % confidence interval" }, formatInterval(low, high));
