@@ -23,6 +23,9 @@ class GatewaySettings(MessageSettings):
         1000,
         "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
     )
+    gateway_spans_topic: str = setting(
+        "", "topic with spans of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_spans; empty: none"
+    )
     raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
     activity_readers: str = setting(
         f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",

@@ -14,6 +14,7 @@ from gateway.http.app import create_app
 from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
+from gateway.spans_topic import SpansTopic
 from icestream.cli import CommandError
 from icestream.http_server import ServerError, serve
 from icestream.stop import stop_event
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
         with contextlib.ExitStack() as serving:
             if settings.gateway_grpc_listen:
                 serving.callback(GrpcServer(settings, Intake(settings, publisher)).close)
+            if settings.gateway_spans_topic:
+                serving.callback(SpansTopic(settings, Intake(settings, publisher)).close)
             serve(create_app(settings, publisher), settings.gateway_listen, stop, "the gateway")
     except ServerError as error:
         raise CommandError(str(error)) from error
