@@ -7,11 +7,12 @@
 #ifndef ICESTREAM_UNWIND_H
 #define ICESTREAM_UNWIND_H
 
-#include "task.h"
+#include "calls.h"
 
 #define FRAMES_PER_RUN 16
 #define RUNS 8 /* enough for MAX_FRAMES and the outermost frame */
 #define USER_CS 0x33
+#define MOST_FRAME_BYTES (1 << 20)
 
 enum cfa_kind {
 	CFA_NONE,
@@ -89,6 +90,14 @@ static __always_inline bool find_row(u64 low, u64 left, u64 key, u32 *row)
 	return true;
 }
 
+/* There is no rule: the caller is looked for by the frame pointer, and if it does not look like one, the walk ends. */
+static __always_inline int without_rule(struct walk *w, struct rule *rule)
+{
+	rule->cfa_kind = CFA_FRAME_POINTER;
+	w->without_rule = true;
+	return GO_ON;
+}
+
 /* Finds the rule for an address in the walk's mapping. */
 static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 {
@@ -104,7 +113,7 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 		return w->mapping_first_chunk == FRAME_POINTERS ? GO_ON : STOP(NO_TABLE);
 	}
 	if (chunk_number >= w->mapping_chunks)
-		return STOP(NO_RULE);
+		return without_rule(w, rule);
 	index = w->mapping_first_chunk + (u32)chunk_number;
 	chunk = bpf_map_lookup_elem(MAP(chunks), &index);
 	if (!chunk)
@@ -116,7 +125,7 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 		return STOP(NO_TABLE);
 	}
 	if (left == 0)
-		return STOP(NO_RULE);
+		return without_rule(w, rule);
 	if (!find_row(low, left, (place & 0xffff) << 16 | 0xffff, &row))
 		return STOP(NO_TABLE);
 	index = row & 0xffff;
@@ -124,7 +133,7 @@ static __always_inline int find_rule(struct walk *w, u64 at, struct rule *rule)
 	if (!found)
 		return STOP(NO_RULE);
 	*rule = *found;
-	return rule->cfa_kind == CFA_NONE ? STOP(NO_RULE) : GO_ON;
+	return rule->cfa_kind == CFA_NONE ? without_rule(w, rule) : GO_ON;
 }
 
 /* Continues in what a signal interrupted: struct rt_sigframe lies at sp, and its ucontext has the registers. */
@@ -173,17 +182,6 @@ static __always_inline int find_cfa(struct walk *w, struct rule *rule, u64 *cfa)
 	case CFA_PLT:
 		*cfa = w->sp + 8 + ((w->pc & 15) >= offset ? 8 : 0);
 		return GO_ON;
-	case CFA_FRAME_POINTER:
-		if (in_python_trampoline(w)) {
-			*cfa = w->sp + 16;
-			return GO_ON;
-		}
-		if (w->bp < w->sp || w->bp & 7)
-			return STOP(NO_RULE);
-		rule->rbp_kind = RBP_AT_CFA;
-		rule->rbp_offset = -16;
-		*cfa = w->bp + 16;
-		return GO_ON;
 	}
 	number = rule->cfa_kind - CFA_REGISTER;
 	if (number > 15 || w->d.user_depth != 1) /* other registers are known only in the interrupted frame */
@@ -215,6 +213,46 @@ static __always_inline int read_caller(struct walk *w, struct rule *rule, u64 cf
 	return GO_ON;
 }
 
+/* Follows the frame pointer, which an interrupted function may not have set yet. Where there is no rule, the caller must
+ * be code that has just called. */
+static __always_inline int follow_frame_pointer(struct walk *w, u64 *cfa)
+{
+	u64 saved[2] = {};
+	bool has_frame;
+
+	if (in_python_trampoline(w)) {
+		*cfa = w->sp + 16;
+		return read_word(w->sp + 8, &w->pc) ? GO_ON : STOP(READ_FAULT);
+	}
+	has_frame = w->bp >= w->sp && !(w->bp & 7) && !bpf_probe_read_user(saved, sizeof(saved), (void *)w->bp);
+	if (w->interrupted && !(has_frame && called_this(w, saved[1], MOST_CODE_BYTES)) && find_caller_without_frame(w, cfa))
+		return GO_ON;
+	if (!has_frame)
+		return STOP(NO_RULE);
+	if (w->without_rule && (w->bp - w->sp > MOST_FRAME_BYTES || !follows_call(saved[1]) || !find_mapping(w, saved[1] - 1)))
+		return STOP(NO_RULE);
+	*cfa = w->bp + 16;
+	w->bp = saved[0];
+	w->pc = saved[1];
+	return GO_ON;
+}
+
+/* Says in the stack that the frames from here on were found without a rule, once. */
+static __always_inline void mark(struct walk *w)
+{
+	u32 frame = w->d.user_depth, word = w->d.kernel_depth + frame;
+
+	if (w->marked || frame >= MAX_FRAMES)
+		return;
+	asm volatile("" : "+r"(word));
+	asm volatile("" : "+r"(frame));
+	w->marked = true;
+	w->d.words[word & (WORDS - 1)] = FOUND_WITHOUT_RULE;
+	w->hash = mix(w->hash, FOUND_WITHOUT_RULE);
+	w->cfa[frame & 127] = 0;
+	w->d.user_depth = frame + 1;
+}
+
 /* Stores the next frame and finds its caller. */
 static __always_inline int step(struct walk *w)
 {
@@ -235,6 +273,7 @@ static __always_inline int step(struct walk *w)
 		request(w, REQUEST_MAPPING, at);
 		return STOP(NO_MAPPING);
 	}
+	w->without_rule = false;
 	stop = find_rule(w, at, &rule);
 	if (stop)
 		return stop;
@@ -242,15 +281,17 @@ static __always_inline int step(struct walk *w)
 		return STOP(COMPLETE);
 	if (rule.cfa_kind == CFA_SIGNAL)
 		return step_over_signal(w, frame);
-	stop = find_cfa(w, &rule, &cfa);
+	stop = rule.cfa_kind == CFA_FRAME_POINTER ? follow_frame_pointer(w, &cfa) : find_cfa(w, &rule, &cfa);
 	if (stop)
 		return stop;
 	if (cfa <= w->sp) /* stacks grow downwards, so this is no caller */
 		return STOP(NO_RULE);
-	stop = read_caller(w, &rule, cfa);
+	stop = rule.cfa_kind == CFA_FRAME_POINTER ? GO_ON : read_caller(w, &rule, cfa);
 	if (stop)
 		return stop;
 	w->cfa[frame & 127] = cfa;
+	if (w->without_rule)
+		mark(w);
 	w->sp = cfa;
 	w->interrupted = false;
 	return w->pc ? GO_ON : STOP(COMPLETE);
@@ -270,6 +311,7 @@ static __always_inline bool start_walk_at(struct walk *w, struct user_registers 
 	w->sp = saved->sp;
 	w->bp = saved->bp;
 	w->interrupted = true;
+	w->marked = false;
 	w->mapping_start = w->mapping_end = 0;
 	return true;
 }

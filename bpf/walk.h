@@ -15,6 +15,9 @@
 #define MAX_FRAMES 127 /* in each of kernel, user and Python part; the default of kernel.perf_event_max_stack */
 #define WORDS 512	   /* room for MAX_FRAMES kernel frames, user frames, and Python frames of two words */
 
+/* A word in place of a frame, which is no address: from here on, callers were found without an unwinding rule (calls.h). */
+#define FOUND_WITHOUT_RULE (1ULL << 63)
+
 /* Why the user part of a stack ends where it does; collector/bpf/samples.py has the names. */
 enum end {
 	COMPLETE,	/* the outermost frame was reached, or there is no user part */
@@ -80,6 +83,8 @@ struct walk {
 	u64 sp;
 	u64 bp;
 	bool interrupted; /* pc is the next instruction to run, not a return address */
+	bool marked;	  /* a caller was found without a rule, and the stack says where */
+	bool without_rule; /* there is no rule for this frame */
 	u64 registers[16]; /* of the interrupted frame, by DWARF number */
 
 	/* The mapping of the previous frame. */

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from collector.bpf.samples import ENDS, Samples
+from collector.bpf.samples import ENDS, FOUND_WITHOUT_RULE, Samples
 from collector.kernel import Kernel
 from collector.processes.mapped_files import JIT, TRUNCATED, UNKNOWN, MappedFile
 from collector.processes.mappings import Mappings
@@ -15,6 +15,7 @@ from icestream import ids, index_ranges
 from icestream.messages.raw_encoder import Stacks
 
 _NO_NAME = Name("", "")
+_WITHOUT_RULE = Name("[without unwinding rule]", TRUNCATED.file)
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ def locate(
     addresses = samples.frames - is_return.astype(np.uint64)
     rows = _Rows(len(addresses))
     rows.add_kernel(np.flatnonzero(position < kernel_depth), addresses, kernel)
-    rows.add_processes(np.flatnonzero(position >= kernel_depth), addresses, samples.stack_pid[stack], mappings)
+    marks = (position >= kernel_depth) & (addresses == FOUND_WITHOUT_RULE)
+    of_process = np.flatnonzero((position >= kernel_depth) & ~marks)
+    rows.add_processes(of_process, addresses, samples.stack_pid[stack], mappings)
+    rows.add_named(np.flatnonzero(marks), TRUNCATED, _WITHOUT_RULE)
 
     lost = (position >= kernel_depth) & (rows.mapping == 0)
     end = np.full(len(depth), np.iinfo(np.int64).max)
@@ -141,6 +145,11 @@ class _Rows:
             named = part[located.name >= 0]
             if len(named):
                 self.name[named] = self._name_rows(located.names, located.name[located.name >= 0])
+
+    def add_named(self, at: np.ndarray, mapping: MappedFile, name: Name) -> None:
+        if len(at):
+            self.mapping[at] = self.mappings.setdefault(mapping, len(self.mappings))
+            self.name[at] = self.names.setdefault(name, len(self.names))
 
     def insert(self, at: np.ndarray, mapping: MappedFile, names: list[Name], name: np.ndarray) -> None:
         """Inserts frames before these, each with one of `names`."""

@@ -15,6 +15,9 @@ ENDS = (
 )
 """`enum end` of bpf/walk.h in words; "" means complete."""
 
+FOUND_WITHOUT_RULE = 1 << 63
+"""An address in `Samples.frames` that is none: the frames behind it were found without an unwinding rule."""
+
 
 @dataclass(frozen=True)
 class Samples:

@@ -57,6 +57,8 @@ def build(folder: Path) -> Iterator[Program]:
         for scenario in scenarios:
             words = (str(executable), scenario, str(folder / "plugin.so"))
             yield Program(f"{name} {scenario}", words, SCENARIOS[scenario])
+    _run(["gcc", "-O2", "-fomit-frame-pointer", HERE / "assembly.c", "-o", folder / "assembly"])
+    yield Program("assembly", (str(folder / "assembly"), "frames"), ("asm_spin", "callback", "with_frame", "main"))
     yield from _others(folder)
 
 
@@ -69,6 +71,8 @@ def _others(folder: Path) -> Iterator[Program]:
         _run(["go", "build", "-o", folder / "chain-go", HERE / "chain.go"])
         chain = ("main.spin", *["main.descend"] * 21, "main.inGoroutine", "runtime.goexit.abi0")
         yield Program("go", (str(folder / "chain-go"),), chain, has_others=True)
+        _run(["go", "build", "-ldflags=-s -w", "-o", folder / "chain-go-stripped", HERE / "chain.go"])
+        yield Program("go, stripped", (str(folder / "chain-go-stripped"),), chain, has_others=True)
     if shutil.which("rustc") and subprocess.run(["rustc", "--version"], capture_output=True).returncode == 0:
         _run(["rustc", "-O", "-Csymbol-mangling-version=v0", HERE / "chain.rs", "-o", folder / "chain-rs"])
         yield Program("rust", (str(folder / "chain-rs"),), ("spin", *["descend"] * 21, "main", "main"))

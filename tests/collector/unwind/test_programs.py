@@ -126,7 +126,7 @@ def function_names(path: str) -> tuple[np.ndarray, list[str]] | None:
     """Start addresses (uint64) and names of a program's functions; None for a file that is not one of ours."""
     if "/programs" not in path:
         return None
-    listed = subprocess.run(["nm", path], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["nm", path.removesuffix("-stripped")], capture_output=True, text=True, check=True).stdout
     rows = sorted((int(row[0], 16), row[2]) for row in map(str.split, listed.splitlines()) if len(row) == 3)
     rows = [(start, name) for start, name in rows if start]
     return np.array([start for start, _ in rows], np.uint64), [plain(name) for _, name in rows]
