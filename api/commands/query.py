@@ -6,6 +6,7 @@
   icestream query operations --selector '{service="checkout"}' --order p95_duration
   icestream query merge --traces slow.txt
   icestream query diff --traces slow.txt --baseline-traces fast.txt
+  icestream query slow --selector '{service="checkout", operation="GET /pay"}' --slow 99
   icestream query traces --order thread_cpu
   icestream query trace 4bf92f3577b34da6a3ce929d0e0e4736
   icestream query top --order cumulative --frames own
@@ -35,7 +36,7 @@ from api.terminal.draw import (
     draw_tree,
 )
 from api.terminal.draw_gate import draw_gate
-from api.terminal.draw_operations import draw_operations
+from api.terminal.draw_operations import draw_operations, draw_slow
 from api.terminal.draw_requests import draw_trace, draw_traces
 from api.terminal.gate import EXIT_CODE, check_diff
 from api.terminal.trace_files import add_trace_files, trace_lists
@@ -53,6 +54,7 @@ _DRAW = {
     "top": draw_top,
     "timeline": draw_timeline,
     "operations": draw_operations,
+    "slow": draw_slow,
     "traces": draw_traces,
     "trace": draw_trace,
     "completeness": draw_completeness,
@@ -97,6 +99,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     operations = _question(add_parser, "operations", "list what services do: requests, CPU and durations")
     operations.add_argument("--order", choices=ORDERS, help="column to sort by, largest first (default: thread_cpu)")
     operations.add_argument("--limit", type=int, default=30, help="rows to list (default: 30)")
+    slow = _question(add_parser, "slow", "say what the slow requests of an operation do that the fast ones do not")
+    slow.add_argument("--measure", choices=("duration", "cpu"), help="what makes a request slow (default: duration)")
+    slow.add_argument("--slow", type=float, help="percentile that slow requests reach (default: 95)")
+    slow.add_argument("--fast", type=float, help="percentile that fast requests do not exceed (default: 50)")
+    _add_view(slow)
     traces = _question(add_parser, "traces", "list the requests that used the most CPU")
     traces.add_argument("--order", choices=("cpu", "thread_cpu", "sampled_cpu"), help="CPU to sort by, largest first")
     traces.add_argument("--limit", type=int, default=20, help="rows to list (default: 20)")
@@ -217,6 +224,8 @@ def _check(diff: dict[str, Any], args: argparse.Namespace) -> int:
 def _path(args: argparse.Namespace) -> str:
     if args.question == "trace":
         return f"/api/v1/traces/{urllib.parse.quote(args.trace_id, safe='')}/cpu"
+    if args.question == "slow":
+        return "/api/v1/operations/slow"
     return f"/api/v1/{args.question}"
 
 
@@ -225,6 +234,7 @@ def _parameters(args: argparse.Namespace) -> dict[str, Any]:
         "profile_type", "selector", "start", "end", "baseline_selector", "baseline_start", "baseline_end",
         "by", "scale", "order", "limit", "step", "sum_by", "format", "max_nodes",
         "focus", "ignore", "hide", "frames", "function", "module", "file", "group_by",
+        "measure", "slow", "fast",
     )  # fmt: skip
     parameters = {name: getattr(args, name, None) for name in names}
     parameters |= {name: "true" for name in ("absolute", "invert") if getattr(args, name, False)}

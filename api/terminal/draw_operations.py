@@ -1,4 +1,4 @@
-"""The operations of services as a table."""
+"""The operations of services, and what their slow requests do, as tables."""
 
 from typing import Any
 
@@ -20,6 +20,26 @@ def draw_operations(answer: dict[str, Any]) -> str:
         return "no operations in this time; they show up if their service uses icestream.tracing"
     more = [f"{answer['count'] - len(answer['operations'])} more"] if answer["next"] is not None else []
     return "\n".join([*table(_HEAD, rows, 12), *more])
+
+
+def draw_slow(answer: dict[str, Any]) -> str:
+    """What a slow request spends in each function, and a fast one; what differs most comes first."""
+    head = [
+        f"{name}: {group['requests']} requests of {amount(group['mean_duration_ns'])} and"
+        f" {amount(group['mean_cpu_ns'])} CPU on average"
+        for name, group in (("slow", answer["slow"]), ("fast", answer["fast"]))
+    ]
+    unit = answer["unit"]
+    rows = [
+        (
+            *(amount(round(row[f"{side}flat_per_request"]), unit) for side in ("", "baseline_")),
+            *(amount(round(row[f"{side}cumulative_per_request"]), unit) for side in ("", "baseline_")),
+            printable(row["name"]),
+        )
+        for row in answer["differences"]
+    ]
+    names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)")
+    return "\n".join([*head, *table(names, rows, 4)])
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

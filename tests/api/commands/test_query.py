@@ -101,6 +101,15 @@ def test_lists_of_requests_are_merged_and_compared(
     assert "--baseline-traces" in capsys.readouterr().err
 
 
+def test_what_slow_requests_do_is_printed(url: str, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    fast = [Request(i, "GET /b", duration_ns=i * 10**6) for i in range(1, 21)]
+    insert_requests(client, [*fast, Request(30, "GET /b", duration_ns=10**9, samples=5)])
+    selector = ["--selector", '{service="shop", operation="GET /b"}', "--measure", "duration"]
+    lines = ask(capsys, "slow", "--url", url, *TIMES, *selector).splitlines()
+    assert lines[0] == "slow: 2 requests of 510 ms and 20 ms CPU on average"
+    assert lines[3].split() == ["30", "ms", "10", "ms", "30", "ms", "10", "ms", "hot"]
+
+
 def test_a_timeline_is_printed_with_a_column_for_each_group(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = ask(capsys, "timeline", "--url", url, *TIMES, "--step", "30m", "--sum-by", "service").splitlines()
     assert out[1].split() == ["start", "service=checkout"]
