@@ -33,6 +33,10 @@ class Runtime(NamedTuple):
     layout: int  # row of `layouts`
 
 
+MAX_REASONS = 32
+"""Why interpreters are refused: each reason makes a series of a metric."""
+
+
 class PythonRuntimes:
     """For one thread. `open_file` returns a new descriptor of the file with a build ID, or None (FileCache.open)."""
 
@@ -83,6 +87,8 @@ class PythonRuntimes:
         return self._rows[layout]
 
     def _refuse(self, reason: str) -> None:
+        if reason not in self.refused and len(self.refused) >= MAX_REASONS:  # a file says which version it is
+            reason = "other reasons"
         self.refused[reason] += 1
         metrics.PYTHON_REFUSED.labels(reason).inc()
         if self.refused[reason] == 1:

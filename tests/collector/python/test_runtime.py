@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import MappedFile
 from collector.python.layout import LayoutError
-from collector.python.runtime import MAX_LAYOUTS, PythonRuntimes, Runtime
+from collector.python.runtime import MAX_LAYOUTS, MAX_REASONS, PythonRuntimes, Runtime
 from collector.python.symbols import find_interpreter
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.python.interpreters import Interpreter, interpreters
@@ -104,6 +104,14 @@ def test_builds_that_cannot_be_read_are_counted_by_the_reason(build: Build, tmp_
         "debug builds of CPython 3.11 and 3.12 have other offsets",
         "expected Py_Version",
     ]
+
+
+def test_files_that_invent_versions_do_not_make_endless_reasons() -> None:
+    runtimes = PythonRuntimes(lambda build_id: None)
+    for version in range(1000):
+        runtimes._refuse(f"version {version}")
+    assert len(runtimes.refused) == MAX_REASONS + 1
+    assert runtimes.refused["other reasons"] == 1000 - MAX_REASONS
 
 
 def test_builds_beyond_the_program_s_table_are_refused() -> None:
