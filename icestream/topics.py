@@ -18,6 +18,7 @@ SAMPLES = f"{PREFIX}icestream.samples"
 SYMBOL_REQUESTS = f"{PREFIX}icestream.symbol-requests"
 SYMBOLS = f"{PREFIX}icestream.symbols"
 DEAD_LETTERS = f"{PREFIX}icestream.dead-letters"
+FLAT = f"{PREFIX}icestream.flat"
 
 STREAMS_GROUP = f"{PREFIX}icestream.streams"
 CLICKHOUSE_GROUP = f"{PREFIX}icestream.sink.clickhouse"
@@ -28,6 +29,7 @@ COLLECTOR_GROUP = f"{PREFIX}icestream.collector"
 """With a host ID behind it, of one collector."""
 GATEWAY_SPANS_GROUP = f"{PREFIX}icestream.gateway.spans"
 REPLAY_GROUP = f"{PREFIX}icestream.replay"
+FLATTEN_GROUP = f"{PREFIX}icestream.flatten"
 UNREAD_GROUP = f"{PREFIX}icestream.unread"
 TAIL_GROUP = f"{PREFIX}icestream.tail"
 
@@ -73,3 +75,6 @@ TOPICS = (
     Topic(SYMBOLS, _DAY_MS, per_host=False),
     Topic(DEAD_LETTERS, 14 * _DAY_MS, per_host=False),
 )
+
+OPTIONAL_TOPICS = (Topic(FLAT, 3 * _DAY_MS, per_host=True),)
+"""Topics that are made with the others, and that only a command needs which not everybody runs."""

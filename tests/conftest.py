@@ -18,7 +18,7 @@ from icestream import kafka
 from icestream.commands.topics import create
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
-from icestream.topics import TOPICS
+from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 
@@ -173,7 +173,7 @@ def delete_groups(settings: KafkaSettings) -> None:
 def delete_topics(settings: KafkaSettings) -> None:
     """Deletes all our topics that are there, and waits until they are gone."""
     admin = AdminClient(client_config(settings))
-    ours = {topic.name for topic in TOPICS}
+    ours = {topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS)}
     deadline = time.monotonic() + 120
     while present := sorted(ours & set(admin.list_topics(timeout=60).topics)):
         assert time.monotonic() < deadline, f"still there: {present}"

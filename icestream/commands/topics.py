@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, Resourc
 from icestream.cli import CommandError
 from icestream.kafka import client_config, is_in_process
 from icestream.settings import KafkaSettings
-from icestream.topics import TIMESTAMP_TYPE, TOPICS
+from icestream.topics import OPTIONAL_TOPICS, TIMESTAMP_TYPE, TOPICS
 
 _TIMEOUT_S = 15.0
 
@@ -79,7 +79,7 @@ def create(
     min_insync = min_insync_replicas or (2 if replication >= 3 else 1)
     if min_insync > replication:
         raise CommandError(f"expected --min-insync-replicas up to --replication, {replication}, got {min_insync}")
-    missing = [topic for topic in TOPICS if topic.name not in metadata.topics]
+    missing = [topic for topic in (*TOPICS, *OPTIONAL_TOPICS) if topic.name not in metadata.topics]
     if is_in_process(admin, _TIMEOUT_S):
         for topic in missing:
             admin.list_topics(topic.name, timeout=_TIMEOUT_S)
@@ -115,7 +115,9 @@ def check(settings: KafkaSettings) -> list[str]:
     missing = [topic.name for topic in TOPICS if topic.name not in partitions]
     problems = [f"{name}: missing; run `icestream topics create`" for name in missing]
     per_host = {
-        topic.name: len(partitions[topic.name]) for topic in TOPICS if topic.per_host and topic.name in partitions
+        topic.name: len(partitions[topic.name])
+        for topic in (*TOPICS, *OPTIONAL_TOPICS)
+        if topic.per_host and topic.name in partitions
     }
     if len(set(per_host.values())) > 1:
         counts = ", ".join(f"{name} has {count}" for name, count in per_host.items())
@@ -169,7 +171,7 @@ def _print_list(settings: KafkaSettings) -> None:
     partitions = _replicas(settings)
     configs = _config(settings, list(partitions))
     print(f"{'topic':28} {'partitions':>10} {'replicas':>8} {'in sync':>7} {'retention':>12}")
-    for topic in TOPICS:
+    for topic in (*TOPICS, *OPTIONAL_TOPICS):
         if topic.name not in partitions:
             print(f"{topic.name:28} {'missing':>10}")
             continue
@@ -185,7 +187,7 @@ def _replicas(settings: KafkaSettings) -> dict[str, list[int]]:
     existing = AdminClient(client_config(settings)).list_topics(timeout=_TIMEOUT_S).topics
     return {
         topic.name: [len(partition.replicas) for partition in existing[topic.name].partitions.values()]
-        for topic in TOPICS
+        for topic in (*TOPICS, *OPTIONAL_TOPICS)
         if topic.name in existing
     }
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from confluent_kafka import Producer
 
 from icestream.settings import KafkaSettings
-from icestream.topics import TOPICS
+from icestream.topics import OPTIONAL_TOPICS, TOPICS
 
 PARTITIONS = 4
 """The number of partitions of every topic; librdkafka offers no other."""
 
-NAMES = tuple(topic.name for topic in TOPICS)
+NAMES = tuple(topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS))
 
 _TIMEOUT_S = 10.0
 

@@ -21,12 +21,12 @@ def test_the_example_keeps_a_top_of_functions_and_counts_what_comes_twice_once(b
     assert top(broker, wanted) == wanted
 
 
-def test_the_example_still_knows_names_when_it_is_started_again(broker: KafkaSettings) -> None:
-    send(broker, (STACKS, stack_batch().SerializeToString()))
-    commit_all(broker, STACKS)
-    send(broker, (SAMPLES, sample_batch()))
+def test_the_example_still_knows_names_when_it_is_started_again(in_process_broker: KafkaSettings) -> None:
+    send(in_process_broker, (STACKS, stack_batch().SerializeToString()))
+    commit_all(in_process_broker, STACKS)
+    send(in_process_broker, (SAMPLES, sample_batch()))
     wanted = {"     0.01 s  0000000000000063\n", "     0.01 s  inlined\n"}
-    assert top(broker, wanted) == wanted
+    assert top(in_process_broker, wanted) == wanted
 
 
 def commit_all(broker: KafkaSettings, topic: str) -> None:

@@ -1,0 +1,156 @@
+"""Reads icestream.samples and publishes icestream.flat, each sample in exactly one record.
+
+Records of an interval's samples and the offsets of what they were made of are one transaction of Kafka. The metadata of
+these offsets has the sources that were read, so that an output that streams published again is not counted twice.
+"""
+
+import json
+import logging
+import threading
+import time
+import uuid
+
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+
+from icestream import kafka
+from icestream.messages.checks import BadMessage
+from icestream.messages.samples import SampleColumns, decode_samples
+from icestream.settings import KafkaSettings
+from icestream.topics import FLAT, FLATTEN_GROUP, SAMPLES
+from streams.flatten.names_reader import NamesReader
+from streams.flatten.record import record
+from streams.flatten.sums import Sums
+
+_MESSAGES, _BYTES = 1_000, 32_000_000
+"""What one transaction may be made of."""
+
+_AT_ONCE = 20
+_NAMES_WAIT_S = 5.0
+_START_WAIT_S = 60.0
+_KAFKA_S = 30.0
+
+_log = logging.getLogger(__name__)
+
+Sources = dict[str, tuple[int, int]]
+"""The highest offset and part that was read of each source topic and partition."""
+
+
+def flatten(settings: KafkaSettings, interval_ms: int, stop: threading.Event) -> None:
+    """Works until `stop` is set. Raises KafkaException where it cannot go on; it may then be started again."""
+    worker = _Flattener(settings, interval_ms)
+    try:
+        worker.start()
+        while not stop.is_set():
+            worker.work(stop)
+    finally:
+        worker.close()
+
+
+class _Flattener:
+    def __init__(self, settings: KafkaSettings, interval_ms: int) -> None:
+        self._interval_ms = interval_ms
+        self._names = NamesReader(settings)
+        self._consumer = kafka.consumer(settings, FLATTEN_GROUP)
+        # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
+        self._producer = kafka.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})
+        self._in_process = kafka.is_in_process(self._consumer, _KAFKA_S)
+        self._sources: dict[int, Sources] = {}  # by partition of icestream.samples
+
+    def start(self) -> None:
+        self._producer.init_transactions(_KAFKA_S)
+        self._names.catch_up(time.monotonic() + _START_WAIT_S)
+        self._consumer.subscribe([SAMPLES], on_assign=self._on_assign)
+
+    def close(self) -> None:
+        self._consumer.close()
+        self._names.close()
+
+    def work(self, stop: threading.Event) -> None:
+        """Publishes the records of what came in an interval."""
+        sums = Sums(self._interval_ms)
+        ends: dict[int, int] = {}
+        for message in self._collect(stop):
+            partition = message.partition() or 0
+            ends[partition] = (message.offset() or 0) + 1
+            samples = _decode(message)
+            if samples is not None and self._is_new(partition, samples):
+                sums.add(partition, samples)
+        if not ends:
+            self._names.catch_up(time.monotonic() + 1.0)
+            return
+        self._names.wait_for(sums.stack_ids, time.monotonic() + _NAMES_WAIT_S)
+        try:
+            self._publish(sums, ends)
+        except KafkaException as error:
+            if not error.args[0].txn_requires_abort():
+                raise
+            _log.warning("reads again what it could not publish: %s", error.args[0].str())
+            self._producer.abort_transaction(_KAFKA_S)
+            self._read_again()
+
+    def _collect(self, stop: threading.Event) -> list[Message]:
+        """What comes within an interval, or less if it is much, or if nothing came."""
+        messages: list[Message] = []
+        size, deadline = 0, time.monotonic() + self._interval_ms / 1000
+        while len(messages) < _MESSAGES and size < _BYTES and time.monotonic() < deadline and not stop.is_set():
+            for message in self._consumer.consume(_AT_ONCE, timeout=0.2):
+                if message.error() is None:
+                    messages.append(message)
+                    size += len(message.value() or b"")
+            if not messages:
+                break
+        return messages
+
+    def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
+        self._producer.begin_transaction()
+        for key, of_key in sums.by_key.items():
+            value = record(key, of_key, self._interval_ms, self._names.names)
+            while True:
+                try:
+                    self._producer.produce(FLAT, value, key=key.host_id, partition=key.partition)
+                    break
+                except BufferError:
+                    self._producer.poll(0.1)
+        offsets = [
+            TopicPartition(SAMPLES, partition, end, metadata=json.dumps(self._sources.get(partition, {})))
+            for partition, end in ends.items()
+        ]
+        self._producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), _KAFKA_S)
+        self._producer.commit_transaction(_KAFKA_S)
+        if self._in_process:  # it forgets the offsets of transactions
+            self._consumer.commit(offsets=offsets, asynchronous=False)
+
+    def _is_new(self, partition: int, samples: SampleColumns) -> bool:
+        source = samples.source
+        seen = self._sources.setdefault(partition, {})
+        origin, output = f"{source.cluster}/{source.topic}/{source.partition}", (source.offset, source.part)
+        if output <= seen.get(origin, (-1, 0)):
+            return False
+        seen[origin] = output
+        return True
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._load(partitions)
+
+    def _read_again(self) -> None:
+        """Goes back to what is committed."""
+        for committed in self._load(self._consumer.assignment()):
+            self._consumer.seek(TopicPartition(SAMPLES, committed.partition, max(committed.offset, 0)))
+
+    def _load(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Takes the sources that the metadata of the committed offsets names; returns these offsets."""
+        if not partitions:
+            return []
+        committed = self._consumer.committed(partitions, timeout=_KAFKA_S)
+        for each in committed:
+            stored = json.loads(each.metadata) if each.metadata else {}
+            self._sources[each.partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
+        return committed
+
+
+def _decode(message: Message) -> SampleColumns | None:
+    try:
+        return decode_samples(message.value())
+    except BadMessage as error:  # sinks put it into icestream.dead-letters
+        _log.warning("skips a message of %s: %s", SAMPLES, error)
+        return None

@@ -1,0 +1,57 @@
+"""Learns all names that icestream.stacks has."""
+
+import contextlib
+import time
+from collections.abc import Collection
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, TopicPartition
+
+from icestream import kafka
+from icestream.messages.checks import BadMessage
+from icestream.messages.stacks import decode_stacks
+from icestream.settings import KafkaSettings
+from icestream.stack_names import StackNames
+from icestream.topics import FLATTEN_GROUP, STACKS
+
+_TIMEOUT_S = 15.0
+
+
+class NamesReader:
+    """Reads from the beginning of the topic, in no group; commits nothing."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.names = StackNames()
+        self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
+        partitions = self._consumer.list_topics(STACKS, timeout=_TIMEOUT_S).topics[STACKS].partitions
+        self._behind = set(partitions)  # partitions that were not read to their end yet
+        self._consumer.assign([TopicPartition(STACKS, partition, OFFSET_BEGINNING) for partition in partitions])
+
+    def catch_up(self, deadline: float) -> None:
+        """Reads to the end of the topic, as far as `deadline` (time.monotonic()) permits."""
+        while self._read(0.1 if self._behind else 0.0) or (self._behind and time.monotonic() < deadline):
+            pass
+
+    def wait_for(self, stack_ids: Collection[int], deadline: float) -> None:
+        """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic())."""
+        self.catch_up(deadline)
+        missing = {each for each in stack_ids if each and not self.names.frames(each)}
+        while missing and time.monotonic() < deadline:
+            self._read(0.1)
+            missing = {each for each in missing if not self.names.frames(each)}
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _read(self, timeout_s: float) -> bool:
+        """Whether something came."""
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return False
+        partition, error = message.partition() or 0, message.error()
+        if error is None:
+            self._behind.add(partition)
+            with contextlib.suppress(BadMessage):  # sinks put it into icestream.dead-letters
+                self.names.learn(decode_stacks(message.value()))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            self._behind.discard(partition)
+        return True

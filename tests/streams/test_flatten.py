@@ -1,0 +1,137 @@
+"""`icestream flatten` on both brokers, and the example that reads what it publishes."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from icestream.kafka import consumer
+from icestream.settings import KafkaSettings
+from icestream.topics import FLAT, SAMPLES, STACKS
+from streams.flatten.flattener import flatten
+from tests.data import messages as builders
+from tests.icestream.test_tail import TRACE, send, stack_batch
+from tests.waiting import PATIENCE_S, wait_until
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flat_top.py"
+START_MS = 1_790_000_000_000
+
+
+def sample_batch(offset: int) -> bytes:
+    """Four samples of two stacks, of which one is not announced, in two intervals; streams' output of this offset."""
+    return builders.sample_batch(
+        builders.source(builders.batch_id(), offset=offset), START_MS,
+        {
+            "sample_offset_ms": [5, 10, 9_999, 10_000], "sample_pid": [10] * 4, "sample_tid": [11] * 4,
+            "sample_stack_id": [2, 2, 0, 2], "sample_context": [1, 0, 0, 0], "sample_value": [5_000_000] * 4,
+        },
+        series=[builders.sample_series({"comm": "worker", "service": "shop"})],
+        **builders.contexts([TRACE + bytes(8)]),
+    )  # fmt: skip
+
+
+@contextmanager
+def running(settings: KafkaSettings, interval_ms: int = 10_000) -> Iterator[None]:
+    """The command's work, in a thread."""
+    stop, failed = threading.Event(), []
+
+    def work() -> None:
+        try:
+            flatten(settings, interval_ms, stop)
+        except Exception as error:  # told below
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(PATIENCE_S)
+    assert not failed
+    assert not thread.is_alive()
+
+
+class Reader:
+    """Everything on icestream.flat so far."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._consumer = consumer(settings, "test-flat")
+        self._consumer.subscribe([FLAT])
+        self.records: list[dict] = []
+
+    def read(self) -> list[dict]:
+        for message in self._consumer.consume(100, timeout=0.3):
+            if message.error() is None:
+                self.records.append(json.loads(message.value()))
+        return self.records
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def total(self) -> int:
+        return sum(record["value"] for record in self.read())
+
+
+@pytest.fixture
+def reader(broker: KafkaSettings) -> Iterator[Reader]:
+    reader = Reader(broker)
+    yield reader
+    reader.close()
+
+
+def test_records_have_everything_and_sums_are_those_of_the_samples(broker: KafkaSettings, reader: Reader) -> None:
+    send(broker, (STACKS, stack_batch().SerializeToString()), (STACKS, b"\xff"), (SAMPLES, b"\xff"))
+    send(broker, (SAMPLES, sample_batch(1)), (SAMPLES, sample_batch(1)), (SAMPLES, sample_batch(2)))
+    with running(broker, 1_000):
+        wait_until(lambda: reader.total() >= 40_000_000)
+    with running(broker, 1_000):  # again: what is published is not published twice, also if it comes once more
+        send(broker, (SAMPLES, sample_batch(2)), (SAMPLES, sample_batch(3)))
+        wait_until(lambda: reader.total() >= 60_000_000)
+    time.sleep(0.5)
+    assert reader.total() == 60_000_000
+    first = next(record for record in reader.records if record["stack_id"] == f"{2:016x}")
+    assert first | {"value": 0, "samples": 0, "start_unix_milli": 0} == {
+        "start_unix_milli": 0, "interval_ms": 1_000, "profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+        "unit": "nanoseconds", "host_id": "host-1", "service": "shop", "labels": {"comm": "worker", "service": "shop"},
+        "stack_id": f"{2:016x}", "functions": ["main", "hot", "inlined"], "value": 0, "samples": 0,
+    }  # fmt: skip
+    sums: Counter[tuple[int, str]] = Counter()
+    for record in reader.records:
+        sums[record["start_unix_milli"] - START_MS, record["functions"][-1]] += record["samples"]
+    assert sums == {(0, "inlined"): 6, (9_000, "[no stack]"): 3, (10_000, "inlined"): 3}
+
+
+def test_names_that_come_a_moment_later_are_waited_for(in_process_broker: KafkaSettings) -> None:
+    reader = Reader(in_process_broker)
+    with running(in_process_broker, 200):
+        send(in_process_broker, (SAMPLES, sample_batch(1)))
+        time.sleep(1)
+        send(in_process_broker, (STACKS, stack_batch().SerializeToString()))
+        wait_until(lambda: reader.total() >= 20_000_000)
+    assert {record["functions"][-1] for record in reader.records} == {"inlined", "[no stack]"}
+    reader.close()
+
+
+def test_the_example_that_knows_nothing_of_icestream_prints_a_top(in_process_broker: KafkaSettings) -> None:
+    source = EXAMPLE.read_text()
+    assert not [line for line in source.splitlines() if line.startswith(("import icestream", "from icestream"))]
+    send(in_process_broker, (STACKS, stack_batch().SerializeToString()))
+    send(in_process_broker, (SAMPLES, sample_batch(1)), (SAMPLES, sample_batch(2)))
+    command = [sys.executable, "-I", str(EXAMPLE), in_process_broker.kafka]
+    wanted = {"     0.03 s  inlined\n", "     0.01 s  [no stack]\n"}
+    with running(in_process_broker, 200), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        deadline = time.monotonic() + 60
+        found: set[str] = set()
+        while not wanted <= found and time.monotonic() < deadline:
+            found.add(process.stdout.readline())
+        process.terminate()
+    assert wanted <= found
