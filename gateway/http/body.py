@@ -35,7 +35,9 @@ async def read_body(request: Request, settings: GatewaySettings) -> bytes:
         raise Refused(400, "bad_body", "the sender went away before its body was complete") from None
     route = getattr(request.scope.get("route"), "path_format", "")
     metrics.BODY_BYTES.labels(route).inc(len(body))
-    return unpack(body, settings.gateway_unpacked_mb * MB) if encoding == "gzip" else body
+    if encoding != "gzip":
+        return body
+    return await asyncio.to_thread(unpack, body, settings.gateway_unpacked_mb * MB)
 
 
 async def _read(request: Request, limit: int) -> bytes:
