@@ -1,6 +1,7 @@
 """POST /ingest: profiles of Pyroscope's older SDKs, one in each request."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -13,6 +14,9 @@ from gateway.sent_profile import SentProfile
 from gateway.unpack import unpack
 
 router = APIRouter(tags=["profiles"])
+
+_READ = ("profile", "sample_type_config", "prev_profile")
+"""The parts of a form that are unpacked."""
 
 
 @router.post("/ingest", summary="Take a profile as older SDKs of Pyroscope send it: pprof, folded, lines, speedscope")
@@ -27,9 +31,18 @@ def _read(body: bytes, request: Request, state: AppState) -> SentProfile:
     content_type = request.headers.get("content-type", "")
     is_multipart = content_type.lower().startswith("multipart/form-data")
     files = split_parts(content_type, body) if is_multipart else {"profile": body}
-    limit = state.settings.gateway_unpacked_mb * MB
-    parts = Parts({name: unpack(data, limit) for name, data in files.items()})
+    parts = _unpacked(files, state.settings.gateway_unpacked_mb * MB)
     given = dict(request.query_params)
     if is_multipart:
         given.setdefault("format", "pprof")
     return read_ingested(parts, given, state.settings.gateway_max_series)
+
+
+def _unpacked(files: Mapping[str, bytes], room: int) -> Parts:
+    """The parts become at most `room` bytes together. Raises Refused."""
+    found = {}
+    for name in _READ:
+        if name in files:
+            found[name] = unpack(files[name], room)
+            room -= len(found[name])
+    return Parts(found)

@@ -124,6 +124,15 @@ def test_the_go_sdk_sends_a_form_with_a_profile(gateway: Gateway) -> None:
     assert code(old) == (415, "unsupported")
 
 
+def test_the_parts_of_a_form_are_bounded_together_and_others_are_not_unpacked(gateway: Gateway) -> None:
+    large = gzip.compress(b"x" * 1_500_000)  # the gateway unpacks 2 MB
+    files = {"profile": ("p", large), "sample_type_config": ("s", large)}
+    answer = gateway.http.post("/ingest", params={"name": "shop"}, files=files)
+    assert code(answer) == (413, "too_large")
+    unknown = {"profile": ("p", profile().SerializeToString()), "more": ("m", gzip.compress(bytes(3_000_000)))}
+    assert gateway.http.post("/ingest", params={"name": "shop"}, files=unknown).status_code == 200
+
+
 SPEEDSCOPE = {
     "shared": {"frames": [{"name": "main"}, {"name": "work", "file": "a.rb", "line": 3}]},
     "profiles": [{"type": "sampled", "unit": "seconds", "samples": [[0, 1], [0]], "weights": [0.25, 0.5]}],
