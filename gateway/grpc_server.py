@@ -11,7 +11,7 @@ import grpc
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
 
 from gateway import metrics
-from gateway.errors import Refused
+from gateway.errors import Refused, unavailable
 from gateway.intake import Intake
 from gateway.otlp_intake import take_profiles
 from gateway.readers.otlp import parse_profiles
@@ -68,7 +68,7 @@ async def _start(settings: GatewaySettings, intake: Intake) -> tuple[grpc.aio.Se
         ("grpc.max_receive_message_length", settings.gateway_unpacked_mb * _MB),  # also after gzip
         ("grpc.so_reuseport", 0),
     ]
-    server = grpc.aio.server(options=options, maximum_concurrent_rpcs=settings.gateway_max_requests)
+    server = grpc.aio.server(options=options)
     export = grpc.unary_unary_rpc_method_handler(
         _Profiles(settings, intake).export, response_serializer=ExportProfilesServiceResponse.SerializeToString
     )
@@ -84,14 +84,17 @@ class _Profiles:
     def __init__(self, settings: GatewaySettings, intake: Intake) -> None:
         self._settings = settings
         self._intake = intake
+        self._running = 0
 
     async def export(
         self, request: bytes, context: "grpc.aio.ServicerContext[bytes, ExportProfilesServiceResponse]"
     ) -> ExportProfilesServiceResponse:
-        route, started, status = f"{PROFILES}/Export", time.perf_counter(), "OK"
+        route, started, status = f"{PROFILES}/Export", time.perf_counter(), "UNKNOWN"
         metrics.BODY_BYTES.labels(route).inc(len(request))
         try:
-            return await take_profiles(self._intake, lambda: parse_profiles(request), self._settings.gateway_max_series)
+            answer = await self._take(request)
+            status = "OK"
+            return answer
         except Refused as error:
             metrics.REFUSED.labels(error.code).inc()
             code = _STATUS.get(error.status, grpc.StatusCode.INTERNAL)
@@ -101,3 +104,15 @@ class _Profiles:
         finally:
             metrics.REQUESTS.labels(route, status).inc()
             metrics.SECONDS.labels(route).observe(time.perf_counter() - started)
+
+    async def _take(self, request: bytes) -> ExportProfilesServiceResponse:
+        # gRPC's own limit answers RESOURCE_EXHAUSTED, after which senders drop what they have.
+        if self._running >= self._settings.gateway_max_requests:
+            raise unavailable("too many requests at the same time", "busy")
+        self._running += 1
+        metrics.RUNNING.inc()
+        try:
+            return await take_profiles(self._intake, lambda: parse_profiles(request), self._settings.gateway_max_series)
+        finally:
+            self._running -= 1
+            metrics.RUNNING.dec()

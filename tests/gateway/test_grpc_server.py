@@ -79,6 +79,20 @@ def test_without_kafka_the_sender_shall_try_again() -> None:
         assert send(channel, request_of(4).SerializeToString()) == grpc.StatusCode.UNAVAILABLE
 
 
+def test_beyond_the_limit_of_requests_the_sender_shall_try_again() -> None:
+    away = f"127.0.0.1:{free_port()}"
+    settings = GatewaySettings(
+        kafka=away, gateway_ack_s=0.5, gateway_grpc_listen="127.0.0.1:0", gateway_max_requests=1
+    )  # fmt: skip
+    for channel in serve(settings):
+        export = channel.unary_unary(f"/{PROFILES}/Export")
+        calls = [export.future(request_of(4).SerializeToString(), timeout=PATIENCE_S) for _ in range(2)]
+        assert [call.code() for call in calls] == [grpc.StatusCode.UNAVAILABLE] * 2
+        assert sorted((call.details() or "").partition(":")[0] for call in calls) == [
+            "Kafka did not take it", "too many requests at the same time",
+        ]  # fmt: skip
+
+
 def test_a_port_that_is_taken_is_named(settings: GatewaySettings) -> None:
     publisher = Publisher(settings)
     intake = Intake(settings, publisher)
