@@ -62,11 +62,13 @@ def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Pus
         names = dict(given)
         labels = to_labels([("service", "unknown_service"), *given])
         for sample in series.samples:
-            data = unpack(sample.raw_profile, room)
-            room -= len(data)
             try:
+                data = unpack(sample.raw_profile, room)
+                room -= len(data)
                 source = Source(labels, names.get(_NAME, ""))
                 pushed.profiles.append(read_pprof(data, source, max_series))
             except Refused as error:
+                if error.status == 413:
+                    raise
                 pushed.refused.append(error.message)
     return pushed
