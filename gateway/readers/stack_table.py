@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from gateway.errors import bad_profile
 from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME, Labels
 from icestream.messages.raw import MAX_DEPTH
 from icestream.messages.raw_encoder import SentLine, Stacks, Window
+from icestream.times import MAX_UNIX_NANO
 from icestream.v1.common_pb2 import Mapping
 
 NAMED_FILE = "[sent]"
@@ -119,7 +121,10 @@ class StackTable:
         return self._contexts.setdefault(trace + span.ljust(8, b"\0"), len(self._contexts) + 1)
 
     def window(self, start_unix_nano: int, end_unix_nano: int, rows: "SampleRows") -> Window:
-        """Returns the samples `rows` with what they refer to."""
+        """Returns the samples `rows` with what they refer to. Raises Refused where a time fits no message."""
+        times = [start_unix_nano, end_unix_nano, *rows.time_unix_nano]
+        if not 0 <= min(times) <= max(times) < MAX_UNIX_NANO:
+            raise bad_profile(f"expected times from 1970 to 2099, got {min(times)} to {max(times)} ns")
         locations = list(self._locations)
         contexts = list(self._contexts)
         return Window(

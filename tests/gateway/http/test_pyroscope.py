@@ -77,11 +77,12 @@ def test_a_push_in_protobuf_and_in_json(gateway: Gateway) -> None:
 
 
 def test_the_good_profiles_of_a_push_are_taken_and_the_bad_ones_told(gateway: Gateway) -> None:
-    request = request_of(profile().SerializeToString(), b"\xff\xff", simple({("main",): (-1, -1)}).SerializeToString())
+    negative = simple({("main",): (-1, -1)}).SerializeToString()
+    request = request_of(b"\x1f\x8b no gzip", profile().SerializeToString(), b"\xff\xff", negative)
     answer = gateway.http.post(PUSH, content=request.SerializeToString(), headers=PROTO)
     assert answer.status_code == 400
     assert answer.json()["code"] == "invalid_argument"
-    assert answer.json()["message"].startswith("2 of 3 profiles were refused")
+    assert answer.json()["message"].startswith("3 of 4 profiles were refused")
     assert len(gateway.batches()) == 1
 
 
@@ -175,6 +176,7 @@ def test_what_ingest_cannot_read_is_refused_by_name(gateway: Gateway) -> None:
     assert ingest(b"main 1", format="folded", sampleRate="0") == (400, "bad_labels")
     assert ingest(b"main 1", **{"from": "soon"}) == (400, "bad_labels")
     assert ingest(b"main 1", **{"from": "5"}) == (400, "bad_profile")
+    assert ingest(b"main 1", **{"from": "99999999999"}) == (400, "bad_profile")
     form = {"content-type": "multipart/form-data; boundary=x"}
     for body in (b"", b"--x\r\n", b"--x\r\n\r\nabc\r\n--x--" * 50):
         answer = gateway.http.post("/ingest", params={"name": "shop"}, content=body, headers=form)
