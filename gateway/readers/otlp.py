@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import xxhash
 from google.protobuf.message import DecodeError
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import (
     Location,
@@ -28,7 +29,7 @@ from icestream.messages.raw_encoder import SentLine
 
 _BUILD_IDS = ("gnu", "go", "htlhash")
 """Kinds of build IDs, best first: attributes process.executable.build_id.KIND."""
-_FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": ""}
+_FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": "", "": ""}
 """The file of named locations by profile.frame.type, as collectors call it; others are called by their type."""
 _OFF_CPU = ValueType("off_cpu", "nanoseconds")
 
@@ -53,28 +54,43 @@ def read_otlp(data: ProfilesData, max_series: int) -> OtlpProfiles:
     """Reads profiles. Raises Refused where all of them are of another version."""
     check_version(data)
     found = OtlpProfiles()
+    dictionary = data.dictionary
+    tables = _Tables(dictionary, list(dictionary.string_table), xxhash.xxh3_128_digest(dictionary.SerializeToString()))
     for resource in data.resource_profiles:
         for scope in resource.scope_profiles:
+            try:
+                given = attributes(resource.resource.attributes, tables.strings)
+                given |= attributes(scope.scope.attributes, tables.strings)
+            except Refused as error:
+                found.refused.extend([error.message] * len(scope.profiles))
+                continue
+            origin = xxhash.xxh3_128_digest(repr(sorted(given.items())).encode())
             for profile in scope.profiles:
                 try:
-                    strings = data.dictionary.string_table
-                    given = attributes(resource.resource.attributes, strings)
-                    given |= attributes(scope.scope.attributes, strings)
-                    reader = _Reader(profile, data.dictionary, given, max_series)
-                    found.profiles.append(reader.read())
+                    found.profiles.append(_Reader(profile, tables, given, max_series).read(origin))
                 except Refused as error:
                     found.refused.append(error.message)
     return found
 
 
+@dataclass(frozen=True)
+class _Tables:
+    """What the profiles of a request share."""
+
+    dictionary: ProfilesDictionary
+    strings: Sequence[str]
+    digest: bytes  # of the dictionary
+
+
 class _Reader:
     """Reads one profile."""
 
-    def __init__(self, profile: Profile, dictionary: ProfilesDictionary, given: Attributes, max_series: int) -> None:
+    def __init__(self, profile: Profile, tables: _Tables, given: Attributes, max_series: int) -> None:
         self._profile = profile
-        self._dictionary = dictionary
-        self._strings = list(dictionary.string_table)
-        own = attributes_at(profile.attribute_indices, dictionary.attribute_table, self._strings)
+        self._tables = tables
+        self._dictionary = tables.dictionary
+        self._strings = tables.strings
+        own = attributes_at(profile.attribute_indices, self._dictionary.attribute_table, self._strings)
         self._given = {**given, **own}
         self._labels = labels_of(self._given)
         self._table = StackTable(max_series)
@@ -82,8 +98,8 @@ class _Reader:
         self._stacks: dict[int, int] = {}
         self._of_attributes: dict[tuple[int, ...], tuple[Labels, int, int]] = {}
 
-    def read(self) -> SentProfile:
-        """Raises Refused."""
+    def read(self, origin: bytes) -> SentProfile:
+        """`origin` names the attributes of resource and scope, some of which are no labels. Raises Refused."""
         profile = self._profile
         start = profile.time_unix_nano or min(
             (min(sample.timestamps_unix_nano) for sample in profile.samples if sample.timestamps_unix_nano), default=0
@@ -101,13 +117,13 @@ class _Reader:
             window=window,
             values=[self._values(np.array(values, np.int64))],
             host_id=self._host_id(),
-            identity=profile.SerializeToString() + self._dictionary_identity() if has_time else b"",
+            identity=self._identity(origin) if has_time else b"",
             dropped=Counter(self._table.dropped),
         )
 
-    def _dictionary_identity(self) -> bytes:
+    def _identity(self, origin: bytes) -> bytes:
         """Indices mean something else with another dictionary; a profile's ID does not."""
-        return self._profile.profile_id or self._dictionary.SerializeToString()
+        return origin + self._profile.SerializeToString() + (self._profile.profile_id or self._tables.digest)
 
     def _host_id(self) -> str:
         given = self._given.get("host.id") or host_id(self._labels)

@@ -81,6 +81,46 @@ def test_without_a_service_the_executable_names_it() -> None:
     assert dict(raw(read(made.data)).series[0])["service"] == "java"
 
 
+def test_named_frames_without_a_type_are_in_the_file_of_their_mapping() -> None:
+    made = Otlp()
+    made.resource_attributes({"service.name": "shop"})
+    untyped = made.location("", [("work", "", 0)], mapping=made.mapping("/usr/bin/shop", {}))
+    made.profile.samples.add(stack_index=made.stack(untyped), values=[1])
+    assert [mapping.file for mapping in raw(read(made.data)).mappings[1:]] == ["/usr/bin/shop"]
+
+
+def test_profiles_of_two_processes_are_two_batches_and_one_that_comes_again_is_one() -> None:
+    def batch_id(pid: int, profile_id: bytes) -> str:
+        made = Otlp()
+        made.resource_attributes({"service.name": "shop", "process.pid": str(pid)})
+        made.profile.profile_id = profile_id
+        made.profile.samples.add(stack_index=made.stack(made.location("jvm", [("run", "A.java", 3)])), values=[4])
+        return raw(read(made.data)).id.collector
+
+    for profile_id in (b"", bytes(15) + b"1"):
+        assert batch_id(7, profile_id) == batch_id(7, profile_id)
+        assert batch_id(7, profile_id) != batch_id(8, profile_id)
+
+
+def test_profiles_do_not_hold_the_dictionary() -> None:
+    made = Otlp()
+    made.profile.profile_id = b""
+    made.string("x" * 100_000)
+    made.profile.samples.add(stack_index=made.stack(made.location("jvm", [("run", "A.java", 3)])), values=[4])
+    assert len(read(made.data).identity) < 1000
+
+
+@pytest.mark.parametrize("name", ["duration_nano", "time_unix_nano"])
+def test_times_that_no_message_may_hold_refuse_their_profile_only(name: str) -> None:
+    made = host()
+    bad = made.add_profile(("samples", "count"), ("cpu", "nanoseconds"), PERIOD_NS)
+    bad.samples.add(stack_index=1, values=[1])
+    setattr(bad, name, 2**64 - 1)
+    found = read_otlp(made.data, 100)
+    assert (len(found.profiles), len(found.refused)) == (1, 1)
+    assert "times" in found.refused[0]
+
+
 def test_off_cpu_is_the_profile_type_of_collectors() -> None:
     made = Otlp()
     made.resource_attributes({"service.name": "waits"})
