@@ -14,10 +14,15 @@ import pytest
 
 from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
-from icestream.topics import FLAT, SAMPLES, STACKS
+from icestream.stack_names import StackNames
+from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, MAX_MESSAGE_BYTES, SAMPLES, STACKS
+from icestream.v1.common_pb2 import Mapping
+from icestream.v1.stacks_pb2 import StackBatch
 from streams.flatten.flattener import flatten
+from streams.flatten.record import record
+from streams.flatten.sums import FlatKey, FlatSum
 from tests.data import messages as builders
-from tests.icestream.test_tail import TRACE, send, stack_batch
+from tests.icestream.test_tail import TRACE, learn, send, stack_batch
 from tests.waiting import PATIENCE_S, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flat_top.py"
@@ -104,9 +109,29 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
         "stack_id": f"{2:016x}", "functions": ["main", "hot", "inlined"], "value": 0, "samples": 0,
     }  # fmt: skip
     sums: Counter[tuple[int, str]] = Counter()
-    for record in reader.records:
-        sums[record["start_unix_milli"] - START_MS, record["functions"][-1]] += record["samples"]
+    for each in reader.records:
+        sums[each["start_unix_milli"] - START_MS, each["functions"][-1]] += each["samples"]
     assert sums == {(0, "inlined"): 6, (9_000, "[no stack]"): 3, (10_000, "inlined"): 3}
+
+
+def test_a_stack_too_large_for_a_message_loses_its_middle() -> None:
+    rows = list(range(1, 4097))
+    locations = [100, *[101] * 4094, 102]
+    batch = builders.stack_batch(
+        {
+            "node_id": rows, "node_parent_id": [0, *rows[:-1]], "node_location_id": locations,
+            "location_id": [100, 101, 102], "location_address": [1, 2, 3], "location_version": [1, 1, 1],
+            "location_line_count": [1, 1, 1], "line_function": [1, 2, 3],
+        },
+        strings=["", "main", "\n" * 250, "hot"], mappings=[Mapping(), Mapping()],
+    )  # fmt: skip
+    names = StackNames()
+    learn(names, StackBatch.FromString(batch))
+    key = FlatKey(0, "host-1", DEFAULT_PROFILE_TYPE, (("service", "shop"),), 4096, START_MS)
+    data = record(key, FlatSum(5, 1), 10_000, names)
+    frames = json.loads(data)["functions"]
+    assert 200_000 < len(data) <= MAX_MESSAGE_BYTES
+    assert (frames[0], frames[len(frames) // 2], frames[-1]) == ("main", "[cut]", "hot")
 
 
 def test_names_that_come_a_moment_later_are_waited_for(in_process_broker: KafkaSettings) -> None:
