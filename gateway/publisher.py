@@ -1,6 +1,7 @@
 """Publishes messages to Kafka, and says when Kafka has them."""
 
 import asyncio
+import contextlib
 import logging
 import threading
 import time
@@ -53,7 +54,8 @@ class Publisher:
     async def publish(self, key: bytes, messages: Sequence[bytes], topic: str = RAW) -> None:
         """Returns when Kafka has acknowledged all messages. Raises Refused where it does not in time."""
         if topic not in self._backlogs:
-            answers = await asyncio.gather(*(self._produce(topic, key, message) for message in messages))
+            loop = asyncio.get_running_loop()
+            answers = await asyncio.gather(*(self._produce(topic, key, message, loop) for message in messages))
         else:
             answers = [await self._produce_when_there_is_room(topic, key, message) for message in messages]
         errors = [error for error in answers if error is not None]
@@ -80,37 +82,54 @@ class Publisher:
         for backlog in self._backlogs.values():
             backlog.close()
 
-    def _produce(self, topic: str, key: bytes, message: bytes) -> "asyncio.Future[KafkaError | None]":
-        """The future is the error of the message, or None."""
-        loop = asyncio.get_running_loop()
+    def _produce(
+        self, topic: str, key: bytes, message: bytes, loop: asyncio.AbstractEventLoop
+    ) -> "asyncio.Future[KafkaError | None]":
+        """On any thread. The future is the error of the message, or None."""
         future: asyncio.Future[KafkaError | None] = loop.create_future()
+        backlog = self._backlogs.get(topic)
 
         def settle(error: KafkaError | None) -> None:
             if not future.done():  # the sender may be gone
                 future.set_result(error)
 
+        def answer(error: KafkaError | None) -> None:
+            if backlog is not None:
+                backlog.release(len(message))
+            with contextlib.suppress(RuntimeError):  # we are ending: the loop is closed, and nobody waits
+                loop.call_soon_threadsafe(settle, error)
+
         def report(error: KafkaError | None, sent: Report) -> None:
             partition, offset = sent.partition(), sent.offset()
-            if error is None and topic in self._backlogs and partition is not None:
-                self._backlogs[topic].sent(partition, offset or 0, len(message))
-            loop.call_soon_threadsafe(settle, error)
+            if error is None and backlog is not None and partition is not None:
+                backlog.sent(partition, offset or 0, len(message))
+            answer(error)
 
         try:
             self._producer.produce(topic, message, key, on_delivery=report)
         except BufferError:
-            settle(KafkaError(KafkaError._QUEUE_FULL, "too much waits for Kafka"))
+            answer(KafkaError(KafkaError._QUEUE_FULL, "too much waits for Kafka"))
         except KafkaException as error:
-            settle(error.args[0])
+            answer(error.args[0])
         return future
 
     async def _produce_when_there_is_room(self, topic: str, key: bytes, message: bytes) -> KafkaError | None:
         """Publishes one message after the other: the in-process broker drops what nobody has read."""
         deadline = time.monotonic() + self._ack_s
-        while not await asyncio.to_thread(self._backlogs[topic].room, len(message)):
+        loop = asyncio.get_running_loop()
+        while (answer := await asyncio.to_thread(self._produce_if_room, topic, key, message, loop)) is None:
             if time.monotonic() > deadline:
                 raise unavailable(f"the readers of {topic} are behind, and the in-process broker has no room for more")
             await asyncio.sleep(_ROOM_S)
-        return await self._produce(topic, key, message)
+        return await answer
+
+    def _produce_if_room(
+        self, topic: str, key: bytes, message: bytes, loop: asyncio.AbstractEventLoop
+    ) -> "asyncio.Future[KafkaError | None] | None":
+        """Takes the room and produces in one step, which goes on where the sender goes away."""
+        if not self._backlogs[topic].reserve(len(message)):
+            return None
+        return self._produce(topic, key, message, loop)
 
     def _away(self, error: str) -> Exception:
         if time.monotonic() - self._logged > _LOG_S:

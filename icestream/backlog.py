@@ -22,7 +22,7 @@ class Backlog:
     """Unread bytes of one topic that this producer sent.
 
     A message counts until every one of `groups` has committed past it. A group that never committed has read nothing.
-    Without groups nothing counts. The backlog only counts delivered messages: keep few in flight, or flush first.
+    Without groups nothing counts. `room` only counts delivered messages: flush before it, or use `reserve`.
     """
 
     def __init__(
@@ -34,6 +34,7 @@ class Backlog:
         self._readers: list[Consumer] = []  # one for each group, while the broker is asked: a client has five threads
         self._unread: dict[int, deque[tuple[int, int]]] = defaultdict(deque)  # partition -> (offset, size), in order
         self._bytes: dict[int, int] = defaultdict(int)
+        self._in_flight = 0  # bytes that are reserved
         self._asked = float("-inf")
         self._lock = threading.Lock()
 
@@ -52,16 +53,22 @@ class Backlog:
         broker does not answer, nothing more counts as read. A message larger than the limit has room when all is read.
         """
         with self._lock:
-            if self._fits(size):
-                return True
-            if time.monotonic() - self._asked < _ASK_INTERVAL_S:
+            return self._has_room(size)
+
+    def reserve(self, size: int) -> bool:
+        """As `room`; where there is room, the message also takes it until `release`. For several messages in flight."""
+        with self._lock:
+            if not self._has_room(size):
                 return False
-            self._asked = time.monotonic()
-            self._forget_read()
-            fits = self._fits(size)
-            if fits:
-                self._close()
-            return fits
+            if self._groups:
+                self._in_flight += size
+            return True
+
+    def release(self, size: int) -> None:
+        """Ends what `reserve` began: the message is counted by `sent`, or it failed."""
+        if self._groups:
+            with self._lock:
+                self._in_flight -= size
 
     def unread_bytes(self) -> int:
         """Unread bytes of all partitions, by the groups' last known committed offsets."""
@@ -72,13 +79,25 @@ class Backlog:
         with self._lock:
             self._close()
 
+    def _has_room(self, size: int) -> bool:
+        if self._fits(size):
+            return True
+        if time.monotonic() - self._asked < _ASK_INTERVAL_S:
+            return False
+        self._asked = time.monotonic()
+        self._forget_read()
+        fits = self._fits(size)
+        if fits:
+            self._close()
+        return fits
+
     def _close(self) -> None:
         while self._readers:
             self._readers.pop().close()
 
     def _fits(self, size: int) -> bool:
-        largest = max(self._bytes.values(), default=0)
-        return largest == 0 or largest + size <= self.limit_bytes
+        used = max(self._bytes.values(), default=0) + self._in_flight
+        return used == 0 or used + size <= self.limit_bytes
 
     def _forget_read(self) -> None:
         waiting = [TopicPartition(self.topic, partition) for partition, messages in self._unread.items() if messages]

@@ -68,6 +68,18 @@ def test_the_fullest_partition_decides(in_process_broker: KafkaSettings) -> None
     backlog.close()
 
 
+def test_messages_in_flight_take_their_room_until_they_are_released() -> None:
+    backlog = Backlog(KafkaSettings(kafka="127.0.0.1:1"), TOPIC, [GROUP], limit_bytes=1000)
+    assert backlog.reserve(600)
+    assert backlog.reserve(400)
+    assert not backlog.room(1)
+    backlog.release(400)  # it failed
+    backlog.sent(0, 0, 600)
+    backlog.release(600)
+    assert backlog.reserve(400)
+    backlog.close()
+
+
 def test_nobody_is_held_back_where_nobody_has_to_read(in_process_broker: KafkaSettings) -> None:
     backlog = Backlog(in_process_broker, TOPIC, [], limit_bytes=1000)
     backlog.sent(0, 0, 10_000)
