@@ -91,12 +91,24 @@ def _is_id(value: bytes, size: int) -> bool:
     return len(value) == size and any(value)
 
 
+def _is_entry(span: trace_pb2.Span) -> bool:
+    """Whether a span is the first of its request in its service: it has no parent, or one in another process. SDKs
+    that do not say where the parent is tell it by the kind."""
+    if span.parent_span_id in _NONE:
+        return True
+    if span.flags & trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK:
+        return bool(span.flags & trace_pb2.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
+    return span.kind in (trace_pb2.Span.SPAN_KIND_SERVER, trace_pb2.Span.SPAN_KIND_CONSUMER)
+
+
 def _converted(span: trace_pb2.Span, service: str) -> Span:
+    name = span.name[:MAX_NAME]
     return Span(
         trace_id=span.trace_id,
         span_id=span.span_id,
         parent_span_id=b"" if span.parent_span_id in _NONE else span.parent_span_id,
-        name=span.name[:MAX_NAME],
+        name=name,
+        operation=name if _is_entry(span) else "",
         service=service,
         start_unix_nano=span.start_time_unix_nano,
         end_unix_nano=span.end_time_unix_nano,

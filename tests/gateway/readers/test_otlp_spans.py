@@ -42,6 +42,22 @@ def test_a_parent_of_zeros_is_none(parent: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "is_entry"),
+    [
+        ({"parent_span_id": b""}, True),
+        ({"flags": 0x301}, True),
+        ({"flags": 0x101}, False),
+        ({"flags": 0x101, "kind": trace_pb2.Span.SPAN_KIND_SERVER}, False),
+        ({"flags": 1, "kind": trace_pb2.Span.SPAN_KIND_CONSUMER}, True),
+        ({"flags": 1, "kind": trace_pb2.Span.SPAN_KIND_CLIENT}, False),
+    ],
+)
+def test_a_span_without_a_parent_in_its_process_names_the_operation(said: dict[str, object], is_entry: bool) -> None:
+    (group,) = read(span(NOW, CHILD, name="GET /", **({"parent_span_id": ROOT} | said))).groups
+    assert group.spans[0].operation == ("GET /" if is_entry else "")
+
+
+@pytest.mark.parametrize(
     ("wrong", "why"),
     [
         ({"trace_id": bytes(16)}, "without valid IDs"),
