@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS := $(wildcard schemas/icestream/*/*.proto)
-FAST := not pipeline and not kafka and not ebpf and not browser and not alone and not soak
+FAST := not pipeline and not store and not slow and not kafka and not ebpf and not browser and not alone and not soak
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
 TOGETHER := -n 5
@@ -40,7 +40,7 @@ test-ebpf:
 test-alone:
 	$(BIN)/pytest -m alone --durations 5
 
-test-fast: setup-test ## run the tests that need no broker, no kernel and no browser (a minute)
+test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"
 
 lint: setup-test ## check formatting, lint and types

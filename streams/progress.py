@@ -15,7 +15,7 @@ class Progress:
 
     first: int = 0  # the first number that came, 0: none; lower numbers are taken as new
     high: int = 0
-    missing: set[int] = field(default_factory=set)
+    missing: dict[int, None] = field(default_factory=dict)  # in ascending order
     parts: dict[int, int] = field(default_factory=dict)  # of numbers that came recently: a bit for each part that came
     sizes: dict[int, int] = field(default_factory=dict)  # of recent numbers: parts in all
     part_bits: int = 0  # of all of `parts`
@@ -54,7 +54,7 @@ class Progress:
         return came.bit_count() >= self.sizes[sequence]
 
     def _advance(self, sequence: int) -> None:
-        self.missing.discard(sequence)
+        self.missing.pop(sequence, None)
         if not self.first:
             self.first = self.high = sequence
         elif sequence > self.high + MAX_MISSING and not 0 < sequence - self.far <= MAX_MISSING:
@@ -66,8 +66,8 @@ class Progress:
             gap = sequence - self.high - 1 - (self.high < self.far < sequence)
             self.gaps += gap
             if gap:
-                self.missing.update(range(max(self.high + 1, sequence - MAX_MISSING), sequence))
-                self.missing.discard(self.far)
+                self.missing |= dict.fromkeys(range(max(self.high + 1, sequence - MAX_MISSING), sequence))
+                self.missing.pop(self.far, None)
                 while len(self.missing) > MAX_MISSING:
-                    self.missing.discard(min(self.missing))
+                    del self.missing[next(iter(self.missing))]
             self.high, self.far = sequence, 0

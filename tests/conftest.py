@@ -30,13 +30,15 @@ SEPARATE = {"jobs", "pipeline", "sinks", "standalone"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Marks tests that take a broker or start everything: `make test-fast` has none of them. Files mark other slow
-    tests themselves."""
+    """Marks tests that take a broker, a store or start everything: `make test-fast` has none of them. Files mark other
+    slow tests themselves."""
     fixtures = set(getattr(item, "fixturenames", ()))
     if KAFKA in item.nodeid:
         item.add_marker("kafka")
     elif fixtures & {"broker", "in_process_broker"} or item.path.relative_to(TESTS).parts[0] == "standalone":
         item.add_marker("pipeline")
+    elif "engine" in fixtures:
+        item.add_marker("store")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

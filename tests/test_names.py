@@ -41,8 +41,8 @@ OTHERS = {
     *("--preload", "--workers"),
 }
 """Names of other projects, and of files that a running icestream makes."""
-INSTALLED = "deploy/kafka/lib"
-"""Made by `make kafka`, which not every test needs."""
+INSTALLED = ("deploy/kafka/lib", "icestream/tracing/build")
+"""What `make kafka` and set-up make."""
 
 _HEAD = r"(?<![\w/.~:}>$@-])"
 _FILE = re.compile(rf"{_HEAD}(?:\.\.?/)*(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:py|md|sql|proto|js|css|html)\b(?![/(\w])")

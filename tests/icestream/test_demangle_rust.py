@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from icestream.demangle import MAX_READABLE_LENGTH, demangle
 
+pytestmark = pytest.mark.slow
+
 PROGRAM = """
 use std::fmt::{Debug, Display};
 struct Cart<T, const N: usize>(Vec<T>);

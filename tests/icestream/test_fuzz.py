@@ -23,6 +23,8 @@ from streams.process import Processor
 from tests.data.messages import batch_id, raw_batch, sample_batch, source
 from tests.fuzz.messages import Mutants
 
+pytestmark = pytest.mark.slow
+
 MUTANTS = 200
 """Of each topic; `make fuzz` sends 200,000 through all parts."""
 DECODERS: tuple[Callable[[bytes], object], ...] = (

@@ -21,6 +21,8 @@ from tests.data.handwritten import Interval, Raw, Sample, activity, activity_id,
 from tests.data.messages import context
 from tests.data.strategies import intervals, raws
 
+pytestmark = pytest.mark.slow
+
 GOOD = Raw([Sample(5, stack=1, context=1), Sample(6)], [[0], [1, 0]], [(1, 16), (3, 2)], contexts=[context(1)])
 RAW_DEFAULTS = {"sample_count", "sample_value", "sample_context", "location_function"}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.store
 ROOT = Path(__file__).parents[2]
 SUMS = {"total", "samples", "flat", "cumulative", "cpu_ns", "sampled_cpu_ns", "thread_cpu_ns", "windows"}
 

@@ -25,6 +25,8 @@ from tests.sinks.messages import stack_batch, tables
 from tests.sinks.test_parquet import activity, decoded, rows
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow
+
 TABLES = ("samples", "activity", "spans", "batches", "nodes", "locations", "series")
 
 

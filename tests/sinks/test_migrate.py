@@ -16,6 +16,8 @@ from sinks.migrate import BREAKS, FOLDER, MigrationError, check, migrate, shown,
 from tests.sinks.messages import activity_batch, make_range, sample_batch, stack_batch, tables
 from tests.waiting import wait_until
 
+pytestmark = pytest.mark.slow
+
 
 def copy(folder: Path) -> Path:
     for path in FOLDER.glob("*.sql"):

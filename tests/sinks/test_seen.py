@@ -9,6 +9,8 @@ import pytest
 
 from sinks.seen import Keys, SeriesDays, TriedLocations
 
+pytestmark = pytest.mark.slow
+
 T = TypeVar("T")
 
 

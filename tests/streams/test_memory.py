@@ -20,6 +20,8 @@ from streams.symbol_requester import WANTED_BYTES, SymbolRequester
 from streams.symbolize import Symbolizer
 from tests.data.messages import raw_series
 
+pytestmark = pytest.mark.slow
+
 
 def series(number: int, size: int) -> tuple[tuple[str, str], ...]:
     return tuple((f"label{i}", f"{number:09}" + "x" * size) for i in range(10))

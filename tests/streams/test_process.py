@@ -21,6 +21,8 @@ from tests.data.strategies import intervals, raws
 from tests.icestream import ids_reference as reference
 from tests.streams.outputs import Row, rows, stacks
 
+pytestmark = pytest.mark.slow
+
 NONE = b""
 
 

@@ -20,6 +20,8 @@ from tests.data.handwritten import START, Interval, Raw, Sample, activity, activ
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows
 
+pytestmark = pytest.mark.slow
+
 WINDOW_US = WINDOW_NS // 1000
 TIMES = TimeLimits(late_ns=30 * DAY_NS, early_ns=DAY_NS).collected(START // 10**6)
 ABSURD_NS = 400 * DAY_NS

@@ -17,6 +17,8 @@ from tests.data.handwritten import START, Interval, Raw, Sample, activity, activ
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import rows
 
+pytestmark = pytest.mark.slow
+
 WINDOW_US = WINDOW_NS // 1000
 STEPS_NS = [0, 50_000_000, -50_000_000, 3600 * 10**9]
 

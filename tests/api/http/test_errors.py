@@ -62,7 +62,7 @@ def test_what_cannot_be_answered_is_4xx_with_code_message_and_hint(
 
 
 def test_other_methods_are_405(api: Api) -> None:
-    answer = api.http.post("/api/v1/merge")
+    answer = api.http.post("/api/v1/top")
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method_not_allowed")
 
 
