@@ -82,7 +82,12 @@ class _Comparison:
 
 
 _SAMPLES = _Comparison("samples", "time", "host_id, profile_type", "sum(count), sum(value)", fed="trace_samples")
-_ACTIVITY = _Comparison("activity", "start_time", "host_id, ''", "count(), toInt64(sum(thread_cpu_ns))")
+_ACTIVITY = _Comparison(
+    "activity",
+    "start_time",
+    "host_id, ''",
+    "count(), toInt64(sum(thread_cpu_ns)), sum(cityHash64(operation, entry_span_id))",
+)
 
 
 def replay(work: Work) -> ReplayReport:

@@ -1,13 +1,17 @@
 // How the CPU of a request or span is written: by which measure, and how sure it is.
 
 import { element } from "./base/dom.js";
-import { formatInterval, formatValue } from "./base/format.js";
+import { formatInterval, formatValue, profileTypeTitle } from "./base/format.js";
 
 /** How the CPU of a request was measured. */
 export function measureOf({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) {
   if (!threadCpu) return "by samples";
   return cpu === threadCpu ? "by the threads' CPU clocks" : "by the threads' CPU clocks, and by samples in services without them";
 }
+
+/** Sums of a request or span as they are shown: samples of another profile type than CPU say nothing of CPU. */
+export const shown = (sums, profileType) =>
+  profileTypeTitle(profileType) === "CPU" ? sums : { ...sums, cpu_ns: sums.thread_cpu_ns };
 
 /** The CPU of a request or span; "≈" in front says that no clock measured it. */
 export const formatCpu = ({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) => `${threadCpu || !cpu ? "" : "≈ "}${formatValue(cpu)}`;

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { bar, byId, element } from "./base/dom.js";
 import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
-import { formatCpu, intervalOf, measureOf } from "./cpu_text.js";
+import { formatCpu, intervalOf, measureOf, shown } from "./cpu_text.js";
 import { showSpans } from "./span_table.js";
 import { showTraceLink } from "./trace_link.js";
 
@@ -28,9 +28,9 @@ export class Requests {
 
   /** Lists the heaviest requests of the time range. */
   async list(values, signal) {
-    const { traces, next } = await api.traces(values, "", signal);
+    const { traces, next } = await page(values, "", signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
-    this.#heaviest = traces[0]?.cpu_ns ?? 0;
+    this.#heaviest = Math.max(1, ...traces.map((trace) => trace.cpu_ns));
     byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
     byId("traces").hidden = traces.length === 0;
@@ -39,12 +39,13 @@ export class Requests {
 
   /** Shows the sums and spans of one request. Returns its tree for the graph (the API's JSON). */
   async open(trace, values, shape, signal) {
-    const [cpu, tree, waits] = await Promise.all([
+    const [sums, tree, waits] = await Promise.all([
       api.traceCpu(trace, values, signal),
       api.traceTree(trace, values, shape, signal),
       // A request that only samples of CPU name is not known of waits.
       api.traceCpu(trace, { profile_type: OFF_CPU }, signal).catch(() => ({ spans: [] })),
     ]);
+    const cpu = { ...shown(sums, values.profile_type), spans: sums.spans.map((span) => shown(span, values.profile_type)) };
     const isWaits = values.profile_type === OFF_CPU;
     const waited = isWaits ? [] : waits.spans.filter((span) => span.samples > 0);
     const first = showSpans(cpu, new Map(waited.map((span) => [span.span_id, span.sampled_cpu_ns])));
@@ -105,9 +106,9 @@ export class Requests {
     more.onclick = async () => {
       more.disabled = true;
       try {
-        const page = await api.traces(this.#state.values, this.#next);
-        byId("trace-rows").append(...page.traces.map((trace) => this.#row(trace)));
-        this.#offerMore(page.next);
+        const { traces, next } = await page(this.#state.values, this.#next);
+        byId("trace-rows").append(...traces.map((trace) => this.#row(trace)));
+        this.#offerMore(next);
       } catch (error) {
         this.#showProblem(error);
       } finally {
@@ -115,6 +116,11 @@ export class Requests {
       }
     };
   }
+}
+
+async function page(values, next, signal) {
+  const { traces, ...rest } = await api.traces(values, next, signal);
+  return { ...rest, traces: traces.map((trace) => shown(trace, values.profile_type)) };
 }
 
 /** What sampled values of a profile type are called: "Sampled CPU", or the profile type. */

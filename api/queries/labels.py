@@ -7,9 +7,7 @@ from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
-from icestream.rollups import HOUR_S
-
-_HOUR_NS = HOUR_S * 10**9
+from icestream.times import HOUR_NS
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,8 @@ class SelectedSeries:
 
     def _add_hours(self, conditions: Conditions) -> None:
         assert self.time_range is not None
-        start = self.time_range.start_unix_nano // _HOUR_NS * _HOUR_NS
-        add_time(conditions, start, self.time_range.end_unix_nano, "start_time")
+        start, end = self.time_range.start_unix_nano // HOUR_NS, -(-self.time_range.end_unix_nano // HOUR_NS)
+        add_time(conditions, start * HOUR_NS, end * HOUR_NS, "start_time")
 
 
 def read_label_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:

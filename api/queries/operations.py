@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from api.errors import bad_request
+from api.errors import bad_request, too_large
 from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
 from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers, with_operations
@@ -18,25 +18,38 @@ _QUANTILES = "0.01, 0.5, 0.95, 0.99"
 _PERCENTILES = ("p50", "p95", "p99")
 LONGEST_NS = 3600 * 10**9
 """No request is longer: no span is (schemas/activity-datagram.md)."""
+_MAX_OPERATIONS = 100_000
 
 _SQL = f"""
 SELECT of, op, ({{matches}}) AS matches, sum(c) AS samples,
     sum(v) AS sampled_cpu_ns, sum(pv) AS previous_sampled_cpu_ns,
     toInt64(sum(w)) AS thread_cpu_ns, toInt64(sum(pw)) AS previous_thread_cpu_ns,
     toInt64(sum(n)) AS requests, toInt64(sum(pn)) AS previous_requests,
-    sum(cpu_sum) / requests AS mean_cpu_ns, sum(duration_sum) / requests AS mean_duration_ns,
+    sum(cpu_sum) / sum(measured) AS mean_cpu_ns, sum(duration_sum) / requests AS mean_duration_ns,
     quantilesDDMerge({_QUANTILES})(cpu) AS cpu_quantiles, quantilesDDMerge({_QUANTILES})(duration) AS duration_quantiles
 FROM ({{parts}})
-GROUP BY of, op"""
+GROUP BY of, op
+LIMIT {_MAX_OPERATIONS + 1}"""
 REQUESTS = """
-(SELECT service, operation, trace_id, span_id, start_time, duration_ns FROM entry_spans FINAL {where}) AS entries
+(
+    SELECT service, trace_id, span_id, argMax(named, lasted) AS operation, min(began) AS start_time,
+        max(lasted) AS duration_ns
+    FROM
+    (
+        SELECT service, trace_id, span_id, operation AS named, start_time AS began, duration_ns AS lasted
+        FROM entry_spans {where}
+    )
+    GROUP BY service, trace_id, span_id
+) AS entries
 LEFT ANY JOIN
 (
-    SELECT trace_id, entry_span_id AS span_id, sum(thread_cpu_ns) AS request_cpu FROM activity {intervals}
+    SELECT trace_id, entry_span_id AS span_id, sum(thread_cpu_ns) AS request_cpu, count() AS intervals
+    FROM activity {intervals}
     GROUP BY trace_id, entry_span_id
 ) AS used USING (trace_id, span_id)"""
-"""Requests with `duration_ns` and `request_cpu`."""
-_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS pn, toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
+"""Requests with `duration_ns` and `request_cpu`, each once. Without `intervals`, no clock measured it."""
+_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS pn, toUInt64(0) AS measured,
+    toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
     quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS cpu,
     quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS duration"""
 _SAMPLES = f"""
@@ -50,8 +63,9 @@ FROM activity {{where}} GROUP BY of, op"""
 _REQUESTS = f"""
 SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, toInt64(0) AS c,
     toUInt64(0) AS w, toUInt64(0) AS pw, countIf({{now}}) AS n, countIf(NOT {{now}}) AS pn,
+    countIf({{now}} AND intervals > 0) AS measured,
     sumIf(request_cpu, {{now}}) AS cpu_sum, sumIf(duration_ns, {{now}}) AS duration_sum,
-    quantilesDDStateIf({_QUANTILES})(toFloat64(request_cpu), {{now}}) AS cpu,
+    quantilesDDStateIf({_QUANTILES})(toFloat64(request_cpu), {{now}} AND intervals > 0) AS cpu,
     quantilesDDStateIf({_QUANTILES})(toFloat64(duration_ns), {{now}}) AS duration
 FROM {{requests}}
 GROUP BY of, op"""
@@ -105,7 +119,10 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
     sql = _SQL.format(matches=" AND ".join(matches.expressions) or "1", parts=" UNION ALL ".join(parts))
-    rows = _rows(database.table(sql, conditions.parameters))
+    answer = database.table(sql, conditions.parameters)
+    if len(answer) > _MAX_OPERATIONS:
+        raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
+    rows = _rows(answer)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
     return Operations([row for row in rows if row["service"] in traced])
 

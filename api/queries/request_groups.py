@@ -3,15 +3,15 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from api.queries.conditions import Conditions, add_time
+from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database
 from api.queries.operations import LONGEST_NS, REQUESTS, request_conditions, split_operation
+from api.queries.sample_operations import span_hours
 from api.queries.selection import Selection, TimeRange
 from api.queries.stack_values import StackValues, read_stack_values
 
 Measure = Literal["duration", "cpu"]
 _COLUMNS: dict[Measure, str] = {"duration": "duration_ns", "cpu": "request_cpu"}
-_HOUR_NS = 3600 * 10**9
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def _read_stacks(database: Database, selection: Selection, where: str, max_stack
     time_range = _with_ends(selection.time_range)
     samples = Selection(selection.profile_type, tuple(of_service), time_range).conditions()
     spans = Conditions(parameters=samples.parameters)
-    add_time(spans, time_range.start_unix_nano - _HOUR_NS, time_range.end_unix_nano, "start_time")
+    add_time(spans, *span_hours(time_range.start_unix_nano, time_range.end_unix_nano), "start_time")
+    add_matchers(spans, of_service)
     requests = f"SELECT trace_id, span_id FROM {_requests(selection, spans)} WHERE {where}"
     spans.add(f"(trace_id, entry_span_id) IN ({requests})")
     samples.add(f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM span_operations {spans.where})")

@@ -4,11 +4,10 @@ from collections.abc import Iterable, Sequence
 
 from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.selector import Matcher
+from icestream.times import HOUR_NS
 
 OPERATION = "operation"
 """The label that is no label of series."""
-_MARGIN_NS = 3600 * 10**9
-"""No interval is longer (collector/activity/activity_datagram.py)."""
 
 
 def split_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Matcher]]:
@@ -18,13 +17,19 @@ def split_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Mat
     return of_operation, [matcher for matcher in matchers if matcher.label != OPERATION]
 
 
+def span_hours(start_unix_nano: int, end_unix_nano: int) -> tuple[int, int]:
+    """Returns the range of `span_operations` with the spans that had CPU in [start, end). No interval is longer than an
+    hour (collector/activity/activity_datagram.py), and a row says when the last one of its hour began."""
+    return max(0, start_unix_nano // HOUR_NS - 1) * HOUR_NS, -(-end_unix_nano // HOUR_NS) * HOUR_NS
+
+
 def select_span_operations(
     conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
 ) -> str:
     """Returns a SELECT of trace_id, span_id and operation, each span once, for samples in these ranges [start, end) of
     Unix nanoseconds. Of `matchers`, those of the service choose. Parameters are added to `conditions`."""
     spans = Conditions(parameters=conditions.parameters)
-    add_times(spans, [(start - _MARGIN_NS, end) for start, end in ranges], "start_time")
+    add_times(spans, [span_hours(start, end) for start, end in ranges], "start_time")
     add_matchers(spans, [matcher for matcher in matchers if matcher.label == "service"])
     return (
         "SELECT trace_id, span_id, toString(argMax(operation, (start_time, operation))) AS operation"

@@ -41,7 +41,7 @@ def test_only_one_module_names_topics_and_groups() -> None:
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
         for package in PACKAGES
         for path in sorted((ROOT / package).rglob("*.py"))
-        if path != ROOT / "icestream/topics.py"
+        if path not in (ROOT / "icestream/topics.py", ROOT / "examples/flat_top.py")  # a reader without icestream
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
         and (node.value in NAMES.values() or node.value.startswith("icestream.collector."))

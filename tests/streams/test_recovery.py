@@ -151,13 +151,22 @@ def test_nothing_is_recovered_from_another_cluster(in_process_broker: KafkaSetti
     assert recovery.read(in_process_broker, 0).plan == recovery.Plan()
 
 
+class Paused(kafka.Consumer):  # type: ignore[misc]
+    """Gets no messages."""
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        super().assign(partitions)
+        self.pause(partitions)
+
+
 def test_a_log_that_kafka_does_not_deliver_is_not_taken_for_a_shorter_one(
     in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = Kafka(in_process_broker)
     broker.send(RAW, RAWS[1].bytes())
     broker.producer.flush(10)
-    monkeypatch.setattr(log_reader, "_IDLE_S", 0.0)
+    monkeypatch.setattr(log_reader, "_IDLE_S", 0.2)
+    monkeypatch.setattr(kafka, "Consumer", Paused)
     with pytest.raises(KafkaException, match="no answer"):
         list(log_reader.read_range(in_process_broker, RAW, 0, 0, 1))
 

@@ -17,6 +17,7 @@ from api.http.querier.requests import (
 )
 from api.queries.labels import SelectedSeries, read_label_names, read_label_values
 from api.queries.profile_types import read_profile_types
+from api.queries.sample_operations import OPERATION
 from api.queries.seen_series import SeenSeries, read_seen_hours, read_seen_series
 from api.queries.selection import TimeRange
 from icestream.pyroscope.querier_pb2 import (
@@ -61,10 +62,11 @@ def label_names(state: AppState, asked: LabelNamesRequest) -> LabelNamesResponse
     time_range = parse_range_or_all(asked.start, asked.end)
     names: set[str] = set()
     for matchers in parse_selectors(asked.matchers):
+        of_series = SelectedSeries(matchers.of_labels, time_range)
         if matchers.of_profile_type:
             names.update(*(each.labels for each in _seen(state, matchers, time_range, None)))
+            names.update({OPERATION} & set(read_label_names(state.database, of_series, _MAX_NAMES)))
         else:
-            of_series = SelectedSeries(matchers.of_labels, time_range)
             names.update(read_label_names(state.database, of_series, _MAX_NAMES))
     if names:
         names = {their_label(name) for name in names} | set(PROFILE_TYPE_LABELS)
@@ -80,7 +82,7 @@ def label_values(state: AppState, asked: LabelValuesRequest) -> LabelValuesRespo
         if name in PROFILE_TYPE_LABELS:
             seen = _seen(state, matchers, time_range, ())
             values.update(labels_of_profile_type(each.profile_type).get(name, "") for each in seen)
-        elif matchers.of_profile_type:
+        elif matchers.of_profile_type and name != OPERATION:
             values.update(each.labels.get(name, "") for each in _seen(state, matchers, time_range, (name,)))
         else:
             of_series = SelectedSeries(matchers.of_labels, time_range)

@@ -24,10 +24,9 @@ from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries.selection import Selection, TimeRange
 from api.queries.stack_values import read_stacks_of_traces
+from icestream.times import MAX_UNIX_NANO
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
-_LAST_UNIX_NANO = 2**62
-"""A time after all samples, in 2116."""
 router = APIRouter(tags=["traces"])
 
 
@@ -38,7 +37,7 @@ def any_time(
     end: EndParam = None,
 ) -> Selection:
     """For routes, as a dependency: without `start` and `end` of all times. Raises ApiError."""
-    time_range = parse_time_range(start, end, TimeRange(0, _LAST_UNIX_NANO))
+    time_range = parse_time_range(start, end, TimeRange(0, MAX_UNIX_NANO))
     return Selection(parse_profile_type(profile_type), parse_selector(selector), time_range)
 
 

@@ -112,6 +112,33 @@ def test_a_sample_at_the_end_of_a_long_interval_has_its_operation(api: Api, clie
     assert samples(api, '{operation="POST /batch"}') == 1
 
 
+def test_a_sample_has_its_operation_whatever_its_span_does_after_the_time_range(api: Api, client: Client) -> None:
+    long = Request(6, "POST /batch", at_s=60)
+    insert_requests(client, [long])
+    insert_rows(
+        client, "activity",
+        [
+            {
+                "trace_id": long.trace_id, "span_id": long.entry_id, "host_id": "host-1", "service": "shop",
+                "start_time": to_datetime(START_S + 1800), "duration_ns": 1000, "thread_cpu_ns": 1000,
+                "operation": "POST /batch", "entry_span_id": long.entry_id,
+            }
+        ],
+    )  # fmt: skip
+    client.command("OPTIMIZE TABLE span_operations FINAL")
+    found = api.http.get(
+        "/api/v1/merge", params={"selector": '{operation="POST /batch"}', "start": START_S, "end": START_S + 900}
+    )
+    assert found.json()["samples"] == 1
+
+
+@pytest.mark.usefixtures("shop")
+def test_a_list_of_requests_of_all_times_is_selected_by_operation(api: Api) -> None:
+    body = {"trace_ids": [f"{1:032x}", f"{3:032x}"]}
+    found = api.http.post("/api/v1/merge", json=body, params={"selector": f'{{operation="{CHECKOUT}"}}'})
+    assert found.json()["samples"] == 3
+
+
 @pytest.mark.usefixtures("shop")
 def test_a_wrong_regular_expression_is_refused(api: Api) -> None:
     answer = api.get("/api/v1/merge", selector='{operation=~"a)|(b"}')

@@ -6,6 +6,7 @@ from icestream.pyroscope.types_pb2 import Labels
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Sample, fill, frame
 from tests.api.http.querier.calls import CPU, END_MS, START_MS, call
+from tests.api.queries.operations_data import Request, insert_requests
 
 MAIN = frame("main")
 WAITS = "off_cpu:wait:nanoseconds:wait:nanoseconds"
@@ -44,6 +45,14 @@ def series(api: Api, *matchers: str, label_names: tuple[str, ...] = ()) -> list[
 
 def labels(each: Labels) -> dict[str, str]:
     return {pair.name: pair.value for pair in each.labels}
+
+
+def test_operations_are_values_of_a_label_of_every_profile_type(api: Api, client: Client) -> None:
+    insert_requests(client, [Request(1, "GET /a")])
+    selector = f'{{__profile_type__="{CPU}", operation="GET /a"}}'
+    assert values(api, "operation", selector, **RANGE) == ["GET /a"]
+    assert "operation" in names(api, selector, **RANGE)
+    assert series(api, selector, label_names=("service_name",)) == [{"service_name": "shop"}]
 
 
 @pytest.mark.usefixtures("filled")

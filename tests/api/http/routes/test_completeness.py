@@ -244,6 +244,7 @@ def test_a_selector_chooses_the_hosts_with_such_samples(sent: Sent, holes: Calla
     sent.windows([*range(1, 10), *range(13, 121)], "host-2")
     assert set(holes(selector='{host="host-2"}')) == {("missing_windows", "host-2")}
     assert len(holes(selector='{service="checkout"}')) == 2
+    assert len(holes(selector='{service="checkout", operation="GET /a"}')) == 2  # hosts miss them of all operations
     assert holes(selector='{service="cart"}') == {}
 
 

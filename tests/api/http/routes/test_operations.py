@@ -7,6 +7,7 @@ from clickhouse_connect.driver.client import Client
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Sample
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
+from tests.data.tables import NO_SPAN, insert_rows, to_datetime
 
 A, B = "GET /a", "GET /b"
 MS = 10**6
@@ -103,6 +104,27 @@ def test_percentiles_are_within_one_percent(api: Api, client: Client) -> None:
         for what, values in (("cpu", cpu), ("duration", duration)):
             around = np.percentile(values, [percent - 0.1, percent + 0.1])
             assert around[0] * 0.99 <= row[f"{name}_{what}_ns"] <= around[1] * 1.01
+
+
+def test_a_request_counts_once_whoever_names_it_and_has_no_cpu_where_no_clock_measured_it(
+    api: Api, client: Client
+) -> None:
+    """OTLP spans come from another host ID than activity, and without intervals."""
+    both, span_only = Request(1, A, cpu_ns=10 * MS, duration_ns=20 * MS), Request(2, B)
+    insert_requests(client, [both])
+    spans = [
+        {
+            "trace_id": each.trace_id, "span_id": each.entry_id, "parent_span_id": NO_SPAN, "host_id": "pod-1",
+            "name": each.operation, "service": "shop", "start_time": to_datetime(START_S + 60),
+            "end_time": to_datetime(START_S + 60.02), "operation": each.operation,
+        }
+        for each in (both, span_only)
+    ]  # fmt: skip
+    insert_rows(client, "spans", spans)
+    rows = {row["operation"]: row for row in api.json("/api/v1/operations")["operations"]}
+    assert (rows[A]["requests"], rows[A]["mean_cpu_ns"]) == (1, 10 * MS)
+    assert (rows[B]["requests"], rows[B]["mean_duration_ns"]) == (1, 20 * MS)
+    assert (rows[B]["mean_cpu_ns"], rows[B]["p50_cpu_ns"], rows[B]["thread_cpu_ns"]) == (None, None, 0)
 
 
 def test_requests_without_cpu_and_services_without_requests(api: Api, client: Client) -> None:
