@@ -18,7 +18,7 @@ from icestream.v1.activity_pb2 import Span
 from tests.gateway.spans import CHILD, ROOT, TRACE, span, traces
 
 NOW = time.time_ns() // HOUR_NS * HOUR_NS
-TIMES = TimeLimits(late_ns=7 * DAY_NS, early_ns=HOUR_NS).collected(NOW // 10**6)
+TIMES = TimeLimits(late_ns=7 * DAY_NS, early_ns=2 * HOUR_NS).collected(NOW // 10**6)
 
 
 def read(*spans: trace_pb2.Span, **attributes: str) -> OtlpSpans:
