@@ -54,12 +54,13 @@ class _Flattener:
         # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
         self._producer = kafka.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})
         self._in_process = kafka.is_in_process(self._consumer, _KAFKA_S)
+        self._collected: list[Message] = []  # of this interval
         self._sources: dict[int, Sources] = {}  # by partition of icestream.samples
 
     def start(self) -> None:
         self._producer.init_transactions(_KAFKA_S)
         self._names.catch_up(time.monotonic() + _START_WAIT_S)
-        self._consumer.subscribe([SAMPLES], on_assign=self._on_assign)
+        self._consumer.subscribe([SAMPLES], on_assign=self._on_assign, on_revoke=self._on_revoke)
 
     def close(self) -> None:
         self._consumer.close()
@@ -90,16 +91,16 @@ class _Flattener:
 
     def _collect(self, stop: threading.Event) -> list[Message]:
         """What comes within an interval, or less if it is much, or if nothing came."""
-        messages: list[Message] = []
+        self._collected.clear()
         size, deadline = 0, time.monotonic() + self._interval_ms / 1000
-        while len(messages) < _MESSAGES and size < _BYTES and time.monotonic() < deadline and not stop.is_set():
+        while len(self._collected) < _MESSAGES and size < _BYTES and time.monotonic() < deadline and not stop.is_set():
             for message in self._consumer.consume(_AT_ONCE, timeout=0.2):
                 if message.error() is None:
-                    messages.append(message)
+                    self._collected.append(message)
                     size += len(message.value() or b"")
-            if not messages:
+            if not self._collected:
                 break
-        return messages
+        return self._collected
 
     def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
         self._producer.begin_transaction()
@@ -131,6 +132,10 @@ class _Flattener:
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._load(partitions)
+
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Forgets what is not committed: whoever has its partition now, maybe this consumer again, reads it again."""
+        self._collected.clear()
 
     def _read_again(self) -> None:
         """Goes back to what is committed."""
