@@ -1,23 +1,32 @@
 """Whose files make room in the kernel's maps for those of others."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+
+def users_of_files(processes: Iterable[tuple[int | None, set[str]]]) -> dict[str, int | None]:
+    """The user whose processes map a file, by build ID; None if they are of several. Takes the user and the files of
+    each process."""
+    users: dict[str, int | None] = {}
+    for user, build_ids in processes:
+        for build_id in build_ids:
+            users[build_id] = user if users.get(build_id, user) == user else None
+    return users
 
 
 def file_to_evict(
-    users: Mapping[str, int | None], rows_of: Callable[[str], int], build_id: str, rows: int
+    users: Mapping[str, int | None], share_of: Callable[[str], float], build_id: str, share: float
 ) -> str | None:
     """Returns the largest file of the user whose files take the most, if those of the user of `build_id` will take less
-    with its `rows`; else None.
+    with its `share`; else None.
 
-    `users`: by build ID, the user whose processes map a file; None if they are of several, who keep it.
+    `users`: as `users_of_files` returns them; what several map, they keep. Shares are parts of the maps.
     """
-    taken: Counter[int] = Counter()
-    for file, user in users.items():
-        if user is not None:
-            taken[user] += rows_of(file)
-    [(most, most_rows)] = taken.most_common(1) or [(-1, 0)]
-    own = users.get(build_id)
-    if most_rows <= (taken[own] if own is not None else 0) + rows:
+    shares = {file: share_of(file) for file, user in users.items() if user is not None}
+    taken: dict[int | None, float] = defaultdict(float)
+    for file, part in shares.items():
+        taken[users[file]] += part
+    most = max(taken, key=lambda user: taken[user], default=None)
+    if most is None or taken[most] <= taken.get(users.get(build_id), 0.0) + share:
         return None
-    return max((file for file, user in users.items() if user == most), key=rows_of)
+    return max((file for file in shares if users[file] == most), key=lambda file: shares[file])

@@ -9,7 +9,7 @@ import numpy as np
 
 from collector.unwind.extents import Extents
 from collector.unwind.maps import MAX_CHUNKS, NOT_LOADED, UnwindMaps
-from collector.unwind.rules import KernelRules
+from collector.unwind.rules import MAX_RULES_OF_FILE, KernelRules
 from collector.unwind.table import UnwindTable
 
 EAGER_ROWS = 1 << 20
@@ -63,6 +63,27 @@ class UnwindFiles:
             self._files.move_to_end(build_id)
         return file
 
+    def may_fit(self, table: UnwindTable) -> bool:
+        """Whether a file with this table is not larger than any file may be."""
+        rows = len(table.rows)
+        return _chunks_of(table) <= FILE_SHARE * MAX_CHUNKS and (
+            rows > EAGER_ROWS or rows <= FILE_SHARE * self._maps.rows
+        )
+
+    def share_of(self, build_id: str) -> float:
+        """What a file takes of the maps: its share of the map that it takes most of. 0 if it is not there."""
+        file = self._files.get(build_id)
+        if file is None:
+            return 0.0
+        rules = self._rules.share_of(file.rules) / len(self._maps.rules)
+        return max(self.rows_of(build_id) / self._maps.rows, file.chunks / MAX_CHUNKS, rules)
+
+    def share_of_table(self, table: UnwindTable) -> float:
+        """The same of a file that is not there yet, at most."""
+        rows = min(len(table.rows), EAGER_ROWS) / self._maps.rows
+        rules = min(len(table.rules), MAX_RULES_OF_FILE) / len(self._maps.rules)
+        return max(rows, _chunks_of(table) / MAX_CHUNKS, rules)
+
     def rows_of(self, build_id: str) -> int:
         """How many rows a file takes; 0 if it is not there."""
         file = self._files.get(build_id)
@@ -70,8 +91,8 @@ class UnwindFiles:
 
     def add(self, build_id: str, table: UnwindTable) -> LoadedFile | None:
         """Adds a file; returns None if there is no room for it, or it is larger than any file may be."""
-        count = len(table.chunk_start) - 1
-        if count > FILE_SHARE * MAX_CHUNKS:
+        count = _chunks_of(table)
+        if not self.may_fit(table):
             self.refused += count
             return None
         first = self._make_room(self._chunks, count)
@@ -165,3 +186,7 @@ class UnwindFiles:
     def _unused(self) -> list[str]:
         """The files that no process maps, the least recently used first."""
         return [build_id for build_id, file in self._files.items() if not file.users]
+
+
+def _chunks_of(table: UnwindTable) -> int:
+    return len(table.chunk_start) - 1

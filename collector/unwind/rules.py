@@ -37,6 +37,11 @@ class KernelRules:
         self._users[np.unique(rows)] += 1
         return rows
 
+    def share_of(self, rows: np.ndarray) -> float:
+        """How many rows a file takes that got these rows. A row of several files counts for each in part."""
+        distinct = np.unique(rows[:MAX_RULES_OF_FILE])
+        return float(np.sum(1 / self._users[distinct[distinct > 0]]))
+
     def release(self, rows: np.ndarray) -> None:
         """A file that got these rows does not need them any more."""
         distinct = np.unique(rows[rows > 0])

@@ -4,6 +4,7 @@ A thread loads a file's table when a walk meets the file for the first time: fro
 then walks end at that file, and the stack says why.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -16,16 +17,15 @@ import numpy as np
 
 from collector import metrics
 from collector.bpf.program import ProfileProgram, image_of
-from collector.elf import identity
-from collector.elf.error import ElfError, ElfTooLarge
-from collector.processes.mapped_files import vdso_bytes
+from collector.elf.error import ElfTooLarge
 from collector.processes.mappings import MappedRange
 from collector.processes.process import Process, user_of
 from collector.python.runtime import Runtime
+from collector.unwind.attempts import LOOK_S, Attempts
 from collector.unwind.cache import TableCache
 from collector.unwind.extents import Extents
-from collector.unwind.fair_share import file_to_evict
-from collector.unwind.files import EAGER_ROWS, UnwindFiles
+from collector.unwind.fair_share import file_to_evict, users_of_files
+from collector.unwind.files import UnwindFiles
 from collector.unwind.maps import (
     FRAME_POINTERS,
     MAPPING,
@@ -35,15 +35,14 @@ from collector.unwind.maps import (
     UNREQUESTED_CODE,
     UnwindMaps,
 )
-from collector.unwind.table import UnwindTable, build_bytes
+from collector.unwind.table import UnwindTable
+from collector.unwind.vdso import vdso_table
 
 log = logging.getLogger(__name__)
 
 MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
-_AGAIN_S = 60.0  # until a file without a table is tried again
-_PROCESS_AGAIN_S = 5.0  # until a process without room is
-_PENDING = float("inf")
+_PROCESS_AGAIN_S = 5.0  # until a process without room is tried again
 _MOST_REFUSED = 20_000
 _MASK = (1 << 64) - 1
 
@@ -73,9 +72,9 @@ class Unwinding:
         self._lock = threading.Lock()
         self._wanted: queue.Queue[str | None] = queue.Queue()
         self._large: queue.Queue[str | None] = queue.Queue()  # files that take long, so that they delay no others
-        self._not_before: dict[str, float] = {}  # build ID -> when its table may be requested again
+        self._attempts = Attempts()
         self._refused: dict[int, float] = {}  # process without room -> when it may be tried again
-        self._vdso = _vdso()
+        self._vdso = vdso_table()
         self._threads = [
             threading.Thread(target=self._load, args=args, name="unwind-tables", daemon=True)
             for args in ((self._wanted, self._load_small), (self._large, self._load_large))
@@ -105,14 +104,10 @@ class Unwinding:
         """The table of the mapping that starts there, which a walk asked for: it will be there soon."""
         with self._lock:
             known = self._installed.get(pid)
-            mapped_range = (
-                next((mapped_range for mapped_range in known.ranges if mapped_range.start == start), None)
-                if known
-                else None
-            )
-            if mapped_range is not None and self._may_have_table(mapped_range):
-                self._not_before[mapped_range.file.build_id] = _PENDING
-                self._wanted.put(mapped_range.file.build_id)
+            for mapped_range in known.ranges if known else ():
+                if mapped_range.start == start and self._may_have_table(mapped_range):
+                    self._attempts.begin(mapped_range.file.build_id)
+                    self._wanted.put(mapped_range.file.build_id)
 
     def load_chunk(self, chunk: int) -> None:
         """Rows that a walk asked for."""
@@ -123,7 +118,7 @@ class Unwinding:
         """Whether the process is known and no table that it needs is being loaded."""
         with self._lock:
             known = self._installed.get(pid)
-            return known is not None and all(self._not_before.get(b, 0.0) < _PENDING for b in known.build_ids)
+            return known is not None and not any(map(self._attempts.loading, known.build_ids))
 
     def close(self) -> None:
         self._cache.close()
@@ -149,7 +144,7 @@ class Unwinding:
             return
         self._refused.pop(process.pid, None)
         build_ids = {mapped_range.file.build_id for mapped_range in ranges if mapped_range.file.build_id}
-        self._maps.mappings[first : first + len(ranges)] = self._entries(ranges)
+        self._maps.mappings[first : first + len(ranges)] = np.array(list(map(self._entry, ranges)), MAPPING)
         self._forget(process.pid)
         self._installed[process.pid] = _Installed(process, ranges, first, build_ids)
         for build_id in build_ids:
@@ -183,9 +178,6 @@ class Unwinding:
             _, first, count = self._freed.popleft()
             self._mappings.free(first, count)
 
-    def _entries(self, ranges: list[MappedRange]) -> np.ndarray:
-        return np.array([self._entry(mapped_range) for mapped_range in ranges], MAPPING)
-
     def _entry(self, mapped_range: MappedRange) -> tuple[int, int, int, int, int]:
         file = self._files.get(mapped_range.file.build_id) if mapped_range.file.build_id else None
         if file is not None:
@@ -207,15 +199,29 @@ class Unwinding:
 
     def _may_have_table(self, mapped_range: MappedRange) -> bool:
         build_id = mapped_range.file.build_id
-        return bool(build_id) and self._not_before.get(build_id, 0.0) <= time.monotonic()
+        return bool(build_id) and self._files.get(build_id) is None and self._attempts.may_begin(build_id)
 
     def _load(self, wanted: "queue.Queue[str | None]", load: Callable[[str], None]) -> None:
         """The threads that get tables."""
-        while (build_id := wanted.get()) is not None:
-            try:
-                load(build_id)
-            except Exception:
-                log.exception("no unwinding table for %s", build_id)
+        while True:
+            with contextlib.suppress(queue.Empty):
+                if (build_id := wanted.get(timeout=LOOK_S)) is None:
+                    return
+                try:
+                    load(build_id)
+                except Exception:
+                    log.exception("no unwinding table for %s", build_id)
+                    with self._lock:
+                        self._attempts.put_off(build_id)
+            self._try_again()
+
+    def _try_again(self) -> None:
+        """From now on, walks in processes that run already ask again for files that were put off a while ago."""
+        with self._lock:
+            for build_id in self._attempts.due():
+                for known in self._installed.values():
+                    if build_id in known.build_ids:
+                        self._write_again(known, build_id)
 
     def _load_small(self, build_id: str) -> None:
         try:
@@ -239,46 +245,39 @@ class Unwinding:
             metrics.UNWIND_ROWS.set(self._files.rows)
 
     def _add_locked(self, build_id: str, table: UnwindTable | None) -> None:
-        file = self._files.add(build_id, table) if table is not None else None
-        while file is None and table is not None and self._evict_for(build_id, min(len(table.rows), EAGER_ROWS)):
+        if self._files.get(build_id) is not None:
+            self._attempts.succeeded(build_id)
+            return
+        file = None
+        if table is not None and self._files.may_fit(table):
             file = self._files.add(build_id, table)
+            while file is None and self._evict_for(build_id, self._files.share_of_table(table)):
+                file = self._files.add(build_id, table)
         if file is None:
             metrics.UNWIND_REFUSED.labels("file").inc()
-            self._not_again(build_id)
+            self._attempts.put_off(build_id)
         else:
-            self._not_before.pop(build_id, None)
+            self._attempts.succeeded(build_id)
         for known in self._installed.values():
             if build_id in known.build_ids:
                 self._write_again(known, build_id)
                 if file is not None:
                     file.users += 1
 
-    def _not_again(self, build_id: str) -> None:
-        """The table of the file is not loaded for a while."""
-        if len(self._not_before) > _MOST_REFUSED:
-            self._not_before.clear()
-        self._not_before[build_id] = time.monotonic() + _AGAIN_S
-
-    def _evict_for(self, build_id: str, rows: int) -> bool:
+    def _evict_for(self, build_id: str, share: float) -> bool:
         """Evicts a file of another user who takes more. Returns whether there was one."""
-        evicted = file_to_evict(self._users_of_files(), self._files.rows_of, build_id, rows)
+        for pid, known in self._installed.items():
+            if known.user is None:
+                known.user = user_of(pid)
+        users = users_of_files((known.user, known.build_ids) for known in self._installed.values())
+        evicted = file_to_evict(users, self._files.share_of, build_id, share)
         if evicted is None:
             return False
-        self._not_again(evicted)
+        self._attempts.put_off(evicted)
         for known in self._installed.values():
             self._write_unknown(known, evicted)
         self._files.evict(evicted)
         return True
-
-    def _users_of_files(self) -> dict[str, int | None]:
-        """The user whose processes map a file; None if they are of several."""
-        users: dict[str, int | None] = {}
-        for pid, known in self._installed.items():
-            if known.user is None:
-                known.user = user_of(pid)
-            for build_id in known.build_ids:
-                users[build_id] = known.user if users.get(build_id, known.user) == known.user else None
-        return users
 
     def _write_unknown(self, known: _Installed, build_id: str) -> None:
         """Says in the maps that there is no table of a file."""
@@ -295,13 +294,3 @@ class Unwinding:
                 entry = self._maps.mappings[i : i + 1]
                 entry["bias"], entry["first_chunk"] = bias, first_chunk
                 entry["chunks"] = chunks  # last: until then the program sees no table
-
-
-def _vdso() -> dict[str, UnwindTable | None]:
-    """Returns the table of the vDSO, which is not a file, by its build ID."""
-    data = vdso_bytes()
-    try:
-        return {identity.read_bytes(data).build_id: build_bytes(data)} if data else {}
-    except ElfError as error:
-        log.debug("no unwinding table for the vDSO: %s", error)
-        return {}

@@ -12,9 +12,17 @@ from collector.bpf.program import ProfileProgram
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import read_process
+from collector.unwind import attempts
 from collector.unwind import unwinding as unwinding_module
 from collector.unwind.cache import TableCache
-from collector.unwind.maps import MAX_MAPPINGS, MAX_MAPPINGS_OF_PROCESS
+from collector.unwind.maps import (
+    MAX_CHUNKS,
+    MAX_MAPPINGS,
+    MAX_MAPPINGS_OF_PROCESS,
+    UNKNOWN_CODE,
+    UNREQUESTED_CODE,
+)
+from collector.unwind.rules import MAX_RULES_OF_FILE
 from collector.unwind.table import RULE, UnwindTable
 from collector.unwind.unwinding import Unwinding
 from icestream.v1.common_pb2 import Mapping
@@ -60,11 +68,13 @@ def _maps(unwinding: Unwinding, pid: int, *build_ids: str) -> None:
     unwinding.changed(process, ranges)
 
 
-def _add(unwinding: Unwinding, build_id: str) -> bool:
+def _add(unwinding: Unwinding, build_id: str, rows: int = ROWS, chunks: int = 1, first_rule: int = 0) -> bool:
     """Adds the table of a file that processes map. Returns whether there was room."""
-    number = np.arange(ROWS, dtype=np.uint32)
-    table = UnwindTable(0, np.array([0, ROWS], np.uint32), number << 16, np.zeros(1, RULE))
-    unwinding._add(build_id, table)
+    starts = np.full(chunks + 1, rows, np.uint32)
+    starts[0] = 0
+    rules = np.zeros(MAX_RULES_OF_FILE if first_rule else 1, RULE)
+    rules["cfa_offset"] = np.arange(first_rule, first_rule + len(rules))
+    unwinding._add(build_id, UnwindTable(0, starts, np.arange(rows, dtype=np.uint32) << 16, rules))
     return unwinding._files.get(build_id) is not None
 
 
@@ -92,6 +102,67 @@ def test_files_that_several_users_map_are_not_taken_from_them(
     assert all(_add(unwinding, build_id) for build_id in shared)
     assert not _add(unwinding, "crafted")
     assert all(unwinding._files.get(build_id) for build_id in shared)
+
+
+def test_a_file_that_had_to_make_room_is_requested_again_by_a_process_that_still_runs(
+    unwinding: Unwinding, start: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attacker, victim = start(ATTACKER), start(VICTIM)
+    files = [f"file{i}" for i in range(4)]
+    _maps(unwinding, attacker, *files)
+    assert all(_add(unwinding, build_id) for build_id in files)
+    _maps(unwinding, victim, "program")
+    assert _add(unwinding, "program")
+    [evicted] = [number for number, build_id in enumerate(files) if unwinding._files.get(build_id) is None]
+    mapping = unwinding._installed[attacker].first + evicted
+    unwinding._try_again()
+    assert unwinding._maps.mappings[mapping]["first_chunk"] == UNKNOWN_CODE
+    unwinding.ended(victim)
+    later = time.monotonic() + attempts.AGAIN_S + attempts.LOOK_S
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    unwinding._try_again()
+    assert unwinding._maps.mappings[mapping]["first_chunk"] == UNREQUESTED_CODE
+    assert _add(unwinding, files[evicted])
+    assert unwinding._maps.mappings[mapping]["chunks"] == 1
+
+
+def test_a_file_that_is_larger_than_any_may_be_takes_no_room_from_others(
+    unwinding: Unwinding, start: Callable[[int], int]
+) -> None:
+    _maps(unwinding, start(VICTIM), "program", "library")
+    assert _add(unwinding, "program")
+    assert _add(unwinding, "library")
+    _maps(unwinding, start(ATTACKER), "spread", "long")
+    assert not _add(unwinding, "spread", rows=2, chunks=MAX_CHUNKS // 2 + 1)
+    assert not _add(unwinding, "long", rows=PAGES * 512 + 1)
+    assert unwinding._files.get("program")
+    assert unwinding._files.get("library")
+
+
+@pytest.mark.parametrize("what", ["chunks", "rules"])
+def test_files_with_few_rows_make_room_if_they_take_all_chunks_or_rules(
+    unwinding: Unwinding, start: Callable[[int], int], what: str
+) -> None:
+    chunks = MAX_CHUNKS // 4 if what == "chunks" else 1
+    crafted = [f"crafted{i}" for i in range(4 if what == "chunks" else 16)]
+    _maps(unwinding, start(ATTACKER), *crafted)
+    for number, build_id in enumerate(crafted):
+        first_rule = 1 + number * MAX_RULES_OF_FILE if what == "rules" else 0
+        _add(unwinding, build_id, rows=2, chunks=chunks, first_rule=first_rule)
+    _maps(unwinding, start(VICTIM), "program")
+    assert _add(unwinding, "program", first_rule=1 << 20)
+
+
+def test_a_table_that_comes_twice_takes_its_room_once(unwinding: Unwinding, start: Callable[[int], int]) -> None:
+    pid = start(VICTIM)
+    _maps(unwinding, pid, "program")
+    assert _add(unwinding, "program")
+    file = unwinding._files.get("program")
+    assert _add(unwinding, "program")
+    assert unwinding._files.get("program") is file
+    assert unwinding._files.rows == ROWS
+    unwinding.load_table(pid, 4096)  # as a walk asks for it that began before the table was there
+    assert unwinding.ready(pid)
 
 
 def test_a_process_without_room_is_not_tried_at_every_request(
