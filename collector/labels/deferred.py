@@ -31,11 +31,14 @@ class Deferred:
                 del self._first[next(iter(self._first))]
         return now - self._first[pid] < DEFER_S
 
-    def expire(self) -> None:
-        """Forgets processes that were sampled first a minute ago."""
+    def expire(self) -> list[int]:
+        """Forgets and returns processes that were sampled first a minute ago."""
         limit = self._clock() - _KEEP_S
+        expired = []
         while self._first and self._first[first := next(iter(self._first))] < limit:
             del self._first[first]
+            expired.append(first)
+        return expired
 
     def __contains__(self, pid: int) -> bool:
         return pid in self._first

@@ -179,13 +179,16 @@ class ThreadLabels(ProcessListener):
         """Forgets processes that have ended, and those that were gone when `of` was called. Call it after every
         window."""
         gone = [pid for pid in self._gone if (known := self._known.get(pid)) and known.process is None]
+        expired = self._deferred.expire()
         with self._hints_lock:
             for pid in (*pids, *gone):
                 self._known.pop(pid, None)
                 if pid not in self._deferred:
                     self._hints.pop(pid, None)
+            for pid in expired:
+                if pid not in self._known:  # sampled rarely: without a hint it is read as soon as it is sampled again
+                    self._hints.pop(pid, None)
         self._gone.clear()
-        self._deferred.expire()
 
     def _read(self, process: Process) -> _Process:
         hint = self._hints.get(process.pid, NO_HINT)

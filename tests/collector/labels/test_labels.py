@@ -432,6 +432,22 @@ def test_details_of_a_new_process_can_be_read_later_and_its_labels_say_so() -> N
         assert "details" not in found
 
 
+def test_a_process_that_is_sampled_rarely_does_not_stay_deferred() -> None:
+    now = 0.0
+    known = ThreadLabels("host-1")
+    known._deferred = Deferred(lambda: now)
+    with python() as process:
+        known.hint(process.pid, comm="early")
+        assert known.defer(process.pid)
+        assert labels(known, process)["details"] == "deferred"
+        known.forget([])
+        now = 90.0
+        known.forget([])
+        assert not known.defer(process.pid)
+        known.notice(process)
+        assert "details" not in labels(known, process)
+
+
 def test_processes_whose_details_are_deferred_are_forgotten_after_a_minute_and_where_there_are_too_many() -> None:
     now = 0.0
     deferred = Deferred(lambda: now)
@@ -439,5 +455,5 @@ def test_processes_whose_details_are_deferred_are_forgotten_after_a_minute_and_w
     assert sum(pid in deferred for pid in range(10_000)) == 8192
     now = 61.0
     assert deferred.add(20_000)
-    deferred.expire()
+    assert len(deferred.expire()) == 8191
     assert [pid for pid in range(30_000) if pid in deferred] == [20_000]
