@@ -1,6 +1,7 @@
 """Builds unwinding tables in a child process (child.py), which runs while there is work."""
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -8,8 +9,10 @@ import sys
 import threading
 
 from collector.unwind import table as unwind_table
-from collector.unwind.child import DONE, MAX_MESSAGE_BYTES, MAX_TABLE_BYTES
+from collector.unwind.child import DONE, MAX_MESSAGE_BYTES, MAX_TABLE_BYTES, NOT_CONFINED
 from collector.unwind.table import UnwindTable
+
+log = logging.getLogger(__name__)
 
 COMMAND = ["-m", "collector.unwind.child"]
 TIMEOUT_S = 600.0
@@ -26,6 +29,7 @@ class UnwindBuilder:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._closed = False
+        self._complained = False
         self._child: subprocess.Popen[bytes] | None = None
         self._jobs: socket.socket | None = None
 
@@ -62,9 +66,19 @@ class UnwindBuilder:
                 return answer
             with self._lock:
                 self._end()
-            if child.wait() != 0:
+            if (status := child.wait()) != 0:
+                self._complain(status)
                 break
         return b""
+
+    def _complain(self, status: int) -> None:
+        """Says once why no file gets a table."""
+        if status == NOT_CONFINED and not self._complained:
+            self._complained = True
+            log.warning(
+                "the process that builds the unwinding tables of large files cannot be confined, so their stacks are"
+                " cut: the kernel needs CONFIG_SECCOMP_FILTER"
+            )
 
     def _started(self) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
         with self._lock:

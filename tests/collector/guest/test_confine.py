@@ -1,5 +1,6 @@
 """What a process that parses files of strangers cannot do."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +8,14 @@ from pathlib import Path
 import pytest
 
 PREPARE = """
-import os, socket, subprocess, sys, threading
+import ctypes, os, resource, socket, subprocess, sys, threading
 from collector.guest.confine import confine
+
+def system_call(*arguments):
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(*arguments) == -1:
+        raise OSError(ctypes.get_errno(), "refused")
+
 confine()
 """
 
@@ -26,7 +33,15 @@ def _run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         "socket.socketpair()",
         "subprocess.run(['/bin/true'])",
         "os.execv('/bin/true', ['true'])",
+        "os.fork()",
         "os.kill(os.getppid(), 0)",
+        "system_call(234, os.getppid(), os.getppid(), 0)",  # tgkill
+        "system_call(129, os.getppid(), 0, 0)",  # rt_sigqueueinfo
+        "system_call(297, os.getppid(), os.getppid(), 0, 0)",  # rt_tgsigqueueinfo
+        "system_call(424, 0, 0, 0, 0)",  # pidfd_send_signal
+        "resource.prlimit(os.getppid(), resource.RLIMIT_CORE, (0, 0))",
+        "os.utime(sys.argv[1])",
+        "os.removexattr(sys.argv[1], 'user.name')",
         "open(sys.argv[1], 'wb')",
         "open(sys.argv[1], 'ab')",
         "open(sys.argv[1], 'r+b')",
@@ -55,6 +70,17 @@ def test_it_has_no_capability_and_gets_none_back() -> None:
     assert {int(status[name], 16) for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {0}
     assert status["NoNewPrivs"].strip() == "1"
     assert status["Seccomp"].strip() == "2"
+
+
+def test_threads_start_although_the_system_call_that_hides_its_flags_is_unknown() -> None:
+    done = _run("system_call(435, 0, 0)")
+    assert "[Errno 38]" in done.stderr
+
+
+def test_it_still_limits_and_ends_itself() -> None:
+    code = "resource.setrlimit(resource.RLIMIT_CORE, (0, 0)); print('limited', flush=True); os.abort()"
+    done = _run(code)
+    assert (done.stdout, done.returncode) == ("limited\n", -signal.SIGABRT)
 
 
 def test_it_still_reads_files_and_works_in_threads() -> None:

@@ -161,6 +161,16 @@ def test_a_file_that_takes_too_much_kills_the_child_at_most(
     cache.close()
 
 
+def test_where_the_child_cannot_be_confined_a_warning_says_once_why_there_are_no_tables(
+    cache: TableCache, program: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    script = CHILD.format("def confine(): raise OSError('seccomp')\nunwind_child.confine = confine")
+    monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", script])
+    for build_id in ("gnu:01", "gnu:02"):
+        assert cache.get(build_id, opener(program)) is None
+    assert caplog.text.count("CONFIG_SECCOMP_FILTER") == 1
+
+
 def test_the_child_ends_when_there_is_nothing_to_do_and_starts_again(
     tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
