@@ -1,5 +1,6 @@
 """perf_event_open(2), and running a BPF program on a clock of every CPU with software cpu-clock events."""
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -29,10 +30,17 @@ class PerfEvents:
         self._paused = False
 
     def set_period(self, period_ns: int) -> None:
-        """Raises OSError."""
-        self._period_ns = period_ns
+        """Raises OSError; then no event has the new period."""
+        before, self._period_ns = self._period_ns, period_ns
         self.close()
-        self.follow_cpus()
+        try:
+            self.follow_cpus()
+        except OSError:
+            self._period_ns = before
+            self.close()
+            with contextlib.suppress(OSError):
+                self.follow_cpus()
+            raise
 
     def pause(self) -> None:
         """No event costs anything until `resume`."""

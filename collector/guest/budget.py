@@ -22,7 +22,7 @@ GOOD_FREQUENCY_HZ = 10
 IN_A_ROW = 2
 MAX_SHED = 2
 _ROOM = 0.9  # part of the budget that a higher rate may cost
-_AMPLE_ROOM = 0.5  # part of the budget below which shed work is taken up again
+_AMPLE_ROOM = 0.75  # part of the budget below which shed work is taken up again
 _MOST_PATIENCE = 32
 
 

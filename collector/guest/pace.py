@@ -48,13 +48,12 @@ class Pace:
         self._programs = [ProgramTime(sampler.stats)]
         if sampler.off_cpu_stats():
             self._programs.append(ProgramTime(sampler.off_cpu_stats, _SWITCH_NS + settings.off_cpu * _WAIT_NS))
-        self._limits = limits(settings, len(online_cpus()))
+        self._set_limits()
         self._effort = self._reached = budget.Effort(settings.frequency)
         self._windows = budget.Windows(time.monotonic())
         self._listeners: list[Callable[[int], None]] = []
         self._sampling = True
         self._complain_at = 0.0
-        metrics.CPU_BUDGET_PERCENT.set(self._limits.percent)
         self._set_metrics()
 
     def tell(self, *listeners: Callable[[int], None]) -> None:
@@ -89,6 +88,7 @@ class Pace:
         cost = self._windows.cost(time.monotonic(), by_rate_s, other_s)
         if cost is not None:
             metrics.CPU_PERCENT.set(cost.percent)
+            self._set_limits()
             self._effort = budget.decide(self._limits, self._effort, cost)
             self._complain(cost)
         if (self._effort.frequency_hz, self._effort.shed) != (self._reached.frequency_hz, self._reached.shed):
@@ -105,6 +105,8 @@ class Pace:
                 self._sampler.set_period(period_ns(after.frequency_hz))
             except OSError as error:
                 log.warning("the frequency cannot be changed, trying again: %s", error)
+                self._effort = before
+                self._windows.begin_again()
                 return
         self._reached = after
         self._windows.begin_again()
@@ -137,6 +139,11 @@ class Pace:
 
     def _budget_text(self) -> str:
         return f"{self._limits.percent:g} % of a CPU"
+
+    def _set_limits(self) -> None:
+        """CPUs come and go."""
+        self._limits = limits(self._settings, len(online_cpus()))
+        metrics.CPU_BUDGET_PERCENT.set(self._limits.percent)
 
     def _set_metrics(self) -> None:
         metrics.FREQUENCY.set(self._reached.frequency_hz if self._sampling else 0)

@@ -1,5 +1,6 @@
 """Events on CPUs that come and go, on this kernel."""
 
+import errno
 import os
 import time
 from pathlib import Path
@@ -79,6 +80,26 @@ def test_a_cpu_that_cannot_be_followed_does_not_stop_the_others(online: Path, ca
         assert np.sum(sampler.drain().tid == os.getpid()) > 150
     finally:
         sampler.close()
+
+
+def test_a_period_that_not_all_cpus_can_have_none_has(online: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    online.write_text("0-2")
+    opened: dict[int, int] = {}  # file descriptor -> period
+
+    def open_clock(program_fd: int, period_ns: int, cpu: int, pid: int = -1) -> int:
+        if cpu == 1 and period_ns == 2000:
+            raise OSError(errno.EMFILE, "too many open files")
+        fd = os.open("/dev/null", os.O_RDONLY)
+        opened[fd] = period_ns
+        return fd
+
+    monkeypatch.setattr(perf_event, "open_clock", open_clock)
+    events = perf_event.PerfEvents(0, 1000)
+    events.follow_cpus()
+    with pytest.raises(OSError, match="too many"):
+        events.set_period(2000)
+    assert {cpu: opened[fd] for cpu, fd in events._events.items()} == dict.fromkeys(range(3), 1000)
+    events.close()
 
 
 def online_cpus_really() -> set[int]:

@@ -139,6 +139,11 @@ def test_work_that_is_too_much_whenever_it_is_taken_up_is_tried_ever_more_rarely
     assert len([i for i in changes if i >= 300]) <= 8
 
 
+def test_work_that_was_put_off_is_taken_up_where_a_quarter_of_the_budget_is_unused() -> None:
+    efforts = list(islice(running(Host(0.001, (1.4, 1.3, 1.2)), bounds_of(49, 2.0), Effort(49, shed=MAX_SHED)), 20))
+    assert efforts[-1].shed == 0
+
+
 def test_the_bound_is_half_of_the_rate_or_10_hertz_or_as_chosen() -> None:
     assert [lowest_hz(hz) for hz in (1, 9, 19, 49, 99, 999)] == [1, 9, 10, 25, 50, 500]
     assert [lowest_hz(99, chosen) for chosen in (1, 20, 200)] == [1, 20, 99]
