@@ -27,7 +27,7 @@ BUDGET = 0.005
 
 _BURST_S = 0.1
 _RESUME_S = 0.02
-_GATHER_S = 0.004  # from the first event to reading: a program that starts forks, executes and maps several files
+_GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files, and lives for 50 ms
 _PAUSE_S = 0.04
 _SELDOM_S = 1.0  # for events that do not wake us: a fork or an exit alone
 _REST_S = 0.1
