@@ -15,6 +15,8 @@ LOG_LINES = 12  # of the verifier's log in an error message; the last lines say 
 
 _PRINT_LEVEL_WARN = 0
 _MAP_NUMBERS = ("type", "key_size", "value_size", "max_entries", "map_flags")  # as in MapDefinition
+_MAP_INFO_BYTES = 88  # struct bpf_map_info: type, id, key_size, value_size...
+_PER_CPU_TYPES = (5, 6, 10)  # BPF_MAP_TYPE_PERCPU_HASH, _PERCPU_ARRAY, _LRU_PERCPU_HASH
 _VA_LIST_BYTES = 32  # of aarch64; 24 of x86-64
 _PRINT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
@@ -102,16 +104,29 @@ def describe(path: Path) -> tuple[list[MapDefinition], dict[str, int]]:
 
 
 class Map:
-    """A map of fixed-size keys and values, by file descriptor. Errors are OSError."""
+    """A map of fixed-size keys and values, by file descriptor. Errors are OSError; a size that is not the map's is a
+    ValueError, because the kernel would read or write beyond what it is given."""
 
     def __init__(self, fd: int) -> None:
         self._library, self._fd = _open_library(), fd
+        info, size = ctypes.create_string_buffer(_MAP_INFO_BYTES), ctypes.c_uint32(_MAP_INFO_BYTES)
+        _check(self._library.bpf_obj_get_info_by_fd(fd, info, ctypes.byref(size)))
+        kind, _, self._key_size, self._value_size = struct.unpack_from("=4I", info)
+        if kind in _PER_CPU_TYPES:
+            self._value_size = -(-self._value_size // 8) * 8 * possible_cpus()
+
+    def _check_sizes(self, key_size: int, value_size: int) -> None:
+        if (key_size, value_size) != (self._key_size, self._value_size):
+            sizes = f"keys of {self._key_size} and values of {self._value_size} bytes"
+            raise ValueError(f"the map has {sizes}, not of {key_size} and {value_size}")
 
     def update(self, key: bytes, value: bytes) -> None:
+        self._check_sizes(len(key), len(value))
         _check(self._library.bpf_map_update_elem(self._fd, key, value, 0))
 
     def delete(self, key: bytes) -> None:
         """Deletes a key. Does nothing if there is none."""
+        self._check_sizes(len(key), self._value_size)
         result = self._library.bpf_map_delete_elem(self._fd, key)
         if result != -errno.ENOENT:
             _check(result)
@@ -119,6 +134,7 @@ class Map:
     def lookup(self, key: bytes, value_size: int) -> bytes | None:
         """Returns the value; None if there is no such key. In a per-CPU map `value_size` is that of all possible CPUs
         together."""
+        self._check_sizes(len(key), value_size)
         value = ctypes.create_string_buffer(value_size)
         result = self._library.bpf_map_lookup_elem(self._fd, key, value)
         if result == -errno.ENOENT:
@@ -128,6 +144,7 @@ class Map:
 
     def values(self, key_size: int, value_size: int, most: int) -> bytes:
         """Returns the values of at most `most` entries, one after the other. Needs Linux 5.6."""
+        self._check_sizes(key_size, value_size)
         keys, values = bytearray(most * key_size), bytearray(most * value_size)
         after, count = ctypes.c_uint32(), ctypes.c_uint32(most)
         result = self._library.bpf_map_lookup_batch(

@@ -94,21 +94,33 @@ def test_a_map_gives_back_what_was_put_in() -> None:
     program = LibbpfLoader().load(SOURCE, "profile", {})
     contexts = Map(program.map_fd("contexts"))
     for pid in range(1, 101):
-        contexts.update(struct.pack("=I", pid), struct.pack("=qQQ", -pid, 0, 0))
-    assert contexts.lookup(struct.pack("=I", 7), 24) == struct.pack("=qQQ", -7, 0, 0)
+        contexts.update(struct.pack("=I", pid), struct.pack("=q40x", -pid))
+    assert contexts.lookup(struct.pack("=I", 7), 48) == struct.pack("=q40x", -7)
     contexts.delete(struct.pack("=I", 7))
     contexts.delete(struct.pack("=I", 7))
-    assert contexts.lookup(struct.pack("=I", 7), 24) is None
+    assert contexts.lookup(struct.pack("=I", 7), 48) is None
+    program.close()
+
+
+def test_sizes_that_are_not_the_maps_are_refused_before_the_kernel_reads_or_writes_beyond_them() -> None:
+    program = LibbpfLoader().load(SOURCE, "profile", {})
+    contexts, key = Map(program.map_fd("contexts")), bytes(4)
+    for wrong in (
+        lambda: contexts.update(key, bytes(24)), lambda: contexts.update(bytes(8), bytes(48)),
+        lambda: contexts.lookup(key, 24), lambda: contexts.delete(bytes(2)), lambda: contexts.values(4, 24, 10),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="keys of 4 and values of 48 bytes"):
+            wrong()
     program.close()
 
 
 def test_a_full_map_is_an_error() -> None:
     program = LibbpfLoader().load(SOURCE, "profile", {"contexts": 2})
     contexts = Map(program.map_fd("contexts"))
-    contexts.update(struct.pack("=I", 1), bytes(24))
-    contexts.update(struct.pack("=I", 2), bytes(24))
+    contexts.update(struct.pack("=I", 1), bytes(48))
+    contexts.update(struct.pack("=I", 2), bytes(48))
     with pytest.raises(OSError, match=os.strerror(errno.E2BIG)):
-        contexts.update(struct.pack("=I", 3), bytes(24))
+        contexts.update(struct.pack("=I", 3), bytes(48))
     program.close()
 
 
