@@ -24,6 +24,7 @@ from deltalake import DeltaTable
 
 from icestream import kafka
 from icestream.clickhouse import connect
+from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, PARQUET_GROUP, RAW, SAMPLES, STACKS, STREAMS_GROUP
 from tests.chaos.cluster import STORE, Cluster
 from tests.data.fleet import SAMPLES as WINDOW_SAMPLES
@@ -32,7 +33,7 @@ from tests.data.messages import WINDOW_NS
 
 _PATIENCE_S = 3600.0
 _TAKEOVER_HOSTS = 50
-_WINDOWS_A_DAY = 86_400 * 10**9 // WINDOW_NS
+_WINDOWS_A_DAY = DAY_NS // WINDOW_NS
 _BY_WINDOW = (RAW, ACTIVITY, SAMPLES)
 """Topics that grow with each window; icestream.stacks grows with new code, and once a day."""
 _STAGES = {"streams": "streams-1", "store": STORE, "parquet": "parquet-1"}

@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from icestream.messages.message_id import MessageId
+from icestream.times import DAY_NS, HOUR_NS
 from icestream.topics import ACTIVITY, RAW
 from streams.process import Processor
 from tests.data.fleet import SAMPLES, Fleet
 
 PARTITIONS, DAYS = 12, 7
-_HOUR_NS = 3600 * 10**9
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -35,12 +35,12 @@ def main(argv: list[str] | None = None) -> int:
 def measure(hosts: int, windows: int) -> dict[str, object]:
     """Megabytes and CPU seconds."""
     fleet, processor = Fleet(), Processor()
-    begin = time.time_ns() - DAYS * 24 * _HOUR_NS
+    begin = time.time_ns() - DAYS * DAY_NS
     resident, cpu_s, offset = [resident_mb()], 0.0, 0
     for day in range(DAYS):
         for window in range(windows):
             offset += 1
-            start = begin + (24 * day + window) * _HOUR_NS
+            start = begin + (24 * day + window) * HOUR_NS
             for host in range(hosts):
                 made = fleet.window(host, offset, start, build=(day + host % 4) // 4)
                 partition = host % PARTITIONS

@@ -4,8 +4,8 @@ import dataclasses
 import socket
 from pathlib import Path
 
+from icestream.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings, SettingError, setting
-from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 _SPOOL = Path("/var/lib/icestream/spool")
 _DEBUGINFOD = Path("/var/cache/icestream/debuginfod")
@@ -14,7 +14,7 @@ _SOCKET = Path("/run/icestream/activity.sock")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CollectorSettings(KafkaSettings):
+class CollectorSettings(ProducerSettings):
     """What `icestream collect` takes."""
 
     frequency: int = setting(19, "samples per second and CPU")
@@ -69,11 +69,6 @@ class CollectorSettings(KafkaSettings):
         2048, "largest size of that folder in MB; a larger debug file is not downloaded"
     )
     metrics_listen: str = setting("127.0.0.1:4062", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
-    raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
-    activity_readers: str = setting(
-        f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",
-        "with the in-process broker: groups that must keep up with icestream.activity",
-    )
 
     def __post_init__(self) -> None:
         for name, low, high in (

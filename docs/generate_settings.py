@@ -6,6 +6,7 @@ from pathlib import Path
 from api.settings import ApiSettings
 from collector.settings import CollectorSettings, UploadSettings
 from gateway.settings import GatewaySettings
+from icestream.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
 from sinks.settings import SinkSettings
@@ -21,6 +22,7 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
         "`icestream up`. Its parts read their other settings from the environment.",
         UpSettings,
     ),
+    ("Producers", "The collector and the gateway take these.", ProducerSettings),
     ("Collector", "`icestream collect` and `icestream record`.", CollectorSettings),
     ("Uploads of symbols", "`icestream symbols upload`, see [symbols](symbols.md).", UploadSettings),
     ("Stream processors", "`icestream streams`.", StreamsSettings),

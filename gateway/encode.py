@@ -8,17 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import xxhash
 
-from gateway.errors import Refused, bad_profile
+from gateway.errors import bad_profile
 from gateway.sent_profile import SentProfile, Values
 from icestream.messages import raw_encoder
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import Times
 from icestream.messages.raw import GATEWAY, decode_raw
 from icestream.messages.raw_encoder import Window
+from icestream.times import HOUR_NS
 from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 
-_NO_ACTIVITY_NS = 3600 * 10**9
+_NO_ACTIVITY_NS = HOUR_NS
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def encode(profile: SentProfile, times: Times) -> Encoded:
         for message in messages:
             decode_raw(message, times)
     except BadMessage as error:
-        raise _refused(error) from None
+        raise bad_profile(f"no message may hold this: {error}") from None
     return Encoded(profile.host_id.encode(), messages, samples)
 
 
@@ -82,7 +83,3 @@ def _rows_with_values(window: Window, values: Values) -> Window:
         value=values.value[rows],
         count=None if values.count is None else values.count[rows],
     )
-
-
-def _refused(error: BadMessage) -> Refused:
-    return bad_profile(f"no message may hold this: {error}")

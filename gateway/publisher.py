@@ -14,8 +14,8 @@ from gateway import metrics
 from gateway.errors import unavailable
 from gateway.settings import GatewaySettings
 from icestream import kafka
-from icestream.backlog import Backlog
-from icestream.topics import ACTIVITY, RAW
+from icestream.backlog import backlogs
+from icestream.topics import RAW
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Publisher:
                 "log_level": 0,
             },
         )
-        self._backlogs = _backlogs(settings)
+        self._backlogs = backlogs(settings, _UNREAD_BYTES)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="publish", daemon=True)
         self._thread.start()
@@ -140,13 +140,3 @@ class Publisher:
     def _poll(self) -> None:
         while not self._stop.is_set():
             self._producer.poll(_POLL_S)
-
-
-def _backlogs(settings: GatewaySettings) -> dict[str, Backlog]:
-    if not settings.kafka_in_process:
-        return {}
-    readers = {RAW: settings.raw_readers, ACTIVITY: settings.activity_readers}
-    return {
-        topic: Backlog(settings, topic, [group for group in map(str.strip, groups.split(",")) if group], _UNREAD_BYTES)
-        for topic, groups in readers.items()
-    }

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
+from icestream.producer_settings import ProducerSettings
 from icestream.settings import MessageSettings, SettingError, setting
-from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(MessageSettings):
+class GatewaySettings(ProducerSettings, MessageSettings):
     """What `icestream gateway` takes."""
 
     gateway_listen: str = setting("127.0.0.1:4040", "HOST:PORT to take profiles on; port 0: any free one")
@@ -25,11 +25,6 @@ class GatewaySettings(MessageSettings):
     )
     gateway_spans_topic: str = setting(
         "", "topic with spans of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_spans; empty: none"
-    )
-    raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
-    activity_readers: str = setting(
-        f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",
-        "with the in-process broker: groups that must keep up with icestream.activity",
     )
 
     def __post_init__(self) -> None:

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from icestream.kafka import consumer
+from icestream.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, RAW
 
 _ASK_INTERVAL_S = 0.2
 _ASK_TIMEOUT_S = 1.0
+_LIMIT_BYTES = 3_000_000
 
 
 class Backlog:
@@ -26,7 +29,7 @@ class Backlog:
     """
 
     def __init__(
-        self, settings: KafkaSettings, topic: str, groups: Sequence[str], limit_bytes: int = 3_000_000
+        self, settings: KafkaSettings, topic: str, groups: Sequence[str], limit_bytes: int = _LIMIT_BYTES
     ) -> None:
         self.topic = topic
         self.limit_bytes = limit_bytes
@@ -113,3 +116,14 @@ class Backlog:
             messages = self._unread[partition]
             while messages and messages[0][0] < read_to:
                 self._bytes[partition] -= messages.popleft()[1]
+
+
+def backlogs(settings: ProducerSettings, limit_bytes: int = _LIMIT_BYTES) -> dict[str, Backlog]:
+    """The topics of which a producer must count what is unread: none, except with the in-process broker."""
+    if not settings.kafka_in_process:
+        return {}
+    readers = {RAW: settings.raw_readers, ACTIVITY: settings.activity_readers}
+    return {
+        topic: Backlog(settings, topic, [group for group in map(str.strip, groups.split(",")) if group], limit_bytes)
+        for topic, groups in readers.items()
+    }

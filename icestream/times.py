@@ -7,9 +7,9 @@ from datetime import datetime, timedelta, timezone
 _RELATIVE = re.compile(r"now(?:([+-])([0-9]{1,18})(ms|s|m|h|d|w))?")
 _UNIX = re.compile(r"([0-9]{1,12})(?:\.([0-9]{1,9}))?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9, "w": 7 * 86400 * 10**9}
 HOUR_NS = 3600 * 10**9
 DAY_NS = 24 * HOUR_NS
+_UNIT_NS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": HOUR_NS, "d": DAY_NS, "w": 7 * DAY_NS}
 MAX_UNIX_NANO = 4_102_444_800 * 10**9
 """Times are before the year 2100, so that every type that holds a time on its way can, and sums do not overflow."""
 

@@ -24,16 +24,15 @@ from icestream.messages.activity import decode_activity
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import ANY_LIMITS, ANY_TIME, TimeLimits, Times
 from icestream.messages.raw import decode_raw
-from icestream.times import MAX_UNIX_NANO
+from icestream.times import HOUR_NS, MAX_UNIX_NANO
 from icestream.topics import ACTIVITY, ARCHIVE_GROUP, RAW
 from icestream.v1.common_pb2 import BatchId
 from sinks import metrics
 from sinks.folders import names, open_folder, write_file
 from sinks.ranges import MessageRange
 
-LATE_NS = 2 * 3600 * 10**9
+LATE_NS = 2 * HOUR_NS
 """An interval of activity that starts in a time range is found for it if it ends at most this long after it."""
-_HOUR_NS = 3600 * 10**9
 _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
 
@@ -106,7 +105,7 @@ class ArchiveSink:
     def _write(self, message_range: MessageRange[Archived]) -> None:
         hours: dict[int, list[Archived]] = defaultdict(list)
         for message in message_range.messages:
-            hours[message.end_unix_nano // _HOUR_NS].append(message)
+            hours[message.end_unix_nano // HOUR_NS].append(message)
         for hour, messages in hours.items():
             path = f"{message_range.topic}/{_hour_folder(hour)}/{_file_name(message_range, messages)}"
             write_file(self._uri, path, _parquet(messages))
@@ -145,7 +144,7 @@ def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, number: i
         for message in _read_file(folder, path):
             # Two files have the same offsets if the group was reset. What both ranges hold is in the earlier file.
             wanted = message.end_unix_nano >= from_unix_nano and message.start_unix_nano < to_unix_nano
-            if wanted and message.offset > done and message.end_unix_nano // _HOUR_NS == hour:
+            if wanted and message.offset > done and message.end_unix_nano // HOUR_NS == hour:
                 yield message
         done = max(done, file.last)
 
@@ -174,7 +173,7 @@ def covers(uri: str, topic: str) -> tuple[int, int] | None:
     days = [f"{topic}/{day}" for day in names(folder, topic) if _DAY.fullmatch(day)]
     first = next(_hours_of(folder, days), None)
     last = next(_hours_of(folder, days[::-1], reverse=True), None)
-    return (first[0] * _HOUR_NS, (last[0] + 1) * _HOUR_NS) if first and last else None
+    return (first[0] * HOUR_NS, (last[0] + 1) * HOUR_NS) if first and last else None
 
 
 def time_range(topic: str, data: bytes | None, times: Times = ANY_TIME) -> tuple[BatchId, int, int]:
@@ -217,7 +216,7 @@ def _files(
 ) -> Iterator[tuple[int, str, _File]]:
     """Yields hour, path and name of the files that may have messages with a time in [from, to)."""
     last = min(to_unix_nano + LATE_NS, MAX_UNIX_NANO)
-    for hour, path in _hours(folder, topic, from_unix_nano // _HOUR_NS, last // _HOUR_NS):
+    for hour, path in _hours(folder, topic, from_unix_nano // HOUR_NS, last // HOUR_NS):
         for file in sorted(filter(None, map(_parse, names(folder, path)))):
             if file.end_unix_milli >= from_unix_nano // 10**6 and file.start_unix_milli <= to_unix_nano // 10**6:
                 yield hour, f"{path}/{file.name}", file

@@ -24,6 +24,7 @@ from confluent_kafka import Message
 from icestream.clickhouse import Clients
 from icestream.messages.checks import Labels
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
+from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, DEAD_LETTERS, SAMPLES, STACKS
 from sinks import cluster, metrics, stored_batches
 from sinks.migrate import check
@@ -142,14 +143,14 @@ class ClickHouseSink:
         """Inserts series that were not written today, before their samples: every sample has its labels."""
         new: dict[int, Labels] = {}
         for message in messages:
-            day = message.last_unix_nano // (86_400 * 10**9)
+            day = message.last_unix_nano // DAY_NS
             for series_id, labels in message.series.items():
                 if not self._series.written(series_id, day):
                     new[series_id] = labels
         if new:
             last = max(message.last_unix_nano for message in messages)
             self._insert("series", [series_table(new, last)])
-            self._series.add(new, last // (86_400 * 10**9))
+            self._series.add(new, last // DAY_NS)
 
     def _insert(self, table: str, parts: list[pa.Table], token: str | None = None) -> None:
         rows = concat(parts)

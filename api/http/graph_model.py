@@ -96,23 +96,28 @@ class DiffRest(Rest):
     baseline_flat: int
 
 
-class Diff(Merged):
-    """Two profiles over one tree."""
+class DiffMembers(TreeMembers):
+    """What every tree of two profiles has."""
 
-    baseline_selector: str
-    baseline_start: str
-    baseline_end: str
     baseline_total: int
     baseline_samples: int
     baseline_stacks: int
-    baseline_rollups: list[RollupPart]
-    relative: bool
     scale: float
     baseline_scale: float
     cut: DiffCut
     rest: DiffRest
     functions: DiffFunctions
     nodes: DiffNodes
+
+
+class Diff(DiffMembers, Merged):
+    """Two profiles over one tree."""
+
+    baseline_selector: str
+    baseline_start: str
+    baseline_end: str
+    baseline_rollups: list[RollupPart]
+    relative: bool
 
 
 class Speedscope(BaseModel):

@@ -12,11 +12,12 @@ from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers, with_operations
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import Matcher
+from icestream.times import HOUR_NS
 
 _QUANTILES = "0.01, 0.5, 0.95, 0.99"
 """Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
 _PERCENTILES = ("p50", "p95", "p99")
-LONGEST_NS = 3600 * 10**9
+LONGEST_NS = HOUR_NS
 """No request is longer: no span is (schemas/activity-datagram.md)."""
 _MAX_OPERATIONS = 100_000
 

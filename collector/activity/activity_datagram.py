@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from icestream.times import HOUR_NS
+
 MAGIC = b"ICEA"
 VERSIONS = (1, 2)
 MOST_BYTES = 128 << 10
 MOST_NAME_BYTES = 256
-OLDEST_NS = 3600 * 10**9
+OLDEST_NS = HOUR_NS
 """No interval or span starts earlier than this, so none is longer."""
 
 MOST_DROPPED = 2**32 - 1

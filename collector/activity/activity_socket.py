@@ -101,10 +101,6 @@ class ActivityReceiver:
             self._services_of = Counter(service.uid for service in self._services.values())
             return {pid: service.name for pid, service in self._services.items()}
 
-    def pids(self) -> set[int]:
-        """Processes that sent something lately."""
-        return set(self.services())
-
     def cpu_seconds(self) -> float:
         """The CPU time that receiving took. Whoever sends decides about it, so it says nothing about sampling."""
         if not self._thread.is_alive() or self._thread.ident is None:

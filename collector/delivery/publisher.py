@@ -7,7 +7,7 @@ wait in its memory and the rest on disk. A window that the broker refuses for go
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -17,9 +17,8 @@ from collector import metrics
 from collector.delivery.message_log import Message
 from collector.delivery.spool import MEMORY_BYTES, Entry, Spool
 from collector.settings import CollectorSettings
-from icestream.backlog import Backlog
+from icestream.backlog import backlogs
 from icestream.kafka import producer
-from icestream.topics import ACTIVITY, RAW
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +47,7 @@ class Publisher:
     def __init__(self, settings: CollectorSettings, spool: Spool) -> None:
         self._settings = settings
         self._spool = spool
-        self._backlogs = _backlogs(settings)
+        self._backlogs = backlogs(settings)
         self._flights: dict[int, _Flight] = {}
         self._not_before = 0.0
         self._fatal = False
@@ -245,13 +244,3 @@ class Publisher:
 def _advice(error: KafkaError) -> str:
     missing = error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC)
     return ": create the topics with: icestream topics create" if missing else ""
-
-
-def _backlogs(settings: CollectorSettings) -> Mapping[str, Backlog]:
-    if not settings.kafka_in_process:
-        return {}
-    readers = {RAW: settings.raw_readers, ACTIVITY: settings.activity_readers}
-    return {
-        topic: Backlog(settings, topic, [group for group in map(str.strip, groups.split(",")) if group])
-        for topic, groups in readers.items()
-    }

@@ -28,7 +28,7 @@ Weighted = tuple[Sequence[SentLine], int]
 def read_folded(data: bytes, source: Source, kind: ValueType, scale: int, counted: bool = True) -> SentProfile:
     """Reads lines of a stack and its value, which is multiplied with `scale`; if not `counted`, each line is a stack
     seen once. Raises Refused."""
-    return _profile(_lines(data, counted), data, source, kind, scale, kind)
+    return _profile(_lines(data, counted), data, source, kind, scale)
 
 
 def read_speedscope(data: bytes, source: Source) -> SentProfile:
@@ -53,7 +53,7 @@ def read_speedscope(data: bytes, source: Source) -> SentProfile:
         raise bad_profile(f"no Speedscope file: {error!r}") from None
     kinds = {"bytes": ValueType("alloc_space", "bytes"), "none": ValueType("samples", "count")}
     kind = kinds.get(unit, ValueType("cpu", "nanoseconds"))
-    return _profile(stacks, data, source, kind, 1, kind)
+    return _profile(stacks, data, source, kind, 1)
 
 
 def _lines(data: bytes, counted: bool) -> list[Weighted]:
@@ -68,9 +68,7 @@ def _lines(data: bytes, counted: bool) -> list[Weighted]:
     return stacks
 
 
-def _profile(
-    stacks: Iterable[Weighted], data: bytes, source: Source, kind: ValueType, scale: int, period_type: ValueType
-) -> SentProfile:
+def _profile(stacks: Iterable[Weighted], data: bytes, source: Source, kind: ValueType, scale: int) -> SentProfile:
     table, rows, values = StackTable(1), SampleRows(), []
     start = source.start_unix_nano or time.time_ns()
     for stack, value in stacks:
@@ -82,7 +80,7 @@ def _profile(
     counts = np.array(values, np.int64) // scale if scale > 1 else None
     return SentProfile(
         window=table.window(start, max(source.end_unix_nano, start + 1), rows),
-        values=[Values(profile_type(source.name, kind, period_type), scale, np.array(values, np.int64), counts)],
+        values=[Values(profile_type(source.name, kind, kind), scale, np.array(values, np.int64), counts)],
         host_id=host_id(source.labels),
         identity=data if source.start_unix_nano else b"",
         dropped=table.dropped,

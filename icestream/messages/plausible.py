@@ -11,7 +11,7 @@ import numpy as np
 
 from icestream.messages.checks import BadMessage
 from icestream.settings import MessageSettings
-from icestream.times import DAY_NS, MAX_UNIX_NANO, format_unix_nano
+from icestream.times import DAY_NS, HOUR_NS, MAX_UNIX_NANO, format_unix_nano
 
 MAX_SPREAD_NS = DAY_NS
 """The times of one message lie within a day, so its rows lie in two partitions of a table at most."""
@@ -60,7 +60,7 @@ class TimeLimits:
 
     @classmethod
     def of(cls, settings: MessageSettings) -> "TimeLimits":
-        return cls(settings.max_late_days * DAY_NS, settings.max_early_hours * 3600 * 10**9)
+        return cls(settings.max_late_days * DAY_NS, settings.max_early_hours * HOUR_NS)
 
     def collected(self, timestamp_ms: int) -> Times:
         """Returns what a message of a collector may hold. `timestamp_ms`: Kafka's; below 1 where it has none."""
@@ -85,7 +85,7 @@ def check_spread(name: str, first: int, last: int) -> None:
     if last - first > MAX_SPREAD_NS:
         raise BadMessage(
             name,
-            f"expected times within {MAX_SPREAD_NS // (3600 * 10**9)} hours, got {_text(first)} to {_text(last)}",
+            f"expected times within {MAX_SPREAD_NS // HOUR_NS} hours, got {_text(first)} to {_text(last)}",
         )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from icestream import index_ranges, packed
 from icestream.messages.checks import Labels
 from icestream.row_indices import renumber, take_rows
+from icestream.times import HOUR_NS
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from icestream.v1.raw_pb2 import RawBatch
@@ -19,7 +20,7 @@ from icestream.v1.raw_pb2 import RawBatch
 HEADER_BYTES = 2000
 """Room in each part for what `finish` adds."""
 
-_SPAN_NS = 3600 * 10**9  # sample times are 32 bits of microseconds: 71 minutes
+_SPAN_NS = HOUR_NS  # sample times are 32 bits of microseconds: 71 minutes
 _MAX_PATH = 4096
 
 

@@ -12,7 +12,7 @@ from api.http.answer_model import Answer
 from api.http.answers import json_response, tree_answer
 from api.http.app_state import AppState, app_state
 from api.http.error_model import error_responses
-from api.http.graph_model import DiffCut, DiffFunctions, DiffNodes, DiffRest, TreeMembers, graph_responses
+from api.http.graph_model import DiffMembers, graph_responses
 from api.http.parameters import selection
 from api.http.routes.diff import side_by_side
 from api.http.tree_parameters import TreeShape, tree_shape
@@ -45,7 +45,7 @@ class Difference(Answer):
     baseline_cumulative_per_request: float
 
 
-class SlowAgainstFast(TreeMembers):
+class SlowAgainstFast(DiffMembers):
     """Two groups of requests over one tree."""
 
     profile_type: str
@@ -57,15 +57,6 @@ class SlowAgainstFast(TreeMembers):
     slow: Requests
     fast: Requests
     differences: list[Difference]
-    baseline_total: int
-    baseline_samples: int
-    baseline_stacks: int
-    scale: float
-    baseline_scale: float
-    cut: DiffCut
-    rest: DiffRest
-    functions: DiffFunctions
-    nodes: DiffNodes
 
 
 class Measure(StrEnum):
