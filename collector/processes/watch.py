@@ -1,7 +1,7 @@
 """Watches processes: one thread that waits for the kernel's events, and for other descriptors.
 
 It decodes events at once, within about a millisecond, while that takes at most a share of one CPU (after a pause, a
-burst of 0.1 s). When it would take more, it reads events every 40 ms and leaves them undecoded until somebody asks
+burst of 0.25 s). When it would take more, it reads events every 40 ms and leaves them undecoded until somebody asks
 about their process. When it is told to rest, it wakes ten times a second, for events and the other descriptors alike.
 """
 
@@ -25,7 +25,7 @@ _TIME = attrgetter("time_monotonic_ns")
 BUDGET = 0.005
 """CPU seconds a second for decoding events at once."""
 
-_BURST_S = 0.1
+_BURST_S = 0.25
 _RESUME_S = 0.02
 _GATHER_S = 0.001  # from the first event to reading: a program that starts maps several files, and lives for 50 ms
 _PAUSE_S = 0.04
