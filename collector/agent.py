@@ -11,6 +11,7 @@ from functools import partial
 
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
+from collector.activity.operation_names import OperationNames
 from collector.activity.quotas import Quotas, load_quotas
 from collector.activity.thread_context import ThreadContexts
 from collector.batches.builder import BatchBuilder, BuildQueue
@@ -96,9 +97,7 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     """Makes the parts that sample this host and give the messages of each window to `buffer`. Raises OSError where the
     activity socket cannot be made."""
     labels, sampler = loaded.labels, loaded.sampler
-    activity = ActivityReceiver(
-        settings.activity_socket, quotas=loaded.quotas, most_operations=settings.most_operations
-    )
+    activity = ActivityReceiver(settings.activity_socket, quotas=loaded.quotas)
     for name in vars(activity.counts):
         metrics.RECEIVED.read(partial(getattr, activity.counts, name), name)
     if loaded.quotas:
@@ -106,7 +105,9 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
     contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
     work = BuildQueue()
     host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work, contexts])
-    windows = Windows(host_id(settings), host, labels, period_ns(settings.frequency))
+    operations = OperationNames(settings.most_operations)
+    metrics.RECEIVED.read(lambda: operations.replaced, "many_operations")
+    windows = Windows(host_id(settings), host, labels, operations, period_ns(settings.frequency))
     builder = BatchBuilder(work, windows, activity, buffer)
     return Profiler(
         settings, sampler=sampler, pace=loaded.pace, activity=activity, contexts=contexts, host=host, work=work,

@@ -76,6 +76,10 @@ KUBERNETES_REQUESTS = Counter(
 RELABEL_DROPPED = Counter(
     "icestream_collector_relabel_dropped_samples_total", "samples of threads that a relabeling rule drops"
 )
+INTERVALS_RELABEL_DROPPED = Counter(
+    "icestream_collector_relabel_dropped_intervals_total",
+    "intervals of activity of threads that a relabeling rule drops",
+)
 UNWIND_FILES = Gauge("icestream_collector_unwind_files", "files whose unwinding tables are in the kernel")
 UNWIND_ROWS = Gauge("icestream_collector_unwind_rows", "rows of the unwinding tables in the kernel, 4 bytes each")
 UNWIND_PROCESSES = Gauge("icestream_collector_unwind_processes", "processes whose mappings are in the kernel")

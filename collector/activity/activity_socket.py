@@ -19,7 +19,6 @@ from collector.activity.flood import FloodLog
 from collector.activity.heard import Heard, HeardRoom
 from collector.activity.intervals import Intervals
 from collector.activity.join_datagrams import join_datagrams
-from collector.activity.operation_names import OperationNames
 from collector.activity.quotas import Quotas
 from collector.activity.thread_ids import ThreadIds
 
@@ -39,7 +38,6 @@ class Counts:
     malformed: int = 0  # datagrams that were not
     refused: int = 0  # intervals and spans that cannot be true
     overflowed: int = 0  # intervals for which there was no room
-    many_operations: int = 0  # contexts and entry spans whose service had too many operations
     unknown_threads: int = 0  # intervals of other processes' threads, or of ended ones in containers: kept, as of 0
 
 
@@ -64,11 +62,8 @@ class ActivityReceiver:
     `room` bytes. `quotas` cuts floods in the kernel; closes it.
     """
 
-    def __init__(
-        self, path: str | Path, room: int = 32 << 20, quotas: Quotas | None = None, most_operations: int = 1000
-    ) -> None:
+    def __init__(self, path: str | Path, room: int = 32 << 20, quotas: Quotas | None = None) -> None:
         self.path = Path(path)
-        self._operations = OperationNames(most_operations)
         self.counts = Counts()
         self._lock = threading.Lock()
         self._room = HeardRoom(room)
@@ -89,9 +84,7 @@ class ActivityReceiver:
             heard = self._room.take()
             dropped, self._dropped = self._dropped, 0
         self._floods.report()
-        intervals = join_datagrams(heard, dropped, self._operations)
-        self.counts.many_operations = self._operations.replaced
-        return intervals
+        return join_datagrams(heard, dropped)
 
     def services(self) -> dict[int, str]:
         """The services of processes that sent something lately, by process ID."""

@@ -24,4 +24,5 @@ class Intervals:
     operation: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint32))  # of contexts, index into strings
     strings: list[str] = field(default_factory=lambda: [""])
     spans: list[Span] = field(default_factory=list)  # times are CLOCK_MONOTONIC here, still to be converted
+    span_pid: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint32))  # of spans
     dropped: int = 0  # intervals that applications could not hand over

@@ -5,12 +5,11 @@ import numpy as np
 from collector.activity.activity_datagram import ActivityDatagram
 from collector.activity.heard import Heard
 from collector.activity.intervals import Intervals
-from collector.activity.operation_names import OperationNames
 from icestream.v1.activity_pb2 import Span
 
 
-def join_datagrams(heard: list[Heard], dropped: int, names: OperationNames) -> Intervals:
-    """Joins all datagrams, with each context once."""
+def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
+    """Joins all datagrams, with each context once. Services and operations are as applications call them."""
     datagrams = [h.datagram for h in heard]
     rows = [len(d.start_monotonic_ns) for d in datagrams]
     first_context = np.cumsum([0, *(len(d.contexts) for d in datagrams)], dtype=np.uint32)[:-1]
@@ -22,8 +21,8 @@ def join_datagrams(heard: list[Heard], dropped: int, names: OperationNames) -> I
     last = np.zeros(len(contexts), np.intp)
     last[same] = used  # of equal contexts, the one that came last knows best
     entries = np.concatenate([np.zeros((0, 8), np.uint8), *(d.entry_span_ids for d in datagrams)])[last]
-    all_operations = [(d.service, operation) for d in datagrams for operation in d.operations]
-    operations = [names.of(*all_operations[row]) for row in last.tolist()]
+    all_operations = [operation for d in datagrams for operation in d.operations]
+    operations = [all_operations[row] for row in last.tolist()]
     strings = {name: row for row, name in enumerate(dict.fromkeys(["", *(d.service for d in datagrams), *operations]))}
     services = np.array([strings[d.service] for d in datagrams], np.uint32)
     return Intervals(
@@ -39,7 +38,10 @@ def join_datagrams(heard: list[Heard], dropped: int, names: OperationNames) -> I
         entry_span_ids=entries.tobytes(),
         operation=np.array([strings[operation] for operation in operations], np.uint32),
         strings=list(strings),
-        spans=[span for datagram in datagrams for span in _spans(datagram, names)],
+        spans=[span for datagram in datagrams for span in _spans(datagram)],
+        span_pid=np.repeat(
+            np.array([h.pid for h in heard], np.uint32), np.array([len(d.span_names) for d in datagrams], np.intp)
+        ),
         dropped=dropped,
     )
 
@@ -48,7 +50,7 @@ def _column(dtype: type[np.unsignedinteger], parts: list[np.ndarray]) -> np.ndar
     return np.concatenate([np.zeros(0, dtype), *parts]).astype(dtype, copy=False)
 
 
-def _spans(datagram: ActivityDatagram, names: OperationNames) -> list[Span]:
+def _spans(datagram: ActivityDatagram) -> list[Span]:
     identifiers = datagram.span_ids.tobytes()
     return [
         Span(
@@ -59,7 +61,7 @@ def _spans(datagram: ActivityDatagram, names: OperationNames) -> list[Span]:
             service=datagram.service,
             start_unix_nano=start,
             end_unix_nano=end,
-            operation=names.of(datagram.service, name) if is_entry else "",
+            operation=name if is_entry else "",
         )
         for at, name, start, end, is_entry in zip(
             range(0, len(identifiers), 32),

@@ -9,12 +9,14 @@ import numpy as np
 from collector import metrics
 from collector.activity import activity_batch as activity
 from collector.activity.intervals import Intervals
+from collector.activity.operation_names import OperationNames
 from collector.batches.clock import Clock
 from collector.batches.locations import locate
 from collector.bpf.samples import Samples
 from collector.delivery.message_log import Message
 from collector.host import Host
 from collector.kernel import Kernel
+from collector.labels.activity_labels import label_activity
 from collector.labels.thread_labels import Labels, ThreadLabels
 from collector.labels.thread_series import label
 from icestream.messages import raw_encoder
@@ -37,11 +39,17 @@ class Drained:
 QUIET_NS = 60 * 10**9
 """A host on which nothing runs sends a batch without samples this often: whoever sends nothing for longer is away."""
 
+_MOST_ACTIVE = 2000
+"""Processes of a window that are read because of their activity. Who makes more of them, to keep the collector busy,
+has the labels that events give them."""
+
 
 class Windows:
     """Makes the batches of one run of a collector. For one thread."""
 
-    def __init__(self, host_id: str, host: Host, labels: ThreadLabels, configured_period_ns: int) -> None:
+    def __init__(
+        self, host_id: str, host: Host, labels: ThreadLabels, operations: OperationNames, configured_period_ns: int
+    ) -> None:
         self._host_id = host_id
         self._configured_period_ns = configured_period_ns  # the period without the CPU budget
         self._sent_monotonic_ns = time.monotonic_ns()  # end of the last window with CPU samples
@@ -50,6 +58,7 @@ class Windows:
         self._kernel = Kernel()
         self._mappings, self._python = host.mappings, host.python
         self._labels = labels
+        self._operations = operations
         self._sequences = {RAW: 0, ACTIVITY: 0}
         self._fresh: set[int] = set()
         self.defer = False  # whether the details of new processes are read later
@@ -84,7 +93,7 @@ class Windows:
         self.notice(np.unique(drained.samples.pid).tolist())
         if off_cpu is not None:
             self.notice(np.unique(off_cpu.pid).tolist())
-        messages = self._activity(intervals, drained.end_monotonic_ns + offset_ns, offset_ns)
+        messages = self._activity(drained, intervals, offset_ns)
         messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, missing)
         if off_cpu is not None:
             messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
@@ -102,10 +111,18 @@ class Windows:
         metrics.CLOCK_STEPS.inc(self._clock.steps - steps)
         return offset_ns
 
-    def _activity(self, intervals: Intervals, complete_unix_nano: int, offset_ns: int) -> list[Message]:
+    def _activity(self, drained: Drained, intervals: Intervals, offset_ns: int) -> list[Message]:
+        off_cpu = drained.samples.off_cpu
+        comms = drained.samples.comms | (off_cpu.comms if off_cpu is not None else {})
+        self.notice(np.unique(np.concatenate([intervals.pid, intervals.span_pid])).tolist()[:_MOST_ACTIVE])
+        intervals = label_activity(intervals, self._labels, comms, self._operations)
         if not (len(intervals.pid) or intervals.spans or intervals.dropped):
             return []
-        common = ActivityBatch(host_id=self._host_id, complete_unix_nano=complete_unix_nano, clock_offset_ns=offset_ns)
+        common = ActivityBatch(
+            host_id=self._host_id,
+            complete_unix_nano=drained.end_monotonic_ns + offset_ns,
+            clock_offset_ns=offset_ns,
+        )
         parts = activity.split(intervals, offset_ns, common)
         metrics.INTERVALS.inc(len(intervals.pid))
         metrics.INTERVALS_DROPPED.inc(intervals.dropped)

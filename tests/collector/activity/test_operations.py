@@ -41,7 +41,7 @@ def datagram(contexts: list[bytes], spans: list[SpanEnd], now: int = NOW, servic
 
 @pytest.fixture
 def receiver(tmp_path: Path) -> Iterator[ActivityReceiver]:
-    receiver = ActivityReceiver(tmp_path / "activity.sock", most_operations=2)
+    receiver = ActivityReceiver(tmp_path / "activity.sock")
     yield receiver
     receiver.close()
 
@@ -76,18 +76,11 @@ def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiv
     assert dict(zip(read.spans.name, read.spans.operation, strict=True)) == {"GET /a": "GET /a", "render": ""}
 
 
-def test_operations_beyond_the_limit_of_a_service_have_one_name_and_are_counted(receiver: ActivityReceiver) -> None:
-    now = time.monotonic_ns() - 10**6
-    entry: SpanEnd = (TRACE, (4).to_bytes(8, "big"), b"", "GET /4", now - 9, now, True)
-    read = batch(
-        receiver,
-        datagram([context(i, i, f"GET /{i}") for i in range(1, 5)], [entry], now),
-        datagram([context(5, 5, "GET /5")], [], now, b"cart"),
-    )
-    named = {read.strings[row] for row in read.operation.tolist()}
-    assert named == {"GET /1", "GET /2", MANY_OPERATIONS, "GET /5"}
-    assert (read.spans.name, read.spans.operation) == (["GET /4"], [MANY_OPERATIONS])
-    assert receiver.counts.many_operations == 3
+def test_operations_beyond_the_limit_of_a_service_have_one_name_and_are_counted() -> None:
+    names = OperationNames(2)
+    assert [names.of("shop", f"GET /{i}") for i in range(1, 5)] == ["GET /1", "GET /2", *[MANY_OPERATIONS] * 2]
+    assert names.of("cart", "GET /5") == "GET /5"
+    assert names.replaced == 2
 
 
 def test_a_day_later_a_service_may_have_other_operations() -> None:

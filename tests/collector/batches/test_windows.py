@@ -1,6 +1,9 @@
 """What a window says of the host beside its samples."""
 
+import os
+import threading
 import time
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,26 +11,42 @@ import numpy as np
 import pytest
 
 from collector.activity.intervals import Intervals
+from collector.activity.operation_names import OperationNames
 from collector.batches.windows import Drained, Windows
 from collector.bpf.samples import Samples
+from collector.labels.label_config import LabelConfig
+from collector.labels.relabel_config import parse_rules
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings
 from collector.python.processes import PythonProcesses
+from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.operations import MANY_OPERATIONS
+from icestream.topics import ACTIVITY
+from icestream.v1.activity_pb2 import Span
 from icestream.v1.raw_pb2 import RawBatch
 
 EMPTY = np.empty(0, np.uint64)
 NO_ACTIVITY = Intervals(*([EMPTY] * 7))
 
 
-@pytest.fixture
-def windows() -> Windows:
+PID = os.getpid()
+
+
+def make_windows(*rules: dict[str, Any], most_operations: int = 1000) -> Windows:
     """Of a host of which no process is known."""
     files = FileCache()
     host: Any = SimpleNamespace(
         mappings=Mappings(files), python=PythonProcesses(files.open, lambda *layout: pytest.fail("no process"))
     )
-    return Windows("host-1", host, ThreadLabels("host-1"), configured_period_ns=10_000_000)
+    labels = ThreadLabels("host-1", LabelConfig(rules=parse_rules(list(rules), "here")))
+    names = OperationNames(most_operations)
+    return Windows("host-1", host, labels, names, configured_period_ns=10_000_000)
+
+
+@pytest.fixture
+def windows() -> Windows:
+    return make_windows()
 
 
 def idle(end_monotonic_ns: int, lost: int = 0) -> Drained:
@@ -50,3 +69,114 @@ def test_lost_and_dropped_samples_and_a_lowered_frequency_are_told_apart(windows
     batch = RawBatch.FromString(message.value)
     assert (batch.lost_samples, batch.dropped_samples) == (3, 4)
     assert (batch.period, batch.configured_period) == (20_000_000, 10_000_000)
+
+
+def sampled(tids: Sequence[int]) -> Drained:
+    """A sample of each of these threads of this process, now."""
+    now, n = time.monotonic_ns(), len(tids)
+    one = np.zeros(1, np.uint32)
+    samples = Samples(
+        time_monotonic_ns=np.full(n, now, np.uint64),
+        pid=np.full(n, PID, np.uint32),
+        tid=np.array(tids, np.uint32),
+        stack=np.zeros(n, np.uint32),
+        context=np.zeros(n, np.uint32),
+        stack_pid=np.array([PID], np.uint32),
+        stack_kernel_depth=one, stack_depth=one, frames=EMPTY, stack_end=one.astype(np.uint8), stack_python=one,
+        python_code=EMPTY, python_info=EMPTY,
+    )  # fmt: skip
+    return Drained(samples, now - 10**9, now, period_ns=20_000_000)
+
+
+def active(tids: Sequence[int], operations: Sequence[str] = ()) -> Intervals:
+    """An interval of each of these threads of this process, which calls itself shop: each in a context of its own, with
+    these operations. A span is named by each operation."""
+    n, now = len(tids), time.monotonic_ns()
+    strings = ["", "shop", *operations]
+    return Intervals(
+        start_monotonic_ns=np.full(n, now - 10**6, np.uint64),
+        duration_ns=np.full(n, 10**6, np.uint64),
+        thread_cpu_ns=np.arange(1, n + 1).astype(np.uint64),
+        pid=np.full(n, PID, np.uint32),
+        tid=np.array(tids, np.uint32),
+        context=np.arange(n, dtype=np.uint32),
+        service=np.ones(n, np.uint32),
+        trace_ids=b"\1" * 16 * n,
+        span_ids=b"".join(i.to_bytes(8, "big") for i in range(1, n + 1)),
+        entry_span_ids=b"\1" * 8 * n,
+        operation=np.arange(2, n + 2, dtype=np.uint32) if operations else np.zeros(n, np.uint32),
+        strings=strings,
+        spans=[
+            Span(trace_id=b"\1" * 16, span_id=b"\1" * 8, name=name, operation=name, service="shop",
+                 start_unix_nano=now - 10**6, end_unix_nano=now)
+            for name in operations
+        ],
+        span_pid=np.full(len(operations), PID, np.uint32),
+    )  # fmt: skip
+
+
+def decoded(windows: Windows, drained: Drained, intervals: Intervals) -> tuple[list[ActivityColumns], list[RawBatch]]:
+    messages = windows.messages(drained, intervals, {PID: "shop"})
+    return (
+        [decode_activity(m.value) for m in messages if m.topic == ACTIVITY],
+        [RawBatch.FromString(m.value) for m in messages if m.topic != ACTIVITY],
+    )
+
+
+def sampled_services(raw: RawBatch) -> list[str]:
+    return [label.value for series in raw.series for label in series.labels if label.name == "service"]
+
+
+def services(activity: ActivityColumns) -> list[str]:
+    return [activity.strings[row] for row in activity.service.tolist()]
+
+
+def test_activity_has_the_service_that_samples_of_its_process_have() -> None:
+    tid = threading.get_native_id()
+    rename = {"source_labels": ["service"], "regex": "(shop)", "target_label": "service", "replacement": "$1-eu"}
+    (activity,), (raw,) = decoded(make_windows(rename), sampled([tid]), active([tid, 0], ["GET /a", "GET /b"]))
+    assert sampled_services(raw) == ["shop-eu"]
+    assert services(activity) == ["shop-eu", "shop-eu"]  # a thread that is not known has its process's
+    assert activity.spans.service == ["shop-eu", "shop-eu"]
+    assert [activity.strings[row] for row in activity.operation.tolist()] == ["GET /a", "GET /b"]
+
+
+def test_activity_of_a_process_without_samples_has_its_labels_too() -> None:
+    rename = {"source_labels": ["executable"], "regex": "python.*", "target_label": "service", "replacement": "by file"}
+    (activity,), _ = decoded(make_windows(rename), idle(time.monotonic_ns()), active([PID], ["GET /a"]))
+    assert (services(activity), activity.spans.service) == (["by file"], ["by file"])
+
+
+def test_a_rule_may_name_the_service_of_some_threads_only() -> None:
+    rule = {"source_labels": ["thread_name"], "regex": "other", "target_label": "service", "replacement": "jobs"}
+    tid = PID + 100_000
+    drained = sampled([tid])
+    drained.samples.comms[tid] = "other"  # it has ended: only its sample says what its name was
+    (activity,), (raw,) = decoded(make_windows(rule), drained, active([PID, tid], ["GET /a", "job"]))
+    assert services(activity) == ["shop", "jobs"]
+    assert sampled_services(raw) == ["jobs"]
+    assert activity.spans.service == ["shop", "shop"]
+
+
+def test_activity_of_dropped_threads_is_not_sent() -> None:
+    drop = {"action": "drop", "source_labels": ["service"], "regex": "shop"}
+    assert decoded(make_windows(drop), sampled([PID]), active([PID], ["GET /a"])) == ([], [])
+    main = {"action": "drop", "source_labels": ["thread_name"], "regex": ".*"}
+    kept = {"source_labels": ["__meta_tid"], "regex": "999999", "target_label": "thread_name", "replacement": ""}
+    (activity,), _ = decoded(
+        make_windows(kept, main | {"regex": ".+"}), sampled([]), active([PID, 999_999], ["a", "b"])
+    )
+    assert (services(activity), activity.thread_cpu_ns.tolist()) == (["shop"], [2])
+    assert activity.spans.service == ["shop", "shop"]  # a thread of its process is sent
+    dropped = active([PID], ["GET /a"])
+    dropped = Intervals(**vars(dropped) | {"dropped": 3})
+    (activity,), _ = decoded(make_windows(drop), sampled([PID]), dropped)
+    assert (len(activity.context), activity.spans.name) == (0, [])
+
+
+def test_services_that_a_rule_makes_one_have_the_operations_of_one() -> None:
+    rename = {"source_labels": ["thread_name"], "target_label": "service", "replacement": "shop"}
+    windows = make_windows(rename, most_operations=2)
+    (activity,), _ = decoded(windows, sampled([]), active([PID] * 3, ["a", "b", "c"]))
+    assert [activity.strings[row] for row in activity.operation.tolist()] == ["a", "b", MANY_OPERATIONS]
+    assert activity.spans.operation == ["a", "b", MANY_OPERATIONS]
