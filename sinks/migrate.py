@@ -135,6 +135,11 @@ def statements(folder: Path = FOLDER) -> Iterator[Statement]:
             yield Statement(int(match[1]), match[2], number, sql, checksum, text.startswith(BREAKS), formerly)
 
 
+def are_new(done: list[Statement]) -> bool:
+    """Returns whether the tables were made by these statements."""
+    return any(statement.version == 1 for statement in done)
+
+
 def shown(dsn: str) -> str:
     """Returns a DSN without its password."""
     return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", dsn)

@@ -9,10 +9,11 @@ from clickhouse_connect.driver.client import Client
 from sinks.cluster import GLOBAL, ONE_SERVER, Cluster, identifier, on_cluster, quoted
 from sinks.migrate import MigrationError, cluster_of_tables
 
+DEFAULT_DAYS = 14
+"""For how many days new tables keep rows that are not rollups."""
 # A batch must be remembered for as long as Kafka keeps its message; else a consumer that starts again would store it
-# again. Samples are kept for a day after their day was summed up.
+# again. Changes of samples must outlive the samples, which wait for their rollups.
 _BY_AGE = {
-    "samples": ("time", 0, 2),
     "trace_samples": ("time", 0, 1),
     "activity": ("start_time", 0, 1),
     "spans": ("start_time", 0, 1),
@@ -20,8 +21,10 @@ _BY_AGE = {
     "entry_spans": ("start_time", 0, 1),
     "batches": ("last_time", 0, 8),
     "dead_letters": ("time", 0, 1),
-    "sample_changes": ("start_time", 8, 1),
+    "sample_changes": ("start_time", 90, 1),
 }
+_LEAST_SAMPLE_DAYS = 2
+"""Samples are kept for a day after their day was summed up."""
 # Nodes and series are announced once a day, so they must outlive the rows that refer to them.
 _REFERRED_TO = {"nodes": ("last_seen", 2, 1), "series": ("last_seen", 2, 1), "series_seen": ("start_time", 0, 1)}
 # Rows of rollups go after the builds that they belong to.
@@ -48,9 +51,15 @@ class RollupDays:
     day: int = 1095
 
 
-def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays()) -> None:
+def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:
     """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age. Raises
     MigrationError for negative or too large numbers.
+
+    `new`: the tables have just been made; None then is `DEFAULT_DAYS`. On several shards it is 0: they have no rollups,
+    so what samples say would be lost.
+
+    Only there `samples` has an age of its own. Elsewhere the sinks drop a day of samples when its rollups are final
+    (sinks/old_samples.py), however long that takes.
 
     What rows refer to by ID is kept for as long as any of them. Locations have no age, see `drop_unused_locations`. A
     table with partitions drops whole parts, so a row may live longer: a day, in `batches` a week, in rollups a month.
@@ -60,10 +69,14 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays())
         if not 0 <= number <= MAX_DAYS:
             raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {number}")
     tables = _Tables(client)
+    if new and days is None:
+        days = 0 if tables.cluster.local else DEFAULT_DAYS
     if days is not None:
         for table, (column, more, least) in _BY_AGE.items():
             tables.drop_after(table, column, max(days + more, least) if days else 0)
-    all_days = (kept_days(client, "samples", cluster=tables.cluster), *of_level.values())
+    samples = sample_days(client, tables.cluster)
+    tables.drop_after("samples", "time", samples if tables.cluster.local else 0)
+    all_days = (samples, *of_level.values())
     longest = max(all_days) if all(all_days) else 0
     for table, (column, more, least) in _REFERRED_TO.items():
         tables.drop_after(table, column, max(longest + more, least) if longest else 0)
@@ -75,6 +88,12 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays())
     ]
     if {level: kept_days(client, "rollup_builds", level, tables.cluster) for level in of_level} != of_level:
         tables.change("rollup_builds", ", ".join(expiries))
+
+
+def sample_days(client: Client, cluster: Cluster = ONE_SERVER) -> int:
+    """Returns for how many days samples are kept; 0: for ever."""
+    days = kept_days(client, "trace_samples", cluster=cluster)
+    return max(days, _LEAST_SAMPLE_DAYS) if days else 0
 
 
 def kept_days(client: Client, table: str, level: str = "", cluster: Cluster = ONE_SERVER) -> int:

@@ -1,4 +1,5 @@
-"""Builds rollups of closed buckets from samples. docs/storage.md explains why their sums are always those of samples.
+"""Builds rollups of closed buckets from samples, then drops old samples. docs/storage.md explains why the sums are
+always those of samples.
 
 Any number of processes may build at the same time: each build has a number of its own, and queries read one of them. A
 build counts when its row `built` is there, after all its rows; one that was killed before does not count.
@@ -27,7 +28,8 @@ from icestream.rollups import (
 )
 from sinks import metrics
 from sinks.migrate import check
-from sinks.retention import kept_days
+from sinks.old_samples import drop_old_samples
+from sinks.retention import kept_days, sample_days
 from sinks.rollup_changes import insert_settings
 
 GRACE_S = 600
@@ -95,7 +97,7 @@ class Ages:
 
     @classmethod
     def at(cls, client: Client, now_unix_s: int) -> "Ages":
-        days = kept_days(client, "samples")
+        days = sample_days(client)
         return cls(now_unix_s, now_unix_s - (days - 1) * DAY_S if days else 0, now_unix_s - days * DAY_S if days else 0)
 
 
@@ -117,9 +119,10 @@ class Rollups:
         self._clients.discard()
 
     def step(self, stop: threading.Event, now_unix_s: int | None = None) -> None:
-        """Builds the buckets that are due now, newest first. Raises MigrationError and the client's errors.
+        """Builds the buckets that are due now, newest first, and drops samples that are too old.
 
-        It builds nothing on a cluster with several shards: queries read samples there.
+        It does nothing on a cluster with several shards: queries read samples there. Raises MigrationError and the
+        client's errors.
         """
         client = self._clients.get()
         placed = check(client, self._clients.dsn)
@@ -135,17 +138,20 @@ class Rollups:
                 build(client, bucket, cluster, last_time=bucket.start_unix_s < ages.samples_may_go)
             finish(client, level, ages, cluster)
             drop_unused(client, level, ages.now)
+        if dropped := drop_old_samples(
+            client, days, ages.samples_went, [(each, oldest(client, each, ages)) for each in LEVELS]
+        ):
+            log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
 
 
 def due(client: Client, level: Level, days: list[int], ages: Ages) -> list[Bucket]:
     """Returns the buckets to build, newest first. `days`: those with samples, in Unix seconds."""
-    kept = kept_days(client, "rollup_builds", level.name)
-    oldest = ages.now - kept * DAY_S if kept else 0
+    first = oldest(client, level, ages)
     closed = [
         start
         for day in days
         for start in range(day, day + DAY_S, level.bucket_s)
-        if start + level.bucket_s + GRACE_S <= ages.now and start >= oldest
+        if start + level.bucket_s + GRACE_S <= ages.now and start >= first
     ]
     if not closed:
         return []
@@ -165,6 +171,12 @@ def due(client: Client, level: Level, days: list[int], ages: Ages) -> list[Bucke
 
     missing = [start for start in closed if start not in valid and not waits(start)]
     return [Bucket(level, start) for start in sorted(missing, reverse=True)]
+
+
+def oldest(client: Client, level: Level, ages: Ages) -> int:
+    """Returns the start of the time for which rollups of a level are kept, in Unix seconds."""
+    kept = kept_days(client, "rollup_builds", level.name)
+    return ages.now - kept * DAY_S if kept else 0
 
 
 def build(client: Client, bucket: Bucket, cluster: str = "", last_time: bool = False) -> bool:

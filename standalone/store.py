@@ -11,7 +11,7 @@ from icestream.clickhouse import Clients
 from icestream.http_server import Server
 from jobs.server import JobServer
 from sinks import service
-from sinks.migrate import migrate, shown
+from sinks.migrate import are_new, migrate, shown
 from sinks.retention import retain
 from standalone.settings import StoreSettings
 
@@ -56,9 +56,10 @@ def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Ev
     while not stop.is_set():
         try:
             client = clients.get()
-            for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in migrate(client)):
+            done = migrate(client)
+            for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in done):
                 log.info("applied migration %s", migration)
-            retain(client, settings.retention_days, settings.rollup_days)
+            retain(client, settings.retention_days, settings.rollup_days, new=are_new(done))
             return True
         except ClickHouseError as error:
             text = str(error).strip()

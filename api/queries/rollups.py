@@ -70,15 +70,18 @@ class Plan:
         return [part.as_json() for part in self.parts]
 
 
-def make_plan(database: Database, time_range: TimeRange, levels: Sequence[Level]) -> Plan:
-    """`levels`: those that can answer the query, the best one first. Raises ApiError."""
+def make_plan(
+    database: Database, time_range: TimeRange, levels: Sequence[Level], coarser: Sequence[Level] = ()
+) -> Plan:
+    """`levels`: those that can answer the query, the best one first; `coarser`: others, which it reads only where
+    samples may be gone. Raises ApiError."""
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
     taken: dict[Level, list[Bucket]] = {}
     left: dict[Level, list[Bucket]] = {}
-    for level in levels:
-        if _may_have_buckets(level, gaps):
+    for level in (*levels, *coarser):
+        if _may_have_buckets(level, gaps, level in levels):
             found = _read_buckets(database, level, gaps)
-            taken[level], gaps = _take(found, gaps, whole=True)
+            taken[level], gaps = _take(found if level in levels else [], gaps, whole=True)
             left[level] = [each for each in found if each.final]
     for level in sorted(left, key=lambda level: level.bucket_s):
         days = {each.start_unix_nano // (DAY_S * _S) for other in taken.values() for each in other}
@@ -113,10 +116,11 @@ _STACKS = {
 """Whether the selector has matchers of the service only, and the level."""
 
 
-def _may_have_buckets(level: Level, gaps: Sequence[Range]) -> bool:
-    """Whether a whole bucket of the level lies in a gap, or a gap is so old that samples may be gone there."""
+def _may_have_buckets(level: Level, gaps: Sequence[Range], of_use: bool) -> bool:
+    """Whether a whole bucket of the level lies in a gap and is `of_use`, or a gap is so old that samples may be gone
+    there."""
     length = level.bucket_s * _S
-    whole = any(end // length > -(-start // length) for start, end in gaps)
+    whole = of_use and any(end // length > -(-start // length) for start, end in gaps)
     return whole or (bool(gaps) and gaps[0][0] < time.time_ns() - DAY_S * _S)
 
 

@@ -11,10 +11,10 @@ from api.array_types import Values
 from api.errors import ApiError, too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
-from api.queries.rollups import make_plan
+from api.queries.rollups import Part, make_plan
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.selection import Selection, TimeRange
-from icestream.rollups import DAYS, HOURS, MINUTES, Level
+from icestream.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
 
 _MAX_CELLS = 1_000_000
 
@@ -34,6 +34,7 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     """Sums of the samples in each step. Raises ApiError.
 
     Steps are counted from the start of the time range, rounded down so that rollups fit into steps (see `_levels`).
+    Where samples may be gone, the sum of a minute, hour or day is in the step in which it starts, if none fits.
     """
     by_service = selection.by_service and set(sum_by) <= {"service"}
     sums_by_operation = OPERATION in sum_by
@@ -43,13 +44,14 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     start_unix_milli = selection.time_range.start_unix_nano // 10**6 // unit_ms * unit_ms
     end_unix_milli = -(-selection.time_range.end_unix_nano // 10**6)
     times = start_unix_milli + step_ms * np.arange(-(-(end_unix_milli - start_unix_milli) // step_ms))
-    plan = make_plan(database, selection.time_range, levels)
+    coarser = [] if no_rollups else [each for each in LEVELS if (by_service, each) in _TABLES and each not in levels]
+    plan = make_plan(database, selection.time_range, levels, coarser)
     conditions = Conditions()
     sources = [
         (
             _TABLES[by_service, part.level],
             "toUnixTimestamp(start_time) * 1000",
-            part.conditions(selection, conditions.parameters),
+            _conditions(part, selection, conditions.parameters),
         )
         for part in plan.parts
     ]
@@ -107,11 +109,22 @@ def _levels(time_range: TimeRange, step_ms: int, by_service: bool) -> list[Level
     length_ns = time_range.end_unix_nano - time_range.start_unix_nano
     return [
         level
-        for level in (MINUTES, HOURS, DAYS)
+        for level in LEVELS
         if (by_service, level) in _TABLES
         and step_ms % (UNIT_S[level] * 1000) == 0
         and length_ns >= _UNITS * UNIT_S[level] * 10**9
     ]
+
+
+def _conditions(part: Part, selection: Selection, parameters: dict[str, Any]) -> Conditions:
+    """Those of the part; of hours that reach out of the time range, only the minutes that lie in it."""
+    conditions = part.conditions(selection, parameters)
+    if part.level is MINUTES:
+        first = selection.time_range.start_unix_nano // (60 * 10**9) * 60
+        end = -(-selection.time_range.end_unix_nano // 10**9)
+        conditions.add(f"start_time >= toDateTime({conditions.bind(max(first, 0), 'UInt32')}, 'UTC')")
+        conditions.add(f"start_time < toDateTime({conditions.bind(min(end, 2**32 - 1), 'UInt32')}, 'UTC')")
+    return conditions
 
 
 def _timeline(

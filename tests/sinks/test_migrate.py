@@ -145,16 +145,20 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
                                      f" AND name = '{table}'").result_rows[0][0]  # fmt: skip
         return str(create).partition(" TTL ")[2].partition(" SETTINGS")[0]
 
+    client, by_day = clients.get(), retention.RollupDays(0, 7, 60)
+    client.command("ALTER TABLE samples MODIFY TTL toDateTime(time) + INTERVAL 30 DAY")  # as earlier versions did
+    retention.retain(client, None)
+    assert (ttl("samples"), retention.sample_days(client)) == ("", 0)  # the sinks drop them
+    retention.retain(client, None, new=True)
+    assert (ttl("trace_samples"), retention.sample_days(client)) == ("toDateTime(time) + toIntervalDay(14)", 14)
     retention.retain(clients.get(), 5)
-    assert ttl("samples") == "toDateTime(time) + toIntervalDay(5)"
     assert ttl("batches").endswith("toIntervalDay(8)")
     assert ttl("service_stack_hours").endswith("toIntervalDay(182)")
     assert ttl("nodes").endswith("toIntervalDay(1097)")  # of the rollups by day
-    client, by_day = clients.get(), retention.RollupDays(0, 7, 60)
     retention.retain(client, None, by_day)
     assert [retention.kept_days(client, "rollup_builds", level) for level in ("minute", "hour", "day")] == [0, 7, 60]
     assert [ttl(table) for table in ("service_minutes", "nodes")] == ["", ""]
-    assert retention.kept_days(client, "samples") == 5
+    assert retention.sample_days(client) == 5
     with monkeypatch.context() as patch:
         patch.setattr(client, "command", None)  # nothing is changed that is so already
         retention.retain(client, 5, by_day)
@@ -162,6 +166,7 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     assert ttl("trace_samples").endswith("toIntervalDay(30)")
     retention.retain(clients.get(), 0, retention.RollupDays(0, 0, 0))
     assert {ttl(table) for table in ("samples", "nodes", "batches", "spans", "rollup_builds")} == {""}
+    assert retention.sample_days(client) == 0
     for days in (-1, 10**6):
         with pytest.raises(MigrationError, match="retention"):
             retention.retain(clients.get(), days)

@@ -1,0 +1,42 @@
+"""Drops samples that are older than they are to be kept, a day at a time, once all rollups of the day are final.
+
+ClickHouse would drop them by their age alone: also if no sink has run since, and so nothing has summed them up.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timezone
+
+from clickhouse_connect.driver.client import Client
+
+from icestream.rollups import DAY_S, Level
+
+_FINAL = (
+    "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String} AND state = 'final'"
+    " AND start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+)
+_ANY_SIZE = {"max_partition_size_to_drop": 0}
+"""ClickHouse asks before it drops 50 GB. That is a day of 1,000 hosts."""
+
+
+def drop_old_samples(
+    client: Client, days: Sequence[int], before_unix_s: int, levels: Sequence[tuple[Level, int]]
+) -> list[int]:
+    """Drops the days that ended before a moment and whose rollups are final; returns them. Raises the client's errors.
+
+    `days`: those with samples, as Unix seconds of their start. `levels`: with the start of their oldest bucket that is
+    kept; older ones need no rollups.
+    """
+    old = [day for day in days if day + DAY_S <= before_unix_s]
+    if not old:
+        return []
+    missing: set[int] = set()
+    for level, oldest in levels:
+        span = {"level": level.name, "from": min(old), "until": max(old) + DAY_S}
+        final = {row[0] for row in client.query(_FINAL, parameters=span).result_rows}
+        starts = {start for day in old for start in range(day, day + DAY_S, level.bucket_s) if start >= oldest}
+        missing |= {start // DAY_S * DAY_S for start in starts - final}
+    dropped = [day for day in old if day not in missing]
+    for day in dropped:
+        date = datetime.fromtimestamp(day, timezone.utc).date().isoformat()
+        client.command(f"ALTER TABLE samples DROP PARTITION '{date}'", settings=_ANY_SIZE)
+    return dropped

@@ -1,0 +1,86 @@
+"""With the retention of new tables, what rollups can answer stays the same when samples go, and none goes before."""
+
+import random
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from clickhouse_connect.driver.client import Client
+
+from api.queries.stack_values import read_selected_stacks
+from api.queries.timeline import read_timeline
+from sinks import rollups
+from sinks.retention import DEFAULT_DAYS, RollupDays, retain
+from tests.api.conftest import Api
+from tests.api.queries.rollup_store import DAY, HOUR, LABELS, STACKS, Store, parse, select
+
+TODAY = int(time.time()) // DAY * DAY
+OLD, YOUNG = TODAY - 20 * DAY, TODAY - 3 * DAY
+
+
+@pytest.fixture
+def unbuilt(store: Store) -> Iterator[Store]:
+    """A store as after weeks without a sink: nothing was summed up. It keeps samples as long as new tables do."""
+    choose = random.Random(1)
+    rows = 500
+    store.insert(
+        [choose.choice(LABELS) for _ in range(rows)],
+        [choose.choice((OLD, YOUNG)) + choose.random() * DAY for _ in range(rows)],
+        [choose.randrange(STACKS) for _ in range(rows)],
+        [1] * rows,
+    )
+    retain(store.client, None, new=True)
+    yield store
+    retain(store.client, 0, RollupDays(0, 0, 0))  # other tests have these tables
+
+
+def test_answers_stay_when_samples_go_and_samples_stay_until_their_rollups_are_complete(
+    unbuilt: Store, api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = answers(unbuilt, api)
+    unbuilt.client.command("OPTIMIZE TABLE samples")  # ClickHouse drops what it finds too old
+    build, waits = rollups.build, [rollups.Bucket(rollups.HOURS, OLD + 5 * HOUR)]
+
+    def build_others(client: Client, bucket: rollups.Bucket, *more: Any, **named: Any) -> bool:
+        may_build = bucket not in waits and bucket.start_unix_s < YOUNG  # whose samples may stay
+        return may_build and build(client, bucket, *more, **named)
+
+    monkeypatch.setattr(rollups, "build", build_others)
+    unbuilt.build()
+    assert days_of_samples(unbuilt) == [OLD, YOUNG]
+    assert answers(unbuilt, api) == expected
+    waits.clear()
+    unbuilt.build()
+    assert YOUNG > time.time() - DEFAULT_DAYS * DAY > OLD
+    assert days_of_samples(unbuilt) == [YOUNG]
+    assert answers(unbuilt, api) == expected
+
+
+def days_of_samples(store: Store) -> list[int]:
+    rows = store.client.query("SELECT DISTINCT toUnixTimestamp(toStartOfDay(time)) AS day FROM samples ORDER BY day")
+    return [row[0] for row in rows.result_rows]
+
+
+def answers(store: Store, api: Api) -> list[Any]:
+    """What rollups can answer: stacks, timelines and values of labels, for times that begin and end with a bucket."""
+    found: list[Any] = []
+    choose = random.Random(2)
+    for selector, unit in (("{}", HOUR), ('{service="cart"}', HOUR), ('{host="a"}', DAY), ('{host!="b"}', DAY)):
+        for whole in (False, True):
+            first, last = sorted(choose.sample(range(DAY // unit + 1), 2))
+            start, end = (OLD, YOUNG + DAY) if whole else (OLD + first * unit, OLD + last * unit)
+            selection = select(parse(selector), start, end)
+            stacks = read_selected_stacks(store.database, selection, 100)
+            found.append(sorted(zip(stacks.stack_ids.tolist(), stacks.values.tolist(), strict=True)))
+            timeline = read_timeline(store.database, selection, HOUR * 1000, ("host",))
+            found.append(sorted(zip(timeline.labels, timeline.values.tolist(), strict=True)))
+            found.append(api.json("/api/v1/labels/host/values", selector=selector, start=str(start), end=str(end)))
+    for first, last in ((60, 120), (65, 80), (90, 290)):
+        minutes = read_timeline(store.database, select((), OLD + first * 60, OLD + last * 60), 60_000, ("service",))
+        found.append(sorted(zip(minutes.labels, minutes.values.tolist(), strict=True)))
+    for start, end, step_s, label in ((0, 1800, 1, "service"), (0, 5 * HOUR, 60, "host"), (0, DAY, 50, "host")):
+        # No rollup fits into these steps: sums of minutes and hours are where they start.
+        steps = read_timeline(store.database, select((), OLD + start, OLD + end), step_s * 1000, (label,))
+        found.append(sorted(zip(steps.labels, steps.values.sum(axis=1).tolist(), strict=True)))
+    return found
