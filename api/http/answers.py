@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from starlette.responses import Response, StreamingResponse
 
-from api.errors import ApiError
+from api.errors import ApiError, bad_request
 from api.http.app_state import AppState
 from api.http.formats import Format
 from api.http.tree_parameters import TreeShape
@@ -16,6 +16,7 @@ from api.http.view_parameters import View
 from api.queries.selection import TimeRange, unit_of
 from api.queries.stack_values import StackValues
 from api.render import collapsed, firefox, pgo, pprof, rows, speedscope
+from api.render.pprof_of_functions import pprof_of_functions
 from api.render.tree import tree
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
@@ -23,7 +24,7 @@ from api.tree.stack_cache import FunctionStacks
 from api.views.drawn import Arrangement, Drawn, draw
 from api.views.labels_first import LabelValues
 
-_ROWS = (Format.ARROW, Format.JSONL)
+_WITH_COUNTS = (Format.ARROW, Format.JSONL, Format.PPROF)
 
 
 @dataclass(frozen=True)
@@ -47,13 +48,18 @@ def graph_response(
 ) -> Response:
     """The stacks that `view` keeps, below values of `labels`. Raises ApiError."""
     shape.check(state.settings)
-    if output_format.is_of_addresses:
-        view.check_has_all_frames(shape.invert or labels is not None, output_format)
+    changed = view.changes_frames or shape.invert or labels is not None
+    if changed and output_format is Format.PGO:
+        raise bad_request(
+            "bad_parameter",
+            "format=pgo has all frames as they are: the compiler reads who calls whom, and from which line",
+            "leave out hide, frames, by, invert and group_by",
+        )
     keep = view.keeps(state, values.stack_ids)
     if keep is not None:
         values = values.where(keep)
         labels = labels and labels.where(keep)
-    if output_format.is_of_addresses:
+    if output_format is Format.PGO or (output_format is Format.PPROF and not changed):
         return _address_response(state, values, head, output_format)
     stacks = view.stacks(state, values.stack_ids)
     arrangement = Arrangement(shape.invert, labels)
@@ -68,12 +74,15 @@ def _export_response(
     shown: FunctionStacks, values: StackValues, head: ProfileHead, output_format: Format
 ) -> StreamingResponse:
     """The formats that have whole stacks of functions."""
-    sides = np.stack([values.values, values.counts]) if output_format in _ROWS else values.values[np.newaxis]
+    sides = np.stack([values.values, values.counts]) if output_format in _WITH_COUNTS else values.values[np.newaxis]
     graph, functions = build_graph(shown.tree, shown.leaves, sides), shown.functions
     about = (graph, functions, head.profile_type, unit_of(head.profile_type))
     match output_format:
         case Format.COLLAPSED:
             return StreamingResponse(collapsed.collapsed(graph, functions), media_type=collapsed.MEDIA_TYPE)
+        case Format.PPROF:
+            parts = pprof_of_functions(graph, functions, head.profile_type, head.time_range, head.labels)
+            return _file(parts, pprof.MEDIA_TYPE, pprof.FILE_NAME)
         case Format.ARROW:
             return _file(rows.arrow(graph, functions), rows.ARROW_MEDIA_TYPE, rows.ARROW_FILE_NAME)
         case Format.JSONL:

@@ -16,11 +16,6 @@ class Format(StrEnum):
     ARROW = "arrow"
     JSONL = "jsonl"
 
-    @property
-    def is_of_addresses(self) -> bool:
-        """Whether it is made from addresses, so that it has all frames as they are."""
-        return self in (Format.PPROF, Format.PGO)
-
 
 class DiffFormat(StrEnum):
     TREE = "tree"

@@ -8,7 +8,6 @@ import numpy.typing as npt
 from fastapi import Query
 
 from api.array_types import Ids
-from api.errors import bad_request
 from api.http.app_state import AppState
 from api.tree.granularity import Granularity
 from api.tree.stack_cache import FunctionStacks
@@ -69,11 +68,10 @@ class View:
             stacks = hide(stacks, self.hide)
         return coarse(fold(stacks, self.frames), self.by)
 
-    def check_has_all_frames(self, rearranged: bool, output_format: str) -> None:
-        """Raises ApiError if frames are changed or stacks `rearranged`: profiles of addresses have all as it is."""
-        if self.hide or self.frames is not Frames.ALL or self.by is not Granularity.FUNCTION or rearranged:
-            hint = "leave out hide, frames, by, invert and group_by; `go tool pprof` has its own, as -hide and -lines"
-            raise bad_request("bad_parameter", f"format={output_format} has all frames as they are", hint)
+    @property
+    def changes_frames(self) -> bool:
+        """Whether frames are others than the functions of the stacks."""
+        return bool(self.hide) or self.frames is not Frames.ALL or self.by is not Granularity.FUNCTION
 
 
 def view(

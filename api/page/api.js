@@ -59,7 +59,7 @@ export async function lines(values, { name, module, file }, pattern, signal) {
   return { unit, total, lines: top.filter(isLine).sort((a, b) => a.line - b.line) };
 }
 
-/** Files of what is shown: [[title, address]]. pprof and Go PGO have all frames: they take no other parameters of them. */
+/** Files of what is shown: [[title, address]]. Go PGO has all frames: it takes no other parameters of them. */
 export function downloads(values, baseline) {
   const { focus, ignore } = values;
   const stacks = { focus, ignore };
@@ -74,7 +74,7 @@ export function downloads(values, baseline) {
   const whole = isTrace ? { profile_type: values.profile_type } : query(values);
   const shown = isTrace ? traceOf(values) : mergeOf(values);
   return [
-    link("pprof (all frames)", route, { ...whole, ...stacks, format: "pprof" }),
+    link("pprof", route, { ...shown, format: "pprof" }),
     link("Collapsed stacks", route, { ...shown, format: "collapsed" }),
     link("speedscope", route, { ...shown, format: "speedscope" }),
     link("Firefox Profiler", route, { ...shown, format: "firefox" }),

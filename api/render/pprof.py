@@ -56,8 +56,8 @@ def pieces(
 ) -> Iterator[Profile]:
     """Yields the parts of the message. Without counts, samples have the value in the profile type's unit only."""
     tables = _Tables(values, stacks)
-    yield _head(tables, values, profile_type, time_range, with_counts)
-    label_strings = [(tables.string(key), tables.string(value)) for key, value in labels.items()]
+    yield head(tables.strings, values.total, values.samples, profile_type, time_range, with_counts)
+    label_strings = [(tables.strings.add(key), tables.strings.add(value)) for key, value in labels.items()]
     for first in range(0, len(values.stack_ids), _STACKS):
         yield _samples(values, stacks, first, label_strings, with_counts)
     for first in range(0, len(stacks.location), _LOCATIONS):
@@ -65,18 +65,34 @@ def pieces(
     yield tables.rest()
 
 
-def _head(
-    tables: "_Tables", values: StackValues, profile_type: str, time_range: TimeRange | None, with_counts: bool
+class Strings(dict[str, int]):
+    """The string table: texts with their rows."""
+
+    def __init__(self) -> None:
+        super().__init__({"": 0})
+
+    def add(self, text: str) -> int:
+        """Returns the row of a text."""
+        return self.setdefault(text, len(self))
+
+
+def head(
+    strings: Strings,
+    total: int,
+    samples: int,
+    profile_type: str,
+    time_range: TimeRange | None,
+    with_counts: bool = True,
 ) -> Profile:
-    """What the profile is of."""
+    """What the profile is of. `total`: the sum of its values in the profile type's unit; `samples`: of its counts."""
     head = Profile()
     _, sample_type, sample_unit, period_type, period_unit = profile_type.split(":")[:5]
     counts = [("samples", "count")] if with_counts else []
     for type_name, unit in (*counts, (sample_type, sample_unit)):
-        head.sample_type.add(type=tables.string(type_name), unit=tables.string(unit))
-    head.default_sample_type = tables.string(sample_type)
-    head.period_type.type, head.period_type.unit = tables.string(period_type), tables.string(period_unit)
-    head.period = values.total // values.samples if values.samples > 0 else 0
+        head.sample_type.add(type=strings.add(type_name), unit=strings.add(unit))
+    head.default_sample_type = strings.add(sample_type)
+    head.period_type.type, head.period_type.unit = strings.add(period_type), strings.add(period_unit)
+    head.period = total // samples if samples > 0 else 0
     if time_range is not None:
         head.time_nanos = time_range.start_unix_nano
         head.duration_nanos = time_range.end_unix_nano - time_range.start_unix_nano
@@ -113,12 +129,9 @@ class _Tables:
         self._stacks = stacks
         self._mapping_rows = np.unique(stacks.mapping[stacks.mapping >= 0])
         self._mapping_ids = {row: number for number, row in enumerate(self._mapping_rows.tolist(), 1)}
-        self._strings = {"": 0}
+        self.strings = Strings()
         self._functions: dict[int | str, int] = {}
         self._rest = Profile()
-
-    def string(self, text: str) -> int:
-        return self._strings.setdefault(text, len(self._strings))
 
     def locations(self, first: int, end: int) -> Profile:
         """Locations by their indexes into the location columns."""
@@ -150,19 +163,19 @@ class _Tables:
                 location = rest.location.add(id=_not_code_id(self._stacks, int(frame == UNRESOLVED)))
                 location.line.add(function_id=self._function(function.name, function))
         self._add_mappings()
-        rest.string_table.extend(self._strings)
+        rest.string_table.extend(self.strings)
         return rest
 
     def _function(self, key: int | str, function: Function) -> int:
         function_id = self._functions.get(key)
         if function_id is None:
             function_id = self._functions[key] = len(self._functions) + 1
-            name = self.string(function.name)
+            name = self.strings.add(function.name)
             self._rest.function.add(
                 id=function_id,
                 name=name,
                 system_name=name,
-                filename=self.string(function.file),
+                filename=self.strings.add(function.file),
                 start_line=function.line,
             )
         return function_id
@@ -182,7 +195,7 @@ class _Tables:
             self._rest.mapping.add(
                 id=number,
                 memory_limit=min(address + 1, 2**64 - 1),
-                filename=self.string(source.file),
-                build_id=self.string(source.build_id.removeprefix("gnu:")),
+                filename=self.strings.add(source.file),
+                build_id=self.strings.add(source.build_id.removeprefix("gnu:")),
                 has_functions=True,
             )

@@ -10,8 +10,10 @@ from collections import Counter
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from icestream.pprof.profile_pb2 import Profile
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Frame, Sample, fill, random_samples
+from tests.api.render.test_formats import read_pprof
 from tests.api.test_function_sums import Function, added, colliding_samples, functions_in, paths, without_zeros
 
 SPLIT_S = START_S + 300
@@ -212,15 +214,47 @@ def test_a_hostile_regular_expression_is_refused_or_takes_no_time(api: Api, clie
     assert api.get("/api/v1/merge", **{parameter: "a" * 1001}).status_code == 400
 
 
+@pytest.mark.parametrize("view", VIEWS, ids=str)
+def test_pprof_has_the_sums_of_its_samples(api: Api, samples: list[Sample], view: dict[str, str]) -> None:
+    profile = read_pprof(api.get("/api/v1/merge", format="pprof", **view).content)
+    assert pprof_paths(profile) == values_of(samples, view, from_leaf=True)
+    assert sum(sample.value[0] for sample in profile.sample) == sum(sample.count for sample in samples)
+
+
+def test_pprof_has_the_values_of_a_label_as_first_frames(api: Api, samples: list[Sample]) -> None:
+    profile = read_pprof(api.get("/api/v1/merge", format="pprof", group_by="service", hide="^work$").content)
+    expected: Counter[Path] = Counter()
+    for sample in samples:
+        expected[((sample.labels["service"], "", ""), *path_of(sample, hide="^work$"))] += sample.value
+    assert pprof_paths(profile) == without_zeros(expected)
+
+
+def pprof_paths(profile: Profile) -> Counter[Path]:
+    """Values by path, outermost first."""
+    text = profile.string_table
+    files = {mapping.id: text[mapping.filename] for mapping in profile.mapping} | {0: ""}
+    names = {function.id: (text[function.name], text[function.filename]) for function in profile.function}
+    frames: dict[int, Function] = {}
+    for location in profile.location:
+        name, file = names[location.line[0].function_id]
+        frames[location.id] = (name, files[location.mapping_id], file)
+    sums: Counter[Path] = Counter()
+    for sample in profile.sample:
+        sums[tuple(frames[each] for each in reversed(sample.location_id))] += sample.value[1]
+    return without_zeros(sums)
+
+
 @pytest.mark.parametrize("view", [{"hide": "x"}, {"frames": "own"}, {"by": "line"}, {"invert": "true"}], ids=str)
-def test_pprof_says_that_it_has_all_frames(api: Api, view: dict[str, str]) -> None:
-    answer = api.get("/api/v1/merge", format="pprof", **view)
+def test_a_profile_for_go_says_why_it_has_all_frames(api: Api, view: dict[str, str]) -> None:
+    answer = api.get("/api/v1/merge", format="pgo", **view)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_parameter")
+    assert "who calls whom" in answer.json()["error"]["message"]
 
 
 def test_an_empty_profile_has_every_view(api: Api) -> None:
     for view in [*VIEWS, {"frames": "own"}, {"frames": "user"}]:
         assert api.json("/api/v1/merge", **view)["nodes"]["parent"] == [-1]
+        assert not read_pprof(api.get("/api/v1/merge", format="pprof", **view).content).sample
 
 
 def test_a_sandwich_has_the_callers_and_callees_of_one_function(api: Api, samples: list[Sample]) -> None:

@@ -133,7 +133,7 @@ def test_files_of_what_is_shown_can_be_saved(page: Page) -> None:
     page.click("#export")
     links = {link.text: link.get_attribute("href") for link in page.all(".menu a")}
     assert list(links) == [
-        *("pprof (all frames)", "Collapsed stacks", "speedscope", "Firefox Profiler", "Arrow", "JSON lines", "Go PGO"),
+        *("pprof", "Collapsed stacks", "speedscope", "Firefox Profiler", "Arrow", "JSON lines", "Go PGO"),
         "JSON",
     ]
     fetched = "fetch(given[0]).then((answer) => done(answer.status))"

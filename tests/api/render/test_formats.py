@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import shutil
 import subprocess
 from collections import Counter
@@ -145,6 +146,21 @@ def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
     assert rows["leaf"][0] == "30ms"
     assert "(inline)" in top
     assert rows["main"][3] == "40ms"
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+def test_go_reads_the_pprof_of_a_view(api: Api, client: Client, tmp_path: Path) -> None:
+    fill(client, [Sample((MAIN, INLINED))] * 3 + [Sample((MAIN, BARE)), Sample(())])
+    path = tmp_path / "profile.pb.gz"
+    answer = api.get("/api/v1/merge", format="pprof", hide="^(leaf|middle)$", group_by="service")
+    path.write_bytes(answer.content)
+    tree = ["go", "tool", "pprof", "-traces", "-unit=ms", str(path)]
+    text = subprocess.run(tree, capture_output=True, text=True, check=True).stdout
+    traces = [
+        tuple(line.split()[-1] for line in trace.split("\n") if line) for trace in re.split("-{9,}.*\n", text)[1:]
+    ]
+    assert ("outer", "main", "checkout") in traces
+    assert "30ms   outer" in text
 
 
 def test_pprof_keeps_inlined_lines_callee_first_and_build_ids(api: Api, client: Client) -> None:
