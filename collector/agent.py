@@ -11,7 +11,6 @@ from functools import partial
 
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
-from collector.activity.operation_names import OperationNames
 from collector.activity.quotas import Quotas, load_quotas
 from collector.activity.thread_context import ThreadContexts
 from collector.batches.builder import BatchBuilder, BuildQueue
@@ -35,6 +34,7 @@ from collector.settings import CollectorSettings, host_id, host_name
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from collector.unwind.cache import TableCache
+from icestream.operations import OperationNames
 
 log = logging.getLogger(__name__)
 

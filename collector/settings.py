@@ -42,9 +42,6 @@ class CollectorSettings(ProducerSettings):
     unwind_cache: Path = setting(_TABLES, "folder for unwinding tables, which are made once for each file")
     unwind_tables_mb: int = setting(32, "kernel memory for unwinding tables in MB: about 1 MB for 10 MB of code")
     activity_socket: Path = setting(_SOCKET, "socket where applications report activity")
-    most_operations: int = setting(
-        1000, "operations of a service in a day; what comes after them is called [other operations]"
-    )
     symbol_store: str = setting("", "folder or URI where symbol files go; by default they go through Kafka")
     environment_labels: str = setting(
         "",

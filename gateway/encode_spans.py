@@ -10,6 +10,7 @@ from gateway.readers.otlp_spans import SentSpans
 from icestream.messages.activity import decode_activity
 from icestream.messages.plausible import Times
 from icestream.messages.raw import GATEWAY
+from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import ActivityBatch, Span
 from icestream.v1.common_pb2 import BatchId
@@ -18,9 +19,13 @@ _HEADER_BYTES = 2000
 _FIELD_BYTES = 8  # what a span takes in the message beside its own bytes
 
 
-def encode_spans(sent: SentSpans, times: Times) -> Encoded:
-    """Encodes spans as messages of icestream.activity. Each passes the checks of those who read it, or BadMessage."""
-    messages = [_message(sent.host_id, spans) for spans in _split(sent.spans, MAX_MESSAGE_BYTES - _HEADER_BYTES)]
+def encode_spans(sent: SentSpans, times: Times, names: OperationNames) -> Encoded:
+    """Encodes spans as messages of icestream.activity. Each passes the checks of those who read it, or BadMessage.
+
+    What `names` replaces is not in the ID of a batch: it depends on what came before.
+    """
+    parts = _split(sent.spans, MAX_MESSAGE_BYTES - _HEADER_BYTES)
+    messages = [_message(sent.host_id, spans, names) for spans in parts]
     for message in messages:
         decode_activity(message, times)
     return Encoded(sent.host_id.encode(), messages, len(sent.spans))
@@ -29,7 +34,7 @@ def encode_spans(sent: SentSpans, times: Times) -> Encoded:
 def _split(spans: Sequence[Span], limit: int) -> Iterator[Sequence[Span]]:
     first = size = 0
     for row, span in enumerate(spans):
-        more = span.ByteSize() + _FIELD_BYTES
+        more = span.ByteSize() + _FIELD_BYTES + (len(MANY_OPERATIONS) if span.operation else 0)
         if size + more > limit:
             yield spans[first:row]
             first, size = row, 0
@@ -37,7 +42,7 @@ def _split(spans: Sequence[Span], limit: int) -> Iterator[Sequence[Span]]:
     yield spans[first:]
 
 
-def _message(host_id: str, spans: Sequence[Span]) -> bytes:
+def _message(host_id: str, spans: Sequence[Span], names: OperationNames) -> bytes:
     start = min(span.start_unix_nano for span in spans)
     batch = ActivityBatch(
         host_id=host_id,
@@ -50,4 +55,6 @@ def _message(host_id: str, spans: Sequence[Span]) -> bytes:
     digest = xxhash.xxh3_128_hexdigest(batch.SerializeToString(deterministic=True))
     batch.id.CopyFrom(BatchId(collector=f"{GATEWAY}{digest}", started_unix_nano=start, sequence=1, parts=1))
     batch.published_unix_nano = time.time_ns()
+    for span in batch.spans:
+        span.operation = names.of(span.service, span.operation)
     return batch.SerializeToString()

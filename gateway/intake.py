@@ -16,15 +16,18 @@ from gateway.readers.otlp_spans import read_spans
 from gateway.sent_profile import SentProfile
 from gateway.settings import GatewaySettings
 from icestream.messages.plausible import TimeLimits, Times
+from icestream.operations import OperationNames
 from icestream.topics import ACTIVITY
 
 
 class Intake:
-    """Takes profiles of one gateway."""
+    """Takes profiles of one gateway. For any thread: one knows all operations of its spans."""
 
     def __init__(self, settings: GatewaySettings, publisher: Publisher) -> None:
         self._limits = TimeLimits.of(settings)
         self._publisher = publisher
+        self._operations = OperationNames(settings.most_operations)
+        metrics.MANY_OPERATIONS.read(lambda: self._operations.replaced)
 
     async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
         """Returns when Kafka has all of the profiles: what of them was dropped. Raises Refused, and then the sender
@@ -40,7 +43,7 @@ class Intake:
         """Returns when Kafka has all spans that can be taken: how many others there were, by the reason. Raises
         Refused, and then the sender may send all of them again."""
         times = self._limits.collected(time.time_ns() // 10**6)
-        encoded, rejected = await asyncio.to_thread(_encode_spans, data, times)
+        encoded, rejected = await asyncio.to_thread(_encode_spans, data, times, self._operations)
         await asyncio.gather(*(self._publisher.publish(one.key, one.messages, ACTIVITY) for one in encoded))
         metrics.SPANS.labels(format_name).inc(sum(one.samples for one in encoded))
         if rejected:
@@ -63,9 +66,9 @@ class Intake:
         return dropped, refused
 
 
-def _encode_spans(data: TracesData, times: Times) -> tuple[list[Encoded], Counter[str]]:
+def _encode_spans(data: TracesData, times: Times, names: OperationNames) -> tuple[list[Encoded], Counter[str]]:
     found = read_spans(data, times)
-    return [encode_spans(group, times) for group in found.groups], found.rejected
+    return [encode_spans(group, times, names) for group in found.groups], found.rejected
 
 
 def _encode(profiles: Sequence[SentProfile], times: Times, partly: bool) -> tuple[list[Encoded], list[str]]:

@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from icestream.metrics import CountedElsewhere
+
 REQUESTS = Counter("icestream_gateway_requests_total", "Requests, by route and status", ["route", "status"])
 SECONDS = Histogram(
     "icestream_gateway_request_seconds",
@@ -16,6 +18,9 @@ SAMPLES = Counter(
     "icestream_gateway_samples_total", "Samples that Kafka acknowledged, of all profile types", ["format"]
 )
 SPANS = Counter("icestream_gateway_spans_total", "Spans that Kafka acknowledged", ["format"])
+MANY_OPERATIONS = CountedElsewhere(
+    "icestream_gateway_many_operations_total", "Entry spans whose service had too many operations"
+)
 SENT_BYTES = Counter("icestream_gateway_sent_bytes_total", "Bytes that Kafka acknowledged, before compression")
 REFUSED = Counter("icestream_gateway_refused_total", "Requests that were refused, by the code in the answer", ["code"])
 DROPPED = Counter(

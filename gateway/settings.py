@@ -35,6 +35,7 @@ class GatewaySettings(ProducerSettings, MessageSettings):
             ("gateway_body_s", 0.1, 3600),
             ("gateway_ack_s", 0.1, 600),
             ("gateway_max_series", 1, 50_000),
+            ("most_operations", 1, 100_000),
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")

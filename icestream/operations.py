@@ -1,4 +1,49 @@
 """Operations: what a service does for its requests, each the name of an entry span."""
 
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
 MANY_OPERATIONS = "[other operations]"
-"""Stands for the operations of a service that has too many (`most_operations` of the collector)."""
+"""Stands for the operations of a service that has too many: names that hold IDs would make one of every request."""
+
+_DAY_S = 86_400.0
+_MOST_SERVICES = 1000
+
+
+@dataclass
+class _Service:
+    since_s: float
+    names: set[int] = field(default_factory=set)  # their hashes: senders choose how long names are
+
+
+class OperationNames:
+    """Keeps the first `limit` operations that a service has within a day, and calls the others MANY_OPERATIONS. For any
+    thread."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.replaced = 0  # how often MANY_OPERATIONS was the answer
+        self._limit = limit
+        self._clock = clock
+        self._services: dict[str, _Service] = {}
+        self._lock = threading.Lock()
+
+    def of(self, service: str, operation: str) -> str:
+        """Returns the operation, or what stands for it."""
+        if not operation:
+            return ""
+        name = hash(operation)
+        with self._lock:
+            known = self._services.get(service)
+            if known is None or self._clock() - known.since_s > _DAY_S:
+                if known is None and len(self._services) >= _MOST_SERVICES:
+                    del self._services[next(iter(self._services))]
+                known = self._services[service] = _Service(self._clock())
+            if name in known.names:
+                return operation
+            if len(known.names) < self._limit:
+                known.names.add(name)
+                return operation
+            self.replaced += 1
+            return MANY_OPERATIONS

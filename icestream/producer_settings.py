@@ -8,10 +8,13 @@ from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProducerSettings(KafkaSettings):
-    """Which groups hold a producer back while they have not read what it sent."""
+    """How much they may send: groups that have not read it hold them back, and services have some operations."""
 
     raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
     activity_readers: str = setting(
         f"{STREAMS_GROUP},{CLICKHOUSE_GROUP}",
         "with the in-process broker: groups that must keep up with icestream.activity",
+    )
+    most_operations: int = setting(
+        1000, "operations of a service in a day; what comes after them is called [other operations]"
     )

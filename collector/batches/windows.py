@@ -9,7 +9,6 @@ import numpy as np
 from collector import metrics
 from collector.activity import activity_batch as activity
 from collector.activity.intervals import Intervals
-from collector.activity.operation_names import OperationNames
 from collector.batches.clock import Clock
 from collector.batches.locations import locate
 from collector.bpf.samples import Samples
@@ -20,6 +19,7 @@ from collector.labels.activity_labels import label_activity
 from collector.labels.thread_labels import Labels, ThreadLabels
 from collector.labels.thread_series import label
 from icestream.messages import raw_encoder
+from icestream.operations import OperationNames
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId

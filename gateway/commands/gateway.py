@@ -28,13 +28,14 @@ def run(args: argparse.Namespace) -> int:
     settings = GatewaySettings.from_args(args)
     stop = stop_event()
     publisher = Publisher(settings)
+    intake = Intake(settings, publisher)
     try:
         with contextlib.ExitStack() as serving:
             if settings.gateway_grpc_listen:
-                serving.callback(GrpcServer(settings, Intake(settings, publisher)).close)
+                serving.callback(GrpcServer(settings, intake).close)
             if settings.gateway_spans_topic:
-                serving.callback(SpansTopic(settings, Intake(settings, publisher)).close)
-            serve(create_app(settings, publisher), settings.gateway_listen, stop, "the gateway")
+                serving.callback(SpansTopic(settings, intake).close)
+            serve(create_app(settings, publisher, intake), settings.gateway_listen, stop, "the gateway")
     except ServerError as error:
         raise CommandError(str(error)) from error
     finally:

@@ -12,9 +12,8 @@ import pytest
 from collector.activity.activity_batch import finish, split
 from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
-from collector.activity.operation_names import OperationNames
 from icestream.messages.activity import ActivityColumns, decode_activity
-from icestream.operations import MANY_OPERATIONS
+from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.tracing.datagram import Columns, datagrams
 from icestream.tracing.threads import Context, SpanEnd
 from icestream.v1.activity_pb2 import ActivityBatch

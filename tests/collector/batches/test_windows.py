@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from collector.activity.intervals import Intervals
-from collector.activity.operation_names import OperationNames
 from collector.batches.windows import Drained, Windows
 from collector.bpf.samples import Samples
 from collector.labels.label_config import LabelConfig
@@ -21,7 +20,7 @@ from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings
 from collector.python.processes import PythonProcesses
 from icestream.messages.activity import ActivityColumns, decode_activity
-from icestream.operations import MANY_OPERATIONS
+from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.topics import ACTIVITY
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.raw_pb2 import RawBatch

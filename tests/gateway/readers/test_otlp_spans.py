@@ -1,17 +1,20 @@
 """OTLP traces as activity batches: what is taken, what is not, and that they pass the checks of readers."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1 import trace_pb2
 
+from gateway.encode import Encoded
 from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
-from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, parse_spans, read_spans
-from icestream.messages.activity import decode_activity
+from gateway.readers.otlp_spans import MAX_DURATION_NS, OtlpSpans, SentSpans, parse_spans, read_spans
+from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.plausible import TimeLimits
+from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.times import DAY_NS, HOUR_NS
 from icestream.topics import MAX_MESSAGE_BYTES
 from icestream.v1.activity_pb2 import Span
@@ -19,6 +22,10 @@ from tests.gateway.spans import CHILD, ROOT, TRACE, span, traces
 
 NOW = time.time_ns() // HOUR_NS * HOUR_NS
 TIMES = TimeLimits(late_ns=7 * DAY_NS, early_ns=2 * HOUR_NS).collected(NOW // 10**6)
+
+
+def encode(group: SentSpans, names: OperationNames | None = None) -> Encoded:
+    return encode_spans(group, TIMES, names or OperationNames(1000))
 
 
 def read(*spans: trace_pb2.Span, **attributes: str) -> OtlpSpans:
@@ -82,13 +89,13 @@ def test_spans_of_other_days_pass_too() -> None:
     assert len(found.groups) == 3
     assert not found.rejected
     for group in found.groups:
-        encode_spans(group, TIMES)
+        encode(group)
 
 
 def test_many_spans_are_several_messages_and_all_of_them_are_there() -> None:
     sent = [span(NOW, number.to_bytes(8, "big"), name="n" * 1000) for number in range(1, 5001)]
     (group,) = read(*sent).groups
-    encoded = encode_spans(group, TIMES)
+    encoded = encode(group)
     assert len(encoded.messages) > 1
     assert max(map(len, encoded.messages)) <= MAX_MESSAGE_BYTES
     decoded = [decode_activity(message, TIMES) for message in encoded.messages]
@@ -99,14 +106,43 @@ def test_many_spans_are_several_messages_and_all_of_them_are_there() -> None:
 
 def test_spans_that_come_again_are_the_same_batch_and_others_are_not() -> None:
     def ids(*spans: trace_pb2.Span) -> list[str]:
-        return [
-            decode_activity(m).id.collector
-            for group in read(*spans).groups
-            for m in encode_spans(group, TIMES).messages
-        ]
+        return [decode_activity(m).id.collector for group in read(*spans).groups for m in encode(group).messages]
 
     assert ids(span(NOW)) == ids(span(NOW))
     assert ids(span(NOW)) != ids(span(NOW + 1))
+
+
+def test_a_service_has_some_operations_and_what_comes_again_keeps_its_batch() -> None:
+    def sent(names: OperationNames, count: int, name: str, service_name: str) -> list[ActivityColumns]:
+        spans = [span(NOW, number.to_bytes(8, "big"), name=f"{name} {number}") for number in range(1, count + 1)]
+        inner = span(NOW, CHILD, ROOT, name="render")
+        groups = read(*spans, inner, service_name=service_name).groups
+        return [decode_activity(m, TIMES) for group in groups for m in encode(group, names).messages]
+
+    names = OperationNames(2)
+    (first,) = sent(names, 4, "GET", "shop")
+    assert first.spans.operation == ["GET 1", "GET 2", MANY_OPERATIONS, MANY_OPERATIONS, ""]
+    assert first.spans.name == ["GET 1", "GET 2", "GET 3", "GET 4", "render"]
+    assert names.replaced == 2
+    (other,) = sent(names, 1, "POST", "cart")
+    assert other.spans.operation == ["POST 1", ""]
+    elsewhere = OperationNames(2)  # another gateway, which has seen others before
+    sent(elsewhere, 2, "POST", "shop")
+    (again,) = sent(elsewhere, 4, "GET", "shop")
+    assert again.spans.operation == [*[MANY_OPERATIONS] * 4, ""]
+    assert again.id == first.id
+    parts = sent(names, 16_000, "", "shop")
+    assert len(parts) > 1  # longer names still fit into messages
+    assert {op for part in parts for op in part.spans.operation} == {MANY_OPERATIONS, ""}
+
+
+def test_operations_are_counted_right_by_several_threads() -> None:
+    names = OperationNames(100)
+    with ThreadPoolExecutor(8) as pool:
+        each = pool.map(lambda _: [names.of("shop", f"GET {i % 300}") for i in range(3000)], range(8))
+        answers = [answer for some in each for answer in some]
+    assert len(set(answers)) == 101
+    assert names.replaced == answers.count(MANY_OPERATIONS) == 16_000
 
 
 def test_what_is_no_trace_is_refused() -> None:
@@ -130,5 +166,5 @@ def test_what_is_no_trace_is_refused() -> None:
 )
 def test_whatever_comes_is_taken_or_counted(spans: list[trace_pb2.Span]) -> None:
     found = read(*spans)
-    encoded = [encode_spans(group, TIMES) for group in found.groups]  # raises if a reader would refuse it
+    encoded = [encode(group) for group in found.groups]  # raises if a reader would refuse it
     assert sum(one.samples for one in encoded) + found.rejected.total() == len(spans)
