@@ -39,6 +39,7 @@ ALTER TABLE schema_migrations
 
 
 _DISTRIBUTED = "Distributed"
+_CHANGES_VIEW = re.compile(r"ALTER TABLE (\w+) MODIFY QUERY")
 _MAKES_TABLE = re.compile(r"CREATE TABLE IF NOT EXISTS (\w+)")
 
 
@@ -88,7 +89,20 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
             settings={"async_insert": 0} | (INSERT_SETTINGS if placed.name else {}),
         )
     distribute(client, placed)
+    if not known and not placed.name:
+        _load_again(client, missing)
     return missing
+
+
+def _load_again(client: Client, missing: list[Statement]) -> None:
+    """Loads views whose query was changed, while nothing is inserted yet.
+
+    The embedded ClickHouse 26.9 gives the blocks of such a view other deduplication IDs than after its next start: a
+    block that a killed sink inserts again would count twice behind the view.
+    """
+    for view in dict.fromkeys(m[1] for s in missing if (m := _CHANGES_VIEW.search(s.sql))):
+        client.command(f"DETACH TABLE {view}")
+        client.command(f"ATTACH TABLE {view}")
 
 
 def check(client: Client, dsn: str, folder: Path = FOLDER) -> Cluster:

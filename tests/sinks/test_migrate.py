@@ -92,6 +92,39 @@ def test_tables_of_which_a_form_was_given_up_are_kept(empty: Clients, tmp_path: 
     assert empty.get().query(f"{row} AND name = 'batches'").result_rows == [("", 0)]
 
 
+FIRST_RUN = """
+import os, sys
+from icestream.clickhouse import Clients
+from icestream.topics import SAMPLES
+from sinks.clickhouse import ClickHouseSink
+from sinks.migrate import migrate
+from tests.sinks.messages import make_range, sample_batch, tables
+
+class Mortal(ClickHouseSink):
+    def _insert(self, table, *more):
+        if table == "batches":
+            os._exit(9)
+        super()._insert(table, *more)
+
+clients = Clients(sys.argv[1])
+migrate(clients.get())
+Mortal(clients).write(make_range(SAMPLES, [tables(SAMPLES, sample_batch(1))], retried=False))
+"""
+
+
+def test_a_block_of_the_process_that_made_the_tables_is_known_to_the_next_one(tmp_path: Path) -> None:
+    dsn = f"chdb://{tmp_path}/chdb"
+    first = subprocess.run([sys.executable, "-c", FIRST_RUN, dsn], cwd=FOLDER.parents[1])
+    assert first.returncode == 9
+    query = "SELECT (SELECT count() FROM samples), (SELECT count() FROM trace_samples)"
+    second = (
+        FIRST_RUN.replace('if table == "batches"', "if False").replace("retried=False", "retried=True")
+        + f"print(clients.get().query({query!r}).result_rows[0])"
+    )
+    done = subprocess.run([sys.executable, "-c", second, dsn], cwd=FOLDER.parents[1], capture_output=True, text=True)
+    assert done.stdout.strip() == "(5, 2)", done.stderr
+
+
 def test_a_statement_ends_before_a_comment(tmp_path: Path) -> None:
     (tmp_path / "0001_two.sql").write_text("-- why\nSELECT 1;  -- one\n\nSELECT ';' -- two\n;\n-- the end\n")
     assert [statement.sql for statement in statements(tmp_path)] == ["-- why\nSELECT 1", "SELECT ';' -- two"]
