@@ -26,3 +26,27 @@ REFUSED = Counter("icestream_gateway_refused_total", "Requests that were refused
 DROPPED = Counter(
     "icestream_gateway_dropped_total", "What profiles had and was not taken, as the answers say it", ["what"]
 )
+SCRAPES = Counter(
+    "icestream_gateway_scrapes_total", "Profiles that were scraped, by job and how it went", ["job", "result"]
+)
+SCRAPE_SECONDS = Histogram(
+    "icestream_gateway_scrape_seconds",
+    "Seconds from asking a target to the end of its answer, without those that the profile takes",
+    ["job"],
+    buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+SCRAPE_BYTES = Counter("icestream_gateway_scrape_bytes_total", "Bytes that targets answered", ["job"])
+SCRAPE_TARGETS = Gauge("icestream_gateway_scrape_targets", "Targets of a job that are scraped", ["job"])
+SCRAPE_LEFT_OUT = Gauge(
+    "icestream_gateway_scrape_targets_left_out",
+    "Targets of a job that are not scraped, because there are too many",
+    ["job"],
+)
+SCRAPE_FAILING = Gauge(
+    "icestream_gateway_scrape_failing", "Profiles of targets of a job whose last scrape failed", ["job"]
+)
+SCRAPE_RESTARTS = Counter(
+    "icestream_gateway_scrape_restarts_total",
+    "Cumulative profiles that had become smaller: the target restarted",
+    ["job"],
+)

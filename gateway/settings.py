@@ -23,6 +23,9 @@ class GatewaySettings(ProducerSettings, MessageSettings):
         1000,
         "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
     )
+    gateway_scrape: str = setting("", "YAML file of scrape jobs; empty: nothing is scraped")
+    gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
+    gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
     gateway_spans_topic: str = setting(
         "", "topic with spans of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_spans; empty: none"
     )
@@ -36,6 +39,8 @@ class GatewaySettings(ProducerSettings, MessageSettings):
             ("gateway_ack_s", 0.1, 600),
             ("gateway_max_series", 1, 50_000),
             ("most_operations", 1, 100_000),
+            ("gateway_scrape_targets", 1, 100_000),
+            ("gateway_scrape_at_once", 1, 10_000),
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")

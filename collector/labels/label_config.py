@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from collector.labels.process_labels import LABELS
-from collector.labels.relabel import Rule
 from collector.labels.text import label_name
 from collector.settings import CollectorSettings, host_name
+from icestream.relabel import Rule
 from icestream.settings import SettingError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def label_config(settings: CollectorSettings) -> LabelConfig:
     of_rules: list[str] = []
     with_command_line = False
     if settings.relabel:
-        from collector.labels.relabel_config import load_rules, sources, uses
+        from icestream.relabel_config import load_rules, sources, uses
 
         rules = load_rules(Path(settings.relabel))
         of_rules = sources(rules, _VARIABLE)

@@ -19,11 +19,11 @@ from collector.labels.label_config import LabelConfig
 from collector.labels.process_context import ContextReader
 from collector.labels.process_facts import Facts, read_facts, read_thread_name
 from collector.labels.process_labels import ProcessDescription, meta_labels, process_labels
-from collector.labels.relabel import MAX_VALUE, relabel
 from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
 from collector.processes.process import Process, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
+from icestream.relabel import MAX_VALUE, relabel
 
 if TYPE_CHECKING:
     from collector.labels.kubernetes import Pod

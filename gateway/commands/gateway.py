@@ -8,11 +8,14 @@ A profile is acknowledged when Kafka has it. Any number of gateways may run.
 
 import argparse
 import contextlib
+from pathlib import Path
 
 from gateway.grpc_server import GrpcServer
 from gateway.http.app import create_app
 from gateway.intake import Intake
 from gateway.publisher import Publisher
+from gateway.scrape.config import load_jobs
+from gateway.scrape.scraper import Scraper
 from gateway.settings import GatewaySettings
 from gateway.spans_topic import SpansTopic
 from icestream.cli import CommandError
@@ -26,6 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     settings = GatewaySettings.from_args(args)
+    jobs = load_jobs(Path(settings.gateway_scrape)) if settings.gateway_scrape else ()
     stop = stop_event()
     publisher = Publisher(settings)
     intake = Intake(settings, publisher)
@@ -35,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
                 serving.callback(GrpcServer(settings, intake).close)
             if settings.gateway_spans_topic:
                 serving.callback(SpansTopic(settings, intake).close)
+            if jobs:
+                serving.callback(Scraper(settings, intake, jobs).close)
             serve(create_app(settings, publisher, intake), settings.gateway_listen, stop, "the gateway")
     except ServerError as error:
         raise CommandError(str(error)) from error

@@ -20,11 +20,11 @@ from collector.labels.kubernetes import Pod, Pods, PodSource
 from collector.labels.label_config import LabelConfig, label_config
 from collector.labels.process_context import ContextReader
 from collector.labels.process_labels import LABELS
-from collector.labels.relabel_config import parse_rules
 from collector.labels.service_name import service_name
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.process import Process, read_process
 from collector.settings import CollectorSettings
+from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
 
 CONTAINER = "0123456789abcdef" * 4

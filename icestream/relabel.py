@@ -38,7 +38,7 @@ class Pattern(Protocol):
 
 @dataclass(frozen=True)
 class Rule:
-    """One step. collector/labels/relabel_config.py says which values its fields may have."""
+    """One step. icestream/relabel_config.py says which values its fields may have."""
 
     action: str
     source_labels: tuple[str, ...]
@@ -50,17 +50,25 @@ class Rule:
 
 
 def relabel(labels: dict[str, str], rules: Iterable[Rule]) -> dict[str, str] | None:
-    """Returns the labels after all rules, without those that exist only for rules; None if a rule drops the thread."""
+    """Returns the labels after all rules, without those that exist only for rules; None if a rule drops what has the
+    labels."""
     labels = dict(labels)
-    for rule in rules:
-        if not _apply(rule, labels):
-            return None
+    return lasting(labels) if apply_rules(labels, rules) else None
+
+
+def apply_rules(labels: dict[str, str], rules: Iterable[Rule]) -> bool:
+    """Applies all rules to the labels. Returns False if one of them drops what has the labels."""
+    return all(_apply(rule, labels) for rule in rules)
+
+
+def lasting(labels: dict[str, str]) -> dict[str, str]:
+    """Returns the labels that do not exist only for rules."""
     names = [name for name in sorted(labels) if not name.startswith("__")]
     return {name: labels[name][:MAX_VALUE] for name in names[:MAX_LABELS] if labels[name]}
 
 
 def _apply(rule: Rule, labels: dict[str, str]) -> bool:
-    """Applies a rule to the labels. Returns False if it drops the thread."""
+    """Applies a rule to the labels. Returns False if it drops what has them."""
     value = rule.separator.join([labels.get(name, "") for name in rule.source_labels])[:_MAX_INPUT]
     match rule.action:
         case "keep":

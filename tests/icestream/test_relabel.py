@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.labels.relabel import is_name, relabel
-from collector.labels.relabel_config import load_rules, parse_rules, sources, uses
+from icestream.relabel import is_name, relabel
+from icestream.relabel_config import load_rules, parse_rules, sources, uses
 from icestream.settings import SettingError
 
 SHOP = {"comm": "java", "pod": "shop-7d4f-x2x", "service": "shop"}
@@ -190,7 +190,7 @@ def test_labels_that_come_out_are_fit_to_be_sent(labels: dict[str, str], configu
 
 
 def test_the_rules_of_the_docs_do_what_they_say(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/labels.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/labels.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
     assert len(blocks) == 1
     file = tmp_path / "rules.yaml"

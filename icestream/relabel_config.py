@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from collector.labels.relabel import Pattern, Rule, is_name
+from icestream.relabel import Pattern, Rule, is_name
 from icestream.settings import SettingError
 
 _MAX_FILE = 1 << 20

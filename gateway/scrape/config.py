@@ -1,0 +1,157 @@
+"""The file of scrape jobs: YAML in the shape of Prometheus's scrape_configs, with the profiles as Parca writes them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gateway.scrape.fields import Fields, shown
+from gateway.scrape.job import GO_PROFILES, Http, ProfilePath, ScrapeJob, TargetGroup
+from icestream.relabel import is_name
+from icestream.relabel_config import parse_rules
+from icestream.settings import SettingError
+
+MAX_FILE = 1 << 20
+_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_UNITS_S = (3600.0, 60.0, 1.0, 0.001)
+_HOST_PORT = re.compile(r"[^\s/@?#]+:\d{1,5}")
+
+
+def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
+    """Returns the jobs of a file. Raises SettingError, which names the file and the job."""
+    loaded = Fields(load_yaml(path), str(path))
+    jobs = tuple(_job(one) for one in loaded.groups("scrape_configs"))
+    loaded.end()
+    names = [job.name for job in jobs]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingError(f"{path}: there are several jobs with the job_name {twice[0]!r}")
+    return jobs
+
+
+def load_yaml(path: Path) -> Any:
+    """Returns what a file of YAML (or JSON) has. Raises SettingError."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        if path.stat().st_size > MAX_FILE:
+            raise SettingError(f"{path}: larger than {MAX_FILE} bytes")
+        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, YAMLError, RecursionError, ValueError) as error:
+        raise SettingError(f"scrape jobs cannot be read from {path}: {error}") from None
+
+
+def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:
+    """Makes a list of targets with labels into groups. Raises SettingError, whose message begins with `where`."""
+    return tuple(_group(one) for one in Fields({"groups": loaded}, where).groups("groups"))
+
+
+def _job(fields: Fields) -> ScrapeJob:
+    name = fields.text("job_name")
+    if not name:
+        raise SettingError(f"{fields.where}: expected a job_name")
+    fields.where = f"{fields.where} ({name})"
+    interval_s = _seconds(fields, "scrape_interval", 15.0)
+    job = ScrapeJob(
+        name=name,
+        interval_s=interval_s,
+        timeout_s=_seconds(fields, "scrape_timeout", min(10.0, interval_s)),
+        groups=tuple(_group(one) for one in fields.groups("static_configs")),
+        files=tuple(file for one in fields.groups("file_sd_configs") for file in _files(one)),
+        dns=tuple(name for one in fields.groups("dns_sd_configs") for name in _dns(one)),
+        rules=parse_rules(fields.take("relabel_configs"), f"{fields.where}: relabel_configs"),
+        **_profiles_and_http(fields),
+    )
+    fields.end()
+    return job
+
+
+def _profiles_and_http(fields: Fields) -> dict[str, Any]:
+    profiling = fields.group("profiling_config")
+    prefix = profiling.text("path_prefix")
+    profiles = _profiles(profiling.group("pprof_config"))
+    profiling.end()
+    basic, bearer, tls = (fields.group(name) for name in ("basic_auth", "authorization", "tls_config"))
+    credentials = bearer.text("credentials"), bearer.text("credentials_file")
+    http = Http(
+        scheme=fields.text("scheme", "http"),
+        path_prefix=prefix,
+        follow_redirects=fields.flag("follow_redirects", True),
+        authorization=(bearer.text("type", "Bearer"), credentials[0]),
+        credentials_file=credentials[1],
+        basic=(basic.text("username"), basic.text("password")),
+        password_file=basic.text("password_file"),
+        ca_file=tls.text("ca_file"),
+        cert_file=tls.text("cert_file"),
+        key_file=tls.text("key_file"),
+        verify=not tls.flag("insecure_skip_verify", False),
+        server_name=tls.text("server_name"),
+    )
+    if http.scheme not in ("http", "https"):
+        raise SettingError(f"{fields.where}: scheme: expected http or https, got {shown(http.scheme)}")
+    if any(credentials) and http.basic[0]:
+        raise SettingError(f"{fields.where}: expected basic_auth or authorization, got both")
+    for group in (basic, bearer, tls):
+        group.end()
+    return {"profiles": profiles, "http": http}
+
+
+def _profiles(given: Fields) -> Sequence[ProfilePath]:
+    """Returns Go's profiles as they are changed here, and those with other names."""
+    profiles = []
+    known = {profile.name: profile for profile in GO_PROFILES}
+    for name in [*known, *(name for name in given.names() if name not in known)]:
+        one = given.group(name)
+        path = one.text("path", known[name].path if name in known else "")
+        delta = one.flag("delta", name in known and known[name].delta)
+        if not path.startswith("/"):
+            raise SettingError(f"{one.where}: path: expected /PATH, got {shown(path)}")
+        if one.flag("enabled", True):
+            profiles.append(ProfilePath(name, path, delta))
+        one.end()
+    given.end()
+    return tuple(profiles)
+
+
+def _group(fields: Fields) -> TargetGroup:
+    targets = fields.texts("targets")
+    for target in targets:
+        if not _HOST_PORT.fullmatch(target):
+            raise SettingError(f"{fields.where}: targets: expected HOST:PORT, got {shown(target)}")
+    labels = fields.group("labels")
+    pairs = tuple((name, labels.text(name)) for name in labels.names())
+    for name, _ in pairs:
+        if not is_name(name):
+            raise SettingError(f"{fields.where}: {name!r} is no label name")
+    fields.end()
+    return TargetGroup(tuple(targets), pairs)
+
+
+def _files(fields: Fields) -> list[str]:
+    files = fields.texts("files")
+    fields.take("refresh_interval")  # files are read every 30 s
+    fields.end()
+    return files
+
+
+def _dns(fields: Fields) -> list[tuple[str, int]]:
+    names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type", "A")
+    fields.take("refresh_interval")
+    fields.end()
+    if kind not in ("A", "AAAA") or not isinstance(port, int) or not 0 < port < 2**16:
+        raise SettingError(
+            f"{fields.where}: expected the type A or AAAA and a port, got {shown(kind)} and {shown(port)}"
+        )
+    return [(name, port) for name in names]
+
+
+def _seconds(fields: Fields, name: str, default: float) -> float:
+    text = fields.text(name)
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise SettingError(f"{fields.where}: {name}: expected a duration such as 15s or 1m, got {shown(text)}")
+    parts = zip(match.groups(), _UNITS_S, strict=True)
+    seconds = sum(int(number) * unit for number, unit in parts if number) if text else default
+    if not 0.1 <= seconds <= 86_400:
+        raise SettingError(f"{fields.where}: {name}: expected 100ms to 24h, got {text}")
+    return seconds

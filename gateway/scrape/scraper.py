@@ -1,0 +1,97 @@
+"""Scrapes the targets of all jobs, on a thread and an event loop of its own."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections.abc import Coroutine
+from typing import Any
+
+from gateway import metrics
+from gateway.intake import Intake
+from gateway.scrape.discovery import Discovery, Target
+from gateway.scrape.fetch import Fetcher
+from gateway.scrape.job import ScrapeJob
+from gateway.scrape.target_loop import TargetLoop
+from gateway.settings import GatewaySettings
+
+_REFRESH_S = 30.0
+
+Loops = dict[Target, list[asyncio.Task[None]]]
+
+_log = logging.getLogger(__name__)
+
+
+class Scraper:
+    """Scrapes from its construction on, until `close`."""
+
+    def __init__(self, settings: GatewaySettings, intake: Intake, jobs: tuple[ScrapeJob, ...]) -> None:
+        self._settings = settings
+        self._intake = intake
+        self._jobs = jobs
+        self._scraped = 0
+        self._told: dict[str, tuple[int, int]] = {}
+        self._stop = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Asks no more targets, and returns when the profiles that are being published are published."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._scrape())
+
+    async def _scrape(self) -> None:
+        reading = asyncio.Semaphore(self._settings.gateway_scrape_at_once)
+        work = [asyncio.create_task(self._job(job, reading)) for job in self._jobs]
+        await self._stop.wait()
+        await _end(work)
+
+    async def _job(self, job: ScrapeJob, reading: asyncio.Semaphore) -> None:
+        """Follows the targets of a job, until it is cancelled."""
+        discovery = Discovery(job)
+        fetcher = Fetcher(job, self._settings, reading)
+        loops: Loops = {}
+        try:
+            while True:
+                await self._follow(job, await discovery.targets(), loops, fetcher)
+                await asyncio.sleep(_REFRESH_S)
+        finally:
+            await _end([task for tasks in loops.values() for task in tasks])
+            await fetcher.close()
+
+    async def _follow(self, job: ScrapeJob, wanted: set[Target], loops: Loops, fetcher: Fetcher) -> None:
+        """Begins with new targets, and ends with those that are gone."""
+        for target in loops.keys() - wanted:
+            await _end(loops.pop(target))
+            self._scraped -= 1
+        new = sorted(wanted - loops.keys(), key=lambda target: (target.base, target.labels))
+        for target in new[: max(0, self._settings.gateway_scrape_targets - self._scraped)]:
+            loops[target] = [asyncio.create_task(run) for run in self._runs(job, target, fetcher)]
+            self._scraped += 1
+        self._tell(job, len(loops), len(wanted) - len(loops))
+
+    def _runs(self, job: ScrapeJob, target: Target, fetcher: Fetcher) -> list[Coroutine[Any, Any, None]]:
+        return [
+            TargetLoop(job, target, profile, fetcher, self._intake, self._settings).run() for profile in job.profiles
+        ]
+
+    def _tell(self, job: ScrapeJob, scraped: int, left_out: int) -> None:
+        metrics.SCRAPE_TARGETS.labels(job.name).set(scraped)
+        metrics.SCRAPE_LEFT_OUT.labels(job.name).set(left_out)
+        if self._told.get(job.name) != (scraped, left_out):
+            _log.info("scrape job %s: %d targets", job.name, scraped)
+            if left_out:
+                _log.warning("scrape job %s: %d more are too many for gateway_scrape_targets", job.name, left_out)
+        self._told[job.name] = scraped, left_out
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,138 @@
+"""Scrapes one profile of one target, again and again."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+import xxhash
+
+from gateway import metrics
+from gateway.errors import Refused
+from gateway.http.body import MB
+from gateway.intake import Intake
+from gateway.readers.pprof import Source, read_pprof
+from gateway.scrape.cumulative import Restarted, Totals, split, totals
+from gateway.scrape.discovery import Target
+from gateway.scrape.fetch import Fetcher, ScrapeError
+from gateway.scrape.job import ProfilePath, ScrapeJob
+from gateway.sent_profile import SentProfile
+from gateway.settings import GatewaySettings
+from gateway.unpack import unpack
+
+_AGAIN_S = 1.0
+_BUSY = 503
+_NAMED_BY_TYPE = ("process_cpu", "memory", "goroutine")
+"""Profiles whose sample types say what they are, as `gateway.profile_types` knows; others have their own name."""
+
+_log = logging.getLogger(__name__)
+
+
+class TargetLoop:
+    """Scrapes until it is cancelled, and then publishes what it has to the end."""
+
+    def __init__(
+        self, job: ScrapeJob, target: Target, profile: ProfilePath, fetcher: Fetcher, intake: Intake,
+        settings: GatewaySettings,
+    ) -> None:  # fmt: skip
+        self._job = job
+        self._target = target
+        self._profile = profile
+        self._fetcher = fetcher
+        self._intake = intake
+        self._settings = settings
+        self._before: Totals | None = None
+        self._failing = False
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + self._offset_s()
+        try:
+            while True:
+                await asyncio.sleep(due - loop.time())
+                await self._scrape()
+                due = max(due + self._job.interval_s, loop.time())
+        finally:
+            self._set_failing(False)
+
+    def _offset_s(self) -> float:
+        """Returns when the first scrape is: targets are spread over the interval, each always at the same place."""
+        name = f"{self._job.name} {self._target} {self._profile.path}"
+        return float(xxhash.xxh32_intdigest(name.encode()) / 2**32 * self._job.interval_s)
+
+    async def _scrape(self) -> None:
+        start = time.time_ns()
+        result = "ok"
+        try:
+            data = await self._fetcher.fetch(self._target, self._profile)
+            await self._take(await asyncio.to_thread(self._read, data, start, time.time_ns()))
+            self._went("")
+        except ScrapeError as error:
+            result = error.result
+            self._went(str(error))
+        except Refused as error:
+            result = "refused"
+            self._went(error.message)
+        except Exception as error:
+            # A fault of ours, found by what a target sends, must not end the scraping of that target.
+            result = "error"
+            _log.exception("scrape job %s: %s", self._job.name, self._address())
+            self._went(str(error) or type(error).__name__)
+        metrics.SCRAPES.labels(self._job.name, result).inc()
+
+    def _read(self, data: bytes, start: int, end: int) -> Sequence[SentProfile]:
+        """Returns what is to be published. Raises Refused."""
+        name = "" if self._profile.name in _NAMED_BY_TYPE else self._profile.name
+        # By our clock: a target's may be wrong.
+        source = Source(self._target.labels, name, start, end)
+        data = unpack(data, self._settings.gateway_unpacked_mb * MB)
+        profile = read_pprof(data, source, self._settings.gateway_max_series)
+        if self._profile.delta:
+            return [profile]
+        now = totals(profile)
+        try:
+            found = list(split(profile, self._before, now))
+        except Restarted:
+            metrics.SCRAPE_RESTARTS.labels(self._job.name).inc()
+            _log.info("scrape job %s: %s restarted, and counts from now on", self._job.name, self._address())
+            found = list(split(profile, None, now))
+        self._before = now
+        return found
+
+    async def _take(self, profiles: Sequence[SentProfile]) -> None:
+        """Returns when Kafka has the profiles, however long that takes: what was once counted as seen does not come
+        again from the target. Raises Refused where they cannot be taken at all."""
+        taking = asyncio.create_task(self._until_taken(profiles))
+        try:
+            await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await asyncio.wait([taking], timeout=self._settings.gateway_ack_s)
+            taking.cancel()
+            raise
+
+    async def _until_taken(self, profiles: Sequence[SentProfile]) -> None:
+        while True:
+            try:
+                await self._intake.take(profiles, "scrape")
+                return
+            except Refused as error:
+                if error.status != _BUSY:
+                    raise
+                self._went(error.message)
+                await asyncio.sleep(_AGAIN_S)
+
+    def _went(self, failure: str) -> None:
+        """Logs the first failure, and the end of failures."""
+        if failure and not self._failing:
+            _log.warning("scrape job %s: %s: %s", self._job.name, self._address(), failure)
+        elif self._failing and not failure:
+            _log.info("scrape job %s: %s is scraped again", self._job.name, self._address())
+        self._set_failing(bool(failure))
+
+    def _set_failing(self, failing: bool) -> None:
+        if failing != self._failing:
+            metrics.SCRAPE_FAILING.labels(self._job.name).inc(1 if failing else -1)
+        self._failing = failing
+
+    def _address(self) -> str:
+        return f"{self._target.base}{self._job.http.path_prefix}{self._profile.path}"

@@ -1,0 +1,86 @@
+"""Files of scrape jobs: what they mean, and how mistakes are told."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.scrape.config import load_jobs
+from gateway.scrape.job import GO_PROFILES, ProfilePath, TargetGroup
+from icestream.settings import SettingError
+
+FULL = """
+scrape_configs:
+  - job_name: shop
+    scrape_interval: 1m30s
+    scrape_timeout: 5s
+    scheme: https
+    follow_redirects: false
+    static_configs:
+      - targets: ["shop-1:6060", "[::1]:6060"]
+        labels: {service: checkout, zone: 3}
+    file_sd_configs:
+      - files: [/etc/targets/*.yaml]
+        refresh_interval: 1m
+    dns_sd_configs:
+      - {names: [shop.internal], port: 6060}
+    profiling_config:
+      path_prefix: /admin
+      pprof_config:
+        process_cpu: {enabled: false}
+        memory: {path: /debug/pprof/heap}
+        mutex: {enabled: false}
+        block: {enabled: false}
+        fgprof: {path: /debug/fgprof, delta: true}
+    authorization: {credentials_file: /run/token}
+    tls_config: {ca_file: /ca.pem, insecure_skip_verify: true}
+    relabel_configs:
+      - {source_labels: [__address__], regex: "(.*):.*", target_label: host}
+"""
+
+
+def test_a_job_has_what_its_file_says(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(FULL)
+    (job,) = load_jobs(tmp_path / "jobs.yaml")
+    assert (job.name, job.interval_s, job.timeout_s, job.seconds) == ("shop", 90, 5, 90)
+    assert job.groups == (TargetGroup(("shop-1:6060", "[::1]:6060"), (("service", "checkout"), ("zone", "3"))),)
+    assert (job.files, job.dns) == (("/etc/targets/*.yaml",), (("shop.internal", 6060),))
+    assert job.profiles == (
+        ProfilePath("memory", "/debug/pprof/heap"),
+        ProfilePath("goroutine", "/debug/pprof/goroutine"),
+        ProfilePath("fgprof", "/debug/fgprof", delta=True),
+    )
+    assert (job.http.scheme, job.http.path_prefix, job.http.follow_redirects) == ("https", "/admin", False)
+    assert (job.http.credentials_file, job.http.ca_file, job.http.verify) == ("/run/token", "/ca.pem", False)
+    assert len(job.rules) == 1
+
+
+def test_a_short_job_scrapes_what_go_serves(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("scrape_configs: [{job_name: a, static_configs: [{targets: ['h:1']}]}]")
+    (job,) = load_jobs(tmp_path / "jobs.yaml")
+    assert (job.profiles, job.interval_s, job.timeout_s) == (GO_PROFILES, 15, 10)
+
+
+@pytest.mark.parametrize(
+    ("job", "told"),
+    [
+        ("{}", "expected a job_name"),
+        ("{job_name: a, interval: 5s}", r"\(a\): there is no field 'interval'"),
+        ("{job_name: a, scrape_interval: 5 apples}", "expected a duration"),
+        ("{job_name: a, scrape_interval: 0s}", "100ms to 24h"),
+        ("{job_name: a, static_configs: [{targets: ['http://h:1/x']}]}", "expected HOST:PORT"),
+        ("{job_name: a, static_configs: [{targets: [5]}]}", "expected a list of texts"),
+        ("{job_name: a, static_configs: [{targets: ['h:1'], labels: {a-b: c}}]}", "'a-b' is no label name"),
+        ("{job_name: a, profiling_config: {pprof_config: {wall: {}}}}", "wall: path: expected /PATH"),
+        ("{job_name: a, relabel_configs: [{action: jump}]}", "there is no action 'jump'"),
+        ("{job_name: a, dns_sd_configs: [{names: [x], port: 70000}]}", "and a port"),
+        ("{job_name: a, basic_auth: {username: u}, authorization: {credentials: c}}", "got both"),
+        ("{job_name: a, scheme: file}", "expected http or https"),
+        ("5", "expected fields"),
+        ("{job_name: a}, {job_name: a}", "several jobs"),
+        ("{", "cannot be read"),
+    ],
+)
+def test_mistakes_are_told(tmp_path: Path, job: str, told: str) -> None:
+    (tmp_path / "jobs.yaml").write_text(f"scrape_configs: [{job}]")
+    with pytest.raises(SettingError, match=told):
+        load_jobs(tmp_path / "jobs.yaml")

@@ -1,0 +1,308 @@
+"""Targets are scraped over HTTP: programs of Go, and some that behave badly."""
+
+import asyncio
+import contextlib
+import dataclasses
+import gzip
+import http.server
+import logging
+import shutil
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+
+from gateway.errors import unavailable
+from gateway.intake import Intake
+from gateway.publisher import Publisher
+from gateway.scrape.config import load_jobs
+from gateway.scrape.discovery import Target
+from gateway.scrape.job import ProfilePath, ScrapeJob
+from gateway.scrape.scraper import Scraper
+from gateway.scrape.target_loop import TargetLoop
+from gateway.sent_profile import SentProfile
+from gateway.settings import GatewaySettings
+from icestream.messages.raw import decode_raw
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from tests.gateway.profiles import simple
+from tests.gateway.stored import Store, values
+from tests.pipeline.reading import messages
+from tests.waiting import wait_until
+
+GO = """package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	_ "net/http/pprof"
+	"time"
+)
+
+var kept [][]byte
+
+//go:noinline
+func Burn(x uint64) uint64 {
+	for i := 0; i < 1000000; i++ {
+		x ^= x << 13
+		x ^= x >> 7
+	}
+	return x
+}
+
+//go:noinline
+func Allocate() { kept = append(kept, make([]byte, 1<<20)) }
+
+//go:noinline
+func Wait() { time.Sleep(time.Hour) }
+
+func main() {
+	listener, _ := net.Listen("tcp", "127.0.0.1:0")
+	fmt.Println(listener.Addr())
+	go http.Serve(listener, nil)
+	for i := 0; i < 7; i++ {
+		go Wait()
+	}
+	for x := uint64(1); ; {
+		x = Burn(x)
+		if len(kept) < 200 {
+			Allocate()
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+"""
+
+
+@pytest.fixture
+def go_program(tmp_path: Path) -> Iterator[str]:
+    """HOST:PORT of a program that serves its profiles."""
+    (tmp_path / "main.go").write_text(GO)
+    subprocess.run(["go", "build", "-o", "program", "main.go"], cwd=tmp_path, check=True, timeout=600)
+    program = subprocess.Popen([tmp_path / "program"], stdout=subprocess.PIPE, text=True)
+    assert program.stdout is not None
+    with program.stdout:
+        yield program.stdout.readline().strip()
+        program.kill()
+        program.wait()
+
+
+@pytest.fixture
+def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
+    return GatewaySettings(kafka=in_process_broker.kafka, gateway_body_mb=1, gateway_unpacked_mb=2, gateway_ack_s=5)
+
+
+@contextlib.contextmanager
+def scraping(settings: GatewaySettings, file: Path, text: str) -> Iterator[None]:
+    file.write_text(text)
+    publisher = Publisher(settings)
+    scraper = Scraper(settings, Intake(settings, publisher), load_jobs(file))
+    try:
+        yield
+    finally:
+        scraper.close()
+        publisher.close()
+
+
+def metric(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(f"icestream_gateway_{name}", labels) or 0
+
+
+@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+def test_a_go_program_is_scraped_and_found(
+    go_program: str, settings: GatewaySettings, store: Store, tmp_path: Path
+) -> None:
+    job = f"""
+        scrape_configs:
+          - job_name: gophers
+            scrape_interval: 1s
+            static_configs: [{{targets: ["{go_program}"], labels: {{zone: "7"}}}}]
+            relabel_configs: [{{source_labels: [zone], target_label: zone, replacement: "z$1"}}]
+        """
+    start = time.time_ns()
+    wanted = {"process_cpu", "memory:alloc_space", "memory:inuse_space", "goroutines"}
+
+    def kinds() -> set[str]:
+        return {decode_raw(message.value()).profile_type for message in messages(settings, RAW)}
+
+    with scraping(settings, tmp_path / "jobs.yaml", job):
+        wait_until(lambda: all(any(kind.startswith(one) for kind in kinds()) for one in wanted), kinds)
+    came = list(messages(settings, RAW))
+    for message in came:
+        store.add(message.value() or b"")
+    period = str(start // 10**9 - 1), str(time.time_ns() // 10**9 + 1)
+    selector = '{service="gophers", zone="z7", job="gophers", instance="' + go_program + '"}'
+
+    def by_function(profile_type: str) -> Counter[str]:
+        profile = store.pprof(selector, profile_type, *period)
+        functions: Counter[str] = Counter()
+        for stack, value in values(profile, 1).items():
+            for function in {line[0] for _, _, lines in stack for line in lines}:
+                functions[function] += value
+        return functions
+
+    scrapes = sum(decode_raw(message.value()).profile_type.startswith("goroutines") for message in came)
+    assert by_function("goroutines:goroutine:count:goroutine:count")["main.Wait"] == 7 * scrapes
+    assert by_function("process_cpu:cpu:nanoseconds:cpu:nanoseconds")["main.Burn"] > 0
+    in_use = by_function("memory:inuse_space:bytes:space:bytes")["main.Allocate"]
+    allocated = by_function("memory:alloc_space:bytes:space:bytes")["main.Allocate"]
+    assert in_use > 0
+    assert allocated < 210 << 20  # counted once, not in every scrape again
+    assert metric("scrapes_total", job="gophers", result="ok") >= 4
+    assert metric("scrape_restarts_total", job="gophers") == 0
+
+
+class Targets(http.server.BaseHTTPRequestHandler):
+    """One path for each way to behave."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/slow"):
+            self._start(200)
+            while True:  # until the scraper has gone
+                self.wfile.write(b"x")
+                self.wfile.flush()
+                time.sleep(0.05)
+        elif self.path == "/endless":
+            self._start(200)
+            while True:
+                self.wfile.write(bytes(100_000))
+        elif self.path == "/redirect":
+            self._start(302, {"Location": "/redirect"})
+        elif self.path == "/bomb":
+            self._answer(gzip.compress(bytes(50_000_000)))
+        elif self.path == "/secret":
+            known = self.headers["Authorization"] == "Basic dTpwdw=="
+            self._answer(good(), 200 if known else 401)
+        elif self.path == "/broken":
+            self._answer(b"\xff" * 100)
+        else:
+            self._start(404)
+
+    def _start(self, status: int, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+
+    def _answer(self, body: bytes, status: int = 200) -> None:
+        self._start(status)
+        self.wfile.write(body)
+
+    def log_message(self, *args: object) -> None:
+        pass
+
+
+class Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Scrapers go away."""
+
+
+@pytest.fixture
+def target() -> Iterator[str]:
+    server = Server(("127.0.0.1", 0), Targets)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def good() -> bytes:
+    return simple({("main", "work"): (3, 30_000_000)}).SerializeToString()
+
+
+BAD = {
+    "slow": "timeout",
+    "endless": "too_large",
+    "redirect": "redirects",
+    "bomb": "refused",
+    "broken": "refused",
+    "none": "status",
+}
+
+
+def test_bad_targets_end_in_time_and_harm_no_others(
+    target: str, settings: GatewaySettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    off = " ".join(f"{name}: {{enabled: false}}," for name in ("process_cpu", "memory", "goroutine", "mutex", "block"))
+    bad = "".join(
+        f"""
+          - job_name: {name}
+            scrape_interval: 200ms
+            scrape_timeout: {"300ms" if name == "slow" else "1m"}
+            static_configs: [{{targets: ["{target}"]}}]
+            profiling_config: {{pprof_config: {{{off} own: {{path: /{name}}}}}}}
+        """
+        for name in BAD
+    )
+    secret = f"""
+          - job_name: good
+            scrape_interval: 200ms
+            scrape_timeout: 1m
+            static_configs: [{{targets: ["{target}"]}}]
+            file_sd_configs: [{{files: ["{tmp_path}/*.targets"]}}]
+            basic_auth: {{username: u, password_file: {tmp_path}/password}}
+            profiling_config: {{pprof_config: {{{off} own: {{path: /secret}}}}}}
+        """
+    (tmp_path / "password").write_text("pw\n")
+    (tmp_path / "more.targets").write_text('[{"targets": ["127.0.0.1:1"]}]')
+
+    def all_went() -> bool:
+        results = {**BAD, "good": "ok"}
+        return all(metric("scrapes_total", job=job, result=result) >= 2 for job, result in results.items())
+
+    with scraping(settings, tmp_path / "jobs.yaml", f"scrape_configs:{bad}{secret}"):
+        wait_until(all_went)
+        assert metric("scrape_targets", job="good") == 2
+        assert metric("scrape_failing", job="good") == 1  # nobody listens at the other one
+        assert metric("scrape_failing", job="slow") == 1
+        stopping = time.monotonic()
+    assert time.monotonic() - stopping < 60
+    assert metric("scrape_failing", job="slow") == 0
+    kinds = {decode_raw(message.value()).profile_type for message in messages(settings, RAW)}
+    assert kinds == {"own:cpu:nanoseconds:cpu:nanoseconds"}
+    told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert sum("scrape job none:" in text and "answers 404" in text for text in told) == 1  # once, not each time
+
+
+def test_targets_beyond_the_limit_are_left_out_and_told(target: str, settings: GatewaySettings, tmp_path: Path) -> None:
+    few = dataclasses.replace(settings, gateway_scrape_targets=2)
+    job = f"scrape_configs: [{{job_name: many, static_configs: [{{targets: ['{target}', 'a:1', 'b:1']}}]}}]"
+    with scraping(few, tmp_path / "jobs.yaml", job):
+        wait_until(lambda: metric("scrape_targets_left_out", job="many") == 1)
+        assert metric("scrape_targets", job="many") == 2
+
+
+def test_a_profile_that_kafka_does_not_take_now_is_published_later_and_once(settings: GatewaySettings) -> None:
+    taken: list[object] = []
+
+    class Away(Intake):
+        async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
+            taken.append(profiles)
+            if len(taken) < 3:
+                raise unavailable("away")
+            return Counter()
+
+    async def run() -> None:
+        job = ScrapeJob("late", interval_s=60)
+        loop = TargetLoop(job, Target("http://h:1", ()), job.profiles[1], Answers(), Away(settings, None), settings)  # type: ignore[arg-type]
+        await loop._scrape()
+
+    class Answers:
+        async def fetch(self, target: Target, profile: ProfilePath) -> bytes:
+            return good()
+
+    before = metric("scrapes_total", job="late", result="ok")
+    asyncio.run(run())
+    assert len(taken) == 3
+    assert taken[0] is taken[1] is taken[2]
+    assert metric("scrapes_total", job="late", result="ok") == before + 1
