@@ -14,13 +14,13 @@ from collector.activity.intervals import Intervals
 from collector.batches.windows import Drained, Windows
 from collector.bpf.samples import Samples
 from collector.labels.label_config import LabelConfig
-from collector.labels.relabel_config import parse_rules
 from collector.labels.thread_labels import ThreadLabels
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings
 from collector.python.processes import PythonProcesses
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.operations import MANY_OPERATIONS, OperationNames
+from icestream.relabel_config import parse_rules
 from icestream.topics import ACTIVITY
 from icestream.v1.activity_pb2 import Span
 from icestream.v1.raw_pb2 import RawBatch
