@@ -7,7 +7,7 @@ from api.array_types import Depths, Ids, Rows
 from api.metrics import NODES, STACKS
 from api.queries import id_lists
 from api.queries.database import Database
-from api.queries.nodes import Nodes, concatenate, count_nodes, read_all_nodes, read_nodes
+from api.queries.nodes import ROWS_FOR_ONE, Nodes, concatenate, count_nodes, read_all_nodes, read_nodes
 from api.tree.distinct import distinct_ids
 from api.tree.growable_column import GrowableColumn
 from api.tree.hash_index import HashIndex
@@ -18,6 +18,9 @@ ROOT = 0
 
 _MAX_DEPTH = 2048
 """Levels that one query looks up. Stacks that are deeper stay unresolved until the next query."""
+
+_MOST = 10
+"""With more than one stack for so many nodes, most of all nodes belong to them: all are added."""
 
 
 class CallTree:
@@ -76,22 +79,35 @@ class CallTree:
         return rows
 
     def _read_with_parents(self, ids: Ids) -> Nodes:
-        """Reads these nodes and all unknown nodes above them, level by level; at least one ID."""
+        """Reads these nodes and all unknown nodes above them; at least one ID.
+
+        Level by level, unless reading the whole table is less work.
+        """
+        stored = count_nodes(self._database)
+        fits = stored <= self._max_nodes
+        if fits and len(ids) * ROWS_FOR_ONE >= stored:
+            return self._choose(read_all_nodes(self._database), ids)
         levels: list[Nodes] = []
         requested = HashIndex()
         queries = 0
+        wanted = ids
         for _ in range(_MAX_DEPTH):
-            if not len(ids):
+            if not len(wanted):
                 break
-            requested.append(ids)
-            queries += id_lists.count_queries(ids)
-            if queries > id_lists.MAX_QUERIES and count_nodes(self._database) <= self._max_nodes:
-                return read_all_nodes(self._database)
-            level = read_nodes(self._database, ids)
+            requested.append(wanted)
+            queries += id_lists.count_queries(wanted)
+            if queries > id_lists.MAX_QUERIES and fits:
+                return self._choose(read_all_nodes(self._database), ids)
+            level = read_nodes(self._database, wanted)
             levels.append(level)
             parents = distinct_ids(level.parent_ids)
-            ids = parents[(self._index.find(parents) < 0) & (requested.find(parents) < 0)]
+            wanted = parents[(self._index.find(parents) < 0) & (requested.find(parents) < 0)]
         return concatenate(levels)
+
+    @staticmethod
+    def _choose(nodes: Nodes, ids: Ids) -> Nodes:
+        """Those of all nodes that are to be added. Adding one is ten times the work of reading it."""
+        return nodes if len(ids) * _MOST > len(nodes.ids) else _with_parents(nodes, ids)
 
     def _insert(self, nodes: Nodes) -> None:
         """Adds nodes level by level, below those that are known."""
@@ -116,6 +132,18 @@ class CallTree:
         self._parent.extend(parent)
         self._depth.extend(depth)
         self._location.extend(location)
+
+
+def _with_parents(nodes: Nodes, ids: Ids) -> Nodes:
+    """Those with these IDs, and those above them. `nodes`: in ascending order of their IDs."""
+    chosen = np.zeros(len(nodes.ids), bool)
+    while len(ids):
+        rows = sorted_keys.find(nodes.ids, ids)
+        rows = rows[rows >= 0]
+        rows = rows[~chosen[rows]]
+        chosen[rows] = True
+        ids = distinct_ids(nodes.parent_ids[rows])
+    return Nodes(nodes.ids[chosen], nodes.parent_ids[chosen], nodes.location_ids[chosen])
 
 
 def paths_to_root(leaves: Rows, parent: Rows, depth: Depths) -> tuple[npt.NDArray[np.int64], Rows]:

@@ -4,13 +4,17 @@ import threading
 import time
 from collections import Counter
 
+import numpy as np
 import pytest
 from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 
 from api.http.app import create_app
 from api.queries import id_lists
+from api.queries.database import Database
 from api.settings import ApiSettings
+from api.tree import call_tree
+from api.tree.call_tree import CallTree
 from icestream.clickhouse import Clients
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import (
@@ -36,17 +40,36 @@ def merged(api: Api) -> Counter[str]:
     return read_collapsed(answer.text)
 
 
-@pytest.mark.parametrize(("ids", "queries"), [(7, 10**6), (7, 2), (10**6, 10**6)])
-def test_stacks_are_read_level_by_level_or_all_at_once(
-    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, ids: int, queries: int
+@pytest.mark.parametrize(
+    ("rows_for_one", "ids", "queries", "most"),
+    [(0, 7, 10**6, 0), (0, 7, 2, 0), (0, 7, 2, 10**6), (0, 10**6, 10**6, 0), (10**6, 7, 2, 0), (10**6, 7, 2, 10**6)],
+)
+def test_stacks_are_read_level_by_level_or_chosen_from_all(
+    api: Api, client: Client, monkeypatch: pytest.MonkeyPatch, rows_for_one: int, ids: int, queries: int, most: int
 ) -> None:
     monkeypatch.setattr(id_lists, "IDS_PER_QUERY", ids)
     monkeypatch.setattr(id_lists, "MAX_QUERIES", queries)
+    monkeypatch.setattr(call_tree, "ROWS_FOR_ONE", rows_for_one)
+    monkeypatch.setattr(call_tree, "_MOST", most)
     first, second = random_samples(20), random_samples(21)
     fill(client, first)
     assert merged(api) == collapsed(first)
     fill(client, second)
     assert merged(api) == collapsed(first + second)
+
+
+def test_only_the_nodes_of_the_selected_stacks_are_kept(engine: str, database: str, client: Client) -> None:
+    samples = random_samples(7)
+    fill(client, samples)
+    read = Database(Clients(engine, database=database), ApiSettings())
+    parents = {row[0]: row[1] for row in client.query("SELECT node_id, parent_id FROM nodes").result_rows}
+    for stack_id in client.query("SELECT DISTINCT stack_id FROM samples WHERE stack_id != 0 LIMIT 5").result_columns[0]:
+        tree = CallTree(read, max_nodes=10**6)
+        tree.rows(np.array([stack_id], np.uint64))
+        path, at = 1, stack_id
+        while at := parents[at]:
+            path += 1
+        assert len(tree) == path + 1
 
 
 def test_a_full_memory_starts_anew_and_answers_stay_right(engine: str, database: str, client: Client) -> None:
