@@ -132,12 +132,17 @@ def kafka_in_id() -> None:
 
 
 @pytest.fixture(scope="session")
-def local_kafka(kafka_in_id: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
-    """An Apache Kafka for all tests; without topics."""
+def kafka_jars() -> None:
+    """Skips tests that need Apache Kafka where its jars are not; in CI they fail."""
     if (reason := why_unavailable()) is not None:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def local_kafka(kafka_in_id: None, kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
+    """An Apache Kafka for all tests; without topics."""
     running = LocalKafka(tmp_path_factory.mktemp("kafka"))
     running.start()
     yield running

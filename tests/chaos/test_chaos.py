@@ -1,0 +1,16 @@
+"""A small run of tests/chaos/run.py: ten events; processes freeze for seconds, not for longer than a session."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.run import run
+from tests.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
+
+
+def test_totals_are_those_of_the_input_whatever_goes_wrong(kafka_jars: None, tmp_path: Path) -> None:
+    result = run(tmp_path, seed=1, events=10, patience_s=PATIENCE_S, long_freezes=False)
+    assert result.differences == []
+    assert result.windows
