@@ -2,12 +2,16 @@
 
 A job takes the ends of the topics when it begins, and waits until the live pipeline has stored everything before them.
 So each message is either stored already, or not the job's business: the two never store one message at the same time.
+Where stream processors have begun, it waits for sinks that have not, too: they would skip the batches of which the job
+stored only the part in its range.
 """
 
 import logging
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -58,11 +62,13 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
             return NO_CUT
         # A collector sends the activity of a window before its samples: so no activity of these samples comes later.
         ends = {topic: _ends(reader, topic, timeout_s) for topic in (RAW, ACTIVITY)}
-        _wait(settings, STREAMS_GROUP, ends, "the stream processors", progress, wait_s)
+        live = _has_begun(settings, STREAMS_GROUP, ends)
+        wait = partial(_wait, settings, progress, live)
+        wait(STREAMS_GROUP, ends, "the stream processors", wait_s)
         stored = {topic: _ends(reader, topic, timeout_s) for topic in (SAMPLES, ACTIVITY)}
-        _wait(settings, CLICKHOUSE_GROUP, stored, "the ClickHouse sink", progress, wait_s)
+        wait(CLICKHOUSE_GROUP, stored, "the ClickHouse sink", wait_s)
         if settings.parquet:
-            _wait(settings, PARQUET_GROUP, stored, "the Parquet sink", progress, wait_s + LAKE_MORE_S * (wait_s > 0))
+            wait(PARQUET_GROUP, stored, "the Parquet sink", wait_s + LAKE_MORE_S * (wait_s > 0))
         return Cut(cluster, ends)
     except KafkaException as error:
         raise JobError(f"Kafka at {settings.kafka}: {error.args[0].str()}: start the job again") from error
@@ -71,13 +77,19 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
 
 
 def _wait(
-    settings: StorageSettings, group: str, ends: Mapping[str, Ends], name: str, progress: Progress, wait_s: float
-) -> None:
-    """Waits until the group has committed up to these ends. Raises JobError and KafkaException."""
+    settings: StorageSettings, progress: Progress, live: bool, group: str, ends: Mapping[str, Ends], name: str,
+    wait_s: float,
+) -> None:  # fmt: skip
+    """Waits until the group has committed up to these ends; where no pipeline is `live`, only if it has begun.
+
+    Raises JobError and KafkaException.
+    """
+    if not live and not _has_begun(settings, group, ends):
+        return
     reader = consumer(settings, group, log_level=2)
     deadline = time.monotonic() + wait_s
     try:
-        while lag := sum(_lag(settings, reader, group, topic, of) for topic, of in ends.items()):
+        while lag := sum(_lag(settings, reader, topic, of) for topic, of in ends.items()):
             if time.monotonic() > deadline:
                 raise JobError(f"{name}: a lag of {lag} messages: wait until it is smaller, and start the job again")
             progress(0.0, f"waits for {name}: {lag} messages")
@@ -86,17 +98,10 @@ def _wait(
         reader.close()
 
 
-def _lag(settings: StorageSettings, reader: Consumer, group: str, topic: str, ends: Ends) -> int:
-    """Returns how many messages before the ends the group has not committed; 0 if there is no such group."""
-    if not ends:
-        return 0
+def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) -> int:
+    """Returns how many messages before the ends the reader's group has not committed."""
     timeout_s = settings.kafka_timeout_s
-    commits = {
-        commit.partition: commit.offset
-        for commit in reader.committed([TopicPartition(topic, number) for number in ends], timeout=timeout_s)
-    }
-    if all(offset < 0 for offset in commits.values()) and not _may_exist(settings, group):
-        return 0
+    commits = _commits(settings, reader, topic, ends)
     lags: dict[int, int] = {}
     waiting = []
     for number, end in ends.items():
@@ -107,6 +112,20 @@ def _lag(settings: StorageSettings, reader: Consumer, group: str, topic: str, en
             waiting.append(TopicPartition(topic, number, first))
     # Offsets of the marks of transactions are never committed: does a message come before the end?
     return sum(lags[place.partition] for place in unread(settings, waiting)) if waiting else 0
+
+
+def _commits(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) -> Ends:
+    """Returns the offsets that the reader's group has committed; negative: none."""
+    places = [TopicPartition(topic, number) for number in ends]
+    committed = reader.committed(places, timeout=settings.kafka_timeout_s) if places else []
+    return {place.partition: place.offset for place in committed}
+
+
+def _has_begun(settings: StorageSettings, group: str, ends: Mapping[str, Ends]) -> bool:
+    """Whether the group has committed something of these topics, or may be about to."""
+    with closing(consumer(settings, group, log_level=2)) as reader:
+        commits = [offset for topic, of in ends.items() for offset in _commits(settings, reader, topic, of).values()]
+    return any(offset >= 0 for offset in commits) or _may_exist(settings, group)
 
 
 def _may_exist(settings: StorageSettings, group: str) -> bool:
