@@ -7,16 +7,16 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
 from gateway.intake import Intake
-from gateway.readers.otlp import read_otlp
+from gateway.readers.otlp import Arrival, read_otlp
 
 _MAX_TOLD = 3
 
 
 async def take_profiles(
-    intake: Intake, parse: Callable[[], ProfilesData], max_series: int
+    intake: Intake, parse: Callable[[], ProfilesData], max_series: int, arrival: Arrival | None = None
 ) -> ExportProfilesServiceResponse:
     """Parses and reads in a thread. Raises Refused."""
-    found = await asyncio.to_thread(lambda: read_otlp(parse(), max_series))
+    found = await asyncio.to_thread(lambda: read_otlp(parse(), max_series, arrival))
     dropped, refused = await intake.take_each(found.profiles, "otlp")
     refused = [*found.refused, *refused]
     answer = ExportProfilesServiceResponse()

@@ -26,6 +26,9 @@ class GatewaySettings(ProducerSettings, MessageSettings):
     gateway_scrape: str = setting("", "YAML file of scrape jobs; empty: nothing is scraped")
     gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
     gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
+    gateway_profiles_topic: str = setting(
+        "", "topic with profiles of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_profiles; empty: none"
+    )
     gateway_spans_topic: str = setting(
         "", "topic with spans of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_spans; empty: none"
     )

@@ -13,11 +13,11 @@ from pathlib import Path
 from gateway.grpc_server import GrpcServer
 from gateway.http.app import create_app
 from gateway.intake import Intake
+from gateway.otlp_topic import profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.scrape.config import load_jobs
 from gateway.scrape.scraper import Scraper
 from gateway.settings import GatewaySettings
-from gateway.spans_topic import SpansTopic
 from icestream.cli import CommandError
 from icestream.http_server import ServerError, serve
 from icestream.stop import stop_event
@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
             if settings.gateway_grpc_listen:
                 serving.callback(GrpcServer(settings, intake).close)
             if settings.gateway_spans_topic:
-                serving.callback(SpansTopic(settings, intake).close)
+                serving.callback(spans_topic(settings, intake).close)
+            if settings.gateway_profiles_topic:
+                serving.callback(profiles_topic(settings, intake).close)
             if jobs:
                 serving.callback(Scraper(settings, intake, jobs).close)
             serve(create_app(settings, publisher, intake), settings.gateway_listen, stop, "the gateway")

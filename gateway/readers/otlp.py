@@ -1,5 +1,6 @@
 """Reads OTLP profiles (opentelemetry-proto 1.10, package profiles.v1development)."""
 
+import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -42,6 +43,15 @@ class OtlpProfiles:
     refused: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Arrival:
+    """Where a request is kept, for profiles that do not say when they were taken: they end when it came there."""
+
+    unix_nano: int
+    place: bytes
+    """What no other request has, and this one each time that it is read."""
+
+
 def parse_profiles(data: bytes) -> ProfilesData:
     """Raises Refused."""
     try:
@@ -50,8 +60,9 @@ def parse_profiles(data: bytes) -> ProfilesData:
         raise bad_profile(f"no OTLP profiles: {error}") from None
 
 
-def read_otlp(data: ProfilesData, max_series: int) -> OtlpProfiles:
+def read_otlp(data: ProfilesData, max_series: int, arrival: Arrival | None = None) -> OtlpProfiles:
     """Reads profiles. Raises Refused where all of them are of another version."""
+    number = itertools.count()
     check_version(data)
     found = OtlpProfiles()
     dictionary = data.dictionary
@@ -66,8 +77,9 @@ def read_otlp(data: ProfilesData, max_series: int) -> OtlpProfiles:
                 continue
             origin = xxhash.xxh3_128_digest(repr(sorted(given.items())).encode())
             for profile in scope.profiles:
+                own = arrival and Arrival(arrival.unix_nano, b"%s/%d" % (arrival.place, next(number)))
                 try:
-                    found.profiles.append(_Reader(profile, tables, given, max_series).read(origin))
+                    found.profiles.append(_Reader(profile, tables, given, max_series).read(origin, own))
                 except Refused as error:
                     found.refused.append(error.message)
     return found
@@ -98,14 +110,14 @@ class _Reader:
         self._stacks: dict[int, int] = {}
         self._of_attributes: dict[tuple[int, ...], tuple[Labels, int, int]] = {}
 
-    def read(self, origin: bytes) -> SentProfile:
+    def read(self, origin: bytes, arrival: Arrival | None) -> SentProfile:
         """`origin` names the attributes of resource and scope, some of which are no labels. Raises Refused."""
         profile = self._profile
         start = profile.time_unix_nano or min(
             (min(sample.timestamps_unix_nano) for sample in profile.samples if sample.timestamps_unix_nano), default=0
         )
-        has_time = start > 0
-        start = start or time.time_ns() - profile.duration_nano
+        identity = self._identity(origin) if start > 0 else arrival.place if arrival else b""
+        start = start or (arrival.unix_nano if arrival else time.time_ns()) - profile.duration_nano
         rows, values = SampleRows(), []
         for sample in profile.samples:
             values += self._add(sample, start, rows)
@@ -117,7 +129,7 @@ class _Reader:
             window=window,
             values=[self._values(np.array(values, np.int64))],
             host_id=self._host_id(),
-            identity=self._identity(origin) if has_time else b"",
+            identity=identity,
             dropped=Counter(self._table.dropped),
         )
 

@@ -1,0 +1,119 @@
+"""Reads topics that an OpenTelemetry Collector's Kafka exporter publishes (encoding `otlp_proto`)."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+
+from confluent_kafka import KafkaException, Message, TopicPartition
+
+from gateway.errors import Refused, bad_profile
+from gateway.intake import Intake
+from gateway.otlp_intake import take_profiles
+from gateway.readers.otlp import Arrival, parse_profiles
+from gateway.readers.otlp_spans import parse_spans
+from gateway.settings import GatewaySettings
+from icestream import dead_letters, kafka
+from icestream.topics import GATEWAY_PROFILES_GROUP, GATEWAY_SPANS_GROUP
+
+_log = logging.getLogger(__name__)
+
+_MESSAGES = 100
+_WAIT_S = 0.5
+_AGAIN_S = 1.0
+_LATER = 503
+_LETTERS_A_MINUTE = 60
+_MS = 1_000_000
+
+Take = Callable[[Message], Awaitable[None]]
+"""Returns when Kafka has all of a message, and raises Refused where it cannot be taken, or not now."""
+
+
+def spans_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
+    """Takes the spans of `gateway_spans_topic`."""
+
+    async def take(message: Message) -> None:
+        await intake.take_spans(parse_spans(message.value() or b""), "kafka")
+
+    return OtlpTopic(settings, settings.gateway_spans_topic, GATEWAY_SPANS_GROUP, take)
+
+
+def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
+    """Takes the profiles of `gateway_profiles_topic`. A message of which a profile cannot be taken is a dead letter,
+    too: nobody reads an answer."""
+
+    async def take(message: Message) -> None:
+        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        arrival = Arrival(message.timestamp()[1] * _MS, place.encode())
+        data = message.value() or b""
+        answer = await take_profiles(intake, lambda: parse_profiles(data), settings.gateway_max_series, arrival)
+        if answer.partial_success.rejected_profiles:
+            raise bad_profile(answer.partial_success.error_message)
+
+    return OtlpTopic(settings, settings.gateway_profiles_topic, GATEWAY_PROFILES_GROUP, take)
+
+
+class OtlpTopic:
+    """Takes the messages of a topic, on a thread of its own, until `close`. Several gateways share the partitions.
+
+    It commits what Kafka has acknowledged, so a message may be taken twice; what it has is then stored once. A message
+    that cannot be taken goes to the dead letters.
+    """
+
+    def __init__(self, settings: GatewaySettings, topic: str, group: str, take: Take) -> None:
+        self._topic = topic
+        self._take_message = take
+        self._consumer = kafka.consumer(settings, group)
+        self._consumer.subscribe([topic])
+        self._producer = kafka.producer(settings)
+        self._rate = dead_letters.Rate(_LETTERS_A_MINUTE)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name=topic, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends after the messages that are being taken."""
+        self._stop.set()
+        self._thread.join()
+        self._consumer.close()
+        self._producer.close()
+
+    async def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                found = self._consumer.consume(_MESSAGES, _WAIT_S)
+                for message in found:
+                    if (error := message.error()) is not None:
+                        _log.warning("%s: %s", self._topic, error.str())
+                messages = [message for message in found if message.error() is None]
+                if messages and await self._take(messages):
+                    self._commit(messages)
+            except KafkaException as error:  # what is not committed comes again
+                _log.warning("%s: %s", self._topic, error.args[0].str())
+                self._stop.wait(_AGAIN_S)
+
+    async def _take(self, messages: Sequence[Message]) -> bool:
+        """Returns whether all of them are taken or dead letters; False: we are to stop before that."""
+        letters: list[tuple[Message, Exception]] = []
+        for message in messages:
+            while True:
+                try:
+                    await self._take_message(message)
+                except Refused as error:
+                    if error.status != _LATER:
+                        letters.append((message, error))
+                    elif self._stop.wait(_AGAIN_S):
+                        return False
+                    else:
+                        continue
+                except Exception as error:  # a fault of ours must not stop the topic
+                    _log.exception("%s: %s", self._topic, type(error).__name__)
+                    letters.append((message, error))
+                break
+        dead_letters.send_all(self._producer, self._rate, "gateway", letters)
+        return True
+
+    def _commit(self, messages: Sequence[Message]) -> None:
+        ends = {(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in messages}
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in ends.items()]
+        self._consumer.commit(offsets=places, asynchronous=False)

@@ -1,0 +1,132 @@
+"""Topics of an OpenTelemetry Collector's Kafka exporter, over the in-process broker."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from gateway.intake import Intake
+from gateway.otlp_topic import OtlpTopic, profiles_topic, spans_topic
+from gateway.publisher import Publisher
+from gateway.settings import GatewaySettings
+from icestream import kafka
+from icestream.messages.activity import decode_activity
+from icestream.messages.raw import decode_raw
+from icestream.settings import KafkaSettings
+from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
+from tests.gateway.otlp import Otlp, host
+from tests.gateway.readers.test_otlp import OLDER
+from tests.gateway.spans import CHILD, ROOT, span, traces
+from tests.pipeline.reading import messages
+from tests.waiting import wait_until
+
+SPANS, PROFILES = "otlp_spans", "otlp_profiles"
+
+
+class Topic:
+    """What is sent to a topic, and what reads it."""
+
+    def __init__(self, settings: GatewaySettings, name: str, read: Callable[[GatewaySettings, Intake], OtlpTopic]):
+        self.settings = settings
+        self._name = name
+        self._read = read
+        self._producer = kafka.producer(settings)
+        self._publisher = Publisher(settings)
+        self._intake = Intake(settings, self._publisher)
+
+    def send(self, *values: bytes) -> None:
+        for value in values:
+            self._producer.produce(self._name, value)
+        assert self._producer.flush(30) == 0
+
+    def read_until(self, condition: Callable[[], object]) -> None:
+        """Reads on from where the last reading was committed."""
+        reader = self._read(self.settings, self._intake)
+        wait_until(condition)
+        reader.close()
+
+    def letters(self) -> list[bytes]:
+        found = [(dict(m.headers() or ()), m.value() or b"") for m in messages(self.settings, DEAD_LETTERS)]
+        return [value for headers, value in found if headers["icestream.topic"] == self._name.encode()]
+
+    def close(self) -> None:
+        self._publisher.close()
+        self._producer.close()
+
+
+@pytest.fixture
+def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
+    kafka = in_process_broker.kafka
+    return GatewaySettings(kafka=kafka, gateway_spans_topic=SPANS, gateway_profiles_topic=PROFILES)
+
+
+def test_spans_of_a_topic_are_taken_once_and_what_is_none_is_a_dead_letter(settings: GatewaySettings) -> None:
+    topic = Topic(settings, SPANS, spans_topic)
+
+    def taken() -> list[str]:
+        batches = [decode_activity(message.value()) for message in messages(settings, ACTIVITY)]
+        return [name for batch in batches if batch.host_id == "by-topic" for name in batch.spans.name]
+
+    def of(name: str, span_id: bytes) -> bytes:
+        return traces(span(time.time_ns(), span_id, name=name), host_id="by-topic").SerializeToString()
+
+    topic.send(of("first", ROOT), b"\xff\xff", of("second", CHILD))
+    topic.read_until(lambda: sorted(taken()) == ["first", "second"])
+    topic.send(of("third", ROOT))
+    topic.read_until(lambda: "third" in taken())
+    topic.close()
+    assert sorted(taken()) == ["first", "second", "third"]
+    assert topic.letters() == [b"\xff\xff"]
+
+
+def profiles(host_id: str, unix_nano: int | None = None) -> Otlp:
+    """Profiles without timestamps of samples; None: they do not say when they were taken."""
+    made = host()
+    del made.profile.samples[2], made.profile.samples[0]
+    made.profile.time_unix_nano = unix_nano or 0
+    for attribute in made.resource.attributes:
+        if attribute.key == "host.id":
+            attribute.value.string_value = host_id
+    return made
+
+
+def test_profiles_of_a_topic_are_taken_once_and_what_is_none_is_a_dead_letter(settings: GatewaySettings) -> None:
+    topic = Topic(settings, PROFILES, profiles_topic)
+
+    def taken() -> list[str]:
+        return sorted(decode_raw(message.value()).host_id for message in messages(settings, RAW))
+
+    half_bad = profiles("half", time.time_ns())
+    half_bad.scope.profiles.add().CopyFrom(half_bad.profile)
+    half_bad.profile.samples[0].stack_index = 99
+    half = half_bad.data.SerializeToString()
+    good = profiles("good", time.time_ns()).data.SerializeToString()
+    topic.send(good, b"\xff\xff", OLDER["1.9"], half, good)
+    topic.read_until(lambda: len(taken()) == 3)
+    topic.send(profiles("last", time.time_ns()).data.SerializeToString())
+    topic.read_until(lambda: "last" in taken())
+    topic.close()
+    assert taken() == ["good", "good", "half", "last"]
+    ids = {decode_raw(message.value()).id.collector for message in messages(settings, RAW)}
+    assert len(ids) == 3  # what came twice is one batch
+    assert sorted(topic.letters()) == sorted([b"\xff\xff", OLDER["1.9"], half])
+
+
+def test_a_message_that_is_read_again_counts_once_though_its_profiles_have_no_time(settings: GatewaySettings) -> None:
+    made = profiles("timeless")
+    made.scope.profiles.add().CopyFrom(made.profile)
+    topic = Topic(settings, PROFILES, profiles_topic)
+    topic.send(made.data.SerializeToString())
+
+    def ids() -> list[str]:
+        return [decode_raw(message.value()).id.collector for message in messages(settings, RAW)]
+
+    def not_committed(self: OtlpTopic, found: object) -> None:
+        """As if the gateway were killed before it commits."""
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OtlpTopic, "_commit", not_committed)
+        topic.read_until(lambda: len(ids()) == 2)
+    topic.read_until(lambda: len(ids()) == 4)
+    topic.close()
+    assert len(set(ids())) == 2
