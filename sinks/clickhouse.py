@@ -110,8 +110,7 @@ class ClickHouseSink:
         if new_samples := self._not_stored(samples, message_range):
             self._insert_series(new_samples)
             self._insert("samples", [m.rows for m in new_samples], name)
-            if not self._cluster.local:  # with several shards, no rollups are built
-                note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster.name)
+            note_added(self._clients.get(), (m.rows["time"] for m in new_samples), self._cluster)
             self._insert("batches", [stored_batches.table([m.batch for m in new_samples], name)], name)
         if new_activity := self._not_stored(activity, message_range):
             self._insert("spans", [m.spans for m in new_activity])

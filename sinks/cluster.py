@@ -39,6 +39,13 @@ GLOBAL: dict[str, int | str] = {"distributed_product_mode": "global"}
 """A query of one Distributed table with a subquery of another runs the subquery once, over all shards."""
 
 
+ON_EVERY_HOST: dict[str, int | str] = {"distributed_ddl_output_mode": "throw"}
+"""A statement ON CLUSTER returns when every host has run it, and fails where one has not."""
+
+ON_EACH_SHARD: dict[str, int | str] = {"parallel_distributed_insert_select": 2}
+"""With it, INSERT ... SELECT from one Distributed table to another one inserts on each shard what it selects there."""
+
+
 class ClusterError(ValueError):
     """A statement that is not understood: it would change one host only."""
 
@@ -53,6 +60,30 @@ class Cluster:
 
 
 ONE_SERVER = Cluster()
+
+
+def of_all_replicas(table: str, cluster: Cluster) -> str:
+    """Returns what to read FROM, so that no row is missing that a majority of the replicas has."""
+    database = quoted(cluster.local) if cluster.local else "currentDatabase()"
+    return f"clusterAllReplicas({quoted(cluster.name)}, {database}, {quoted(table)})" if cluster.name else table
+
+
+def wait_for_replicas(client: Client, cluster: Cluster, *tables: str) -> None:
+    """Waits until the replicas that a query may read have all rows that are stored now. Fails where a host is away."""
+    for table in tables if cluster.name else ():
+        where = f"ON CLUSTER {quoted(cluster.name)} " if cluster.local else ""
+        client.command(f"SYSTEM SYNC REPLICA {where}{_in(cluster.local, table)}", settings=ON_EVERY_HOST)
+
+
+def delete_from(table: str, cluster: Cluster) -> str:
+    """Returns the beginning of a DELETE, up to WHERE. On a cluster its condition must not depend on other tables or the
+    time: each replica works it out by itself. Run it with ON_EVERY_HOST."""
+    return f"DELETE FROM {_on_shards(table, cluster)}"
+
+
+def alter_table(table: str, cluster: Cluster) -> str:
+    """Returns the beginning of an ALTER TABLE of rows. Run it with ON_EVERY_HOST."""
+    return f"ALTER TABLE {_on_shards(table, cluster)}"
 
 
 def on_cluster(sql: str, cluster: Cluster, tables: Collection[str] = ()) -> str:
@@ -131,6 +162,11 @@ def _sharding_column(columns: list[tuple[str, str, bool]]) -> str:
     """`columns`: names, types, and whether the sorting key has them."""
     names = [name for name, _, _ in columns]
     return _HOST if _HOST in names else next((name for name, _, sorts in columns if sorts), names[0])
+
+
+def _on_shards(table: str, cluster: Cluster) -> str:
+    """Returns the table with rows on all shards. Replicas of one shard tell each other."""
+    return f"{_in(cluster.local, table)} ON CLUSTER {quoted(cluster.name)}" if cluster.local else table
 
 
 def _in(database: str, table: str) -> str:

@@ -9,17 +9,22 @@ from datetime import datetime, timezone
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import DAY_S, Level
+from sinks.cluster import ON_EVERY_HOST, ONE_SERVER, Cluster, alter_table
 
 _FINAL = (
     "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String} AND state = 'final'"
     " AND start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
 )
-_ANY_SIZE = {"max_partition_size_to_drop": 0}
+_ANY_SIZE: dict[str, int | str] = {"max_partition_size_to_drop": 0}
 """ClickHouse asks before it drops 50 GB. That is a day of 1,000 hosts."""
 
 
 def drop_old_samples(
-    client: Client, days: Sequence[int], before_unix_s: int, levels: Sequence[tuple[Level, int]]
+    client: Client,
+    days: Sequence[int],
+    before_unix_s: int,
+    levels: Sequence[tuple[Level, int]],
+    cluster: Cluster = ONE_SERVER,
 ) -> list[int]:
     """Drops the days that ended before a moment and whose rollups are final; returns them. Raises the client's errors.
 
@@ -38,5 +43,6 @@ def drop_old_samples(
     dropped = [day for day in old if day not in missing]
     for day in dropped:
         date = datetime.fromtimestamp(day, timezone.utc).date().isoformat()
-        client.command(f"ALTER TABLE samples DROP PARTITION '{date}'", settings=_ANY_SIZE)
+        change = f"{alter_table('samples', cluster)} DROP PARTITION '{date}'"
+        client.command(change, settings=_ANY_SIZE | ON_EVERY_HOST)
     return dropped

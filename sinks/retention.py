@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
-from sinks.cluster import GLOBAL, ONE_SERVER, Cluster, identifier, on_cluster, quoted
+from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, delete_from, on_cluster, quoted
 from sinks.migrate import MigrationError, cluster_of_tables
 
 DEFAULT_DAYS = 14
@@ -36,7 +36,7 @@ _ROLLUPS = {
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
 MAX_TOKENS = 10_000_000
-_NO_WAIT = {"lightweight_deletes_sync": 0}
+_NO_WAIT: dict[str, int | str] = {"lightweight_deletes_sync": 0}
 """A sink that waited for a long DELETE would lose its partitions."""
 _MOST_DELETED = 10_000
 """Locations that are deleted at once from the tables of a cluster: their IDs are part of the statement."""
@@ -55,11 +55,10 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(),
     """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age. Raises
     MigrationError for negative or too large numbers.
 
-    `new`: the tables have just been made; None then is `DEFAULT_DAYS`. On several shards it is 0: they have no rollups,
-    so what samples say would be lost.
+    `new`: the tables have just been made; None then is `DEFAULT_DAYS`.
 
-    Only there `samples` has an age of its own. Elsewhere the sinks drop a day of samples when its rollups are final
-    (sinks/old_samples.py), however long that takes.
+    `samples` has no age of its own: the sinks drop a day of samples when its rollups are final (sinks/old_samples.py),
+    however long that takes.
 
     What rows refer to by ID is kept for as long as any of them. Locations have no age, see `drop_unused_locations`. A
     table with partitions drops whole parts, so a row may live longer: a day, in `batches` a week, in rollups a month.
@@ -70,12 +69,12 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(),
             raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {number}")
     tables = _Tables(client)
     if new and days is None:
-        days = 0 if tables.cluster.local else DEFAULT_DAYS
+        days = DEFAULT_DAYS
     if days is not None:
         for table, (column, more, least) in _BY_AGE.items():
             tables.drop_after(table, column, max(days + more, least) if days else 0)
     samples = sample_days(client, tables.cluster)
-    tables.drop_after("samples", "time", samples if tables.cluster.local else 0)
+    tables.drop_after("samples", "time", 0)
     all_days = (samples, *of_level.values())
     longest = max(all_days) if all(all_days) else 0
     for table, (column, more, least) in _REFERRED_TO.items():
@@ -170,11 +169,9 @@ def drop_unused_locations(client: Client, cluster: Cluster = ONE_SERVER) -> None
         f"SELECT DISTINCT location_id FROM locations WHERE {old} AND {no_node} LIMIT {_MOST_DELETED}", settings=GLOBAL
     ).result_rows
     if rows:
-        table, where = "locations", ""
-        if cluster.local:
-            table, where = f"{identifier(cluster.local)}.locations", f" ON CLUSTER {quoted(cluster.name)}"
         ids = ", ".join(str(location_id) for (location_id,) in rows)
-        client.command(f"DELETE FROM {table}{where} WHERE {old} AND location_id IN ({ids})", settings=_NO_WAIT)
+        delete = f"{delete_from('locations', cluster)} WHERE {old} AND location_id IN ({ids})"
+        client.command(delete, settings=_NO_WAIT | ON_EVERY_HOST)
 
 
 def _with_rows(cluster: Cluster) -> str:

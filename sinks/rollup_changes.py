@@ -15,18 +15,16 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import HOUR_S
-from sinks.cluster import INSERT_SETTINGS, quoted
+from sinks.cluster import INSERT_SETTINGS, ONE_SERVER, Cluster, of_all_replicas
 
 _HOUR_MS = HOUR_S * 1000
 
 
-def note_added(client: Client, times: Iterable[pa.ChunkedArray], cluster: str = "") -> None:
+def note_added(client: Client, times: Iterable[pa.ChunkedArray], cluster: Cluster = ONE_SERVER) -> None:
     """Notes that samples with these times (milliseconds) were added, for hours whose rollups may have begun."""
-    source = (
-        f"clusterAllReplicas({quoted(cluster)}, currentDatabase(), 'rollup_builds')" if cluster else "rollup_builds"
-    )
-    settings = {"skip_unavailable_shards": 1} if cluster else None
-    begun_s = client.query(f"SELECT toUnixTimestamp(max(end_time)) FROM {source}", settings=settings).result_rows[0][0]
+    latest = f"SELECT toUnixTimestamp(max(end_time)) FROM {of_all_replicas('rollup_builds', cluster)}"
+    settings = {"skip_unavailable_shards": 1} if cluster.name else None
+    begun_s = client.query(latest, settings=settings).result_rows[0][0]
     hours: set[int] = set()
     for column in times if begun_s else ():
         unix_hours = np.unique(column.cast(pa.int64()).to_numpy() // _HOUR_MS)
@@ -46,12 +44,12 @@ def note_work_sql(state: str, start_unix_nano: int, end_unix_nano: int) -> str:
     )
 
 
-def insert_settings(cluster: str = "") -> dict[str, Any]:
+def insert_settings(cluster: Cluster = ONE_SERVER) -> dict[str, Any]:
     """Returns the settings of an insert that must not be taken for a repetition of another one."""
     token = {"async_insert": 0, "insert_deduplication_token": uuid.uuid4().hex}
-    return token | (INSERT_SETTINGS if cluster else {})
+    return token | (INSERT_SETTINGS if cluster.name else {})
 
 
-def _insert(client: Client, rows: list[list[Any]], cluster: str) -> None:
+def _insert(client: Client, rows: list[list[Any]], cluster: Cluster) -> None:
     columns = ["start_time", "state", "work"]
     client.insert("sample_changes", rows, column_names=columns, settings=insert_settings(cluster))

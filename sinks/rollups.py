@@ -27,6 +27,15 @@ from icestream.rollups import (
     bucket_parameters,
 )
 from sinks import metrics
+from sinks.cluster import (
+    ON_EACH_SHARD,
+    ON_EVERY_HOST,
+    ONE_SERVER,
+    Cluster,
+    delete_from,
+    quoted,
+    wait_for_replicas,
+)
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
@@ -96,8 +105,8 @@ class Ages:
     """Samples before may be incomplete."""
 
     @classmethod
-    def at(cls, client: Client, now_unix_s: int) -> "Ages":
-        days = sample_days(client)
+    def at(cls, client: Client, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> "Ages":
+        days = sample_days(client, cluster)
         return cls(now_unix_s, now_unix_s - (days - 1) * DAY_S if days else 0, now_unix_s - days * DAY_S if days else 0)
 
 
@@ -121,32 +130,27 @@ class Rollups:
     def step(self, stop: threading.Event, now_unix_s: int | None = None) -> None:
         """Builds the buckets that are due now, newest first, and drops samples that are too old.
 
-        It does nothing on a cluster with several shards: queries read samples there. Raises MigrationError and the
-        client's errors.
+        Raises MigrationError and the client's errors.
         """
         client = self._clients.get()
-        placed = check(client, self._clients.dsn)
-        if placed.local:
-            return
-        cluster = placed.name
-        ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s)
-        days = _days_with_samples(client)
+        cluster = check(client, self._clients.dsn)
+        ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
+        days = _days_with_samples(client, cluster)
         for level in LEVELS:
-            for bucket in due(client, level, days, ages):
+            for bucket in due(client, level, days, ages, cluster):
                 if stop.is_set():
                     return
                 build(client, bucket, cluster, last_time=bucket.start_unix_s < ages.samples_may_go)
             finish(client, level, ages, cluster)
-            drop_unused(client, level, ages.now)
-        if dropped := drop_old_samples(
-            client, days, ages.samples_went, [(each, oldest(client, each, ages)) for each in LEVELS]
-        ):
+            drop_unused(client, level, ages.now, cluster)
+        levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
+        if dropped := drop_old_samples(client, days, ages.samples_went, levels, cluster):
             log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
 
 
-def due(client: Client, level: Level, days: list[int], ages: Ages) -> list[Bucket]:
+def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Cluster = ONE_SERVER) -> list[Bucket]:
     """Returns the buckets to build, newest first. `days`: those with samples, in Unix seconds."""
-    first = oldest(client, level, ages)
+    first = oldest(client, level, ages, cluster)
     closed = [
         start
         for day in days
@@ -173,22 +177,20 @@ def due(client: Client, level: Level, days: list[int], ages: Ages) -> list[Bucke
     return [Bucket(level, start) for start in sorted(missing, reverse=True)]
 
 
-def oldest(client: Client, level: Level, ages: Ages) -> int:
+def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> int:
     """Returns the start of the time for which rollups of a level are kept, in Unix seconds."""
-    kept = kept_days(client, "rollup_builds", level.name)
+    kept = kept_days(client, "rollup_builds", level.name, cluster)
     return ages.now - kept * DAY_S if kept else 0
 
 
-def build(client: Client, bucket: Bucket, cluster: str = "", last_time: bool = False) -> bool:
+def build(client: Client, bucket: Bucket, cluster: Cluster = ONE_SERVER, last_time: bool = False) -> bool:
     """Computes the rollups of a bucket; returns whether they count. Raises the client's errors.
 
     `last_time`: the samples may soon be dropped, so it builds even from those that a job has not replaced completely.
     """
     number = time.time_ns()
     _note(client, bucket, number, "begun", 0, cluster)
-    if cluster:
-        for table in ("sample_changes", "samples"):
-            client.command(f"SYSTEM SYNC REPLICA {table}")
+    wait_for_replicas(client, cluster, "sample_changes", "samples")
     changes, is_open = _changes(client, bucket)
     if is_open and not last_time:
         return False
@@ -198,13 +200,14 @@ def build(client: Client, bucket: Bucket, cluster: str = "", last_time: bool = F
         client.command(
             f"INSERT INTO {table} {columns} {select}",
             parameters=parameters,
-            settings=insert_settings(cluster) | _LIMITS,
+            settings=insert_settings(cluster) | _LIMITS | (ON_EACH_SHARD if cluster.local else {}),
         )
+        wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
     _note(client, bucket, number, "built", changes, cluster)
     return True
 
 
-def finish(client: Client, level: Level, ages: Ages, cluster: str = "") -> None:
+def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> None:
     """Makes builds final whose samples may soon be dropped: the valid ones, and where samples went already the last."""
     rows = client.query(
         "SELECT toUnixTimestamp(start_time) AS start, maxIf(build, state = 'built') AS last FROM rollup_builds"
@@ -222,7 +225,7 @@ def finish(client: Client, level: Level, ages: Ages, cluster: str = "") -> None:
             _note(client, Bucket(level, start), number, "final", 0, cluster)
 
 
-def drop_unused(client: Client, level: Level, now_unix_s: int) -> None:
+def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> None:
     """Deletes the rows of builds that were killed, or that have been followed by another one for a while."""
     rows = client.query(
         "SELECT start, groupArray((final, complete, build, noted)) AS builds FROM"
@@ -247,9 +250,10 @@ def drop_unused(client: Client, level: Level, now_unix_s: int) -> None:
     for table in (*_FILL[level], "rollup_builds"):
         if table != "series_seen":
             client.command(
-                f"DELETE FROM {table} WHERE {key} IN (SELECT toDateTime(arrayJoin({{starts:Array(UInt32)}}), 'UTC'))"
-                " AND build IN {builds:Array(UInt64)}",
+                f"{delete_from(table, cluster)} WHERE {key} IN"
+                " (SELECT toDateTime(arrayJoin({starts:Array(UInt32)}), 'UTC')) AND build IN {builds:Array(UInt64)}",
                 parameters=unused,
+                settings=ON_EVERY_HOST,
             )
 
 
@@ -260,7 +264,7 @@ def _changes(client: Client, bucket: Bucket) -> tuple[int, bool]:
     return (int(rows[0][1]), bool(rows[0][2])) if rows else (0, False)
 
 
-def _note(client: Client, bucket: Bucket, number: int, state: str, changes: int, cluster: str) -> None:
+def _note(client: Client, bucket: Bucket, number: int, state: str, changes: int, cluster: Cluster) -> None:
     row: list[Any] = [bucket.level.name, bucket.start_unix_s, bucket.end_unix_s, number, state, changes]
     columns = ["level", "start_time", "end_time", "build", "state", "changes"]
     client.insert("rollup_builds", [row], column_names=columns, settings=insert_settings(cluster))
@@ -271,10 +275,13 @@ def _columns(table: str) -> str:
     return f"(profile_type, service, start_time, {keys.get(table, 'stack_id, ')}count, value, build)"
 
 
-def _days_with_samples(client: Client) -> list[int]:
+def _days_with_samples(client: Client, cluster: Cluster) -> list[int]:
     """Returns the days with samples, as Unix seconds of their start."""
+    parts, database = "system.parts", "currentDatabase()"
+    if cluster.local:
+        parts, database = f"clusterAllReplicas({quoted(cluster.name)}, system, parts)", quoted(cluster.local)
     rows = client.query(
-        "SELECT DISTINCT partition FROM system.parts"
-        " WHERE database = currentDatabase() AND table = 'samples' AND active AND rows > 0"
+        f"SELECT DISTINCT partition FROM {parts}"
+        f" WHERE database = {database} AND table = 'samples' AND active AND rows > 0"
     ).result_rows
     return sorted(int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp()) for (day,) in rows)

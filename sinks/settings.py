@@ -48,7 +48,7 @@ class SinkSettings(StorageSettings):
     retention_days: int | None = setting(
         None,
         "days after which tables drop rows, except for rollups, set by `icestream migrate`; 0: never; empty: unchanged "
-        "(new tables: 14; on several shards: never)",
+        "(new tables: 14)",
     )
     rollup_minutes_days: int = setting(30, "days to keep rollups by minute, set by `icestream migrate`; 0: for ever")
     rollup_hours_days: int = setting(180, "days to keep rollups by hour; 0: for ever")

@@ -12,7 +12,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from icestream.v1.common_pb2 import BatchId
-from sinks.cluster import ONE_SERVER, Cluster, quoted
+from sinks.cluster import ONE_SERVER, Cluster, of_all_replicas
 
 SAMPLES = "samples"
 CORRECTIONS = "corrections"
@@ -99,15 +99,14 @@ def find(client: Client, keys: Iterable[BatchKey], cluster: Cluster = ONE_SERVER
     On a cluster it asks all replicas, because the one that answers may lag behind the one that took the last insert.
     Inserts wait for a majority of the replicas, and fail without one: a majority knows every stored batch.
     """
-    database = quoted(cluster.local) if cluster.local else "currentDatabase()"
-    source = f"clusterAllReplicas({quoted(cluster.name)}, {database}, 'batches')" if cluster.name else "batches"
     settings = {"skip_unavailable_shards": 1} if cluster.name else None
     wanted = list(dict.fromkeys(keys))
     blocks: dict[BatchKey, str] = {}
     for start in range(0, len(wanted), _KEYS_PER_QUERY):
         chunk = wanted[start : start + _KEYS_PER_QUERY]
         rows = client.query(
-            f"SELECT kind, collector, started_unix_nano, sequence, part, output, block FROM {source}"
+            f"SELECT kind, collector, started_unix_nano, sequence, part, output, block"
+            f" FROM {of_all_replicas('batches', cluster)}"
             " WHERE kind IN {kinds:Array(String)}"
             " AND (collector, started_unix_nano, sequence) IN {ids:Array(Tuple(String, UInt64, UInt64))}",
             parameters={

@@ -15,6 +15,7 @@ from hypothesis import settings as hypothesis_settings
 from xdist.scheduler import LoadScopeScheduling
 
 from icestream import kafka
+from icestream.clickhouse import connect
 from icestream.commands.topics import create
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
@@ -22,6 +23,11 @@ from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 
+# A cluster of two shards, both of which are the engine itself (tests/sinks/shards.py).
+_SHARD = "<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>"
+ENGINE_CONFIG = (
+    f"<clickhouse><tcp_port>9000</tcp_port><remote_servers><halves>{_SHARD * 2}</halves></remote_servers></clickhouse>"
+)
 TESTS = Path(__file__).parent
 KAFKA = "apache_kafka"
 # Tests of these folders share nothing but fixtures of the session, so each of them may run in any process. Tests of
@@ -108,9 +114,14 @@ def close_clients() -> None:
 
 
 @pytest.fixture(scope="session")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> str:
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """DSN of the embedded ClickHouse, without a database: a process can open one folder only, so all tests share it."""
-    return f"chdb://{tmp_path_factory.mktemp('chdb')}"
+    dsn = f"chdb://{tmp_path_factory.mktemp('chdb')}"
+    config = tmp_path_factory.mktemp("chdb_config") / "config.xml"
+    config.write_text(ENGINE_CONFIG)
+    first = connect(dsn, chdb_options={"config-file": str(config)})  # later clients get the same engine
+    yield dsn
+    first.close()
 
 
 hypothesis_settings.register_profile("icestream", deadline=None)  # several tests run at once, on machines of any speed

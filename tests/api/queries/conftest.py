@@ -1,11 +1,11 @@
 """A store with rollups for each test."""
 
 import pytest
-from clickhouse_connect.driver.client import Client
 
+from icestream.clickhouse import Clients
 from tests.api.queries.rollup_store import Store
 
 
 @pytest.fixture
-def store(engine: str, database: str, client: Client) -> Store:
-    return Store(engine, database, client)
+def store(engine: str, database: str) -> Store:
+    return Store(Clients(engine, database=database))

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable
 
 import pyarrow as pa
-from clickhouse_connect.driver.client import Client
 
 from api.queries.database import Database
 from api.queries.labelled_stack_values import read_labelled_stack_values
@@ -20,7 +19,8 @@ from icestream.clickhouse import Clients
 from icestream.ids import series_id
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from sinks import rollups
-from sinks.rollup_changes import note_added, note_work_sql
+from sinks.cluster import ONE_SERVER, Cluster, delete_from
+from sinks.rollup_changes import insert_settings, note_added, note_work_sql
 from sinks.rollups import Rollups
 from tests.data.tables import insert_columns, insert_series, to_datetime
 
@@ -34,13 +34,20 @@ STACKS = 5
 class Store:
     """The tables, and what is done to them."""
 
-    def __init__(self, engine: str, database: str, client: Client, seed: int = 0) -> None:
-        self.clients = Clients(engine, database=database)
-        self.client = client
-        self.database = Database(self.clients, ApiSettings())
-        self.random = random.Random(seed)
-        self.builder = Rollups(self.clients)
-        insert_series(client, LABELS, to_datetime(T0))
+    def __init__(self, clients: Clients, cluster: Cluster = ONE_SERVER) -> None:
+        self.clients = clients
+        self.client = clients.get()
+        self.cluster = cluster
+        self.database = Database(clients, ApiSettings())
+        self.random = random.Random(0)
+        self.builder = Rollups(clients)
+        insert_series(self.client, LABELS, to_datetime(T0))
+        self._flush("series")
+
+    def _flush(self, table: str) -> None:
+        """Brings what was inserted to the shards."""
+        if self.cluster.local:
+            self.client.command(f"SYSTEM FLUSH DISTRIBUTED {table}")
 
     def build(self, now: float = 0) -> None:
         """Builds what is due, as if the latest changes were some minutes ago."""
@@ -59,15 +66,18 @@ class Store:
             series_id=[series_id(one.items()) for one in labels], time=[to_datetime(at) for at in times],
             stack_id=stacks, count=signs, value=[sign * 10 for sign in signs],
         )  # fmt: skip
-        note_added(self.client, [pa_times(times)])
+        self._flush("samples")
+        note_added(self.client, [pa_times(times)], self.cluster)
 
     def begin_replace(self) -> Callable[[], None]:
         """Does the first half of a job's work on ten minutes; returns the second half."""
         start = T0 + self.random.randrange(2 * DAY // 600) * 600
         span = start * 10**9, (start + 600) * 10**9
         within = f"time >= toDateTime64({start}, 3, 'UTC') AND time < toDateTime64({start + 600}, 3, 'UTC')"
-        self.client.command(note_work_sql("begun", *span))
-        self.client.command(f"DELETE FROM samples WHERE {within}", settings={"lightweight_deletes_sync": 2})
+        settings = insert_settings(self.cluster)
+        self.client.command(note_work_sql("begun", *span), settings=settings)
+        delete = f"{delete_from('samples', self.cluster)} WHERE {within}"
+        self.client.command(delete, settings={"lightweight_deletes_sync": 2})
 
         def end() -> None:
             times = [start + self.random.random() * 600 for _ in range(5)]
@@ -75,7 +85,8 @@ class Store:
                 self.client, "samples", service="cart", host_id="a", series_id=series_id(LABELS[0].items()),
                 time=[to_datetime(at) for at in times], stack_id=1, value=7,
             )  # fmt: skip
-            self.client.command(note_work_sql("ended", *span))
+            self._flush("samples")
+            self.client.command(note_work_sql("ended", *span), settings=settings)
 
         return end
 

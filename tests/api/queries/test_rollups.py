@@ -10,17 +10,61 @@ from api.queries.rollups import Plan, make_plan
 from api.queries.selection import TimeRange
 from api.queries.selector import parse
 from api.queries.stack_values import read_selected_stacks
-from icestream.rollups import DAYS, HOURS
+from icestream.clickhouse import connect
+from icestream.rollups import DAYS, HOURS, MINUTES
 from icestream.times import format_unix_nano
 from sinks import rollups
-from sinks.rollup_changes import note_added
+from sinks.cluster import ON_EACH_SHARD, delete_from
+from sinks.rollup_changes import insert_settings, note_added
 from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
+from tests.sinks.shards import Shards
+
+
+@pytest.fixture(scope="module")
+def shards(engine: str) -> Shards:
+    return Shards(engine, "rollups_of_shards")
 
 
 @pytest.mark.parametrize("seed", range(2))
 def test_sums_are_those_of_samples_whatever_happens(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    sums_are_those_of_samples(store, seed, monkeypatch)
+
+
+def test_sums_over_all_shards_are_those_of_samples(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(shards, shards.cluster)
+    sums_are_those_of_samples(store, 3, monkeypatch)
+    hosts = f"SELECT {shards.slots['samples']} AS shard, groupUniqArray(host_id) FROM samples GROUP BY shard"
+    assert len(store.client.query(hosts).result_rows) == 2
+    later = int(time.time()) + 7200
+    for level in (HOURS, DAYS):
+        rollups.drop_unused(store.client, level, later, shards.cluster)
+    builds = "SELECT uniqExact(build), uniqExact(start_time) FROM series_stack_days"
+    assert store.client.query(builds).result_rows == [(2, 2)]
+    both_days = select((), T0, T0 + 2 * DAY)
+    store.check(both_days)
+    total = store.client.query("SELECT sum(value), count() > 0 FROM samples").result_rows
+    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    store.build(T0 + 17 * DAY)
+    assert store.client.query("SELECT count() FROM samples").result_rows == [(0,)]
+    assert [(read_selected_stacks(store.database, both_days, 100).total, 1)] == total
+
+
+def test_each_shard_sums_up_its_own_samples(shards: Shards, engine: str) -> None:
+    """Without the filter, both shards have all samples: each writes all sums."""
+    Store(shards, shards.cluster).insert([LABELS[0]], [T0 + 9 * DAY], [1], [1])
+    hour = {"start": T0 + 9 * DAY, "end": T0 + 9 * DAY + HOUR, "build": 1}
+    connect(engine, database="rollups_of_shards").command(
+        f"INSERT INTO service_minutes (profile_type, service, start_time, count, value, build) "
+        f"{rollups._FILL[MINUTES]['service_minutes']}",
+        parameters=hour, settings=insert_settings(shards.cluster) | ON_EACH_SHARD,
+    )  # fmt: skip
+    rows = "SELECT count, value FROM service_minutes WHERE build = 1"
+    assert shards.local.query(rows).result_rows == [(1, 10), (1, 10)]
+
+
+def sums_are_those_of_samples(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     store.random = random.Random(seed)
     store.add(300)
     store.build()
@@ -90,7 +134,7 @@ def test_two_builders_at_once_count_once(store: Store) -> None:
 
 
 def test_rollups_stay_when_samples_are_gone(store: Store, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollups, "sample_days", lambda client: 14)
+    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
     store.add(200, days=1)
     store.build(T0 + DAY + 700)
     now = T0 + 15 * DAY
@@ -142,8 +186,9 @@ def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyboardInterrupt):
         store.build()
     monkeypatch.undo()
-    store.client.command("DELETE FROM rollup_builds WHERE state = 'begun' AND build NOT IN"
-                         " (SELECT build FROM rollup_builds WHERE state = 'built')")  # fmt: skip
+    built = [row[0] for row in store.client.query("SELECT build FROM rollup_builds WHERE state = 'built'").result_rows]
+    killed_builds = f"{delete_from('rollup_builds', store.cluster)} WHERE state = 'begun' AND build NOT IN {built}"
+    store.client.command(killed_builds)
 
 
 def assert_from_rollups(store: Store, start: float, end: float) -> None:
