@@ -25,7 +25,7 @@ from collector.activity.thread_ids import ThreadIds
 SERVICE_SECONDS = 30.0
 """How long a process keeps its service after its last datagram: three times the interval of hellos."""
 
-MOST_SERVICES = 20_000
+MOST_SERVICES = 20_000  # processes: at most 10 MB, because a name has MOST_NAME_BYTES
 MOST_SERVICES_OF_USER = 5_000
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 

@@ -2,16 +2,19 @@
 
 import os
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 
 from collector.elf import identity
 from collector.elf.error import ElfError
 from collector.processes.mapped_files import MapsEntry, open_entry
 from collector.symbols.debug_files import by_build_id, by_link, opened
+from icestream.byte_cache import ByteCache
 
-MAX_BUILD_IDS = 20_000
+MAX_BYTES = 16 << 20
+"""About 23,000 files with usual paths. A path may have 4 kB."""
 MAX_ENTRIES = 4
+_ENTRY_BYTES = 350
+"""About what an entry takes beside its path."""
 
 Held = Callable[[str], int | None]
 """Returns a descriptor of the file of a build ID that is held open, for the caller to close; None if there is none."""
@@ -26,21 +29,21 @@ class SymbolFiles:
     def __init__(self, held: Held = lambda build_id: None) -> None:
         self.held = held
         self._lock = threading.Lock()
-        self._entries: OrderedDict[str, list[MapsEntry]] = OrderedDict()
+        self._entries: ByteCache[str, tuple[MapsEntry, ...]] = ByteCache(MAX_BYTES, _size)
 
     def note(self, build_id: str, entry: MapsEntry) -> None:
         with self._lock:
-            entries = self._entries.setdefault(build_id, [])
+            entries = self._entries.get(build_id) or ()
             if entry not in entries:
-                entries.append(entry)
-                del entries[:-MAX_ENTRIES]
-            if len(self._entries) > MAX_BUILD_IDS:
-                self._entries.popitem(last=False)
+                self._entries.put(build_id, (*entries, entry)[-MAX_ENTRIES:])
 
     def entries(self, build_id: str) -> list[MapsEntry]:
         """Returns the entries of a build ID, the latest first: its process is the most likely to be still alive."""
-        with self._lock:
-            return list(reversed(self._entries.get(build_id, [])))
+        return list(reversed(self._entries.get(build_id) or ()))
+
+
+def _size(build_id: str, entries: Sequence[MapsEntry]) -> int:
+    return len(build_id) + sum(_ENTRY_BYTES + len(entry.path) for entry in entries)
 
 
 def open_by_build_id(build_id: str, entries: Sequence[MapsEntry], path: str, more: Sequence[str] = ()) -> Iterator[int]:

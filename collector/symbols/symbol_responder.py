@@ -10,7 +10,6 @@ a few messages before the end of the topic, to answer the requests that came whi
 import logging
 import threading
 import time
-from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -23,6 +22,7 @@ from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO
 from collector.symbols.symbol_files import SymbolFiles
+from icestream.byte_cache import ByteCache
 from icestream.kafka import consumer
 from icestream.settings import SettingError
 from icestream.topics import COLLECTOR_GROUP, SYMBOL_REQUESTS, SYMBOLS
@@ -40,7 +40,7 @@ _CHUNK_PAUSE_S = 0.05
 _LOOK_S = 0.5  # between two looks for requests
 _REST_S = 10.0  # without a request; then the child process ends
 _REPEAT_S = 5.0  # a request repeated within this time is already answered
-_MAX_ANSWERED = 10_000
+_ANSWERED_BYTES = 2 << 20  # about 10,000 build IDs; a request may hold any text
 
 
 class SymbolResponder:
@@ -52,7 +52,7 @@ class SymbolResponder:
         self._files = files
         self._builder = SymbolBuilder(self._host_id, settings.symbol_store, files)
         self._downloads = _downloads(settings)
-        self._answered: OrderedDict[str, float] = OrderedDict()
+        self._answered: ByteCache[str, float] = ByteCache(_ANSWERED_BYTES, lambda build_id, _: 4 * len(build_id))
         self._stop = threading.Event()
         self._consumer = consumer(
             settings,
@@ -104,12 +104,11 @@ class SymbolResponder:
         if request.host_id != self._host_id or time.time_ns() - request.requested_unix_nano > _TOO_OLD_NS:
             return
         now = time.monotonic()
-        if now - self._answered.get(request.build_id, float("-inf")) < _REPEAT_S:
+        answered = self._answered.get(request.build_id)
+        if answered is not None and now - answered < _REPEAT_S:
             return
         self._answer(request.build_id, request.file)
-        self._answered[request.build_id] = time.monotonic()
-        while len(self._answered) > _MAX_ANSWERED:
-            self._answered.popitem(last=False)
+        self._answered.put(request.build_id, time.monotonic())
 
     def _answer_downloaded(self) -> None:
         while self._downloads is not None and (done := self._downloads.finished()) is not None:

@@ -8,7 +8,8 @@ LOOK_S = 10.0
 MOST_AT_ONCE = 10
 """Files tried again in LOOK_S: where there is no room for many files, reading their tables must not take much CPU."""
 
-_MOST_PUT_OFF = 20_000  # above that, the oldest is not tried again for processes that run
+_MOST_PUT_OFF = 20_000
+"""Beyond, the oldest is not tried again for processes that run. At most 10 MB: a build ID has up to 260 characters."""
 
 
 class Attempts:

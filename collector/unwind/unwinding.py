@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
 _PROCESS_AGAIN_S = 5.0  # until a process without room is tried again
-_MOST_REFUSED = 20_000
+_MOST_REFUSED = 20_000  # 2 MB: a process ID and a time each
 _MASK = (1 << 64) - 1
 
 

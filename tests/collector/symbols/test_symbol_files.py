@@ -1,0 +1,53 @@
+"""What is remembered of files and requests has a bounded size, however long paths and build IDs are."""
+
+from pathlib import Path
+
+import pytest
+
+from collector.delivery.publisher import Publisher
+from collector.delivery.spool import Spool
+from collector.processes.mapped_files import MapsEntry
+from collector.settings import CollectorSettings
+from collector.symbols import symbol_responder
+from collector.symbols.symbol_files import MAX_BYTES, MAX_ENTRIES, SymbolFiles
+from collector.symbols.symbol_responder import SymbolResponder
+from icestream.v1.symbols_pb2 import SymbolRequest
+
+
+def entry(pid: int, path: str) -> MapsEntry:
+    return MapsEntry(pid, 0, 4096, 1, pid, path)
+
+
+def test_the_latest_entries_of_a_file_come_first() -> None:
+    files = SymbolFiles()
+    for pid in (*range(6), 5):
+        files.note("gnu:01", entry(pid, "/a"))
+    assert [each.pid for each in files.entries("gnu:01")] == [5, 4, 3, 2]
+    assert files.entries("gnu:02") == []
+
+
+def test_files_with_long_paths_take_the_bytes_that_are_allowed_and_the_latest_are_known() -> None:
+    files = SymbolFiles()
+    for number in range(3_000):
+        for copy in range(MAX_ENTRIES):
+            files.note(f"gnu:{number}", entry(copy, f"/{number}-{copy}".ljust(4_095, "x")))
+    texts = sum(len(each.path) for _, entries in files._entries.items() for each in entries)
+    assert MAX_BYTES / 2 < texts < MAX_BYTES
+    assert len(files.entries("gnu:2999")) == MAX_ENTRIES
+    assert files.entries("gnu:0") == []
+
+
+def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path, symbol_store=str(tmp_path))
+    spool = Spool(settings.spool, 1 << 20)
+    responder = SymbolResponder(settings, Publisher(settings, spool), SymbolFiles())
+    answered: list[str] = []
+    monkeypatch.setattr(responder, "_answer", lambda build_id, file: answered.append(build_id[:5]))
+    for number in (*range(100), 99, 0):
+        request = SymbolRequest(build_id=f"{number:05}".ljust(100_000, "x"), host_id="me", requested_unix_nano=2**62)
+        responder._handle(request.SerializeToString())
+    assert answered == [f"{number:05}" for number in (*range(100), 0)]  # the first one is forgotten, not the last
+    assert responder._answered.bytes <= symbol_responder._ANSWERED_BYTES
+    spool.close()
