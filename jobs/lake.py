@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from icestream import ids
 from jobs.lake_names import add_names
@@ -65,12 +64,12 @@ def stored_batches(lake: Lake, time_range: TimeRange) -> list[tuple[object, ...]
     if table is None:
         return []
     start, end = (_moment(time_range.start_unix_nano), _moment(time_range.end_unix_nano))
-    first_time, last_time = ds.field("first_time"), ds.field("last_time")
+    first_time, last_time = pc.field("first_time"), pc.field("last_time")
     columns = ["kind", "collector", "started_unix_nano", "sequence", "part", "topic", "cluster", "partition", "offset",
                "host_id", "first_time", "last_time"]  # fmt: skip
     found = table.to_pyarrow_dataset().to_table(
         columns=[*columns, "rows"],
-        filter=(ds.field("rows") > 0) & (first_time < end) & (last_time >= start),
+        filter=(pc.field("rows") > 0) & (first_time < end) & (last_time >= start),
     )
     found = found.filter(pc.is_in(found["kind"], pa.array(_KINDS)))
     values = [found[name].to_pylist() for name in columns[:-2]]
@@ -92,8 +91,8 @@ def _append_lacking(lake: Lake, rows: pa.Table) -> None:
         days = [str(day) for day in pc.unique(rows["date"]).to_pylist()]
         found = table.to_pyarrow_dataset(file_pruning_predicate=[("date", "in", days)]).to_table(
             columns=list(BatchKey._fields),
-            filter=(ds.field("first_time") >= pc.min(rows["first_time"]))
-            & (ds.field("first_time") <= pc.max(rows["first_time"])),
+            filter=(pc.field("first_time") >= pc.min(rows["first_time"]))
+            & (pc.field("first_time") <= pc.max(rows["first_time"])),
         )
         known = set(zip(*(found[name].to_pylist() for name in BatchKey._fields), strict=True))
     new = rows.filter(pa.array([key not in known for key in keys], pa.bool_()))

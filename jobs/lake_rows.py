@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.dataset as ds
+import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
@@ -69,7 +69,7 @@ def read(table: DeltaTable, name: str, time_range: TimeRange, columns: list[str]
     start, end = (pa.scalar(moment, pa.int64()) for moment in _moments(name, time_range))
     if name not in _NANOSECONDS:
         start, end = (moment.cast(pa.timestamp("us", "UTC")) for moment in (start, end))
-    for batch in rows.to_batches(columns=columns, filter=(ds.field(column) >= start) & (ds.field(column) < end)):
+    for batch in rows.to_batches(columns=columns, filter=(pc.field(column) >= start) & (pc.field(column) < end)):
         if batch.num_rows:
             yield pa.table(batch)
 

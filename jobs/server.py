@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 
 from icestream.clickhouse import Clients
 from jobs.job import Job, JobError, Progress
-from jobs.run import run_job
 from sinks.settings import StorageSettings
 
 log = logging.getLogger(__name__)
@@ -75,6 +74,8 @@ class JobServer:
                 send(error="another replay or backfill is running")
                 return
             try:
+                from jobs.run import run_job  # takes a second to import, which a store without jobs does not spend
+
                 job = Job(**json.loads(stream.readline(_MAX_REQUEST_BYTES)))
                 send(done=run_job(job, self._settings, self._clients, lambda part, text: send(part=part, text=text)))
             except BrokenPipeError:

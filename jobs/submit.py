@@ -7,7 +7,6 @@ from clickhouse_connect.driver.exceptions import Error
 
 from icestream.clickhouse import Clients
 from jobs.job import Job, JobError, Progress
-from jobs.run import run_job
 from jobs.server import ask_server, socket_path
 from sinks.migrate import shown
 from sinks.settings import StorageSettings
@@ -32,6 +31,8 @@ def submit(job: Job, settings: StorageSettings, progress: Progress) -> list[str]
             f"the embedded ClickHouse in {urlsplit(settings.clickhouse).path} does not open ({str(error)[:200]}). "
             "If another process has it open, end that one first"
         ) from error
+    from jobs.run import run_job  # takes a second to import, which a job that the store runs does not spend here
+
     try:
         return run_job(job, settings, clients, progress)
     finally:

@@ -2,12 +2,12 @@
 
 import re
 import time
-from dataclasses import dataclass
 
 from clickhouse_connect.driver.client import Client
 
 from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, delete_from, on_cluster, quoted
 from sinks.migrate import MigrationError, cluster_of_tables
+from sinks.settings import RollupDays
 
 DEFAULT_DAYS = 14
 """For how many days new tables keep rows that are not rollups."""
@@ -40,15 +40,6 @@ _NO_WAIT: dict[str, int | str] = {"lightweight_deletes_sync": 0}
 """A sink that waited for a long DELETE would lose its partitions."""
 _MOST_DELETED = 10_000
 """Locations that are deleted at once from the tables of a cluster: their IDs are part of the statement."""
-
-
-@dataclass(frozen=True)
-class RollupDays:
-    """For how many days rollups are kept, by level; 0: for ever."""
-
-    minute: int = 30
-    hour: int = 180
-    day: int = 1095
 
 
 def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:

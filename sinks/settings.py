@@ -3,7 +3,15 @@
 from dataclasses import dataclass
 
 from icestream.settings import MessageSettings, setting
-from sinks.retention import RollupDays
+
+
+@dataclass(frozen=True)
+class RollupDays:
+    """For how many days rollups are kept, by level; 0: for ever."""
+
+    minute: int = 30
+    hour: int = 180
+    day: int = 1095
 
 
 @dataclass(frozen=True, kw_only=True)

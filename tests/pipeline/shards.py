@@ -18,8 +18,8 @@ from jobs.run import run_job
 from sinks.clickhouse import ClickHouseSink
 from sinks.cluster import Cluster, distributed_tables
 from sinks.migrate import MigrationError, migrate
-from sinks.retention import RollupDays, drop_unused_locations, retain
-from sinks.settings import StorageSettings
+from sinks.retention import drop_unused_locations, retain
+from sinks.settings import RollupDays, StorageSettings
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 
 HALVES = Cluster("halves", "profiles_local")

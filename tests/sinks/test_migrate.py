@@ -13,6 +13,7 @@ from sinks import retention
 from sinks.clickhouse import ClickHouseSink
 from sinks.cluster import ONE_SERVER, Cluster, ClusterError, on_cluster
 from sinks.migrate import BREAKS, FOLDER, MigrationError, check, migrate, shown, statements
+from sinks.settings import RollupDays
 from tests.sinks.messages import activity_batch, make_range, sample_batch, stack_batch, tables
 from tests.waiting import wait_until
 
@@ -178,7 +179,7 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
                                      f" AND name = '{table}'").result_rows[0][0]  # fmt: skip
         return str(create).partition(" TTL ")[2].partition(" SETTINGS")[0]
 
-    client, by_day = clients.get(), retention.RollupDays(0, 7, 60)
+    client, by_day = clients.get(), RollupDays(0, 7, 60)
     client.command("ALTER TABLE samples MODIFY TTL toDateTime(time) + INTERVAL 30 DAY")  # as earlier versions did
     retention.retain(client, None)
     assert (ttl("samples"), retention.sample_days(client)) == ("", 0)  # the sinks drop them
@@ -197,7 +198,7 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
         retention.retain(client, 5, by_day)
     retention.retain(clients.get(), 30)
     assert ttl("trace_samples").endswith("toIntervalDay(30)")
-    retention.retain(clients.get(), 0, retention.RollupDays(0, 0, 0))
+    retention.retain(clients.get(), 0, RollupDays(0, 0, 0))
     assert {ttl(table) for table in ("samples", "nodes", "batches", "spans", "rollup_builds")} == {""}
     assert retention.sample_days(client) == 0
     for days in (-1, 10**6):

@@ -11,7 +11,8 @@ from clickhouse_connect.driver.client import Client
 from api.queries.stack_values import read_selected_stacks
 from api.queries.timeline import read_timeline
 from sinks import rollups
-from sinks.retention import DEFAULT_DAYS, RollupDays, retain
+from sinks.retention import DEFAULT_DAYS, retain
+from sinks.settings import RollupDays
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, STACKS, Store, parse, select
 
