@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from standalone.demo.replay import RECORDING, replay_recording
+from standalone.demo.replay import RECORDING, load_recording, replay_recording
 from standalone.supervisor.run_info import RunInfo
 from tests.standalone.supervisor.test_up import Up
 
@@ -49,7 +49,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunInfo]:
     up = Up(data, "--no-local-kafka")
     try:
         up.wait_ready()
-        replay_recording(up.info, RECORDING, threading.Event())
+        replay_recording(up.info, load_recording(RECORDING), threading.Event())
         yield up.info
     finally:
         up.process.terminate()

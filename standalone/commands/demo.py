@@ -15,7 +15,7 @@ from pathlib import Path
 
 from icestream.cli import CommandError
 from icestream.stop import stop_event
-from standalone.demo.replay import RECORDING, replay_recording
+from standalone.demo.replay import RECORDING, load_recording, replay_recording
 from standalone.demo.report import as_text
 from standalone.demo.run import (
     DemoError,
@@ -42,20 +42,22 @@ def run(args: argparse.Namespace) -> int:
             f"expected --seconds 1 to 3600 and --frequency 1 to 1000, got {args.seconds:g} and {args.frequency}"
         )
     stop = stop_event()
-    say("starting the broker, the store, the stream processors and the collector")
     try:
+        given = None if args.recording is None else load_recording(args.recording)
+        say("starting the broker, the store, the stream processors and the collector")
         with (
             tempfile.TemporaryDirectory(prefix="icestream-demo-") as folder,
             start_icestream(Path(folder), args.frequency, stop) as info,
         ):
-            if args.recording is None and is_profiling(info):
+            if given is None and is_profiling(info):
                 say(f"profiling this machine at {args.frequency} Hz while a web service works for {args.seconds:g} s")
                 profiler, profiled = "ebpf", profile_web_service(info, args.seconds, stop)
             else:
-                if args.recording is None:
+                if given is None:
                     say(f"this machine cannot be profiled: {why_not_profiling(Path(folder))}")
                     say("replaying a recording instead")
-                profiler, profiled = "recording", replay_recording(info, args.recording or RECORDING, stop)
+                recorded = given or load_recording(RECORDING)
+                profiler, profiled = "recording", replay_recording(info, recorded, stop)
             if stop.is_set():
                 return 130
             report = report_when_settled(profiled, profiler, stop)

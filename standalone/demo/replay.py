@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from google.protobuf.message import DecodeError
@@ -25,19 +26,35 @@ _FLUSH_S = 30
 _MARGIN_NS = 10**9
 
 
-def replay_recording(info: RunInfo, path: Path, stop: threading.Event) -> QueryRange:
-    """Publishes the recording, and waits until the API has all of its samples. Raises DemoError and CommandError."""
+@dataclass(frozen=True)
+class Recorded:
+    """What a recording holds; `raw` are its raw batches."""
+
+    messages: list[Message]
+    raw: list[RawBatch]
+
+
+def load_recording(path: Path) -> Recorded:
+    """Reads and checks a recording. Raises DemoError."""
     try:
         messages = list(read_recording(path))
-        batches = [RawBatch.FromString(message.value) for message in messages if message.topic == RAW]
-        if not batches:
+        raw = [RawBatch.FromString(message.value) for message in messages if message.topic == RAW]
+        if not raw:
             raise RecordingError("it has no raw batch")
-        shift_ns = time.time_ns() - max(batch.end_unix_nano for batch in batches)
-        shifted = list(_shifted(messages, shift_ns))
+        for message in messages:
+            if message.topic == ACTIVITY:
+                ActivityBatch.FromString(message.value)
     except (RecordingError, DecodeError) as error:
         raise DemoError(f"{path}: {error}") from error
+    return Recorded(messages, raw)
+
+
+def replay_recording(info: RunInfo, recorded: Recorded, stop: threading.Event) -> QueryRange:
+    """Publishes the recording, and waits until the API has all of its samples. Raises DemoError and CommandError."""
+    batches = recorded.raw
+    shift_ns = time.time_ns() - max(batch.end_unix_nano for batch in batches)
     sender = producer(KafkaSettings(kafka=info.kafka))
-    for message in shifted:
+    for message in _shifted(recorded.messages, shift_ns):
         sender.produce(message.topic, key=message.key, value=message.value)
         sender.poll(0)
     if sender.flush(_FLUSH_S):

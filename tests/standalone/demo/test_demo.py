@@ -47,12 +47,14 @@ def test_without_root_it_replays_the_recording() -> None:
     assert result["sampled_cpu_s"] == pytest.approx(result["thread_cpu_s"], rel=0.1)
 
 
-@pytest.mark.pipeline
-def test_a_file_that_is_no_recording_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_no_recording_is_one_line_and_starts_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     bad = tmp_path / "bad.recording"
     bad.write_bytes(b"no recording")
     assert cli.main(["demo", "--once", "--recording", str(bad)]) == 1
-    assert capfd.readouterr().err.splitlines()[-1].startswith(f"icestream demo: {bad}")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith(f"icestream demo: {bad}")
 
 
 def test_the_shipped_recording_is_small_and_holds_nothing_but_the_shop() -> None:
