@@ -30,15 +30,19 @@ test: ## install what tests need, run all tests, and print how long each step to
 	   took="$$took $$step $$(($$(date +%s) - begin)) s,"; \
 	 done; echo "all steps passed:$${took%,}"
 
+# The files that these passes read: pytest takes long to read all. A test of such a mark whose file does not name the
+# mark fails (tests/conftest.py), so none is left out.
+files-with = $(shell grep -rl --include=test_*.py 'mark\.$(1)' tests)
+
 test-together:
 	$(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
-	$(BIN)/pytest -n 2 -m "ebpf and not alone" --durations 15
+	$(BIN)/pytest -n 2 -m "ebpf and not alone" --durations 15 $(call files-with,ebpf)
 
 test-alone:
-	$(BIN)/pytest -m alone --durations 5
+	$(BIN)/pytest -m alone --durations 5 $(call files-with,alone)
 
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"
@@ -81,7 +85,7 @@ fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to ev
 soak: ## make chaos with 100 events, then make fuzz at full size, then the tests of more programs: an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
-	$(BIN)/pytest -m soak
+	$(BIN)/pytest -m soak $(call files-with,soak)
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png

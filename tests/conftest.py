@@ -1,6 +1,7 @@
 """Brokers for all tests: the in-process one, and a real Apache Kafka where its jars are (in CI: always)."""
 
 import contextlib
+import functools
 import os
 import time
 import weakref
@@ -8,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import clickhouse_connect
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -30,9 +32,13 @@ ENGINE_CONFIG = (
 )
 TESTS = Path(__file__).parent
 KAFKA = "apache_kafka"
+ITS_FILE_NAMES = {"ebpf", "alone", "soak"}
+"""Marks of tests that run in passes of their own, which read the files with these words only."""
 # Tests of these folders share nothing but fixtures of the session, so each of them may run in any process. Tests of
 # other files stay together: they share fixtures of their module.
 SEPARATE = {"jobs", "pipeline", "sinks", "standalone"}
+# But these share a fixture of their module that takes long.
+TOGETHER = {"tests/pipeline/test_shards.py", "tests/sinks/test_otel_view.py"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -45,6 +51,16 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("pipeline")
     elif "engine" in fixtures:
         item.add_marker("store")
+    for mark in ITS_FILE_NAMES & {mark.name for mark in item.iter_markers()}:
+        if f"mark.{mark}" not in _text(item.path):
+            raise pytest.UsageError(
+                f"{item.nodeid}: `make test` finds tests of the mark {mark} by the text mark.{mark}"
+            )
+
+
+@functools.cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -73,7 +89,7 @@ class Groups(LoadScopeScheduling):
             return f"{KAFKA}: pipeline" if folder == "pipeline" else KAFKA
         if folder == "browser":  # one Chromium and one API
             return folder
-        return nodeid if folder in SEPARATE else file
+        return nodeid if folder in SEPARATE and file not in TOGETHER else file
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -98,6 +114,19 @@ class _TrackedConsumer(Consumer):
 
 
 kafka.Producer, kafka.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
+
+
+# Queries of tests are many, read few rows and run once: to compile them takes a fifth of their time, and pays for none.
+NOT_COMPILED = dict.fromkeys(("compile_expressions", "compile_aggregate_expressions", "compile_sort_description"), 0)
+_get_client = clickhouse_connect.get_client
+
+
+def _client_that_compiles_nothing(**options: Any) -> Any:
+    options["settings"] = NOT_COMPILED | options.get("settings", {})
+    return _get_client(**options)
+
+
+clickhouse_connect.get_client = _client_that_compiles_nothing
 
 
 def close_clients() -> None:

@@ -1,5 +1,6 @@
 """Replay and backfill as a user starts them: with a running store, without a store, and with mistakes."""
 
+import json
 import os
 import subprocess
 import sys
@@ -82,19 +83,27 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
     backfilled = command("backfill", *times, "--parquet", lake)
     assert backfilled.returncode == 0, backfilled.stderr
     assert len(DeltaTable(f"{lake}/samples").to_pyarrow_table()) == 4800
-    for wrong, message in (
-        (["replay", "--from", "now-1h", "--to", "now"], "must have ended"),
-        (["replay", "--from", "5", "--to", "5"], "is empty"),
-        (["backfill", "--from", "yesterday", "--to", "now-1h"], "expected a time"),
-        (["backfill", *times, "--operators", "os:path"], "expected a streams.process.Operators"),
-        (["replay", *times, "--source", "kafka"], "Kafka at 127.0.0.1:1"),
-        (["replay", *times, "--name", "a; DROP"], "single underscores"),
-        (["replay", *times, "--jobs", "0"], "1 to 256"),
-    ):
-        failed = command(*wrong)
-        assert failed.returncode == 1
-        assert message in failed.stderr
-        assert "Traceback" not in failed.stderr
+    wrong = {
+        "must have ended": ["replay", "--from", "now-1h", "--to", "now"],
+        "is empty": ["replay", "--from", "5", "--to", "5"],
+        "expected a time": ["backfill", "--from", "yesterday", "--to", "now-1h"],
+        "expected a streams.process.Operators": ["backfill", *times, "--operators", "os:path"],
+        "Kafka at 127.0.0.1:1": ["replay", *times, "--source", "kafka"],
+        "single underscores": ["replay", *times, "--name", "a; DROP"],
+        "1 to 256": ["replay", *times, "--jobs", "0"],
+    }
+    # One process after the other would import for ten seconds.
+    script = "import json, sys; from icestream import cli; print(*[cli.main(line) for line in json.loads(sys.argv[1])])"
+    lines = json.dumps([[*line, "--data", str(tmp_path), "--kafka", NOWHERE] for line in wrong.values()])
+    failed = subprocess.run(
+        [sys.executable, "-c", script, lines], cwd=root, capture_output=True, text=True, env=environ
+    )
+    assert failed.stdout.split() == ["1"] * len(wrong), failed.stderr
+    said = [line for line in failed.stderr.splitlines() if line.startswith("icestream ")]
+    assert len(said) == len(wrong), failed.stderr
+    for message, line in zip(wrong, said, strict=True):
+        assert message in line
+    assert "Traceback" not in failed.stderr
 
 
 def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -> None:
