@@ -14,6 +14,7 @@ from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate
 from tests.api.fill import START_S
 
+DATABASE = "api_tests"
 RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
 
 
@@ -21,8 +22,8 @@ RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
 def tables(engine: str) -> Iterator[Client]:
     """A client of a database with all tables."""
     admin = connect(engine)
-    admin.command("CREATE DATABASE api_tests")
-    client = connect(engine, database="api_tests")
+    admin.command(f"CREATE DATABASE {DATABASE}")
+    client = connect(engine, database=DATABASE)
     migrate(client)
     yield client
     client.close()
@@ -32,11 +33,15 @@ def tables(engine: str) -> Iterator[Client]:
 @pytest.fixture
 def database(tables: Client) -> str:
     """Name of a database with all tables, empty."""
+    remove_rows(tables)
+    return DATABASE
+
+
+def remove_rows(tables: Client) -> None:
     filled = "SELECT name FROM system.tables WHERE database = currentDatabase() AND total_rows > 0"
     for (name,) in tables.query(filled).result_rows:
         if name != "schema_migrations":
             tables.command(f"TRUNCATE TABLE {name}")
-    return "api_tests"
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ Path = tuple[Function, ...]
 HIDDEN = ("[hidden]", "", "")
 
 
-@pytest.fixture(params=range(2))
-def samples(request: pytest.FixtureRequest, client: Client) -> list[Sample]:
-    made = colliding_samples(request.param)
+@pytest.fixture
+def samples(client: Client) -> list[Sample]:
+    made = colliding_samples()
     bare = Frame((), 0x1234, "/usr/lib/libz.so.1")
     made += [Sample((*sample.stack[:2], bare, *sample.stack[2:3]), 7) for sample in random.Random(1).sample(made, 20)]
     fill(client, made)

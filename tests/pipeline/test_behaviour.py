@@ -1,4 +1,4 @@
-"""One behaviour suite for the pipeline, on the in-process broker and on Apache Kafka."""
+"""What the pipeline does with messages: on Apache Kafka; the first test on the in-process broker, too."""
 
 import pytest
 
@@ -27,6 +27,7 @@ def test_what_is_published_is_found_by_service_and_by_trace(pipeline: Pipeline, 
     assert [t["sampled_cpu_ns"] for t in heaviest] == sorted((v for v in expected_traces(made).values()), reverse=True)
 
 
+@pytest.mark.parametrize("broker", ["apache_kafka"], indirect=True)
 def test_a_batch_sent_again_by_its_collector_changes_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
     first, second = window(start_unix_nano, 1), window(start_unix_nano, 2)
     for one in (first, first, second, first, second):
@@ -40,6 +41,7 @@ def test_a_batch_sent_again_by_its_collector_changes_nothing(pipeline: Pipeline,
     assert total == first.value + second.value + third.value
 
 
+@pytest.mark.parametrize("broker", ["apache_kafka"], indirect=True)
 def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
     good = [window(start_unix_nano, sequence) for sequence in range(1, 4)]
     bad = [b"\xff" * 100, good[0].raw[:-7], good[0].raw[: len(good[0].raw) // 2], b"\x00" * 800_000, b"not protobuf"]

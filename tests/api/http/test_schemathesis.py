@@ -1,22 +1,21 @@
 """Every route, asked anything that /openapi.json permits and anything that it does not: answers are as it says."""
 
 import functools
+import json
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-import schemathesis
 from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 from hypothesis import HealthCheck, assume, given, settings
-from schemathesis import Case, GenerationMode
-from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from api.http.app import create_app
 from api.settings import ApiSettings
-from icestream.clickhouse import Clients
+from icestream.clickhouse import Clients, connect
 from icestream.topics import DEFAULT_PROFILE_TYPE
-from tests.api.conftest import RANGE
+from tests.api.conftest import DATABASE, RANGE, remove_rows
 from tests.api.fill import Sample, fill, frame
 from tests.api.queries.operations_data import Request, insert_requests
 
@@ -40,47 +39,70 @@ LONGEST_QUERY = 50_000
 
 
 @functools.cache
+def description() -> dict[str, Any]:
+    """What /openapi.json says."""
+    return create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")).openapi()
+
+
 def paths(having: str = "responses") -> list[str]:
     """Of the operations that have `parameters`, or of all."""
-    described = create_app(ApiSettings(), Clients("http://127.0.0.1:1/default")).openapi()["paths"]
-    return sorted(path for path, methods in described.items() if having in methods["get"])
+    return sorted(path for path, methods in description()["paths"].items() if having in methods["get"])
 
 
-@pytest.fixture
-def http(engine: str, database: str, client: Client) -> Iterator[TestClient]:
+@pytest.fixture(scope="module")
+def http(engine: str, tables: Client) -> Iterator[TestClient]:
     """The API with a few samples. The threads of schemathesis's own client would live until the process ends, and keep
     the embedded ClickHouse open, which ends before."""
+    remove_rows(tables)
+    client = connect(engine, database=DATABASE)
     main, hot = frame("main"), frame("hot")
     fill(client, [Sample((main, hot), 5), Sample((main,), 3, labels={"service": "cart"}), Sample(())])
     fill(client, [Sample((main, hot), 7, trace_id=bytes.fromhex(TRACE))])
     insert_requests(client, [Request(number, "GET /a", duration_ns=number * 10**7) for number in (1, 2)])
-    app = create_app(ApiSettings(), Clients(engine, database=database))
+    app = create_app(ApiSettings(), Clients(engine, database=DATABASE))
     with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as http:
         yield http
+    client.close()
+
+
+def test_what_is_served_is_this_description(http: TestClient) -> None:
+    assert http.get("/openapi.json").json() == json.loads(json.dumps(description()))
 
 
 @pytest.mark.parametrize("path", paths())
 def test_answers_are_as_described(http: TestClient, path: str) -> None:
-    statuses = ask(http, path, GenerationMode.POSITIVE, MEANT | MEANT_ON.get(path, {}))
+    statuses = ask(http, path, "positive", MEANT | MEANT_ON.get(path, {}))
     assert 200 in statuses
-    ask(http, path, GenerationMode.POSITIVE, {})
+    ask(http, path, "positive", {})
 
 
 @pytest.mark.parametrize("path", paths("parameters"))
 def test_what_is_not_described_is_refused_as_described(http: TestClient, path: str) -> None:
-    ask(http, path, GenerationMode.NEGATIVE, {})
+    ask(http, path, "negative", {})
 
 
-def ask(http: TestClient, path: str, mode: GenerationMode, fixed: dict[str, str]) -> list[int]:
-    """Asks the route some questions, and checks the answers against the description; returns their statuses."""
-    operation = schemathesis.openapi.from_dict(http.get("/openapi.json").json())[path]["GET"]
+@functools.cache
+def schema() -> Any:
+    import schemathesis  # takes a second, and every process of tests reads this file
+
+    return schemathesis.openapi.from_dict(description())
+
+
+def ask(http: TestClient, path: str, mode: str, fixed: dict[str, str]) -> list[int]:
+    """Asks the route some questions, `positive` or `negative` ones, and checks the answers against the description;
+    returns their statuses."""
+    from schemathesis import GenerationMode
+    from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+    operation = schema()[path]["GET"]
     declared = {parameter.name for parameter in operation.query}
     query = {name: value for name, value in fixed.items() if name in declared}
+    path_parameters = {"trace_id": TRACE} if fixed else None
     statuses = []
 
     @settings(max_examples=EXAMPLES, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-    @given(operation.as_strategy(mode, query=query, path_parameters={"trace_id": TRACE} if fixed else None))
-    def question(case: Case) -> None:
+    @given(operation.as_strategy(GenerationMode(mode), query=query, path_parameters=path_parameters))
+    def question(case: Any) -> None:
         request = case.as_transport_kwargs(base_url="http://localhost")
         assume(len(urlencode(request["params"] or {}, doseq=True, errors="replace")) < LONGEST_QUERY)
         response = http.get(request["url"], params=request["params"])
