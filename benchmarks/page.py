@@ -2,10 +2,11 @@
 
     python -m benchmarks.page
 
-Loads the page from an API with generated data and prints one JSON object, in milliseconds: making typed arrays of the
-answer (`read_tree`), drawing one picture at the root and zoomed in (`paint_*`), the longest and the median time between
-two pictures during a zoom (`zoom_frame_*`), finding and outlining the frame under the pointer (`hover`), searching all
-names (`search`), and the sums of the table (`functions`).
+Loads the page from an API with generated data, has it show all frames, also those that are too narrow to see, and
+prints one JSON object, in milliseconds: making typed arrays of the answer (`read_tree`), drawing one picture at the
+root, zoomed in, and while it scrolls (`paint_*`, `scroll`), what a click that zooms takes before the first picture
+(`zoom_click`), the longest and the median time between two pictures after it (`zoom_frame_*`), finding and outlining
+the frame under the pointer (`hover`), searching all names (`search`), and the sums of the table (`functions`).
 """
 
 import argparse
@@ -31,9 +32,12 @@ const timed = (times, act) => median(Array.from({ length: times }, () => {
   const { readTree } = await import("./graph/tree.js");
   const { matcher, matchFunctions, matchedTotal, sumFunctions } = await import("./graph/function_sums.js");
   const { graph } = icestream;
-  const { icicle, tree } = graph;
-  const route = performance.getEntriesByType("resource").find(({ name }) => name.includes("/merge?")).name;
+  const { icicle } = graph;
+  const route = new URL(performance.getEntriesByType("resource").find(({ name }) => name.includes("/merge?")).name);
+  route.searchParams.delete("width");
   const body = await (await fetch(route)).text();
+  graph.show(readTree(JSON.parse(body)));
+  const { tree } = graph;
   const result = { frames: tree.count, megabytes: body.length / 1e6 };
   result.parse = timed(5, () => JSON.parse(body));
   const answer = JSON.parse(body);
@@ -50,10 +54,17 @@ const timed = (times, act) => median(Array.from({ length: times }, () => {
     scroll.dispatchEvent(new PointerEvent("pointermove", { clientX, clientY }));
     document.querySelector("#icicle .hover").getBoundingClientRect();
   });
+  result.scroll = timed(31, () => {
+    scroll.scrollTop = (step++ * 57) % 400;
+    icicle.paintNow();
+  });
+  scroll.scrollTop = 0;
   const node = tree.levelStart[12];
   const between = [];
+  const clicked = performance.now();
+  icestream.state.update({ at: tree.pathId[node].toString(16).padStart(8, "0") });
+  result.zoom_click = performance.now() - clicked;
   let last = performance.now();
-  icicle.zoomTo(node);
   while (between.length < 12) {
     await new Promise(requestAnimationFrame);
     between.push(performance.now() - last);

@@ -106,7 +106,7 @@ async function showServices(values, signal) {
 
 async function showProfile(values, signal) {
   if (!values.function) return showGraph(await api.merge(values, shapeOf(values), signal), values);
-  const answer = await api.sandwich(values, { width: graph.width }, signal);
+  const answer = await api.sandwich(values, sandwich.shapeOf(graph.width), signal);
   show("sandwich", answer.samples === 0);
   sandwich.show(answer);
   return showSummary(answer, values);

@@ -24,7 +24,9 @@ export function summary(answer, values) {
     if (isCpu) parts.push(`${(total / ((end - start) * 1e6)).toPrecision(2)} CPUs on average`);
     parts.push(formatRange(start, end));
   }
-  if (answer.baseline_total !== undefined) {
+  if (answer.baseline_samples === 0 && samples > 0) {
+    parts.push(element("strong", {}, "The baseline has no samples: choose another time or selector for it"));
+  } else if (answer.baseline_total !== undefined) {
     const how = answer.relative ? "compared by share" : "compared by value";
     parts.push(
       `baseline ${formatValue(answer.baseline_total, unit)} in ${formatCount(answer.baseline_samples)} samples, ${how}`,

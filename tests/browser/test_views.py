@@ -104,6 +104,45 @@ def test_a_sandwich_shows_callers_and_callees(page: Page, site: Site) -> None:
     assert "function" not in page.state()
 
 
+def test_both_sides_of_a_sandwich_have_a_table_and_zoom_by_themselves(page: Page, site: Site) -> None:
+    page.open(selector=CHECKOUT, function=PRICE)
+    answer = site.ask("sandwich", selector=CHECKOUT, function=PRICE)
+    for side, columns in (("callers", ["Function", "Cumulative"]), ("callees", ["Function", "Flat", "Cumulative"])):
+        assert [text.rstrip(" \u2193") for text in page.texts(f"#{side}-table thead th")] == columns
+        tree = answer[side]
+        names = {tree["strings"][row] for row in tree["functions"]["name"]} - {"total"}
+        shown = {text.partition("\n")[0] for text in page.texts(f"#{side}-table tbody th")}
+        assert shown == (names - {PRICE} if side == "callers" else names)
+    rows = len(page.all("#callees-table tbody tr"))
+    click = ActionChains(page.browser)
+    click.w3c_actions.pointer_action.move_to_location(*below(page, "#callees", 2))
+    click.w3c_actions.pointer_action.click()
+    click.perform()
+    page.until(lambda: page.find("#callees-reset").is_displayed())
+    assert 0 < len(page.all("#callees-table tbody tr")) < rows
+    assert not page.find("#callers-reset").is_displayed()
+    page.click("#callees-reset")
+    page.until(lambda: len(page.all("#callees-table tbody tr")) == rows)
+    page.click("#callers-table tbody tr button")
+    page.until(lambda: page.all("#callers-table tr[aria-current=true]"))
+    caller = page.find("#callers-table tbody tr button").text
+    ActionChains(page.browser).context_click(page.find("#callers-table tbody tr button")).perform()
+    choose(page, "Callers and callees")
+    page.until(lambda: page.find("#sandwich-title").text.startswith(caller))
+
+
+def below(page: Page, graph: str, level: int) -> tuple[int, int]:
+    """A point near the left edge of a graph, in one of its levels."""
+    box = page.js("const { left, top } = document.querySelector(arguments[0]).getBoundingClientRect();"
+                  "return { left, top }", graph)  # fmt: skip
+    return int(box["left"]) + 15, int(box["top"]) + level * 19 + 9
+
+
+def test_a_comparison_with_nothing_says_so(page: Page, site: Site) -> None:
+    page.open(view="compare", selector=CHECKOUT, baseline_selector='{service="nobody"}')
+    assert "The baseline has no samples" in page.find("#summary").text
+
+
 def test_the_menu_works_with_keys_and_gives_the_focus_back(page: Page) -> None:
     page.open(selector=CHECKOUT)
     page.find("#icicle .scroll").send_keys(Keys.ARROW_DOWN, "m")

@@ -38,9 +38,9 @@ export class FunctionTable {
 
   /**
    * @param {{tree: object, sums: object, filter: ?Uint8Array, marked: ?Uint8Array, sort: string, only: string,
-   *          whole: number}} content
+   *          whole: number, columns: ?string[]}} content
    *   `filter` and `marked` by function; `only`: "new" or "gone" functions of a comparison; `whole`: the value that is
-   *   100 %
+   *   100 %; `columns`: the keys of those to show, null for all
    */
   show(content) {
     if (this.#content?.tree !== content.tree) {
@@ -50,11 +50,12 @@ export class FunctionTable {
     this.#content = content;
     const { tree, sums, filter, only } = content;
     const sort = content.sort || (tree.baseline ? "change" : "flat");
-    const columns = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
+    const all = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
+    const columns = all.filter(({ key }) => !content.columns || content.columns.includes(key));
     const found = [...sums.rows].filter((row) => row > 0 && (!filter || filter[row]));
     const rows = sorted(tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found, content, sort);
     const shown = rows.slice(0, this.#shown);
-    const body = element("tbody", {}, ...shown.map((row) => this.#row(row)));
+    const body = element("tbody", {}, ...shown.map((row) => this.#row(row, columns)));
     const table = element(
       "table",
       { class: "functions" },
@@ -102,7 +103,7 @@ export class FunctionTable {
     shown?.scrollIntoView({ block: "nearest" });
   }
 
-  #row(row) {
+  #row(row, columns) {
     const { tree, sums, whole, marked } = this.#content;
     const { functions, unit } = tree;
     const name = element(
@@ -118,7 +119,7 @@ export class FunctionTable {
     );
     const where = this.#where.get(row);
     const cells = [element("th", { scope: "row" }, name, where && element("span", { class: "where" }, where))];
-    for (const key of ["flat", "cumulative"]) {
+    for (const { key } of columns.filter((column) => sums[column.key])) {
       const value = sums[key][row];
       const share = tree.baseline ? changeText(tree, sums, key, row) : formatShare(value, whole);
       const cell = element("td", {}, formatValue(value, unit), element("span", { class: "share" }, share));

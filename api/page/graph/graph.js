@@ -17,7 +17,7 @@ import {
   sumFunctions,
 } from "./function_sums.js";
 import { FunctionTable } from "./function_table.js";
-import { Icicle } from "./icicle.js";
+import { Icicle, ZOOM_MS } from "./icicle.js";
 import { showLegend } from "./legend.js";
 import { makeLook } from "./look.js";
 import { nodeOfPath } from "./tree.js";
@@ -34,6 +34,7 @@ export class Graph {
   #table;
   #askMatched;
   #asking = new AbortController();
+  #showingSums = 0; // timer of the table and the legend, which follow a zoom
 
   /** @param {(focus: string, signal: AbortSignal) => Promise<number>} askMatched sums what a regular expression matches */
   constructor(state, askMatched) {
@@ -68,8 +69,7 @@ export class Graph {
     this.#search();
     this.#draw();
     this.#showCrumbs();
-    this.#showLegend();
-    this.#showTable();
+    this.#showSums();
   }
 
   /** Shows changes of the state. Returns whether a new query would show more. */
@@ -81,12 +81,13 @@ export class Graph {
       this.#zoomTo(nodeOfPath(this.#tree, at));
       this.icicle.zoomTo(this.#drawn.drawnOf[this.#zoomed]);
       this.#showCrumbs();
-      this.#showLegend();
+      // What they take would hold up the pictures of the zoom.
+      this.#showingSums = setTimeout(() => this.#showSums(), ZOOM_MS);
     }
     if (changed.has("search") || changed.has("regex")) this.#search();
     if (changed.has("chains")) this.#draw();
     if (changed.has("search") || changed.has("regex") || changed.has("colours")) this.#recolour();
-    this.#showTable();
+    if (!changed.has("at")) this.#showTable();
     const isUnknown = at && this.#zoomed === 0;
     return changed.has("at") && (isUnknown || (this.#zoomed !== this.#tree.root && this.#isCut(this.#zoomed)));
   }
@@ -147,7 +148,20 @@ export class Graph {
 
   #zoomTo(node) {
     this.#zoomed = node;
-    this.#sums = node === this.#tree.root ? exactSums(this.#tree) : sumFunctions(this.#tree, node);
+    this.#sums = null;
+    clearTimeout(this.#showingSums);
+  }
+
+  #showSums() {
+    this.#showLegend();
+    this.#showTable();
+  }
+
+  /** The sums of functions below the zoomed node, made when they are needed. */
+  get #sumsHere() {
+    const isWhole = this.#zoomed === this.#tree.root;
+    this.#sums ??= isWhole ? exactSums(this.#tree) : sumFunctions(this.#tree, this.#zoomed);
+    return this.#sums;
   }
 
   #isCut(node) {
@@ -239,7 +253,7 @@ export class Graph {
 
   #showLegend() {
     const toggle = () => this.#state.update({ colours: this.#blueOrange ? "" : "blue-orange" }, { replace: true });
-    showLegend(this.#tree, this.#sums, this.#tree.total[this.#zoomed], this.#blueOrange, toggle);
+    showLegend(this.#tree, this.#sumsHere, this.#tree.total[this.#zoomed], this.#blueOrange, toggle);
   }
 
   #showTable() {
@@ -248,7 +262,7 @@ export class Graph {
     const exact = !regex && isExact(search);
     this.#table.show({
       tree: this.#tree,
-      sums: this.#sums,
+      sums: this.#sumsHere,
       filter: exact ? null : this.#matched,
       marked: exact ? this.#matched : null,
       sort,

@@ -6,7 +6,7 @@ import { paint, ROW } from "./paint.js";
 import { hideTooltip, showTooltip } from "../base/tooltip.js";
 import { depthOf, neighbour, nodeAt } from "./tree.js";
 
-const ZOOM_MS = 170;
+export const ZOOM_MS = 170;
 const ANCESTORS_SHOWN = 3;
 const LONG_PRESS_MS = 500;
 

@@ -1,12 +1,18 @@
-// The callers and the callees of one function, as two graphs. A click on a frame shows the sandwich of its function.
+// The callers and the callees of one function: two graphs, each with its table. They zoom by themselves.
 
 import { byId, element, onSchemeChange } from "../base/dom.js";
 import { foldChains, chainOf, withAllFrames } from "./chains.js";
 import { describeFrame } from "./description.js";
 import { showFrameMenu } from "./frame_menu.js";
+import { exactSums, largestNode, sumFunctions } from "./function_sums.js";
+import { FunctionTable } from "./function_table.js";
 import { Icicle } from "./icicle.js";
 import { makeLook } from "./look.js";
 import { readTree } from "./tree.js";
+
+/** How far a zoom shows frames that are too narrow without it: the API is asked for so many times the graph's pixels. */
+const ZOOM = 16;
+const MAX_WIDTH = 100_000;
 
 export class Sandwich {
   #state;
@@ -14,10 +20,16 @@ export class Sandwich {
 
   constructor(state) {
     this.#state = state;
-    this.#sides = [new Side(state, "callers"), new Side(state, "callees")];
+    this.#sides = [
+      new Side(state, "callers", ["name", "cumulative"]), // callers have no flat values: these are not spent there
+      new Side(state, "callees", ["name", "flat", "cumulative"]),
+    ];
     byId("sandwich-close").addEventListener("click", () => state.update({ function: "", module: "", file: "" }));
     onSchemeChange(() => this.refine());
   }
+
+  /** The part of both trees to ask for, for a graph of so many pixels. */
+  shapeOf = (width) => ({ width: Math.min(MAX_WIDTH, width * ZOOM) });
 
   /** Shows the API's answer. */
   show(answer) {
@@ -34,52 +46,110 @@ export class Sandwich {
 
 class Side {
   #state;
+  #columns;
   #tree = null;
   #drawn = null;
   #unfolded = new Set();
+  #zoomed = 0;
+  #sums = null;
+  #marked = null; // by function, the one that was clicked in the table
+  #sort = "cumulative";
   #icicle;
+  #table;
 
-  constructor(state, name) {
+  constructor(state, name, columns) {
     this.#state = state;
+    this.#columns = columns;
     this.name = name;
     this.#icicle = new Icicle(byId(name), {
       describe: (drawn) => this.#describe(drawn),
-      zoom: (drawn) => this.#select(this.#function(drawn)),
+      zoom: (drawn) => this.#zoom(this.#drawn.nodeOf[drawn]),
       announce: (drawn) => this.#announce(drawn),
-      menu: (drawn, x, y) => showFrameMenu(state, this.#function(drawn), x, y, this.#unfoldItem(drawn)),
+      menu: (drawn, x, y) => showFrameMenu(state, this.#function(this.#drawn.frame[drawn]), x, y, this.#unfoldItem(drawn)),
     });
+    this.#table = new FunctionTable(byId(`${name}-table`), {
+      sort: (key) => {
+        this.#sort = key;
+        this.#showTable();
+      },
+      highlight: (row) => this.#highlight(row),
+      zoom: (row) => this.#zoom(largestNode(this.#tree, row)),
+      menu: (row, x, y) => showFrameMenu(state, this.#function(row), x, y),
+    });
+    this.#reset.addEventListener("click", () => this.#zoom(0));
   }
 
   show(tree) {
+    const zoomedTo = this.#tree?.pathId[this.#zoomed] ?? 0;
     this.#tree = tree;
     this.#unfolded = new Set();
+    this.#marked = null;
+    this.#setZoom(Math.max(0, tree.pathId.indexOf(zoomedTo))); // after a refresh, the same
     this.draw();
+    this.#showTable();
   }
 
   draw() {
     if (!this.#tree) return;
     const all = this.#state.values.chains === "all" || this.name === "callers"; // the first caller is of interest
     this.#drawn = all ? withAllFrames(this.#tree) : foldChains(this.#tree, this.#unfolded);
-    this.#icicle.show(this.#drawn, makeLook(this.#drawn, null, false));
+    this.#icicle.show(this.#drawn, makeLook(this.#drawn, this.#marked, false), this.#drawn.drawnOf[this.#zoomed]);
   }
 
-  #function(drawn) {
+  get #reset() {
+    return byId(`${this.name}-reset`);
+  }
+
+  #zoom(node) {
+    if (node < 0) return;
+    this.#setZoom(node);
+    this.#icicle.zoomTo(this.#drawn.drawnOf[node]);
+    this.#showTable();
+  }
+
+  #setZoom(node) {
+    this.#zoomed = node;
+    this.#sums = node ? sumFunctions(this.#tree, node) : exactSums(this.#tree);
+    this.#reset.hidden = node === 0;
+  }
+
+  #showTable() {
+    const { frame, total } = this.#tree;
+    // The function itself is no caller.
+    const rows = this.name === "callers" ? this.#sums.rows.filter((row) => row !== frame[1]) : this.#sums.rows;
+    this.#table.show({
+      tree: this.#tree,
+      sums: { ...this.#sums, rows },
+      filter: null,
+      marked: this.#marked,
+      sort: this.#sort,
+      only: "",
+      whole: total[this.#zoomed],
+      columns: this.#columns,
+    });
+  }
+
+  #highlight(row) {
+    this.#marked = this.#marked?.[row] ? null : new Uint8Array(this.#tree.functions.count).fill(1, row, row + 1);
+    this.#icicle.setLook(makeLook(this.#drawn, this.#marked, false));
+    const widest = largestNode(this.#tree, row);
+    if (this.#marked && widest >= 0) this.#icicle.reveal(this.#drawn.drawnOf[widest]);
+    this.#showTable();
+  }
+
+  #function(row) {
     const { name, module, file, kind } = this.#tree.functions;
-    const row = this.#drawn.frame[drawn];
     return { name: name[row], module: module[row], file: file[row], kind: kind[row] };
-  }
-
-  #select({ name, module, file, kind }) {
-    if (kind !== "icestream") this.#state.update({ function: name, module, file });
   }
 
   #describe(drawn) {
     const node = this.#drawn.nodeOf[drawn];
-    return describeFrame(this.#tree, node, 0, chainOf(this.#tree, node, this.#drawn.folded[drawn]));
+    return describeFrame(this.#tree, node, this.#zoomed, chainOf(this.#tree, node, this.#drawn.folded[drawn]));
   }
 
   #announce(drawn) {
     const { title, rows } = this.#describe(drawn);
+    this.#table.select(this.#drawn.frame[drawn]);
     byId("announcer").textContent = [title, ...rows.map(([name, value]) => `${name} ${value}`)].join(", ");
   }
 

@@ -142,7 +142,7 @@ function readFunctions({ functions, strings, kinds, rest }) {
     baselineCumulative: functions.baseline_cumulative ?? null,
     restFlat: rest.flat,
     pathNumber: Uint32Array.from(functions.name, (name, row) =>
-      crc32(`${strings[name]}\0${strings[functions.module[row]]}\0${strings[functions.file[row]]}`),
+      ~crc32(crc32(crc32(-1, `${strings[name]}\0`), `${strings[functions.module[row]]}\0`), strings[functions.file[row]]),
     ),
   };
 }
@@ -198,17 +198,23 @@ function pathIds(parent, frame, numbers) {
   return ids;
 }
 
-const CRC_TABLE = Uint32Array.from({ length: 256 }, (_, byte) => {
+const CRC_TABLE = Int32Array.from({ length: 256 }, (_, byte) => {
   for (let bit = 0; bit < 8; bit++) byte = byte & 1 ? (byte >>> 1) ^ 0xedb88320 : byte >>> 1;
   return byte;
 });
+const encoder = new TextEncoder();
 
-/** CRC-32 of a text's UTF-8. */
-function crc32(text) {
-  let crc = 0xffffffff;
-  for (const byte of new TextEncoder().encode(text)) crc = CRC_TABLE[(crc ^ byte) & 0xff] ^ (crc >>> 8);
-  return (crc ^ 0xffffffff) >>> 0;
+/** CRC-32 of a text's UTF-8, after `crc` of what stands before it: first -1, at the end inverted. */
+function crc32(crc, text) {
+  for (let at = 0; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code > 127) return encoder.encode(text.slice(at)).reduce(crcOfByte, crc);
+    crc = crcOfByte(crc, code);
+  }
+  return crc;
 }
+
+const crcOfByte = (crc, byte) => CRC_TABLE[(crc ^ byte) & 0xff] ^ (crc >>> 8);
 
 /** Whether something was left out below a node: a child `[cut]` stands for it. */
 function cutBelow(parent, frame, functions) {
