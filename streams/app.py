@@ -2,7 +2,8 @@
 
 Faust assigns partitions (partition n of both topics to the same worker), fetches messages, and commits the offsets of
 acknowledged ones. Faust's own acknowledging is off, because it would also commit messages that failed. Any failure ends
-the worker. The next worker starts from the committed offsets (streams.recovery), so no message is skipped.
+the worker. The next worker starts from the committed offsets (streams.recovery), and a worker goes back to them in each
+rebalance (streams.group_consumer), so no message is skipped.
 """
 
 import asyncio
@@ -22,7 +23,7 @@ from icestream.dead_letters import Rate
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
-from streams import metrics, quick_fetch, recovery
+from streams import group_consumer, metrics, recovery
 from streams.feed import Event
 from streams.log_ends import LogEnds
 from streams.outbox import Outbox, Outboxes
@@ -183,8 +184,7 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
             app.consumer.on_buffer_full(place)
 
     tasks.fetch = fetch
-    if settings.kafka_in_process:
-        quick_fetch.use(app)
+    group_consumer.use(app, settings.kafka_in_process)
 
     def feed(topic: str) -> Callable[[faust.StreamT[Any]], Any]:
         async def agent(stream: Any) -> None:

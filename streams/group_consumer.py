@@ -1,0 +1,54 @@
+"""Faust's consumer, which after a rebalance really goes back to the first message that is not committed.
+
+A rebalance drops messages that were fetched and not processed, and Faust then seeks to the committed offsets. Where
+nothing is committed yet, aiokafka stays where it is. So those messages would never come: of a new partition, up to
+`broker_max_poll_records` were skipped, and with them samples, or the traces of samples.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import faust
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
+from faust.types import TP
+
+IN_PROCESS_WAIT_MS = 100
+"""How long a fetch waits with the in-process broker. Faust waits for 1.5 s and has no setting for it. A real broker
+answers as soon as it has a message; librdkafka's in-process broker lets the whole time pass if it had none at first."""
+
+
+class _Thread(AIOKafkaConsumerThread):
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Returns the committed offsets. Where there is none, or 0, it seeks to the first message that Kafka has."""
+        committed: Mapping[TP, int] = await self.call_thread(self._seek_to_committed)
+        return committed
+
+    async def _seek_to_committed(self) -> Mapping[TP, int]:
+        consumer = self._ensure_consumer()
+        committed: Mapping[TP, int] = await consumer.seek_to_committed()
+        if none := [place for place, offset in committed.items() if not offset]:
+            await consumer.seek_to_beginning(*none)
+        return committed
+
+
+class _QuickThread(_Thread):
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = IN_PROCESS_WAIT_MS  # read when it starts
+        return consumer
+
+
+class _Consumer(Consumer):
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+
+class _QuickConsumer(Consumer):
+    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+        return _QuickThread(self, loop=self.loop, beacon=self.beacon)
+
+
+def use(app: faust.App, in_process: bool) -> None:
+    """Makes an application consume this way; call it before the application starts."""
+    consumer = _QuickConsumer if in_process else _Consumer
+    app.transport.Consumer = consumer  # type: ignore[misc]  # of this instance only
