@@ -24,6 +24,7 @@ FAILURE_S = 600.0
 """How long a file for which no table could be built is not tried again."""
 
 _MAX_FAILURES = 4096
+_LARGE_BYTES = 1 << 20  # a larger table that was just built is read from disk, where its rows can stay
 
 
 class TableCache:
@@ -77,16 +78,19 @@ class TableCache:
         finally:
             os.close(descriptor)
         self._store(build_id, data)
-        return table
+        large = len(data) > _LARGE_BYTES
+        del data
+        return (self.cached(build_id) if large else None) or table
 
     def cached(self, build_id: str) -> UnwindTable | None:
         """Returns the table if it is on disk and not damaged."""
-        data = self._disk.read(build_id) if self._disk is not None and build_id else None
-        if data is None:
+        path = self._disk.use(build_id) if self._disk is not None and build_id else None
+        if path is None:
             return None
         try:
-            return unwind_table.from_bytes(data, build_id)
-        except ValueError as error:
+            with path.open("rb", buffering=0) as file:
+                return unwind_table.from_file(file.fileno(), build_id)
+        except (OSError, ValueError) as error:
             log.debug("the stored table of %s is built again: %s", build_id, error)
             return None
 

@@ -1,6 +1,7 @@
 """The unwinding tables of files in the kernel's maps: each file once, however many processes map it."""
 
 import bisect
+import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -10,7 +11,10 @@ import numpy as np
 from collector.unwind.extents import Extents
 from collector.unwind.maps import MAX_CHUNKS, NOT_LOADED, UnwindMaps
 from collector.unwind.rules import MAX_RULES_OF_FILE, KernelRules
+from collector.unwind.stored_rows import StoredRows
 from collector.unwind.table import UnwindTable
+
+log = logging.getLogger(__name__)
 
 EAGER_ROWS = 1 << 20
 """The chunks of a file with more rows (40 MB of code) are loaded when a walk needs them."""
@@ -30,7 +34,8 @@ class LoadedFile:
     base: int  # ELF virtual address of its first chunk
     first_chunk: int
     chunks: int
-    table: UnwindTable | None  # None if all chunks are loaded
+    chunk_start: np.ndarray  # as in its table, and its rows; empty if all chunks are loaded
+    rows: np.ndarray | StoredRows
     rules: np.ndarray  # uint32: the table's rules -> rows of the map of rules
     extents: list[tuple[int, int]] = field(default_factory=list)  # of rows
     users: int = 0  # processes that map it
@@ -103,14 +108,17 @@ class UnwindFiles:
             self.refused += count
             return None
         self._maps.chunks[first : first + count] = (NOT_LOADED, 0)
-        file = LoadedFile(build_id, table.base, first, count, table, rules)
+        lazy = len(table.rows) > EAGER_ROWS
+        rows = table.stored if lazy and table.stored is not None else table.rows
+        # Copies, because the arrays of a table keep the whole of it in memory.
+        file = LoadedFile(build_id, table.base, first, count, table.chunk_start.copy(), rows, rules)
         self._files[build_id] = file
         bisect.insort(self._by_chunk, file, key=lambda known: known.first_chunk)
-        if len(table.rows) <= EAGER_ROWS:
+        if not lazy:
             if not self._load(file, 0, count):
                 self.evict(build_id)
                 return None
-            file.table = None
+            file.chunk_start, file.rows = file.chunk_start[:0], file.chunk_start[:0]
         return file
 
     def evict(self, build_id: str) -> None:
@@ -136,7 +144,7 @@ class UnwindFiles:
             return
         file = self._by_chunk[at]
         number = chunk - file.first_chunk
-        if file.table is not None and number < file.chunks and self._maps.chunks[chunk]["first"] == NOT_LOADED:
+        if len(file.chunk_start) and number < file.chunks and self._maps.chunks[chunk]["first"] == NOT_LOADED:
             if self._load(file, number, number + 1):
                 self._chunk_again.pop(chunk, None)
             else:
@@ -145,9 +153,12 @@ class UnwindFiles:
     def _load(self, file: LoadedFile, first: int, end: int) -> bool:
         """Loads the chunks from `first` up to `end`; their rows are adjacent in the table. Returns whether there was
         room."""
-        assert file.table is not None
-        starts = file.table.chunk_start[first : end + 1].astype(np.int64)
-        source = np.asarray(file.table.rows[starts[0] : starts[-1]])
+        starts = file.chunk_start[first : end + 1].astype(np.int64)
+        try:
+            source = _rows(file.rows, int(starts[0]), int(starts[-1]))
+        except OSError as error:
+            log.debug("the rows of %s cannot be read: %s", file.build_id, error)
+            return False
         allowed = self.rows_of(file.build_id) + len(source) <= FILE_SHARE * self._maps.rows
         row = (self._make_room(self._rows, len(source), file) if allowed else None) if len(source) else 0
         if row is None:
@@ -186,6 +197,11 @@ class UnwindFiles:
     def _unused(self) -> list[str]:
         """The files that no process maps, the least recently used first."""
         return [build_id for build_id, file in self._files.items() if not file.users]
+
+
+def _rows(rows: np.ndarray | StoredRows, start: int, end: int) -> np.ndarray:
+    """Returns a part of the rows. Raises OSError."""
+    return rows.part(start, end) if isinstance(rows, StoredRows) else rows[start:end]
 
 
 def _chunks_of(table: UnwindTable) -> int:

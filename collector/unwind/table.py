@@ -5,7 +5,7 @@ arrays: rules, chunk_start, rows. The checksum is the XXH3 hash of everything be
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from collector.elf.error import ElfTooLarge
 from collector.unwind import cfi_sources, code_file
 from collector.unwind.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
 from collector.unwind.code_file import CodeFile
+from collector.unwind.stored_rows import StoredRows
 
 RULE = np.dtype([("cfa_kind", "u1"), ("rbp_kind", "u1"), ("rbp_offset", "<i2"), ("cfa_offset", "<i4")])
 """struct rule of bpf/unwind.h; the kinds are those of cfi_steps."""
@@ -36,6 +37,7 @@ class UnwindTable:
     chunk_start: np.ndarray  # uint32 (c+1,): the rows of chunk i are rows[chunk_start[i]:chunk_start[i+1]]
     rows: np.ndarray  # uint32 (n,): (vaddr & 0xFFFF) << 16 | row of rules; ascending in a chunk, the first one at 0
     rules: np.ndarray  # RULE (r,), r <= MAX_RULES; rules[0] is NONE
+    stored: StoredRows | None = None  # the same rows, if they can be read from disk
 
     @property
     def has_rules(self) -> bool:
@@ -78,6 +80,15 @@ def to_bytes(table: UnwindTable, key: str) -> bytes:
     arrays = table.rules.tobytes(), table.chunk_start.astype("<u4").tobytes(), table.rows.astype("<u4").tobytes()
     rest = _HEADER.pack(0, _MAGIC, FORMAT, len(name), table.base, *counts)[8:] + b"".join((name, *arrays))
     return xxh3_64_intdigest(rest).to_bytes(8, "little") + rest
+
+
+def from_file(descriptor: int, key: str) -> UnwindTable:
+    """Reads a file that has what `to_bytes` returned, as `from_bytes` does. Raises OSError, too."""
+    with open(descriptor, "rb", buffering=0, closefd=False) as file:
+        data = file.readall()
+    table = from_bytes(data, key)
+    at = len(data) - table.rows.nbytes
+    return replace(table, stored=StoredRows(descriptor, at, len(table.rows)))
 
 
 def from_bytes(data: bytes, key: str) -> UnwindTable:

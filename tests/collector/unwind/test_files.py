@@ -1,7 +1,9 @@
 """Which files' unwinding tables are in the kernel when there is no room for all. The maps are arrays here."""
 
+import os
 import time
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +12,8 @@ from collector.unwind import files as unwind_files
 from collector.unwind.files import UnwindFiles
 from collector.unwind.maps import CHUNK, MAX_CHUNKS, NOT_LOADED
 from collector.unwind.rules import MAX_RULES_OF_FILE, KernelRules
-from collector.unwind.table import RULE, UnwindTable
+from collector.unwind.stored_rows import StoredRows
+from collector.unwind.table import RULE, UnwindTable, from_file, to_bytes
 
 ROWS = 10_000
 
@@ -138,3 +141,30 @@ def test_a_chunk_without_room_is_not_tried_at_every_request(
     monkeypatch.setattr(time, "monotonic", lambda: later)
     files.load_chunk(large.first_chunk + 3)
     assert maps.chunks["first"][large.first_chunk + 3] != NOT_LOADED
+
+
+def test_rows_of_a_large_file_stay_on_disk_until_a_walk_needs_them(
+    files: UnwindFiles, maps: Maps, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(unwind_files, "EAGER_ROWS", 10)
+    path = tmp_path / "table"
+    path.write_bytes(to_bytes(_table(4000, chunks=4), "gnu:01"))
+    with path.open("rb") as opened:
+        table = from_file(opened.fileno(), "gnu:01")
+    large = files.add("large", table)
+    assert large
+    assert isinstance(large.rows, StoredRows)
+    assert not any(np.shares_memory(kept, table.rows) for kept in vars(large).values() if isinstance(kept, np.ndarray))
+    assert not np.shares_memory(large.chunk_start, table.chunk_start)
+    del table
+    assert maps.written == 0
+    files.load_chunk(large.first_chunk + 2)
+    assert maps.written == 1000
+    assert maps.chunks["count"][large.first_chunk : large.first_chunk + 4].tolist() == [0, 0, 1000, 0]
+    os.truncate(path, 1000)  # it should never happen
+    files.load_chunk(large.first_chunk + 3)
+    assert maps.chunks["first"][large.first_chunk + 3] == NOT_LOADED
+    open_files = len(os.listdir("/proc/self/fd"))
+    del large
+    files.evict("large")
+    assert len(os.listdir("/proc/self/fd")) == open_files - 1
