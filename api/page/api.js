@@ -39,6 +39,7 @@ const diffOf = (values, baseline) => ({
   ...framesOf(values),
   invert: values.invert,
 });
+const slowOf = (values) => ({ ...query(values), measure: values.measure, ...framesOf(values), invert: values.invert });
 const traceOf = (values) => ({ profile_type: values.profile_type, ...framesOf(values), invert: values.invert });
 
 /** @param {Shape} shape */
@@ -69,6 +70,7 @@ export function downloads(values, baseline) {
       link("JSON", "diff", { ...diffOf(values, baseline), max_nodes: MAX_NODES }),
       link("Collapsed stacks", "diff", { ...diffOf(values, baseline), format: "collapsed" }),
     ];
+  if (values.view === "slow") return [link("JSON", "operations/slow", { ...slowOf(values), max_nodes: MAX_NODES })];
   const isTrace = values.view === "requests";
   const route = isTrace ? traceRoute(values.trace) : "merge";
   const whole = isTrace ? { profile_type: values.profile_type } : query(values);
@@ -100,6 +102,13 @@ export async function timeline(values, signal) {
 /** The sums over time by the values of a label: {unit, step_ms, groups: [{labels, values, samples}], rest}. */
 export const timelines = (values, label, limit, signal) =>
   ask("timeline", { ...query(values), sum_by: label, limit }, signal);
+
+/** Operations of services: {operations, unattributed, count, unit}. */
+export const operations = (values, limit, signal) =>
+  ask("operations", { ...query(values), order: values.order, limit }, signal);
+
+/** Slow requests of an operation as a comparison with fast ones: {slow, fast} and a tree. @param {Shape} shape */
+export const slow = (values, shape, signal) => ask("operations/slow", { ...slowOf(values), max_nodes: MAX_NODES, ...shape }, signal);
 
 /** What is missing in the range: {complete, missing_cpu_ns, holes, more}. */
 export const completeness = (values, signal) => ask("completeness", { ...selection(values), limit: 100 }, signal);

@@ -7,6 +7,7 @@ import { formatValue, unitOf } from "./base/format.js";
 import { Graph } from "./graph/graph.js";
 import { Sandwich } from "./graph/sandwich.js";
 import { showHoles } from "./holes.js";
+import { Operations } from "./operations.js";
 import { Requests } from "./requests.js";
 import { Services } from "./services.js";
 import { baselineOf, DEFAULTS, PageState } from "./state.js";
@@ -22,6 +23,7 @@ const state = new PageState();
 const graph = new Graph(state, askMatched);
 const sandwich = new Sandwich(state);
 const services = new Services(state);
+const operations = new Operations(state);
 const requests = new Requests(state, showProblem);
 const timeline = new Timeline(byId("timeline"), (start, end) =>
   state.update({ start: toRfc3339(start), end: toRfc3339(end) }),
@@ -35,7 +37,14 @@ let holesOf = null; // the controller of the load whose holes are shown: a zoom 
 let listedQuery = ""; // the query whose list of requests is shown
 
 const LOADING_MS = 200;
-const views = { services: showServices, profile: showProfile, compare: showComparison, requests: showRequests };
+const views = {
+  services: (values, signal) => showList("services", services, values, signal),
+  operations: (values, signal) => showList("operations", operations, values, signal),
+  slow: async (values, signal) => showGraph(await api.slow(values, shapeOf(values), signal), values),
+  profile: showProfile,
+  compare: showComparison,
+  requests: showRequests,
+};
 
 startControls(state, load);
 showControls(state.values);
@@ -77,7 +86,7 @@ async function loadView() {
     holesOf = null;
     showProblem(error);
     byId("summary").replaceChildren();
-    hide("services", "graph", "sandwich", "empty", "trace-detail");
+    hide("services", "operations", "graph", "sandwich", "empty", "trace-detail");
   }
   if (signal.aborted) return;
   clearTimeout(loading);
@@ -97,10 +106,10 @@ function hide(...parts) {
   for (const part of parts) byId(part).hidden = true;
 }
 
-async function showServices(values, signal) {
-  const answer = await services.show(values, signal);
+async function showList(part, list, values, signal) {
+  const answer = await list.show(values, signal);
   if (signal.aborted) return;
-  show("services", answer.samples === 0);
+  show(part, part === "services" && answer.samples === 0);
   showSummary(answer, values);
 }
 
@@ -128,6 +137,7 @@ async function askMatched(focus, signal) {
   const answers = {
     profile: () => api.merge(values, shape, signal),
     compare: () => api.diff(values, baselineOf(values), shape, signal),
+    slow: () => api.slow(values, shape, signal),
     requests: () => api.traceTree(values.trace, values, shape, signal),
   };
   return (await (answers[values.view] ?? answers.profile)()).total;
@@ -135,7 +145,7 @@ async function askMatched(focus, signal) {
 
 async function showRequests(values, signal) {
   const { trace } = values;
-  hide("services", "sandwich");
+  hide("services", "operations", "sandwich");
   byId("requests").hidden = false;
   byId("requests").classList.toggle("open", Boolean(trace));
   requests.mark(trace);
@@ -158,7 +168,7 @@ async function listRequests(values, signal) {
 
 /** Shows one part of the view, or that there is nothing to show. */
 function show(part, isEmpty) {
-  const parts = ["services", "graph", "sandwich", "empty"];
+  const parts = ["services", "operations", "graph", "sandwich", "empty"];
   for (const other of parts) byId(other).hidden = other !== (isEmpty ? "empty" : part);
   if (state.values.view !== "requests") hide("requests");
   if (isEmpty) byId("empty").replaceChildren(...nothingFound(state));

@@ -4,7 +4,7 @@
 import { preceding } from "./base/times.js";
 
 export const DEFAULTS = Object.freeze({
-  view: "services", // services | profile | compare | requests
+  view: "services", // services | operations | slow | profile | compare | requests
   label: "service", // whose values the view of services lists
   profile_type: "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
   selector: "{}",
@@ -16,6 +16,8 @@ export const DEFAULTS = Object.freeze({
   baseline_end: "",
   absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
+  measure: "", // "cpu": of percentiles and of slow requests; "": duration
+  order: "", // of operations, as the API's; "": thread CPU
   focus: "", // regular expressions on functions, modules and files
   ignore: "",
   hide: "",

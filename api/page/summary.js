@@ -8,6 +8,7 @@ import { DEFAULTS } from "./state.js";
 /** Returns the parts of the line. */
 export function summary(answer, values) {
   const { unit, total, samples, stacks, cut } = answer;
+  if (answer.slow) return slowSummary(answer);
   const isCpu = values.profile_type === DEFAULTS.profile_type;
   const parts = [
     element("strong", { id: "total", "data-value": total }, `${formatValue(total, unit)}${isCpu ? " CPU" : ""}`),
@@ -35,6 +36,18 @@ export function summary(answer, values) {
   if (cut?.nodes && !answer.root)
     parts.push(`${formatCount(cut.nodes)} frames are too small to draw (${formatShare(cut.value, total)}): zoom in`);
   return parts.map((part) => (part instanceof Node ? part : element("span", {}, part)));
+}
+
+/** What is compared: how many requests, and how they differ. */
+function slowSummary({ slow, fast, measure, samples, baseline_samples: fastSamples }) {
+  const side = (word, bound, group, count) =>
+    element(
+      "span",
+      {},
+      `${formatCount(group.requests)} ${word} requests (${measure === "cpu" ? "CPU " : ""}${bound} ${formatValue(group.bound_ns)}): `,
+      `mean ${formatValue(group.mean_duration_ns)}, CPU ${formatValue(group.mean_cpu_ns)}, ${formatCount(count)} samples`,
+    );
+  return [side("slow", "from", slow, samples), side("fast", "up to", fast, fastSamples), element("span", {}, "drawn for the same number of requests")];
 }
 
 /** Returns what to say, and buttons that lead to where samples may be. */

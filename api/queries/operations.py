@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from api.errors import bad_request, too_large
 from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
+from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers, with_operations
 from api.queries.selection import Selection, TimeRange
@@ -22,7 +23,7 @@ LONGEST_NS = HOUR_NS
 _MAX_OPERATIONS = 100_000
 
 _SQL = f"""
-SELECT of, op, ({{matches}}) AS matches, sum(c) AS samples,
+SELECT of, op, ({{matches}}) AS matches, sum(c) AS samples, sum(sq) AS squares, max(longest) AS longest_period,
     sum(v) AS sampled_cpu_ns, sum(pv) AS previous_sampled_cpu_ns,
     toInt64(sum(w)) AS thread_cpu_ns, toInt64(sum(pw)) AS previous_thread_cpu_ns,
     toInt64(sum(n)) AS requests, toInt64(sum(pn)) AS previous_requests,
@@ -53,16 +54,19 @@ _NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS pn, toUInt64(0) AS measured,
     toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
     quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS cpu,
     quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS duration"""
+_NO_SAMPLES = "toInt64(0) AS c, toFloat64(0) AS sq, toFloat64(0) AS longest"
 _SAMPLES = f"""
 SELECT toString(service) AS of, toString(operation) AS op, sumIf(value, {{now}}) AS v, sumIf(value, NOT {{now}}) AS pv,
-    toInt64(sumIf(count, {{now}})) AS c, toUInt64(0) AS w, toUInt64(0) AS pw, {_NO_REQUESTS}
+    toInt64(sumIf(count, {{now}})) AS c, toFloat64(sumIf(value / count * value, {{now}} AND count > 0)) AS sq,
+    toFloat64(maxIf(value / count, {{now}} AND count > 0)) AS longest,
+    toUInt64(0) AS w, toUInt64(0) AS pw, {_NO_REQUESTS}
 FROM {{table}} {{where}} GROUP BY of, op"""
 _INTERVALS = f"""
-SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, toInt64(0) AS c,
+SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, {_NO_SAMPLES},
     sumIf(thread_cpu_ns, {{now}}) AS w, sumIf(thread_cpu_ns, NOT {{now}}) AS pw, {_NO_REQUESTS}
 FROM activity {{where}} GROUP BY of, op"""
 _REQUESTS = f"""
-SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, toInt64(0) AS c,
+SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, {_NO_SAMPLES},
     toUInt64(0) AS w, toUInt64(0) AS pw, countIf({{now}}) AS n, countIf(NOT {{now}}) AS pn,
     countIf({{now}} AND intervals > 0) AS measured,
     sumIf(request_cpu, {{now}}) AS cpu_sum, sumIf(duration_ns, {{now}}) AS duration_sum,
@@ -123,7 +127,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     answer = database.table(sql, conditions.parameters)
     if len(answer) > _MAX_OPERATIONS:
         raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
-    rows = _rows(answer)
+    rows = _rows(answer, selection.profile_type)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
     return Operations([row for row in rows if row["service"] in traced])
 
@@ -151,10 +155,16 @@ def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], time
     return added
 
 
-def _rows(answer: pa.Table) -> list[dict[str, Any]]:
+def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:
     services, operations = texts(answer["of"]), texts(answer["op"])
+    sampled = sampled_rows(answer.rename_columns({"sampled_cpu_ns": "sampled_cpu"}))
+    periods: dict[str, float] = {}
+    for service, each in zip(services, sampled, strict=True):
+        periods[service] = max(periods.get(service, 0.0), each.longest_period)
+    columns = answer.drop(["of", "op", "squares", "longest_period"]).to_pylist()
     rows = []
-    for row, service, operation in zip(answer.drop(["of", "op"]).to_pylist(), services, operations, strict=True):
+    for row, service, operation, each in zip(columns, services, operations, sampled, strict=True):
+        row |= each.as_json(periods[service], profile_type)
         for what in ("cpu", "duration"):
             quantiles = row.pop(f"{what}_quantiles")
             values = (row[f"mean_{what}_ns"], *quantiles)

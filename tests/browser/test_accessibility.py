@@ -47,6 +47,8 @@ VIEWS: dict[str, dict[str, str]] = {
     "sandwich": {"selector": '{service="checkout"}', "function": "inflate"},
     "compare": {"view": "compare", "selector": '{version="1.5.0"}', "baseline_selector": '{version="1.4.2"}'},
     "requests": {"view": "requests"},
+    "operations": {"view": "operations", "selector": '{service="checkout"}'},
+    "slow": {"view": "slow", "selector": '{service="checkout", operation="POST /checkout"}'},
     "empty": {"selector": '{service="nobody"}'},
     "error": {"selector": "{service="},
 }

@@ -106,7 +106,7 @@ def test_it_follows_the_colours_of_the_system(page: Page) -> None:
     assert page.js(ground) != light[0]
 
 
-@pytest.mark.parametrize("view", ["profile", "compare", "requests"])
+@pytest.mark.parametrize("view", ["profile", "compare", "requests", "operations"])
 def test_a_narrow_window_needs_no_scrolling_sideways(page: Page, view: str) -> None:
     page.browser.set_window_size(500, 900)
     page.open(view=view)

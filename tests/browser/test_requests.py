@@ -80,7 +80,7 @@ def test_a_request_with_few_samples_says_so_and_leads_to_the_graph_of_requests_l
     assert str(few["samples"]) in page.find("#trace-few").text
     page.click("#trace-like")
     page.settle()
-    assert page.state()["selector"] == '{service="checkout"}'
+    assert page.state()["selector"] == f'{{service="checkout", operation="{few["operation"]}"}}'
     assert page.js("return icestream.graph.tree.total[0]") > 100 * few["sampled_cpu_ns"]
 
 

@@ -32,9 +32,9 @@ def cut_into_requests(
             host, start = samples.labels["host"], moment(begin)
             request = {
                 "trace_id": trace, "service": "checkout", "host_id": host, "start_time": start,
-                "end_time": moment(end + 60),
+                "end_time": moment(end + 60), "operation": "",
             }  # fmt: skip
-            spans.append(request | {"span_id": root, "parent_span_id": bytes(8), "name": name})
+            spans.append(request | {"span_id": root, "parent_span_id": bytes(8), "name": name, "operation": name})
             for word in sorted(set(step[node[part]])):
                 mine = part[step[node[part]] == word]
                 span = random.bytes(8) if word else root
@@ -46,6 +46,7 @@ def cut_into_requests(
                 activity.append({
                     "trace_id": trace, "span_id": span, "host_id": host, "service": "checkout", "start_time": start,
                     "duration_ns": (end - begin) * 10**6, "thread_cpu_ns": thread_cpu_ns,
+                    "operation": name, "entry_span_id": root,
                 })  # fmt: skip
     insert_rows(client, "activity", activity)
     insert_rows(client, "spans", spans)

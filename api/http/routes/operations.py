@@ -20,6 +20,8 @@ class Operation(Answer):
     service: str
     operation: str
     sampled_cpu_ns: int
+    sampled_cpu_low_ns: int | None
+    sampled_cpu_high_ns: int | None
     previous_sampled_cpu_ns: int
     samples: int
     thread_cpu_ns: int
@@ -41,6 +43,8 @@ class Operation(Answer):
 class Unattributed(Answer):
     service: str
     sampled_cpu_ns: int
+    sampled_cpu_low_ns: int | None
+    sampled_cpu_high_ns: int | None
     previous_sampled_cpu_ns: int
     samples: int
     thread_cpu_ns: int
@@ -85,6 +89,7 @@ _EXAMPLE = {
     "operations": [
         {
             "service": "shop", "operation": "GET /checkout", "sampled_cpu_ns": 36000000000,
+            "sampled_cpu_low_ns": 33352277858, "sampled_cpu_high_ns": 38802009490,
             "previous_sampled_cpu_ns": 30000000000, "samples": 684, "thread_cpu_ns": 35900000000,
             "previous_thread_cpu_ns": 30100000000, "requests": 900, "previous_requests": 890,
             "requests_per_second": 1.0, "share": 0.75,
@@ -96,7 +101,9 @@ _EXAMPLE = {
     "count": 101,
     "unattributed": [
         {
-            "service": "shop", "sampled_cpu_ns": 12000000000, "previous_sampled_cpu_ns": 11000000000, "samples": 228,
+            "service": "shop", "sampled_cpu_ns": 12000000000,
+            "sampled_cpu_low_ns": 10492750224, "sampled_cpu_high_ns": 13662946471,
+            "previous_sampled_cpu_ns": 11000000000, "samples": 228,
             "thread_cpu_ns": 0, "previous_thread_cpu_ns": 0, "share": 0.25,
         }
     ],

@@ -63,7 +63,7 @@ export function showControls(values) {
   document.body.dataset.view = values.view;
   document.body.dataset.colours = values.colours;
   for (const link of document.querySelectorAll("[data-view]:is(a)")) {
-    if (link.dataset.view === values.view) link.setAttribute("aria-current", "page");
+    if (link.dataset.view === (values.view === "slow" ? "operations" : values.view)) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
     link.href = write({ ...values, ...NOWHERE, view: link.dataset.view }) || "./";
   }

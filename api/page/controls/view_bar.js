@@ -44,7 +44,7 @@ export function showViewBar(values) {
   byId("export").hidden = values.function !== "";
   byId("invert").setAttribute("aria-pressed", String(values.invert === "true"));
   byId("chains").setAttribute("aria-pressed", String(values.chains === "all"));
-  byId("view").hidden = values.view === "services" || (values.view === "requests" && !values.trace);
+  byId("view").hidden = ["services", "operations"].includes(values.view) || (values.view === "requests" && !values.trace);
   byId("chips").replaceChildren(...CHIPS.filter(([name]) => values[name]).map(([name, title]) => chip(name, title, values[name])));
 }
 

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from api.queries.confidence import Sampled
+from icestream.topics import OFF_CPU_PROFILE_TYPE
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Sample
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
@@ -49,6 +51,20 @@ def test_an_operation_has_its_requests_and_sums(api: Api) -> None:
     late = rows["late"]  # its request still runs
     assert (late["requests"], late["thread_cpu_ns"], late["p50_cpu_ns"]) == (0, 50 * MS, None)
     assert answer["count"] == 3
+    low, high = Sampled(4 * SAMPLE_NS, 4, 4 * SAMPLE_NS**2, SAMPLE_NS).interval(0) or (0, 0)
+    assert (a["sampled_cpu_low_ns"], a["sampled_cpu_high_ns"]) == (low, high)
+    assert low < 4 * SAMPLE_NS < high
+
+
+@pytest.mark.usefixtures("two")
+def test_the_interval_of_an_operation_without_samples_is_that_of_its_service(api: Api, client: Client) -> None:
+    insert_requests(client, [Request(9, "silent", samples=0)], [])
+    rows = {row["operation"]: row for row in api.json("/api/v1/operations")["operations"]}
+    assert (rows["silent"]["sampled_cpu_ns"], rows["silent"]["sampled_cpu_low_ns"]) == (0, 0)
+    assert 3 * SAMPLE_NS < rows["silent"]["sampled_cpu_high_ns"] < 4 * SAMPLE_NS
+    assert rows["charge"]["sampled_cpu_high_ns"] is None  # how often pay is sampled is not known
+    waits = api.json("/api/v1/operations", profile_type=OFF_CPU_PROFILE_TYPE)["operations"]
+    assert {row["sampled_cpu_low_ns"] for row in waits} == {None}
 
 
 @pytest.mark.usefixtures("two")

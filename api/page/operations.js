@@ -1,0 +1,78 @@
+// The view of operations: what services do for requests, what that costs, and how slow the slow ones are.
+
+import * as api from "./api.js";
+import { bar, byId, element } from "./base/dom.js";
+import { formatCount, formatInterval, formatShare, formatValue } from "./base/format.js";
+import { sparkline } from "./base/sparkline.js";
+import { formatChange } from "./graph/change.js";
+
+const MAX_ROWS = 300;
+
+export class Operations {
+  #state;
+
+  constructor(state) {
+    this.#state = state;
+    for (const name of ["measure", "order"]) {
+      const select = byId(name);
+      select.addEventListener("change", () => state.update({ [name]: select.value }));
+    }
+  }
+
+  /** Lists operations and what belongs to none. Returns {total, samples, unit, start, end} of all of it. */
+  async show(values, signal) {
+    byId("measure").value = values.measure;
+    byId("order").value = values.order;
+    const [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
+    const { operations, unattributed, count, unit, start, end } = answer;
+    const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
+    byId("operation-rows").replaceChildren(...rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
+    byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
+    byId("operations-empty").hidden = rows.length > 0;
+    byId("operation-table").hidden = rows.length === 0;
+    const sum = (name) => rows.reduce((total, row) => total + row[name], 0);
+    return { total: sum("sampled_cpu_ns"), samples: sum("samples"), unit, start, end };
+  }
+
+  #row(row, curve, values) {
+    const { service, operation = "", requests, share } = row;
+    const selector = `{service=${JSON.stringify(service)}, operation=${JSON.stringify(operation)}}`;
+    const to = (view) => () => this.#state.update({ view, selector, at: "" });
+    const graph = element("button", { type: "button", title: `Profile of ${selector}`, onclick: to("profile") }, operation || "(no operation)");
+    const slow = element("button", { type: "button", title: `What slow requests of ${operation} do that fast ones do not`, onclick: to("slow") }, "Slow / fast");
+    const by = values.measure || "duration";
+    return element(
+      "tr",
+      { "data-operation": operation, onclick: (event) => event.target.closest("button") || to(requests ? "slow" : "profile")() },
+      element("th", { scope: "row" }, graph, element("span", { class: "where" }, service)),
+      element("td", {}, requests ? slow : ""),
+      element("td", {}, requests === undefined ? "" : formatCount(requests)),
+      element("td", {}, ...(requests ? perRequest(row) : [])),
+      ...["p50", "p95", "p99"].map((name) => element("td", {}, duration(row[`${name}_${by}_ns`]))),
+      element("td", { class: "wide" }, formatShare(share, 1), bar(share)),
+      element("td", { class: "trend" }, curve ? sparkline(curve) : ""),
+      element("td", { title: "Sampled CPU against the period of the same length before" }, change(row)),
+    );
+  }
+}
+
+/** CPU of one request: by the threads' clocks where there are some, and what its samples say with their interval. */
+function perRequest({ requests, mean_cpu_ns: mean, sampled_cpu_ns: sampled, sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) {
+  const text = mean === null ? `≈ ${formatValue(sampled / requests)}` : formatValue(mean);
+  const title = "By samples: 95 % confidence interval";
+  return [text, high !== null && element("span", { class: "interval", title }, formatInterval(low / requests, high / requests))];
+}
+
+const duration = (value) => (value === null || value === undefined ? "" : formatValue(value));
+
+function change({ sampled_cpu_ns: now, previous_sampled_cpu_ns: before }) {
+  return now === before ? "same" : element("span", { class: now > before ? "worse" : "better" }, formatChange(now, before));
+}
+
+/** The curves of operations; empty where the timeline has too many groups. */
+async function readCurves(values, signal) {
+  const { groups } = await api.timelines(values, "service,operation", MAX_ROWS, signal);
+  return new Map(groups.map(({ labels, values: curve }) => [keyOf(labels), curve]));
+}
+
+const keyOf = ({ service = "", operation = "" }) => JSON.stringify([service, operation]);

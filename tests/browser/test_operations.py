@@ -1,0 +1,93 @@
+"""The view of operations: what a service does for requests, and what its slow requests do that the fast ones do not."""
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.conftest import Site
+from tests.browser.page import Page
+
+pytestmark = pytest.mark.browser
+
+CHECKOUT = '{service="checkout"}'
+NO_OPERATION = "(no operation)"
+
+
+def nanoseconds(text: str) -> float:
+    number, unit = text.split()
+    return float(number) * {"s": 1e9, "ms": 1e6}[unit]
+
+
+def test_a_service_has_its_operations_and_what_belongs_to_none(page: Page, site: Site) -> None:
+    page.open(view="services", start=site.middle)
+    page.click("#service-rows tr[data-value=checkout] button")
+    page.settle()
+    page.click("nav a[data-view=operations]")
+    page.until(lambda: page.find("#operations").is_displayed())
+    page.settle()
+    answer = site.ask("operations", selector=CHECKOUT, start=site.middle)
+    listed = answer["operations"]
+    assert page.texts("#operation-rows th button") == [*(row["operation"] for row in listed), NO_OPERATION]
+    assert page.texts("#operation-rows tr:first-child .where") == ["checkout"]
+    cells = page.texts("#operation-rows tr:first-child td")
+    assert cells[1] == str(listed[0]["requests"])
+    mean, interval = cells[2].split("\n")
+    assert nanoseconds(mean) == pytest.approx(listed[0]["mean_cpu_ns"], rel=0.01)
+    low, high = (listed[0][f"sampled_cpu_{side}_ns"] / listed[0]["requests"] for side in ("low", "high"))
+    assert low < listed[0]["sampled_cpu_ns"] / listed[0]["requests"] < high
+    assert [nanoseconds(text) for text in interval.split(" \u2013 ")] == pytest.approx([low, high], rel=0.01)
+    shares = [row["share"] for row in (*listed, *answer["unattributed"])]
+    assert sum(shares) == pytest.approx(1, abs=1e-4)
+    assert page.texts("#operation-rows .wide") == [f"{100 * share:.1f} %" for share in shares]
+    assert len(page.all("#operation-rows .sparkline")) == len(shares)
+    total = site.ask("merge", selector=CHECKOUT, start=site.middle)["total"]
+    assert page.find("#total").get_attribute("data-value") == str(total)
+
+
+def test_operations_are_sorted_and_have_percentiles_of_duration_or_cpu(page: Page, site: Site) -> None:
+    page.open(view="operations", selector=CHECKOUT)
+    for measure, order in (("duration", ""), ("cpu", "name"), ("cpu", "p99_duration")):
+        chosen = {"measure": "" if measure == "duration" else measure, "order": order}
+        page.js("icestream.state.update(arguments[0])", chosen)
+        page.settle()
+        listed = site.ask("operations", selector=CHECKOUT, **{"order": order} if order else {})["operations"]
+        assert page.texts("#operation-rows th button")[:-1] == [row["operation"] for row in listed]
+        p95 = [row[f"p95_{measure}_ns"] for row in listed]
+        shown = page.texts("#operation-rows td:nth-child(6)")
+        assert [nanoseconds(text) for text in shown[:-1]] == pytest.approx(p95, rel=0.01)
+        assert shown[-1] == ""
+    page.find("#order").send_keys("requests")
+    page.until(lambda: page.state()["order"] == "requests")
+
+
+def test_an_operation_leads_to_its_graph_and_to_slow_against_fast_by_keyboard(page: Page, site: Site) -> None:
+    page.open(view="operations", selector=CHECKOUT)
+    operation = page.texts("#operation-rows th button")[0]
+    selector = f'{{service="checkout", operation="{operation}"}}'
+    page.find("#operation-rows tr:first-child th button").send_keys(Keys.ENTER)
+    page.until(lambda: page.find("#graph").is_displayed())
+    page.settle()
+    assert (page.state().get("view", "profile"), page.state()["selector"]) == ("profile", selector)
+    assert page.js("return icestream.graph.tree.total[0]") == site.ask("merge", selector=selector)["total"]
+    page.browser.back()
+    page.until(lambda: page.find("#operations").is_displayed())
+    page.settle()
+    page.find("#operation-rows tr:first-child td button").send_keys(Keys.ENTER)
+    page.until(lambda: page.find("#graph").is_displayed())
+    page.settle()
+    assert (page.state()["view"], page.state()["selector"]) == ("slow", selector)
+    answer = site.ask("operations/slow", selector=selector)
+    total, before = page.js("const { total, baseline } = icestream.graph.tree; return [total[0], baseline.total[0]]")
+    assert (total, before) == (answer["total"], answer["baseline_total"])
+    told = page.find("#summary").text
+    assert f"{answer['slow']['requests']} slow requests" in told
+    assert f"{answer['fast']['requests']} fast requests" in told
+    assert page.find("nav a[data-view=operations]").get_attribute("aria-current") == "page"
+
+
+def test_a_service_without_requests_says_where_they_come_from(page: Page) -> None:
+    page.open(view="operations", selector='{service="search"}')
+    assert "icestream-trace" in page.find("#operations-empty").text
+    assert not page.find("#operation-table").is_displayed()
+    page.open(view="slow", selector='{service="search", operation="none"}')
+    assert "no requests of this operation" in page.find("#problem").text
+    assert page.errors()
