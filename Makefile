@@ -9,6 +9,8 @@ FAST := not pipeline and not store and not slow and not kafka and not ebpf and n
 TOGETHER := -n 5
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test lint schemas-check bpf-check kafka test-together test-ebpf test-alone
+# With it, every process would compile all modules again, and every process of pytest rewrite all tests.
+unexport PYTHONDONTWRITEBYTECODE
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
