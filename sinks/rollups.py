@@ -8,9 +8,11 @@ build counts when its row `built` is there, after all its rows; one that was kil
 import logging
 import threading
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
@@ -18,8 +20,6 @@ from icestream.clickhouse import Clients
 from icestream.rollups import (
     CHANGES_SQL,
     DAY_S,
-    DAYS,
-    HOURS,
     LEVELS,
     MINUTES,
     VALID_BUILDS_SQL,
@@ -40,6 +40,7 @@ from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
 from sinks.rollup_changes import insert_settings
+from sinks.rollup_tables import TABLES, build_number, fill, fill_parameters
 
 GRACE_S = 600
 """A bucket is built so long after its end: batches of the bucket are stored then, except for late ones."""
@@ -50,35 +51,9 @@ _STARTED_S = 3600
 _IN_USE_S = 600
 """A query may read a build for so long after there is a newer one."""
 _STEP_S = 20.0
+_TOGETHER = 20_000_000
+"""Samples of which hours are built together. Hours of more samples are built one by one."""
 _LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
-_SUMS = "sum(count) AS count_, sum(value) AS value_, {build:UInt64}"
-_START = "toDateTime({start:UInt32}, 'UTC')"
-_OF_BUCKET = (
-    "WHERE time >= fromUnixTimestamp64Milli(toInt64({start:UInt32}) * 1000, 'UTC')"
-    " AND time < fromUnixTimestamp64Milli(toInt64({end:UInt32}) * 1000, 'UTC') GROUP BY ALL"
-)
-_NOT_ZERO = "HAVING count_ != 0 OR value_ != 0"
-_FILL = {
-    MINUTES: {
-        "service_minutes": f"SELECT profile_type, service, toStartOfMinute(time), {_SUMS} FROM samples {_OF_BUCKET}"
-        f" {_NOT_ZERO}",
-    },
-    HOURS: {
-        "series_hours": f"SELECT profile_type, service, {_START}, series_id, {_SUMS} FROM samples {_OF_BUCKET}"
-        f" {_NOT_ZERO}",
-        "service_stack_hours": f"SELECT profile_type, service, {_START}, stack_id, {_SUMS} FROM samples {_OF_BUCKET}"
-        f" {_NOT_ZERO}",
-        "series_seen": f"SELECT DISTINCT {_START}, profile_type, series_id FROM series_hours"
-        f" WHERE start_time = {_START} AND build = {{build:UInt64}}",
-    },
-    DAYS: {
-        "series_stack_days": f"SELECT profile_type, service, {_START}, stack_id, series_id, {_SUMS} FROM samples"
-        f" {_OF_BUCKET} {_NOT_ZERO}",
-        "service_stack_days": f"SELECT profile_type, service, {_START}, stack_id, {_SUMS} FROM series_stack_days"
-        f" WHERE start_time = {_START} AND build = {{build:UInt64}} GROUP BY ALL {_NOT_ZERO}",
-    },
-}
-
 log = logging.getLogger(__name__)
 
 
@@ -135,12 +110,13 @@ class Rollups:
         client = self._clients.get()
         cluster = check(client, self._clients.dsn)
         ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
-        days = _days_with_samples(client, cluster)
+        samples = _samples_of_days(client, cluster)
+        days = sorted(samples)
         for level in LEVELS:
-            for bucket in due(client, level, days, ages, cluster):
+            for buckets in together(due(client, level, days, ages, cluster), samples):
                 if stop.is_set():
                     return
-                build(client, bucket, cluster, last_time=bucket.start_unix_s < ages.samples_may_go)
+                build(client, *buckets, cluster=cluster, last_time_before_s=ages.samples_may_go)
             finish(client, level, ages, cluster)
             drop_unused(client, level, ages.now, cluster)
         levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
@@ -183,28 +159,42 @@ def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     return ages.now - kept * DAY_S if kept else 0
 
 
-def build(client: Client, bucket: Bucket, cluster: Cluster = ONE_SERVER, last_time: bool = False) -> bool:
-    """Computes the rollups of a bucket; returns whether they count. Raises the client's errors.
+def together(buckets: Sequence[Bucket], samples: Mapping[int, int]) -> Iterator[list[Bucket]]:
+    """Yields buckets of one level in groups, each of one day, that are built together; they keep their order.
 
-    `last_time`: the samples may soon be dropped, so it builds even from those that a job has not replaced completely.
+    `samples`: how many each day has, by its start.
     """
-    number = time.time_ns()
-    _note(client, bucket, number, "begun", 0, cluster)
+    for day, of_day in groupby(buckets, key=lambda bucket: bucket.start_unix_s // DAY_S * DAY_S):
+        hour = samples.get(day, 0) // 24
+        left, size = list(of_day), max(_TOGETHER // max(hour, 1), 1)
+        yield from (left[first : first + size] for first in range(0, len(left), size))
+
+
+def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, last_time_before_s: int = 0) -> bool:
+    """Computes the rollups of buckets of one level and day; returns whether all count. Raises the client's errors.
+
+    `last_time_before_s`: samples before may soon be dropped, so it builds even from those that a job has not replaced
+    completely.
+    """
+    level, first = buckets[0].level, time.time_ns()
+    begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
+    _note(client, level, begun, "begun", {}, cluster)
     wait_for_replicas(client, cluster, "sample_changes", "samples")
-    changes, is_open = _changes(client, bucket)
-    if is_open and not last_time:
+    changes = _changes(client, buckets)
+    at_work = {start for start, each in changes.items() if each.is_open and start >= last_time_before_s}
+    builds = {start: number for start, number in begun.items() if start not in at_work}
+    if not builds:
         return False
-    parameters = {"start": bucket.start_unix_s, "end": bucket.end_unix_s, "build": number}
-    for table, select in _FILL[bucket.level].items():
-        columns = "" if table == "series_seen" else _columns(table)
+    for table, statement in fill(level, builds).items():
         client.command(
-            f"INSERT INTO {table} {columns} {select}",
-            parameters=parameters,
+            statement,
+            parameters=fill_parameters(level, builds),
             settings=insert_settings(cluster) | _LIMITS | (ON_EACH_SHARD if cluster.local else {}),
         )
         wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
-    _note(client, bucket, number, "built", changes, cluster)
-    return True
+    noted = {start: each.noted for start, each in changes.items()}
+    _note(client, level, builds, "built", noted, cluster)
+    return len(builds) == len(begun)
 
 
 def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> None:
@@ -219,10 +209,9 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
         return
     parameters = bucket_parameters(level, rows[0][0], rows[-1][0] + level.bucket_s)
     valid = {row[0]: row[1] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
-    for start, last in rows:
-        number = valid.get(start, last if start < ages.samples_went else 0)
-        if number:
-            _note(client, Bucket(level, start), number, "final", 0, cluster)
+    numbers = {start: valid.get(start, last if start < ages.samples_went else 0) for start, last in rows}
+    if final := {start: number for start, number in numbers.items() if number}:
+        _note(client, level, final, "final", {}, cluster)
 
 
 def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> None:
@@ -247,7 +236,7 @@ def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster 
         return
     unused = {"starts": sorted(set(starts)), "builds": numbers}
     key = "toStartOfHour(start_time)" if level is MINUTES else "start_time"
-    for table in (*_FILL[level], "rollup_builds"):
+    for table in (*TABLES[level], "rollup_builds"):
         if table != "series_seen":
             client.command(
                 f"{delete_from(table, cluster)} WHERE {key} IN"
@@ -257,31 +246,44 @@ def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster 
             )
 
 
-def _changes(client: Client, bucket: Bucket) -> tuple[int, bool]:
-    """Returns how many changes of the bucket are noted, and whether a job is at work there."""
-    parameters = bucket_parameters(bucket.level, bucket.start_unix_s, bucket.end_unix_s)
+class _Changes(NamedTuple):
+    """The changes that are noted of a bucket."""
+
+    noted: int
+    is_open: bool
+    """A job is at work there."""
+
+
+def _changes(client: Client, buckets: Sequence[Bucket]) -> dict[int, _Changes]:
+    """Returns the changes of buckets of one level by their start, if they have any."""
+    parameters = bucket_parameters(
+        buckets[0].level,
+        min(bucket.start_unix_s for bucket in buckets),
+        max(bucket.end_unix_s for bucket in buckets),
+    )
     rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
-    return (int(rows[0][1]), bool(rows[0][2])) if rows else (0, False)
+    return {int(start): _Changes(int(count), bool(is_open)) for start, count, is_open, _ in rows}
 
 
-def _note(client: Client, bucket: Bucket, number: int, state: str, changes: int, cluster: Cluster) -> None:
-    row: list[Any] = [bucket.level.name, bucket.start_unix_s, bucket.end_unix_s, number, state, changes]
+def _note(
+    client: Client, level: Level, builds: Mapping[int, int], state: str, changes: Mapping[int, int], cluster: Cluster
+) -> None:
+    """Notes the state of builds, whose numbers are given by the start of their bucket, as are changes."""
+    rows: list[list[Any]] = [
+        [level.name, start, start + level.bucket_s, number, state, changes.get(start, 0)]
+        for start, number in builds.items()
+    ]
     columns = ["level", "start_time", "end_time", "build", "state", "changes"]
-    client.insert("rollup_builds", [row], column_names=columns, settings=insert_settings(cluster))
+    client.insert("rollup_builds", rows, column_names=columns, settings=insert_settings(cluster))
 
 
-def _columns(table: str) -> str:
-    keys = {"service_minutes": "", "series_hours": "series_id, ", "series_stack_days": "stack_id, series_id, "}
-    return f"(profile_type, service, start_time, {keys.get(table, 'stack_id, ')}count, value, build)"
-
-
-def _days_with_samples(client: Client, cluster: Cluster) -> list[int]:
-    """Returns the days with samples, as Unix seconds of their start."""
+def _samples_of_days(client: Client, cluster: Cluster) -> dict[int, int]:
+    """Returns how many samples each day has, by the Unix seconds of its start; on a cluster, those of all replicas."""
     parts, database = "system.parts", "currentDatabase()"
     if cluster.local:
         parts, database = f"clusterAllReplicas({quoted(cluster.name)}, system, parts)", quoted(cluster.local)
     rows = client.query(
-        f"SELECT DISTINCT partition FROM {parts}"
-        f" WHERE database = {database} AND table = 'samples' AND active AND rows > 0"
+        f"SELECT partition, sum(rows) FROM {parts}"
+        f" WHERE database = {database} AND table = 'samples' AND active AND rows > 0 GROUP BY partition"
     ).result_rows
-    return sorted(int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp()) for (day,) in rows)
+    return {int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp()): int(n) for day, n in rows}

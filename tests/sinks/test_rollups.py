@@ -8,10 +8,12 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import HOURS, VALID_BUILDS_SQL, bucket_parameters
+from icestream.rollups import DAY_S, HOURS, VALID_BUILDS_SQL, bucket_parameters
 from icestream.topics import SAMPLES
+from sinks import rollups
 from sinks.clickhouse import ClickHouseSink
-from sinks.rollups import QUIET_S, Rollups
+from sinks.rollup_changes import note_work_sql
+from sinks.rollups import QUIET_S, Bucket, Rollups, together
 from tests.sinks.messages import START_MS, make_range, sample_batch, tables
 
 HOUR_S = START_MS // 3_600_000 * 3600
@@ -86,3 +88,29 @@ def test_an_hour_is_built_after_it_ended_and_batches_of_it_are_stored(clients: C
     assert valid(client) == []
     Rollups(clients).step(threading.Event(), HOUR_S + 3600 + 1200)
     assert valid(client) == [HOUR_S]
+
+
+def test_hours_of_a_day_are_built_together_up_to_so_many_samples() -> None:
+    day = HOUR_S // DAY_S * DAY_S
+    buckets = [Bucket(HOURS, day + hour * 3600) for hour in range(47, -1, -1)]
+    few, many = {day: 1000, day + DAY_S: 1000}, {day: 24 * 10**7, day + DAY_S: 24 * 10**9}
+    assert [len(group) for group in together(buckets, few)] == [24, 24]
+    assert [len(group) for group in together(buckets, many)] == [1] * 24 + [2] * 12
+    assert [bucket for group in together(buckets, many) for bucket in group] == buckets
+
+
+def test_hours_that_are_built_together_leave_out_one_on_which_a_job_works(clients: Clients, client: Client) -> None:
+    batches = [tables(SAMPLES, sample_batch(1 + hour * 720)) for hour in range(4)]
+    ClickHouseSink(clients).write(make_range(SAMPLES, batches))
+    client.command(note_work_sql("begun", (HOUR_S + 3600) * 10**9, (HOUR_S + 4200) * 10**9))
+    hours = [HOUR_S + hour * 3600 for hour in range(4)]
+    assert not rollups.build(client, *(Bucket(HOURS, hour) for hour in hours))
+    found = client.query(
+        "SELECT toUnixTimestamp(start_time), build, sum(count) FROM series_hours GROUP BY ALL ORDER BY 1"
+    )
+    assert [row[::2] for row in found.result_rows] == [(hour, 5) for hour in hours if hour != hours[1]]
+    assert len({row[1] for row in found.result_rows}) == 3  # each hour can be built again without the others
+    client.command(note_work_sql("ended", (HOUR_S + 3600) * 10**9, (HOUR_S + 4200) * 10**9))
+    assert rollups.build(client, Bucket(HOURS, hours[1]))
+    built = client.query(VALID_BUILDS_SQL, parameters=bucket_parameters(HOURS, hours[0], hours[-1] + 1)).result_rows
+    assert [row[0] for row in built] == hours

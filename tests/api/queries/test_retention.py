@@ -10,6 +10,7 @@ from clickhouse_connect.driver.client import Client
 
 from api.queries.stack_values import read_selected_stacks
 from api.queries.timeline import read_timeline
+from icestream.rollups import HOURS
 from sinks import rollups
 from sinks.retention import DEFAULT_DAYS, retain
 from sinks.settings import RollupDays
@@ -41,11 +42,11 @@ def test_answers_stay_when_samples_go_and_samples_stay_until_their_rollups_are_c
 ) -> None:
     expected = answers(unbuilt, api)
     unbuilt.client.command("OPTIMIZE TABLE samples")  # ClickHouse drops what it finds too old
-    build, waits = rollups.build, [rollups.Bucket(rollups.HOURS, OLD + 5 * HOUR)]
+    build, waits = rollups.build, [rollups.Bucket(HOURS, OLD + 5 * HOUR)]
 
-    def build_others(client: Client, bucket: rollups.Bucket, *more: Any, **named: Any) -> bool:
-        may_build = bucket not in waits and bucket.start_unix_s < YOUNG  # whose samples may stay
-        return may_build and build(client, bucket, *more, **named)
+    def build_others(client: Client, *buckets: rollups.Bucket, **named: Any) -> bool:
+        others = [each for each in buckets if each not in waits and each.start_unix_s < YOUNG]  # whose samples may stay
+        return bool(others) and build(client, *others, **named)
 
     monkeypatch.setattr(rollups, "build", build_others)
     unbuilt.build()

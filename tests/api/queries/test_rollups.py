@@ -16,6 +16,7 @@ from icestream.times import format_unix_nano
 from sinks import rollups
 from sinks.cluster import ON_EACH_SHARD, delete_from
 from sinks.rollup_changes import insert_settings, note_added
+from sinks.rollup_tables import fill, fill_parameters
 from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
@@ -54,12 +55,12 @@ def test_sums_over_all_shards_are_those_of_samples(shards: Shards, monkeypatch: 
 def test_each_shard_sums_up_its_own_samples(shards: Shards, engine: str) -> None:
     """Without the filter, both shards have all samples: each writes all sums."""
     Store(shards, shards.cluster).insert([LABELS[0]], [T0 + 9 * DAY], [1], [1])
-    hour = {"start": T0 + 9 * DAY, "end": T0 + 9 * DAY + HOUR, "build": 1}
+    hour = {T0 + 9 * DAY: 1}
     connect(engine, database="rollups_of_shards").command(
-        f"INSERT INTO service_minutes (profile_type, service, start_time, count, value, build) "
-        f"{rollups._FILL[MINUTES]['service_minutes']}",
-        parameters=hour, settings=insert_settings(shards.cluster) | ON_EACH_SHARD,
-    )  # fmt: skip
+        fill(MINUTES, hour)["service_minutes"],
+        parameters=fill_parameters(MINUTES, hour),
+        settings=insert_settings(shards.cluster) | ON_EACH_SHARD,
+    )
     rows = "SELECT count, value FROM service_minutes WHERE build = 1"
     assert shards.local.query(rows).result_rows == [(1, 10), (1, 10)]
 

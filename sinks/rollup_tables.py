@@ -1,0 +1,81 @@
+"""The tables of rollups, and the statements that fill them, for all buckets that are built together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from icestream.rollups import DAY_S, DAYS, HOUR_S, HOURS, MINUTES, Level
+
+_SUMS = "sum(count) AS count_, sum(value) AS value_"
+_NOT_ZERO = "HAVING count_ != 0 OR value_ != 0"
+_OF_TIME = (
+    "time >= fromUnixTimestamp64Milli(toInt64({from:UInt32}) * 1000, 'UTC')"
+    " AND time < fromUnixTimestamp64Milli(toInt64({until:UInt32}) * 1000, 'UTC')"
+)
+_BUILD = "{build:UInt64} + toHour(start_)"
+"""See `build_number`."""
+_ROLLUPS = (
+    "WHERE start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+    " AND build IN {builds:Array(UInt64)}"
+)
+TABLES = {
+    MINUTES: {
+        "service_minutes": f"SELECT profile_type, service, toStartOfMinute(time) AS start_, {_SUMS}, {_BUILD}"
+        " FROM samples",
+    },
+    HOURS: {
+        "series_hours": f"SELECT profile_type, service, toStartOfHour(time) AS start_, series_id, {_SUMS}, {_BUILD}"
+        " FROM samples",
+        "service_stack_hours": f"SELECT profile_type, service, toStartOfHour(time) AS start_, stack_id, {_SUMS},"
+        f" {_BUILD} FROM samples",
+        "series_seen": f"SELECT DISTINCT start_time, profile_type, series_id FROM series_hours {_ROLLUPS}",
+    },
+    DAYS: {
+        "series_stack_days": "SELECT profile_type, service, toStartOfDay(time) AS start_, stack_id, series_id,"
+        f" {_SUMS}, {_BUILD} FROM samples",
+        "service_stack_days": f"SELECT profile_type, service, start_time, stack_id, {_SUMS}, build"
+        f" FROM series_stack_days {_ROLLUPS} GROUP BY ALL {_NOT_ZERO}",
+    },
+}
+"""Of each level: its tables, and the SELECT that fills each. `fill` completes those that read samples."""
+
+
+def build_number(first: int, start_unix_s: int) -> int:
+    """Returns the number of the build of a bucket. `first`: of the builds that begin together, all of one day.
+
+    The hour of the bucket tells them apart. Two buckets must not share a number: if only one of them was built again, a
+    query that reads both would also find the old rows of that one.
+    """
+    return first + start_unix_s % DAY_S // HOUR_S
+
+
+def fill(level: Level, builds: Mapping[int, int]) -> dict[str, str]:
+    """Returns for each table, in order, the statement that computes the rollups of buckets.
+
+    `builds`: the number of each build, by the start of its bucket in Unix seconds.
+    """
+    with_gaps = max(builds) - min(builds) >= len(builds) * level.bucket_s
+    of_buckets = " AND toUnixTimestamp(toStartOfHour(time)) IN {starts:Array(UInt32)}" if with_gaps else ""
+    of_samples = f" WHERE {_OF_TIME}{of_buckets} GROUP BY ALL {_NOT_ZERO}"
+    return {
+        table: f"INSERT INTO {table} {_columns(table)} {select}{of_samples if select.endswith('FROM samples') else ''}"
+        for table, select in TABLES[level].items()
+    }
+
+
+def fill_parameters(level: Level, builds: Mapping[int, int]) -> dict[str, Any]:
+    """Returns the parameters of these statements."""
+    first = min(builds)
+    return {
+        "from": first,
+        "until": max(builds) + level.bucket_s,
+        "starts": sorted(builds),
+        "builds": sorted(builds.values()),
+        "build": builds[first] - build_number(0, first),
+    }
+
+
+def _columns(table: str) -> str:
+    if table == "series_seen":
+        return ""
+    keys = {"service_minutes": "", "series_hours": "series_id, ", "series_stack_days": "stack_id, series_id, "}
+    return f"(profile_type, service, start_time, {keys.get(table, 'stack_id, ')}count, value, build)"
