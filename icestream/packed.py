@@ -40,16 +40,18 @@ def parse(kind: type[MessageT], data: bytes) -> MessageT:
     """Returns a message whose columns only `column` can read. Raises DecodeError, like the protobuf package."""
     message = _as_bytes(kind.DESCRIPTOR)()
     message.ParseFromString(data)
-    columns = _columns(kind.DESCRIPTOR)
-    size = message.ByteSize()
+    # Unknown are fields of a newer version, or of a column that is not packed, which is legal. Without any, a message
+    # has the size that it had.
     message.DiscardUnknownFields()
-    # Unknown are fields of a newer version, or of a column that is not packed, which is legal. Millions of pieces are
-    # legal, too, and would take seconds in Python.
-    if message.ByteSize() != size or any(len(getattr(message, name)) > _MAX_PIECES for name in columns):
+    if message.ByteSize() != len(data):
         return kind.FromString(data)
-    for name, dtype in columns.items():
-        if any(len(piece) % dtype.itemsize for piece in getattr(message, name)):
-            raise DecodeError(f"{name} is cut off")
+    for name, dtype in _columns(kind.DESCRIPTOR).items():
+        pieces = getattr(message, name)
+        if len(pieces) > _MAX_PIECES:  # legal, too, and would take seconds in Python
+            return kind.FromString(data)
+        for piece in pieces:
+            if len(piece) % dtype.itemsize:
+                raise DecodeError(f"{name} is cut off")
     return cast(MessageT, message)
 
 
@@ -61,7 +63,7 @@ def column(message: Message, name: str) -> np.ndarray:
     dtype = _dtype(message, name)
     values = getattr(message, name)
     if message.DESCRIPTOR.file.package == _PACKAGE:
-        return np.frombuffer(bytearray(b"".join(values)), dtype)
+        return np.frombuffer(bytearray(values[0] if len(values) == 1 else b"".join(values)), dtype)
     return np.array(values, dtype=dtype)
 
 
