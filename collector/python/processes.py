@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import numpy as np
 
 from collector.processes.mapped_files import MappedFile
 from collector.processes.perfmap import Name
+from collector.processes.process import user_of
 from collector.python.code import Key, PythonCode
 from collector.python.layout import Layout
 from collector.python.runtime import MappedRange, PythonRuntimes, Runtime
@@ -38,7 +40,7 @@ class PythonProcesses:
 
     def changed(self, pid: int, ranges: Iterable[MappedRange]) -> Runtime | None:
         """Notes the mappings of a process; returns its interpreter, or None if it has none whose frames can be read."""
-        runtime = self.runtimes.of(ranges)
+        runtime = self.runtimes.of(ranges, partial(user_of, pid))
         while self._layouts_set < len(self.runtimes.layouts):
             self._set_layout(self._layouts_set, self.runtimes.layouts[self._layouts_set].walk.pack())
             self._layouts_set += 1

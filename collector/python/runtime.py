@@ -15,6 +15,9 @@ from collector.python.symbols import Interpreter, find_interpreter
 log = logging.getLogger(__name__)
 
 MAX_LAYOUTS = 64  # PYTHON_LAYOUTS of the program
+MAX_LAYOUTS_OF_USER = 16
+"""Of a user other than root: files that publish made-up offsets must not take the rows that others need."""
+
 MAX_FILES = 8192
 _MASK = (1 << 64) - 1
 
@@ -44,15 +47,17 @@ class PythonRuntimes:
         self._open_file = open_file
         self._files: dict[str, Interpreter | None] = {}
         self._rows: dict[Layout, int] = {}
+        self._rows_of_users: Counter[int | None] = Counter()
         self.layouts: list[Layout] = []
         self.refused: Counter[str] = Counter()
         """How many files have an interpreter whose frames cannot be read, by reason."""
 
-    def of(self, ranges: Iterable[MappedRange]) -> Runtime | None:
-        """Returns the runtime of a process with these mappings; None if it has none that can be read."""
+    def of(self, ranges: Iterable[MappedRange], user: Callable[[], int | None] = lambda: None) -> Runtime | None:
+        """Returns the runtime of a process with these mappings; None if it has none that can be read. `user` returns
+        the user of the process, None if it has ended."""
         for build_id, bias in {mapped_range.file.build_id: mapped_range.bias for mapped_range in ranges}.items():
             interpreter = self._interpreter(build_id) if build_id else None
-            if interpreter is not None and (row := self._row(interpreter.layout)) is not None:
+            if interpreter is not None and (row := self._row(interpreter.layout, user)) is not None:
                 return Runtime(interpreter.runtime - bias & _MASK, row)
         return None
 
@@ -77,11 +82,16 @@ class PythonRuntimes:
             os.close(descriptor)
         return None
 
-    def _row(self, layout: Layout) -> int | None:
+    def _row(self, layout: Layout, user: Callable[[], int | None]) -> int | None:
         if layout not in self._rows:
             if len(self.layouts) >= MAX_LAYOUTS:
                 self._refuse(f"more than {MAX_LAYOUTS} builds of CPython on this host")
                 return None
+            if (owner := user()) != 0:  # processes that have ended count as those of one user
+                if self._rows_of_users[owner] >= MAX_LAYOUTS_OF_USER:
+                    self._refuse(f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user")
+                    return None
+                self._rows_of_users[owner] += 1
             self._rows[layout] = len(self.layouts)
             self.layouts.append(layout)
         return self._rows[layout]

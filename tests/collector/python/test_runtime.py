@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import MappedFile
 from collector.python.layout import LayoutError
-from collector.python.runtime import MAX_LAYOUTS, MAX_REASONS, PythonRuntimes, Runtime
+from collector.python.runtime import MAX_LAYOUTS, MAX_LAYOUTS_OF_USER, MAX_REASONS, PythonRuntimes, Runtime
 from collector.python.symbols import find_interpreter
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.python.interpreters import Interpreter, interpreters
@@ -30,6 +30,7 @@ char PyCode_Type[8];
 int main(void) {{ return 0; }}
 """
 Build = Callable[..., bytes]
+PUBLISHED = 8 + 8 * len(PUBLISHED_3_14)
 
 
 class MappedRange(NamedTuple):
@@ -132,3 +133,28 @@ def test_files_that_lie_are_refused_or_read(build: Build, data: st.DataObject) -
         lying[at : at + 8] = data.draw(st.binary(min_size=8, max_size=8))
     with contextlib.suppress(LayoutError, OSError):
         find_interpreter(bytes_reader(bytes(lying)))
+
+
+@pytest.mark.parametrize("user", [4321, None], ids=["that lives", "whose processes have ended"])
+def test_one_user_does_not_fill_the_program_s_table(build: Build, tmp_path: Path, user: int | None) -> None:
+    path = tmp_path / "python"
+
+    def crafted(number: int) -> int:
+        """Opens a file that publishes offsets of its own."""
+        offsets = list(original)
+        offsets[original.index(7344)] = 8000 + 8 * number
+        words = f"<{len(original)}Q"
+        path.write_bytes(template.replace(struct.pack(words, *original), struct.pack(words, *offsets)))
+        return os.open(path, os.O_RDONLY)
+
+    original = struct.unpack(f"<{1 + len(PUBLISHED_3_14)}Q", published(*PUBLISHED_3_14)[:PUBLISHED])
+    template = build("-s", "-fvisibility=hidden", words=", ".join(f"{word}ul" for word in original))
+    runtimes = PythonRuntimes(lambda build_id: crafted(int(build_id)))
+    for number in range(MAX_LAYOUTS):
+        runtimes.of([mapped_range(str(number))], lambda: user)
+    assert len(runtimes.layouts) == MAX_LAYOUTS_OF_USER
+    assert list(runtimes.refused) == [f"more than {MAX_LAYOUTS_OF_USER} builds of CPython of one user"]
+    for number in range(1000, 1020):
+        assert runtimes.of([mapped_range(str(number))], lambda: 0) is not None
+    assert runtimes.of([mapped_range("2000")], lambda: 1234) is not None
+    assert runtimes.of([mapped_range("1000")], lambda: user) is not None
