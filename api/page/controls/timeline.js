@@ -82,9 +82,10 @@ export class Timeline {
     const zone = zoneOffset(start);
     for (let tick = Math.ceil((start - zone) / step) * step + zone; tick < end; tick += step) {
       const x = (tick - start) * scale;
-      if (x < 24 || x > width - 24) continue;
+      if (x < 30 || x > width - 30) continue;
       context.fillRect(x, height - AXIS, 1, 3);
-      context.fillText(step >= 86_400_000 ? formatDay(tick) : formatClock(tick, step < 60_000), x, height - 2);
+      const isDay = step >= 86_400_000 || formatClock(tick) === "00:00:00"; // a midnight says which one
+      context.fillText(isDay ? formatDay(tick) : formatClock(tick, step < 60_000), x, height - 2);
     }
   }
 
