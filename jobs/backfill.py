@@ -88,7 +88,8 @@ def _leave_alone(staging: Staging, protected: set[HostMinute], column: str) -> s
     if not protected:
         return "1"
     table = staging.fill_minutes(protected)
-    return f"(host_id, toInt64(toUnixTimestamp(toStartOfMinute({column})))) NOT IN {table}"
+    minute = f"toInt64(toUnixTimestamp(toStartOfMinute({column})))"
+    return f"(host_id, {minute}) {staging.globally}NOT IN (SELECT host, minute FROM {table})"
 
 
 def _missing(work: Work) -> Iterator[MissingBatch]:

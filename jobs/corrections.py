@@ -21,7 +21,7 @@ def mark_corrections(staging: Staging, time_range: TimeRange, condition: str = "
         f"INSERT INTO batches {_marks(staging, condition)}",
         f"({_KEY}) NOT IN (SELECT {_KEY} FROM batches"
         f" WHERE kind = '{stored_batches.CORRECTIONS}' AND output = {stored_batches.ALL_OUTPUTS}"
-        f" AND (collector, started_unix_nano, sequence) IN"
+        f" AND (collector, started_unix_nano, sequence) {staging.globally}IN"
         f" (SELECT collector, started_unix_nano, sequence FROM {staging.table('batches')}))",
         more=_range(staging, time_range),
     )

@@ -19,6 +19,7 @@ from jobs.fence import ENDED_SQL, Fence, end_statements
 from jobs.job import JobError
 from jobs.staging import insert_settings
 from jobs.time_range import END_SQL, START_SQL, TimeRange
+from sinks.cluster import ONE_SERVER, Cluster, of_all_replicas
 
 RENEW_S = 10.0
 EXPIRE_S = 60
@@ -27,12 +28,13 @@ EXPIRE_S = 60
 class JobLock:
     """The claim of one run of a job; a context manager. Entering it raises JobError if another job is in the way."""
 
-    def __init__(self, clients: Clients, name: str, time_range: TimeRange) -> None:
+    def __init__(self, clients: Clients, name: str, time_range: TimeRange, cluster: Cluster = ONE_SERVER) -> None:
         self._clients = clients
         self._name = name
         self._time_range = time_range
         self._owner = uuid.uuid4().hex
-        self.fence = Fence(self._owner)
+        self._cluster = cluster
+        self.fence = Fence(self._owner, cluster)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="job lock", daemon=True)
 
@@ -82,13 +84,14 @@ class JobLock:
         if owners:
             client.command(
                 "INSERT INTO job_locks (owner, job, process, start_time, end_time, expires_time)"
-                f" SELECT owner, any(job), any(process), any(start_time), any(end_time), {ENDED_SQL} FROM job_locks"
+                f" SELECT owner, any(job), any(process), any(start_time), any(end_time), {ENDED_SQL}"
+                f" FROM {of_all_replicas('job_locks', self._cluster)}"
                 " WHERE owner IN {owners:Array(String)} GROUP BY owner",
                 parameters={"owners": owners},
-                settings=insert_settings(),
+                settings=insert_settings(self._cluster),
             )
         for owner in owners:
-            end_statements(client, owner)
+            end_statements(client, owner, self._cluster)
 
     def _claim(self, client: Client, seconds: int) -> None:
         """Adds a row that expires after so long; 0 ends the claim."""
@@ -98,7 +101,7 @@ class JobLock:
             f" if({{seconds:UInt32}} = 0, {ENDED_SQL}, now64(3) + toIntervalSecond({{seconds:UInt32}}))",
             parameters=self._time_range.parameters
             | {"owner": self._owner, "job": self._name, "process": _process(os.getpid()), "seconds": seconds},
-            settings=insert_settings(),
+            settings=insert_settings(self._cluster),
         )
 
     def _live_claims(self, client: Client) -> list[tuple[str, str, str, int]]:
@@ -109,7 +112,7 @@ class JobLock:
         """Returns the claims on this range, or of a job of this name, that were not given back or taken over."""
         rows = client.query(
             "SELECT owner, any(job), any(process), toInt64(dateDiff('second', now64(3), max(expires_time)))"
-            " FROM job_locks"
+            f" FROM {of_all_replicas('job_locks', self._cluster)}"
             f" WHERE job = {{job:String}} OR (start_time < {END_SQL} AND end_time > {START_SQL})"
             " GROUP BY owner"
             f" HAVING min(expires_time) > {ENDED_SQL} AND {condition} ORDER BY owner",

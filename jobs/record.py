@@ -8,6 +8,7 @@ from jobs.fence import Fence
 from jobs.job import Job, JobError
 from jobs.staging import DELETE, drop_staging, insert_settings
 from jobs.time_range import TimeRange
+from sinks.cluster import delete_from, of_all_replicas
 
 _BEGUN = "begun: "
 
@@ -30,14 +31,15 @@ class Record:
                 f"the unfinished job {self.name} has other arguments ({begun[0]}): "
                 "give another --name, or --restart to forget what it has done"
             )
-        drop_staging(self.client, self.name)  # those of an earlier run
+        drop_staging(self.client, self.name, self.fence.cluster)  # those of an earlier run
         if not begun:
             self._add(_BEGUN + job.arguments)
         return bool(begun)
 
     def steps(self) -> set[str]:
+        jobs = of_all_replicas("jobs", self.fence.cluster)
         rows = self.client.query(
-            "SELECT step FROM jobs WHERE job = {job:String}", parameters={"job": self.name}
+            f"SELECT step FROM {jobs} WHERE job = {{job:String}}", parameters={"job": self.name}
         ).result_rows
         return {str(step) for (step,) in rows}
 
@@ -51,17 +53,17 @@ class Record:
     def forget(self) -> None:
         """Removes the record and the staging tables."""
         self.client.command(
-            f"DELETE FROM jobs WHERE job = {{job:String}} AND {self.fence.condition}",
+            f"{delete_from('jobs', self.fence.cluster)} WHERE job = {{job:String}} AND {self.fence.condition}",
             parameters={"job": self.name},
             settings=DELETE | self.fence.settings,
         )
-        drop_staging(self.client, self.name)
+        drop_staging(self.client, self.name, self.fence.cluster)
 
     def _add(self, step: str) -> None:
         self.client.command(
             f"INSERT INTO jobs (job, step) SELECT {{job:String}}, {{step:String}} WHERE {self.fence.condition}",
             parameters={"job": self.name, "step": step},
-            settings=insert_settings() | self.fence.settings,
+            settings=insert_settings(self.fence.cluster) | self.fence.settings,
         )
 
 

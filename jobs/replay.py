@@ -15,7 +15,7 @@ from jobs.batches import HostMinute, host_minutes, missing_batches
 from jobs.corrections import mark_corrections, marks
 from jobs.recompute import Counts
 from jobs.slices import Work, work_through
-from jobs.staging import Staging, insert_settings
+from jobs.staging import Staging
 from jobs.time_range import within
 from sinks.delta import Lake
 
@@ -172,10 +172,6 @@ def _torn_minutes(staging: Staging) -> set[Minute]:
 
 def _replace(staging: Staging, comparison: _Comparison, minutes: list[Minute]) -> None:
     """Replaces the rows of recomputed batches in these minutes."""
-    wrong = staging.table("minutes")
-    staging.client.command(f"CREATE OR REPLACE TABLE {wrong} (host String, type String, minute UInt32) ENGINE = Memory")
-    staging.client.insert(
-        wrong, [list(minute) for minute in minutes], column_names=["host", "type", "minute"], settings=insert_settings()
-    )
-    where = f"({comparison.group}, {comparison.minute}) IN (SELECT host, type, minute FROM {wrong})"
+    wrong = staging.make_list(minutes, host="String", type="String", minute="UInt32")
+    where = f"({comparison.group}, {comparison.minute}) {staging.globally}IN (SELECT host, type, minute FROM {wrong})"
     staging.replace(tuple(filter(None, (comparison.fed, comparison.table))), where)

@@ -33,13 +33,10 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
     job.check()
     try:
         client = clients.get()
-        if cluster := check(client, settings.clickhouse).name:
-            raise JobError(
-                f"replay and backfill work on the tables of one server, and these are on the cluster {cluster}"
-            )
+        cluster = check(client, settings.clickhouse)
         make_operators(job.operators, settings)
         with ExitStack() as stack:
-            lock = stack.enter_context(JobLock(clients, job.label, job.time_range))
+            lock = stack.enter_context(JobLock(clients, job.label, job.time_range, cluster))
             source = _source(job, settings, progress)
             log.info("%s from %s", job.label, source)
             if isinstance(source, KafkaSource):

@@ -80,6 +80,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         nonlocal done_ns
         staging = open_slices.pop(part).staging
         work.check_lock(work.client)
+        staging.wait_for_replicas()
         store(staging)
         work.check_lock(work.client)
         record.finish(part)

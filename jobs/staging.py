@@ -1,6 +1,9 @@
 """Staging tables: tables with the columns of the live ones, in which a job collects what it recomputed of one slice.
 
 They are neither sorted nor replicated: the server that the job is connected to appends to them, and reads them once.
+
+On a cluster, no other server has them. So a subquery of them runs once (GLOBAL), and a DELETE names the rows by a hash
+of what decides about a row: its host, minute and batch. Each shard and each replica comes to the same result then.
 """
 
 import uuid
@@ -14,33 +17,40 @@ from clickhouse_connect.driver.client import Client
 from jobs.fence import Fence
 from jobs.time_range import TimeRange, within
 from sinks.clickhouse import SETTINGS
+from sinks.cluster import (
+    INSERT_SETTINGS,
+    ON_EVERY_HOST,
+    ONE_SERVER,
+    Cluster,
+    delete_from,
+    quoted,
+    wait_for_replicas,
+)
 from sinks.rollup_changes import note_work_sql
 
 TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batches")
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
 TIMES = {"trace_samples": "time", "samples": "time", "activity": "start_time"}
 """The tables whose rows a job replaces, in the order in which it deletes them -> their time."""
-DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2}
+DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2} | ON_EVERY_HOST
 """Settings with which a DELETE has happened on every replica when it returns."""
+MAX_HASHES = 10_000
+"""In one DELETE: about 210 kB, where ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
 
-def insert_settings() -> dict[str, Any]:
+def insert_settings(cluster: Cluster = ONE_SERVER) -> dict[str, Any]:
     """Returns the settings of an insert with a token of its own.
 
     A job inserts rows again that were deleted; without the token ClickHouse would drop the block as a repetition.
     """
-    return SETTINGS | {"insert_deduplication_token": uuid.uuid4().hex}
+    on_cluster = INSERT_SETTINGS | {"parallel_distributed_insert_select": 0} if cluster.name else {}
+    return SETTINGS | {"insert_deduplication_token": uuid.uuid4().hex} | on_cluster
 
 
-def drop_staging(client: Client, name: str) -> None:
-    """Drops all staging tables of the job of this name."""
-    rows = client.query(
-        "SELECT name FROM system.tables WHERE database = currentDatabase() AND startsWith(name, {prefix:String})",
-        parameters={"prefix": _prefix(name)},
-    ).result_rows
-    for (table,) in rows:
-        client.command(f"DROP TABLE IF EXISTS `{table}` SYNC")
+def drop_staging(client: Client, name: str, cluster: Cluster = ONE_SERVER) -> None:
+    """Drops all staging tables of the job of this name, also on other hosts of a cluster."""
+    _drop_tables(client, _prefix(name), cluster)
 
 
 @dataclass(frozen=True)
@@ -67,6 +77,15 @@ class Staging:
     def insert(self, name: str, rows: pa.Table) -> None:
         self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
 
+    @property
+    def globally(self) -> str:
+        """What stands before IN where the left side may be in a table of several shards, and the right side is not."""
+        return "GLOBAL " if self.fence.cluster.local else ""
+
+    def wait_for_replicas(self) -> None:
+        """Waits until what is compared is complete on the replicas that may answer."""
+        wait_for_replicas(self.client, self.fence.cluster, *TIMES, "spans", "batches")
+
     def rows(self, name: str, time_range: TimeRange) -> pa.Table:
         """Returns the rows of samples, activity or spans of a part of the slice."""
         column = "time" if name == "samples" else "start_time"
@@ -82,14 +101,19 @@ class Staging:
         return self.client.query_arrow(query, use_strings=True)
 
     def drop(self) -> None:
-        for name in (*TABLES, "minutes"):
-            self.client.command(f"DROP TABLE IF EXISTS {self.table(name)} SYNC")
+        _drop_tables(self.client, self.table(""), ONE_SERVER)
 
     def fill_minutes(self, minutes: Iterable[tuple[str, int]]) -> str:
         """Makes a table of minutes of hosts (Unix seconds), and returns its name."""
-        table = self.table("minutes")
-        self.client.command(f"CREATE OR REPLACE TABLE {table} (host String, minute Int64) ENGINE = Memory")
-        self.client.insert(table, [list(minute) for minute in minutes], column_names=["host", "minute"])
+        return self.make_list(minutes, host="String", minute="Int64")
+
+    def make_list(self, rows: Iterable[tuple[Any, ...]], **columns: str) -> str:
+        """Makes a table of these rows, and returns its name, which no other list has."""
+        table = self.table(f"list_{uuid.uuid4().hex[:8]}")
+        types = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+        self.client.command(f"CREATE TABLE {table} ({types}) ENGINE = Memory")
+        data = [list(row) for row in rows]
+        self.client.insert(table, data, column_names=list(columns), settings=insert_settings())
         return table
 
     def of_recomputed_batches(self, table: str) -> str:
@@ -101,7 +125,8 @@ class Staging:
         kinds = "kind" if table == "activity" else "if(kind = 'activity', 'corrections', kind)"
         run = f"concat({kinds}, '/', collector, '/', toString(started_unix_nano), '/', toString(part))"
         return (
-            f"(batch_run = '' OR (batch_run, batch_sequence) IN (SELECT {run}, sequence FROM {self.table('batches')}))"
+            f"(batch_run = '' OR (batch_run, batch_sequence) {self.globally}IN"
+            f" (SELECT {run}, sequence FROM {self.table('batches')}))"
         )
 
     def change(self, sql: str, condition: str, more: dict[str, Any] | None = None, **settings: Any) -> None:
@@ -112,7 +137,7 @@ class Staging:
         self.client.command(
             f"{sql} WHERE {self.fence.condition} AND ({condition})",
             parameters=self.time_range.parameters | (more or {}),
-            settings=(settings or insert_settings()) | self.fence.settings,
+            settings=(settings or insert_settings(self.fence.cluster)) | self.fence.settings,
         )
 
     def replace(self, tables: tuple[str, ...], condition: str = "1") -> None:
@@ -125,11 +150,25 @@ class Staging:
             self._note_work("begun")
         for table in (name for name in TIMES if name in tables):
             rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
-            self.change(f"DELETE FROM {table}", rows, **DELETE)
+            self._delete(table, rows)
         for table in (name for name in ("samples", "activity") if name in tables):
             self.change(f"INSERT INTO {table} SELECT * FROM {self.table(table)}", condition)
         if changes_samples:
             self._note_work("ended")
+
+    def _delete(self, table: str, condition: str) -> None:
+        if not self.fence.cluster.name:
+            self.change(f"DELETE FROM {table}", condition, **DELETE)
+            return
+        kind = "''" if table == "activity" else "profile_type"
+        hashed = f"cityHash64(host_id, {kind}, toStartOfMinute({TIMES[table]}), batch_run, batch_sequence)"
+        rows = self.client.query(
+            f"SELECT DISTINCT {hashed} FROM {table} WHERE {condition}", parameters=self.time_range.parameters
+        ).result_rows
+        for first in range(0, len(rows), MAX_HASHES):
+            hashes = ", ".join(str(number) for (number,) in rows[first : first + MAX_HASHES])
+            chosen = f"{within(TIMES[table])} AND {hashed} IN ({hashes})"
+            self.change(delete_from(table, self.fence.cluster), chosen, **DELETE)
 
     def _note_work(self, state: str) -> None:
         """Notes that samples of the slice are being replaced, so that rollups of it are not read."""
@@ -144,11 +183,9 @@ class Staging:
                 ("spans", "(trace_id, span_id, operation)", "1", within("start_time")))  # fmt: skip
         for name, key, order, where in keys:
             staged = self.table(name)
-            self._insert_one_by(
-                name, key, order,
-                f"{key} NOT IN (SELECT {key} FROM {name} WHERE {where} AND {key} IN (SELECT {key} FROM {staged}))",
-            )  # fmt: skip
-        live = f"FROM locations WHERE location_id IN (SELECT location_id FROM {self.table('locations')})"
+            live = f"FROM {name} WHERE {where} AND {key} {self.globally}IN (SELECT {key} FROM {staged})"
+            self._insert_one_by(name, key, order, f"{key} NOT IN (SELECT {key} {live})")
+        live = f"FROM locations WHERE location_id {self.globally}IN (SELECT location_id FROM {self.table('locations')})"
         self._insert_one_by(
             "locations", "location_id", "version DESC",
             f"(location_id, version) NOT IN (SELECT location_id, version {live})"
@@ -164,7 +201,7 @@ class Staging:
         """Returns the SQL condition that a staged batch is not stored."""
         return (
             f"({_KEY}) NOT IN (SELECT {_KEY} FROM batches WHERE (kind, collector, started_unix_nano, sequence)"
-            f" IN (SELECT kind, collector, started_unix_nano, sequence FROM {self.table('batches')}))"
+            f" {self.globally}IN (SELECT kind, collector, started_unix_nano, sequence FROM {self.table('batches')}))"
         )
 
     def count_new_batches(self) -> int:
@@ -177,6 +214,20 @@ class Staging:
             f"INSERT INTO batches SELECT * EXCEPT (from_unix_nano, to_unix_nano) FROM {self.table('batches')}",
             self.new_batches(),
         )
+
+
+def _drop_tables(client: Client, prefix: str, cluster: Cluster) -> None:
+    tables, where = "system.tables", ""
+    if cluster.name:
+        tables = f"clusterAllReplicas({quoted(cluster.name)}, system, tables)"
+        where = f" ON CLUSTER {quoted(cluster.name)}"
+    rows = client.query(
+        f"SELECT DISTINCT name FROM {tables}"
+        " WHERE database = {database:String} AND startsWith(name, {prefix:String})",
+        parameters={"database": client.query("SELECT currentDatabase()").result_rows[0][0], "prefix": prefix},
+    ).result_rows
+    for (table,) in rows:
+        client.command(f"DROP TABLE IF EXISTS `{table}`{where} SYNC", settings=ON_EVERY_HOST)
 
 
 def _prefix(name: str) -> str:

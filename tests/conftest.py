@@ -25,10 +25,11 @@ from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 
-# A cluster of two shards, both of which are the engine itself (tests/sinks/shards.py).
+# Clusters of two shards and of one, all of which are the engine itself (tests/sinks/clusters.py).
 _SHARD = "<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>"
 ENGINE_CONFIG = (
-    f"<clickhouse><tcp_port>9000</tcp_port><remote_servers><halves>{_SHARD * 2}</halves></remote_servers></clickhouse>"
+    "<clickhouse><tcp_port>9000</tcp_port>"
+    f"<remote_servers><halves>{_SHARD * 2}</halves><whole>{_SHARD}</whole></remote_servers></clickhouse>"
 )
 TESTS = Path(__file__).parent
 KAFKA = "apache_kafka"

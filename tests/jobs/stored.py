@@ -14,12 +14,14 @@ from icestream.messages.plausible import TimeLimits
 from icestream.settings import MessageSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from jobs.cut import Cut
+from jobs.fence import Fence
 from jobs.job import Job
 from jobs.slices import Work
 from jobs.sources import ArchiveSource
 from sinks.archive import Archived, ArchiveSink, time_range
 from sinks.clickhouse import ClickHouseSink
 from sinks.delta import Lake
+from sinks.migrate import cluster_of_tables
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
 from streams.process import Operators, Processor
@@ -54,7 +56,8 @@ class Stored:
         source = ArchiveSource(str(self.archive), Cut("C", ends))
         job = Job(kind=kind, start_unix_nano=start, end_unix_nano=end or END, **options)
         source = replace(source, limits=TimeLimits.of(MessageSettings()))
-        return Work(self.client, source, lambda: operators or Operators(), job, lake=self.lake)
+        fence = Fence(cluster=cluster_of_tables(self.client))
+        return Work(self.client, source, lambda: operators or Operators(), job, fence=fence, lake=self.lake)
 
     def sink_again(self) -> None:
         """Delivers all outputs of the stream processors again, as after a reset of the group's offsets."""
@@ -113,6 +116,7 @@ class _One(Clients):
 
 def make_stored(client: Client, folder: Path) -> Stored:
     stored = Stored(client, folder / "archive", ClickHouseSink(_One(client)))
+    stored.sink.check()
     for host in (0, 1):
         for sequence in range(1, WINDOWS + 1):
             stored.outputs += stored.process(window(T0, sequence, host), host, late_activity=sequence % 3 == 0)

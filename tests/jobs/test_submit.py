@@ -12,7 +12,6 @@ from deltalake import DeltaTable
 
 from icestream.clickhouse import Clients
 from jobs.job import Job, JobError
-from jobs.run import run_job
 from jobs.server import JobServer, socket_path
 from jobs.submit import submit
 from sinks.settings import StorageSettings
@@ -146,12 +145,3 @@ def test_without_chdb_the_message_names_the_package_and_the_other_choice(tmp_pat
     assert line.startswith("jobs.job.JobError")
     assert "chdb package" in line
     assert "--clickhouse" in line
-
-
-def test_a_job_refuses_the_tables_of_a_cluster_before_it_changes_anything(clients: Clients, engine: str) -> None:
-    clients.get().command(
-        "ALTER TABLE schema_migrations UPDATE cluster = 'main' WHERE 1", settings={"mutations_sync": 2}
-    )
-    job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END)
-    with pytest.raises(JobError, match="on the cluster main"):
-        run_job(job, StorageSettings(clickhouse=engine), clients, lambda part, text: None)

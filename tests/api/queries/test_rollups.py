@@ -20,7 +20,7 @@ from sinks.rollup_tables import fill, fill_parameters
 from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
-from tests.sinks.shards import Shards
+from tests.sinks.clusters import Shards
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,156 @@
+"""Jobs on the tables of a ClickHouse cluster: two shards, and one shard of replicated tables."""
+
+import contextlib
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+from jobs import staging
+from jobs.backfill import backfill
+from jobs.job import Job, JobError
+from jobs.lock import JobLock
+from jobs.replay import replay
+from jobs.run import run_job
+from jobs.staging import Staging
+from sinks.cluster import delete_from
+from sinks.settings import StorageSettings
+from streams.process import Operators
+from tests.jobs.stored import END, T0, Stored, make_stored, tables
+from tests.jobs.test_backfill import doubled
+from tests.sinks.clusters import OnCluster, OneShard, Shards
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.pipeline
+_numbers = itertools.count(1)
+THIRD = (END - T0) // 3 // 10**9 * 10**9
+
+
+@pytest.fixture(params=[Shards, OneShard])
+def on_cluster(request: pytest.FixtureRequest, engine: str) -> OnCluster:
+    kind: type[OnCluster] = request.param
+    return kind(engine, f"jobs_on_cluster_{next(_numbers)}")
+
+
+@pytest.fixture
+def stored(on_cluster: OnCluster, tmp_path: Path) -> Stored:
+    return make_stored(on_cluster.get(), tmp_path)
+
+
+def delete_all(on_cluster: OnCluster, *names: str, where: str = "1") -> None:
+    for name in names:
+        on_cluster.get().command(
+            f"{delete_from(name, on_cluster.cluster)} WHERE {where}", settings={"lightweight_deletes_sync": 2}
+        )
+
+
+def test_a_backfill_on_a_cluster_gives_the_same_tables_as_live_processing(
+    on_cluster: OnCluster, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "MAX_HASHES", 7)
+    before = tables(stored.client)
+    backfill(stored.work("backfill"))
+    assert tables(stored.client) == before
+    names = ("samples", "trace_samples", "activity", "spans", "series", "nodes", "locations")
+    delete_all(on_cluster, *names)
+    backfill(stored.work("backfill", T0 + THIRD, T0 + 2 * THIRD))
+    assert 0 < stored.total() < sum(row[-1] for row in before["samples"])
+    backfill(stored.work("backfill", operators=Operators(change=doubled)))
+    assert stored.total() == 2 * sum(row[-1] for row in before["samples"])
+    backfill(stored.work("backfill"))
+    assert tables(stored.client) == before
+    stored.sink_again()
+    assert tables(stored.client) == before
+    left = stored.client.query("SELECT name FROM system.tables WHERE startsWith(name, 'job_backfill')").result_rows
+    assert left == []
+
+
+def test_a_delete_on_a_cluster_depends_on_nothing_but_its_rows(on_cluster: OnCluster, stored: Stored) -> None:
+    """Each replica executes it for itself, maybe later, and has no staging table."""
+    on_cluster.statements.clear()
+    backfill(stored.work("backfill"))
+    replay(stored.work("replay"))
+    deletes = [sql for sql in on_cluster.statements if sql.startswith("DELETE")]
+    assert {re.split(r"[ .]", sql)[3 if on_cluster.cluster.local else 2] for sql in deletes} == {
+        "jobs", "trace_samples", "samples", "activity",
+    }  # fmt: skip
+    for sql in deletes:
+        assert (" ON CLUSTER 'halves' WHERE" in sql) == bool(on_cluster.cluster.local)
+        assert "job_locks" in sql.partition("SELECT")[2]
+        assert sql.count("SELECT") == 1
+        assert len(sql) < 256 * 1024
+    mutations = (
+        "SELECT command FROM system.mutations WHERE database = {database:String} AND table IN ('samples', 'jobs')"
+    )
+    database = on_cluster.cluster.local or on_cluster.database
+    commands = on_cluster.get().query(mutations, parameters={"database": database}).result_rows
+    assert commands
+    assert not any("SELECT" in command for (command,) in commands)
+
+
+def test_a_replay_on_a_cluster_restores_what_is_missing(on_cluster: OnCluster, stored: Stored) -> None:
+    before = tables(stored.client)
+    for where in ("stack_id % 2 = 0", "1"):
+        delete_all(on_cluster, "samples", where=where)
+        assert replay(stored.work("replay")).minutes_restored
+        assert tables(stored.client) == before
+    assert replay(stored.work("replay")).minutes_restored == 0
+    delete_all(on_cluster, "activity", "batches")
+    report = replay(stored.work("replay"))
+    assert report.minutes_restored
+    assert report.batches_added
+    assert tables(stored.client) == before
+    backfill(stored.work("backfill"))
+    assert tables(stored.client) == before
+
+
+def test_jobs_on_a_cluster_lock_their_range_and_one_that_was_taken_over_changes_nothing(
+    on_cluster: OnCluster, stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = tables(stored.client)
+    work = stored.work("backfill")
+
+    def lock(name: str) -> JobLock:
+        return JobLock(on_cluster, name, work.job.time_range, on_cluster.cluster)
+
+    monkeypatch.setattr("jobs.lock.EXPIRE_S", 1)
+    with lock("frozen") as frozen:
+        part = next(iter(work.job.time_range.slices()))
+        slept = Staging(stored.client, "frozen", part, frozen.fence)
+        slept.make()
+        stored.client.command(f"INSERT INTO {slept.table('batches')} SELECT *, 0, 0 FROM batches")
+        monkeypatch.setattr("jobs.lock.EXPIRE_S", 60)
+        entered: list[JobLock] = []
+        wait_until(lambda: _enters(lock("other"), entered), "the lock expires")
+        (other,) = entered
+        with pytest.raises(JobError, match="lost its lock"):
+            frozen.check(stored.client)
+        with pytest.raises(JobError, match="the job other works on this time range"):
+            lock("third").__enter__()
+        on_cluster.statements.clear()
+        slept.replace(("trace_samples", "samples"))
+        slept.mark_stored()
+        assert any(sql.startswith("DELETE") for sql in on_cluster.statements)
+        assert tables(stored.client) == before
+        other.check(stored.client)
+        other.__exit__(None, None, None)
+        slept.drop()
+
+
+def _enters(lock: JobLock, entered: list[JobLock]) -> bool:
+    with contextlib.suppress(JobError):
+        entered.append(lock.__enter__())
+    return bool(entered)
+
+
+def test_a_job_runs_on_a_cluster_from_the_command_to_its_report(
+    on_cluster: OnCluster, stored: Stored, engine: str
+) -> None:
+    before = tables(stored.client)
+    delete_all(on_cluster, "samples", "trace_samples")
+    settings = StorageSettings(clickhouse=engine, archive=str(stored.archive), kafka="127.0.0.1:1", kafka_timeout_s=0.2)
+    job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, source="archive")
+    report = run_job(job, settings, on_cluster, lambda part, text: None)
+    assert "recomputed, and replaced" in report[0]
+    assert tables(stored.client) == before
