@@ -65,8 +65,8 @@ def main(folder: Path) -> None:
     }
     found["answers"] = {path: [ask(clients, path) for clients in (local, all_shards)] for path in PATHS}
     found["refused"] = refused(local)
-    # Changes nothing, or it would fail here: shards have no rollups, so new tables keep their samples.
-    retain(all_shards.get(), None, RollupDays(0, 0, 0), new=True)
+    # Changes nothing, or it would fail here: the tables have no ages yet.
+    retain(all_shards.get(), 0, RollupDays(0, 0, 0))
     drop_unused_locations(all_shards.get(), HALVES)  # there are none
     print(json.dumps(found))
 
