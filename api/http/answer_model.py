@@ -1,6 +1,6 @@
 """What answers look like, for /openapi.json. Answers are made without it: to check 50,000 frames takes time."""
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,6 +30,7 @@ class SelectionAnswer(RangeAnswer):
 
     profile_type: str
     unit: str
+    aggregation: Literal["sum", "average"]
     selector: str
     rollups: list[RollupPart]
 
@@ -37,6 +38,7 @@ class SelectionAnswer(RangeAnswer):
 SELECTION_EXAMPLE = {
     "profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
     "unit": "nanoseconds",
+    "aggregation": "sum",
     "selector": '{service="checkout"}',
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",

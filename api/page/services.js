@@ -19,12 +19,14 @@ export class Services {
     select.addEventListener("focus", () => fillLabels(state.values, select));
   }
 
-  /** Lists the label's values in the time range. Returns {total, samples, unit, start, end} of all of them. */
+  /** Lists the label's values in the time range. Returns {total, samples, unit, aggregation, start, end} of all of them. */
   async show(values, signal) {
     showLabel(byId("label"), values.label);
     const answer = await api.timelines(values, values.label, MAX_ROWS, signal);
-    const groups = answer.groups.map((group) => ({ ...group, value: sum(group.values), count: sum(group.samples) }));
-    const rest = answer.rest && { ...answer.rest, value: sum(answer.rest.values), count: sum(answer.rest.samples) };
+    const steps = answer.aggregation === "average" ? stepsWithSamples(answer) : 1;
+    const summed = (group) => ({ ...group, value: sum(group.values) / steps, count: sum(group.samples) });
+    const groups = answer.groups.map(summed);
+    const rest = answer.rest && summed(answer.rest);
     const total = sum([...groups, rest ?? { value: 0 }].map(({ value }) => value));
     const used = groups.filter(({ count }) => count !== 0);
     byId("services-value").textContent = profileTypeTitle(values.profile_type);
@@ -34,7 +36,8 @@ export class Services {
       ...(rest ? [restRow(rest, total, answer.unit)] : []),
     );
     const samples = sum([...used, rest ?? { count: 0 }].map(({ count }) => count));
-    return { total, samples, unit: answer.unit, start: answer.start, end: answer.end };
+    const { unit, aggregation, start, end } = answer;
+    return { total, samples, unit, aggregation, start, end };
   }
 
   #row(group, total, values, unit) {
@@ -52,6 +55,14 @@ export class Services {
       element("td", {}, formatCount(group.count)),
     );
   }
+}
+
+/** How many steps of a timeline have samples; at least 1. */
+function stepsWithSamples({ groups, rest }) {
+  const used = new Set();
+  for (const { samples } of rest ? [...groups, rest] : groups)
+    samples.forEach((count, step) => count !== 0 && used.add(step));
+  return Math.max(used.size, 1);
 }
 
 function restRow(rest, total, unit) {

@@ -14,6 +14,7 @@ export function summary(answer, values) {
     element("strong", { id: "total", "data-value": total }, `${formatValue(total, unit)}${isCpu ? " CPU" : ""}`),
     `${formatCount(samples)} samples`,
   ];
+  if (answer.aggregation === "average") parts.push("averaged over time");
   if (stacks !== undefined) parts.push(`${formatCount(stacks)} stacks`);
   if (answer.of_total !== undefined) parts.push(`${formatShare(total, answer.of_total)} of ${formatValue(answer.of_total, unit)}`);
   const sampled = answer.sampled_cpu_ns ?? total;

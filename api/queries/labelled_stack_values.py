@@ -9,7 +9,8 @@ import pyarrow as pa
 from api.array_types import Rows
 from api.errors import too_large
 from api.queries.database import Database, texts
-from api.queries.rollups import make_plan, stack_levels, stack_sources
+from api.queries.gauges import averaged_samples, total_of
+from api.queries.rollups import Plan, make_plan, stack_levels, stack_sources
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
@@ -31,9 +32,14 @@ def read_labelled_stack_values(
 ) -> LabelledStackValues:
     """As `read_selected_stacks`, for each value of a label. Raises ApiError."""
     if label == OPERATION:
+        selection.check_operations()
         return _by_operation(database, selection, max_stacks)
-    plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=False))
-    sources = stack_sources(plan, selection, by_service=False)
+    plan = Plan()
+    if selection.is_gauge:
+        sources = [averaged_samples(selection)]
+    else:
+        plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=False))
+        sources = stack_sources(plan, selection, by_service=False)
     rows = " UNION ALL ".join(
         f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM {table} {each.where}"
         for table, each in sources
@@ -42,7 +48,7 @@ def read_labelled_stack_values(
     name = conditions.bind(label, "String")
     # A series that is not stored (yet) has no labels.
     answer = database.table(
-        "SELECT labels_of.label AS label, stack_id, sum(v) AS value, sum(c) AS count"
+        f"SELECT labels_of.label AS label, stack_id, {total_of(selection, 'v')} AS value, sum(c) AS count"
         f" FROM (SELECT series_id, stack_id, sum(value) AS v, sum(count) AS c FROM ({rows})"
         " GROUP BY series_id, stack_id) AS sums"
         f" LEFT JOIN (SELECT series_id, any(toString(labels[{name}])) AS label FROM series GROUP BY series_id)"

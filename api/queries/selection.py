@@ -4,10 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from api.errors import bad_request
 from api.queries.conditions import Conditions, add_days, add_matchers, add_time, add_times
 from api.queries.sample_operations import OPERATION, add_operation_matchers, split_matchers
 from api.queries.selector import Matcher, format_selector
 from icestream.times import DAY_NS, format_unix_nano
+
+GAUGES = ("inuse_objects", "inuse_space", "goroutine", "goroutines", "threadcreate")
+"""Sample types that say what there is at a moment. All others say what happened in the time of their profile."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,17 @@ class Selection:
     def unit(self) -> str:
         """The unit of values."""
         return unit_of(self.profile_type)
+
+    @property
+    def is_gauge(self) -> bool:
+        """Whether profiles are averaged over time (api/queries/gauges.py) instead of summed up."""
+        return self.profile_type.split(":")[1] in GAUGES
+
+    def check_operations(self) -> None:
+        """Raises ApiError if operations have no sums of these values."""
+        if self.is_gauge:
+            hint = "group by another label; a selector may have an operation"
+            raise bad_request("bad_parameter", f"{self.profile_type} is not of requests, so operations have none", hint)
 
     def conditions(self, parameters: dict[str, Any] | None = None) -> Conditions:
         """Conditions on `samples` and `trace_samples`, bound among other `parameters` of the query."""
@@ -91,6 +106,7 @@ class Selection:
         return {
             "profile_type": self.profile_type,
             "unit": self.unit,
+            "aggregation": "average" if self.is_gauge else "sum",
             "selector": format_selector(self.matchers),
         } | self.time_range.as_json()
 

@@ -10,6 +10,7 @@ from api.array_types import Ids, Values
 from api.errors import too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
+from api.queries.gauges import averaged_samples, total_of
 from api.queries.rollups import make_plan, stack_levels, stack_sources
 from api.queries.selection import Selection
 
@@ -40,7 +41,9 @@ class StackValues:
 
 
 def read_selected_stacks(database: Database, selection: Selection, max_stacks: int) -> StackValues:
-    """Sums of the selected samples by stack, from rollups where there are some. Raises ApiError."""
+    """Sums of the selected samples by stack, from rollups where there are some; averages of gauges. Raises ApiError."""
+    if selection.is_gauge:
+        return _read(database, [averaged_samples(selection)], max_stacks, total_of(selection, "value"))
     plan = make_plan(database, selection.time_range, stack_levels(selection, selection.by_service))
     values = _read(database, stack_sources(plan, selection, selection.by_service), max_stacks)
     return replace(values, rollups=plan.as_json())
@@ -60,12 +63,14 @@ def read_stacks_of_traces(
     return read_stack_values(database, "trace_samples", conditions, max_stacks)
 
 
-def _read(database: Database, sources: list[tuple[str, Conditions]], max_stacks: int) -> StackValues:
+def _read(
+    database: Database, sources: list[tuple[str, Conditions]], max_stacks: int, total: str = "sum(value)"
+) -> StackValues:
     rows = " UNION ALL ".join(
         f"SELECT stack_id, value, toInt64(count) AS count FROM {table} {each.where}" for table, each in sources
     )
     answer = database.table(
-        f"SELECT stack_id, sum(value) AS value, sum(count) AS count FROM ({rows})"
+        f"SELECT stack_id, {total} AS value, sum(count) AS count FROM ({rows})"
         f" GROUP BY stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
         sources[0][1].parameters,
     )

@@ -11,6 +11,7 @@ from api.array_types import Values
 from api.errors import ApiError, too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
+from api.queries.gauges import total_of
 from api.queries.rollups import Part, make_plan
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.selection import Selection, TimeRange
@@ -31,14 +32,16 @@ class Timeline:
 
 
 def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by: tuple[str, ...]) -> Timeline:
-    """Sums of the samples in each step. Raises ApiError.
+    """Sums of the samples in each step; of gauges, sums of the averages of all series. Raises ApiError.
 
     Steps are counted from the start of the time range, rounded down so that rollups fit into steps (see `_levels`).
     Where samples may be gone, the sum of a minute, hour or day is in the step in which it starts, if none fits.
     """
-    by_service = selection.by_service and set(sum_by) <= {"service"}
+    by_service = selection.by_service and set(sum_by) <= {"service"} and not selection.is_gauge
     sums_by_operation = OPERATION in sum_by
-    no_rollups = selection.by_operation or sums_by_operation
+    if sums_by_operation:
+        selection.check_operations()
+    no_rollups = selection.by_operation or sums_by_operation or selection.is_gauge
     levels = [] if no_rollups else _levels(selection.time_range, step_ms, by_service)
     unit_ms = max((UNIT_S[level] * 1000 for level in levels), default=1)
     start_unix_milli = selection.time_range.start_unix_nano // 10**6 // unit_ms * unit_ms
@@ -66,14 +69,16 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     last = conditions.bind(len(times) - 1, "Int64")
     key = "toString(service)" if by_service else "series_id"
     operation = OPERATION if sums_by_operation else "''"
+    value = "sum(value) / uniqExact(time)" if selection.is_gauge else "sum(value)"
     rows = " UNION ALL ".join(
         f"SELECT {key} AS of, {operation} AS op,"
         f" least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step,"
-        f" sum(value) AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, op, step"
+        f" {value} AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, op, step"
         for table, time, each in sources
     )
     names = conditions.bind(list(sum_by), "Array(String)")
-    sql = _BY_SERVICE.format(names=names, rows=rows) if by_service else _BY_SERIES.format(names=names, rows=rows)
+    total = total_of(selection, "v")
+    sql = (_BY_SERVICE if by_service else _BY_SERIES).format(names=names, rows=rows, total=total)
     answer = database.table(sql, conditions.parameters)
     if len(answer) > _MAX_CELLS:
         raise _too_many_groups()
@@ -81,13 +86,13 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
 
 
 _BY_SERVICE = f"""
-SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, sum(v) AS value, sum(c) AS count
+SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, {{total}} AS value, sum(c) AS count
 FROM ({{rows}}) GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
 # A series that is not stored (yet) has no labels.
 _BY_SERIES = f"""
 SELECT arrayMap((name, label) -> if(name = '{OPERATION}', op, label), {{names}},
         if(empty(labels_of.labels), arrayMap(name -> '', {{names}}), labels_of.labels)) AS labels,
-    toUInt32(step) AS step, sum(v) AS value, sum(c) AS count
+    toUInt32(step) AS step, {{total}} AS value, sum(c) AS count
 FROM ({{rows}}) AS sums
 LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {{names}})) AS labels FROM series
     GROUP BY series_id) AS labels_of ON sums.of = labels_of.series_id

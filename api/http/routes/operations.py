@@ -55,6 +55,7 @@ class Unattributed(Answer):
 class OperationsAnswer(RangeAnswer):
     profile_type: str
     unit: str
+    aggregation: str
     selector: str
     operations: list[Operation]
     count: int
@@ -83,6 +84,7 @@ class Order(StrEnum):
 _EXAMPLE = {
     "profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
     "unit": "nanoseconds",
+    "aggregation": "sum",
     "selector": '{service="shop"}',
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",

@@ -50,6 +50,7 @@ class SlowAgainstFast(DiffMembers):
 
     profile_type: str
     unit: str
+    aggregation: str
     selector: str
     start: str
     end: str

@@ -1,0 +1,50 @@
+"""Gauges: profiles of what there is at a moment, of which several are averaged over time instead of summed up."""
+
+from api.queries.conditions import Conditions
+from api.queries.selection import Selection
+
+_SUMS_OF_FLOATS = "toInt64(round(sum({0})))"
+_SUMS = "sum({0})"
+
+
+def total_of(selection: Selection, column: str) -> str:
+    """Returns the expression that adds up a column of values of a selection, as a whole number."""
+    return (_SUMS_OF_FLOATS if selection.is_gauge else _SUMS).format(column)
+
+
+def averaged_samples(selection: Selection) -> tuple[str, Conditions]:
+    """Returns what is read instead of `samples`, and its conditions: the sum of its values is the average over time.
+
+    A profile is what a series has at one time. A series counts with the average of its profiles. If it was there during
+    a part of the time only, such as a pod that was replaced, it counts with that share: its number of profiles times
+    the time between two of them (for a single profile: that of the other series), of the time that has profiles.
+    """
+    conditions = selection.conditions()
+    where = conditions.where
+    table = (
+        "(SELECT series_id, stack_id, value * weight AS value, count"
+        f" FROM (SELECT series_id, stack_id, value, count FROM samples {where}) AS found"
+        f" INNER JOIN ({_WEIGHTS.format(where=where)}) AS weights USING (series_id))"
+    )
+    return table, Conditions(parameters=conditions.parameters)
+
+
+# A series that lacks less than two profiles was there all the time: profiles do not begin with the range.
+_WEIGHTS = """
+SELECT series_id, if(gap = 0 OR longest < extent + 2 * gap, 1, extent / longest) / profiles AS weight
+FROM
+(
+    SELECT *, toFloat64(max(last) OVER () - min(first) OVER ()) + avg(gap) OVER () AS all,
+        greatest(toFloat64(max(extent) OVER ()), all) AS longest
+    FROM
+    (
+        SELECT *, coalesce(own_gap, avg(own_gap) OVER (), 0) AS gap, gap * profiles AS extent
+        FROM
+        (
+            SELECT series_id, uniqExact(time) AS profiles,
+                toUnixTimestamp64Milli(min(time)) AS first, toUnixTimestamp64Milli(max(time)) AS last,
+                if(profiles > 1, (last - first) / (profiles - 1), NULL) AS own_gap
+            FROM samples {where} GROUP BY series_id
+        )
+    )
+)"""
