@@ -109,7 +109,9 @@ def _store(symcache: bytes, store: str, sha256: str) -> str:
     name = f"{sha256[:2]}/{sha256}.symcache"
     if "://" not in store:
         path = Path(store).absolute() / name
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.chmod(0o755)  # whatever the umask: stream processors may run as another user
         with atomic_file.replacing(path) as file:
             file.write(symcache)
             os.fchmod(file.fileno(), 0o644)
