@@ -62,7 +62,7 @@ def column(message: Message, name: str) -> np.ndarray:
     """
     dtype = _dtype(message, name)
     values = getattr(message, name)
-    if message.DESCRIPTOR.file.package == _PACKAGE:
+    if _is_as_bytes(message.DESCRIPTOR):
         return np.frombuffer(bytearray(values[0] if len(values) == 1 else b"".join(values)), dtype)
     return np.array(values, dtype=dtype)
 
@@ -102,6 +102,11 @@ def _columns(kind: Descriptor) -> "dict[str, np.dtype[np.generic]]":
     if kind.file.package == _PACKAGE:
         return _columns(kind.file.pool.FindMessageTypeByName(kind.file.name))
     return {field.name: _DTYPES[field.type] for field in kind.fields if field.is_repeated and field.type in _DTYPES}
+
+
+@cache
+def _is_as_bytes(kind: Descriptor) -> bool:
+    return bool(kind.file.package == _PACKAGE)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -25,6 +26,9 @@ class SpanColumns(NamedTuple):
     start_unix_nano: list[int]
     end_unix_nano: list[int]
     operation: list[str]  # of entry spans; "": it is none, or that is not known
+
+
+_span_fields = attrgetter(*SpanColumns._fields)
 
 
 @dataclass(frozen=True)
@@ -121,15 +125,10 @@ def _entry_span_ids(data: bytes, contexts: int) -> np.ndarray:
 
 
 def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
-    columns = SpanColumns(
-        trace_id=[span.trace_id for span in spans],
-        span_id=[span.span_id for span in spans],
-        parent_span_id=[span.parent_span_id for span in spans],
-        name=[span.name for span in spans],
-        service=[span.service for span in spans],
-        start_unix_nano=[span.start_unix_nano for span in spans],
-        end_unix_nano=[span.end_unix_nano for span in spans],
-        operation=[span.operation for span in spans],
+    columns = (
+        SpanColumns(*map(list, zip(*map(_span_fields, spans), strict=True)))
+        if spans
+        else SpanColumns(*([] for _ in SpanColumns._fields))
     )
     sizes = set(
         zip(map(len, columns.trace_id), map(len, columns.span_id), map(len, columns.parent_span_id), strict=True)

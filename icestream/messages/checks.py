@@ -45,6 +45,8 @@ MAX_SUM = 2.0**56
 MAX_ROWS_TEXT = 16_000_000
 """UTF-8 bytes that a column of texts takes when every row has its own copy: 25,000 rows may name one long text."""
 
+_MAX_UTF8 = 4
+"""Bytes of a character."""
 _KINDS = frozenset(Mapping.Kind.values())
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -191,6 +193,9 @@ def check_text(name: str, text: str, least: int = 1, most: int = MAX_TEXT) -> No
 
 def check_rows_text(name: str, rows: np.ndarray, texts: Sequence[str]) -> None:
     """Checks the texts that rows (indices into `texts`) refer to: their lengths, and what all rows take together."""
+    longest = max(map(len, texts), default=0)
+    if longest <= MAX_TEXT and longest * _MAX_UTF8 * len(rows) <= MAX_ROWS_TEXT:
+        return
     used = np.bincount(rows, minlength=len(texts))
     for row in np.flatnonzero(used).tolist():
         check_text(name, texts[row], least=0)

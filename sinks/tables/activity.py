@@ -72,9 +72,9 @@ def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
     }
     return pa.table(
         {
-            "trace_id": pa.array(column["trace_id"], pa.binary(16)),
-            "span_id": pa.array(column["span_id"], pa.binary(8)),
-            "parent_span_id": pa.array([parent or bytes(8) for parent in column["parent_span_id"]], pa.binary(8)),
+            "trace_id": arrow.joined(column["trace_id"], 16),
+            "span_id": arrow.joined(column["span_id"], 8),
+            "parent_span_id": arrow.joined([parent or bytes(8) for parent in column["parent_span_id"]], 8),
             "name": pa.array(column["name"], pa.string()),
             "service": pa.array(column["service"], pa.string()).dictionary_encode(),
             "host_id": arrow.repeated([one.host_id for one in messages], [len(one.spans.name) for one in messages]),

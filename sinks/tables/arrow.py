@@ -14,6 +14,11 @@ def binary(rows: np.ndarray) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(rows.shape[1]), len(rows), [None, buffer])
 
 
+def joined(values: Sequence[bytes], width: int) -> pa.Array:
+    """Returns texts of `width` bytes each as fixed_size_binary(width)."""
+    return binary(np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width))
+
+
 def texts(rows: np.ndarray, values: Sequence[str]) -> pa.DictionaryArray:
     """Returns values[rows] as a dictionary; equal values are one entry."""
     entries = {value: i for i, value in enumerate(dict.fromkeys(values))}
