@@ -148,7 +148,8 @@ def test_a_go_program_is_scraped_and_found(
         return functions
 
     scrapes = sum(decode_raw(message.value()).profile_type.startswith("goroutines") for message in came)
-    assert by_function("goroutines:goroutine:count:goroutine:count")["main.Wait"] == 7 * scrapes
+    assert scrapes > 1
+    assert by_function("goroutines:goroutine:count:goroutine:count")["main.Wait"] == 7  # an average
     assert by_function("process_cpu:cpu:nanoseconds:cpu:nanoseconds")["main.Burn"] > 0
     in_use = by_function("memory:inuse_space:bytes:space:bytes")["main.Allocate"]
     allocated = by_function("memory:alloc_space:bytes:space:bytes")["main.Allocate"]
