@@ -1,5 +1,6 @@
 """Waits of a real program, from the switches of its threads to merged profiles."""
 
+import os
 import subprocess
 import time
 from collections import Counter
@@ -12,13 +13,14 @@ from tests.pipeline.running import Pipeline, between
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
 
-SELECTOR = '{executable="waiting"}'
+EXECUTABLE = f"waiting-{os.getpid()}"  # a collector also sees what the tests of another process run
+SELECTOR = f'{{executable="{EXECUTABLE}"}}'
 SOURCE = Path(__file__).parents[1] / "collector" / "programs" / "waiting.c"
 
 
 @pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)
 def test_waits_are_a_profile_type_of_their_own_in_nanoseconds(pipeline: Pipeline, tmp_path: Path) -> None:
-    program = tmp_path / "waiting"
+    program = tmp_path / EXECUTABLE
     subprocess.run(["gcc", "-O2", "-g", "-Wl,--build-id", "-pthread", "-o", program, SOURCE], check=True)
     begin = time.time_ns()
     pipeline.start("collect", "--off-cpu", "1", "--frequency", "199")

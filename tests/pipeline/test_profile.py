@@ -23,14 +23,15 @@ from tests.pipeline.running import Pipeline, between
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
 
-SELECTOR = '{executable="known"}'
+EXECUTABLE = f"known-{os.getpid()}"  # a collector also sees what the tests of another process run
+SELECTOR = f'{{executable="{EXECUTABLE}"}}'
 Known = Callable[[], subprocess.Popen[bytes]]
 
 
 @pytest.fixture
 def known(tmp_path: Path) -> Iterator[Known]:
     """Starts the program of known functions."""
-    program = tmp_path / "known"
+    program = tmp_path / EXECUTABLE
     source = Path(__file__).with_name("known.c")
     subprocess.run(["gcc", "-O0", "-g", "-Wl,--build-id", "-o", program, source], check=True)
     running: list[subprocess.Popen[bytes]] = []
@@ -99,13 +100,13 @@ def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: 
     pipeline.settle()
     unnamed = functions()
     assert "three_quarters" not in unnamed
-    assert any(name.startswith("known+0x") for name in unnamed)
+    assert any(name.startswith(f"{EXECUTABLE}+0x") for name in unnamed)
 
     pipeline.start("collect")
     named = pipeline.wait(functions, lambda found: found["three_quarters"] > 0)
     whole = named["three_quarters"] + named["one_quarter"]
     assert 0.95 * whole < named["main"] <= whole
-    assert not any(name.startswith("known+0x") for name in named)
+    assert not any(name.startswith(f"{EXECUTABLE}+0x") for name in named)
 
 
 def test_totals_agree_with_the_cpu_clock_when_the_collector_is_killed(kafka_pipeline: Pipeline, known: Known) -> None:
