@@ -22,7 +22,7 @@ def replacing(path: Path, mode: int = 0o666, durable: bool = False) -> Iterator[
     """
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_native_id()}{PART}")
     try:
-        with open(part, "w+b", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW, mode)) as file:
+        with open(part, "w+b", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
             if durable:
                 file.flush()

@@ -32,11 +32,6 @@ class UpSettings(KafkaSettings, DataSettings):
     )
     frequency: int = setting(19, "samples per second and CPU")
     collector: bool = setting(True, "profile this machine")
-    user: str = setting(
-        "",
-        "user (a name or an ID) that all parts but the collector run as when root starts them; by default the owner of"
-        " the data folder, or an ID of their own if that is root",
-    )
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     metrics_listen: str = setting(
         "127.0.0.1:4064",

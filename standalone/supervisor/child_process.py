@@ -5,51 +5,32 @@ import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import IO
-
-from collector.guest import capabilities
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True)
-class Rights:
-    """The user and group that a process runs as. Whoever they are, it has no capability, and can gain none."""
-
-    user: int
-    group: int
-
-
 def spawn(
-    argv: Sequence[str],
-    env: Mapping[str, str] | None = None,
-    output: int | IO[bytes] | None = None,
-    rights: Rights | None = None,
+    argv: Sequence[str], env: Mapping[str, str] | None = None, output: int | IO[bytes] | None = None
 ) -> subprocess.Popen[bytes]:
     """Starts a process that the kernel kills when this process ends in any way.
 
     The child has its own process group: Ctrl-C in a terminal reaches only the parent, which stops its children in
-    order. `output` takes the child's standard output and error, as in `subprocess`. Without `rights` the child has
-    those of this process. Call it on the main thread: the kernel acts when the *thread* that started the child ends.
+    order. `output` takes the child's standard output and error, as in `subprocess`. Call it on the main thread: the
+    kernel acts when the *thread* that started the child ends.
     """
     parent = os.getpid()
-    user, group = (rights.user, rights.group) if rights else (None, None)
 
-    def prepare() -> None:
-        if rights is not None:
-            capabilities.drop(frozenset(), frozenset())
-        # Last, because the kernel forgets it when a process changes its user.
+    def die_with_parent() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # the parent ended before prctl
             os._exit(1)
 
     return subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
-        process_group=0, preexec_fn=prepare,
-        user=user, group=group, extra_groups=None if rights is None else [],
+        process_group=0, preexec_fn=die_with_parent,
     )  # fmt: skip
 
 

@@ -14,9 +14,7 @@ class DataLock:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        # The open file holds the lock. The folder may belong to a user who has put a link to another file there.
-        descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
-        self._file = open(descriptor, "a+", encoding="ascii")  # noqa: SIM115
+        self._file = open(folder / "lock", "a+", encoding="ascii")  # noqa: SIM115 - the open file holds the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -12,11 +12,9 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
-from standalone.supervisor.child_process import Rights, spawn, terminate
+from standalone.supervisor.child_process import spawn, terminate
 
 HOME = Path(__file__).resolve().parents[2] / "deploy" / "kafka"
-FOLDERS = ("log", "output")
-"""What it writes to: messages, and what it logs."""
 
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 7.0
@@ -39,34 +37,29 @@ def why_unavailable(home: Path = HOME) -> str | None:
 class LocalKafka:
     """An Apache Kafka that keeps its messages in the folder `data` for the next start.
 
-    Run it with `start` and `close`, or run its command `argv` yourself, with `rights`. It listens on `port`, or on a
-    free port if that is taken or 0. Raises KafkaUnavailable.
+    Run it with `start` and `close`, or run its command `argv` yourself. It listens on `port`, or on a free port if that
+    is taken or 0. Raises KafkaUnavailable.
     """
 
-    def __init__(self, data: Path, port: int = 0, home: Path = HOME, rights: Rights | None = None) -> None:
+    def __init__(self, data: Path, port: int = 0, home: Path = HOME) -> None:
         if reason := why_unavailable(home):
             raise KafkaUnavailable(reason)
         data = data.resolve()
-        for folder in FOLDERS:
-            (data / folder).mkdir(parents=True, exist_ok=True)
-        self._rights = rights
+        data.mkdir(parents=True, exist_ok=True)
         port, controller_port = _free_ports(port)
         self.address = f"127.0.0.1:{port}"
         configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
         configuration.write_text(template.format(port=port, controller_port=controller_port, data=data))
-        configuration.chmod(0o644)
         java = [
             "java", _HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={data / 'output'}",
+            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={data}",
             "-cp", f"{home / 'lib'}/*",
         ]  # fmt: skip
         if not (data / "log" / "meta.properties").exists():
-            _format(
-                [*java, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(configuration)], rights
-            )
+            _format([*java, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(configuration)])
         self.argv = [*java, "kafka.Kafka", str(configuration)]
-        self._output = data / "output" / "kafka.out"
+        self._output = data / "kafka.out"
         self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -84,7 +77,7 @@ class LocalKafka:
     def start(self) -> None:
         """Starts it; returns when it can be used. Main thread only (see `spawn`). Raises KafkaUnavailable."""
         with self._output.open("wb") as output:
-            self.process = spawn(self.argv, output=output, rights=self._rights)
+            self.process = spawn(self.argv, output=output)
         deadline = time.monotonic() + _START_TIMEOUT_S
         while (reason := self.not_ready()) is not None:
             if self.process.poll() is not None:
@@ -107,12 +100,11 @@ def _new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
 
-def _format(argv: list[str], rights: Rights | None) -> None:
+def _format(argv: list[str]) -> None:
     """Prepares the data folder: gives it its cluster ID."""
-    formatting = spawn(argv, output=subprocess.PIPE, rights=rights)
-    output, _ = formatting.communicate(timeout=_START_TIMEOUT_S)
-    if formatting.returncode:
-        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{output[-3000:].decode(errors='replace')}")
+    formatted = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
+    if formatted.returncode:
+        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(formatted.stdout + formatted.stderr)[-3000:]}")
 
 
 def _free_ports(wanted: int) -> tuple[int, int]:

@@ -7,7 +7,6 @@ import socket
 import sys
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +21,9 @@ from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
-from standalone.supervisor.child_process import Rights
 from standalone.supervisor.data_lock import DataLock, InUse
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
-from standalone.supervisor.local_kafka import FOLDERS, KafkaUnavailable, LocalKafka, why_unavailable
-from standalone.supervisor.rights import Folders, RightsError, prepare
+from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
 from standalone.supervisor.run_info import RunInfo
 from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
 
@@ -34,11 +31,6 @@ _READY_TIMEOUT_S = 90.0
 _KAFKA_PORT = 9092
 _MEMORY = "memory only: stored data stays, messages on their way are lost when this ends"
 _METRICS = {"streams": 4061, "collector": 4062}
-
-_FOLDERS = {"archive": "archive", "spool": "spool", "symbol_store": "symbols", "symbol_cache": "symbol-cache"}
-"""Settings that are folders of the data folder, unless the environment names others."""
-_COLLECTORS = ("spool", "symbol_store")
-"""Those that the collector writes to."""
 
 _LISTEN = {"api": "listen", "gateway": "gateway_listen"}
 """Settings of the parts that serve more than metrics."""
@@ -60,7 +52,6 @@ class LocalPipeline:
         self._open = contextlib.ExitStack()
         self._supervisor = Supervisor()
         self._addresses: dict[str, str] = {}
-        self._rights: Rights | None = None  # of all parts but the collector
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as opened:
@@ -68,10 +59,6 @@ class LocalPipeline:
                 opened.callback(DataLock(self._folder).close)
             except (InUse, OSError) as error:
                 raise StartError(f"cannot use the data folder: {error}") from error
-            try:
-                self._rights = prepare(self._settings.user, self._folders())
-            except (RightsError, OSError) as error:
-                raise StartError(f"--user: {error}" if self._settings.user else str(error)) from error
             self._addresses["api"] = _free_address(self._settings.listen, "--listen")
             if self._settings.gateway:
                 settings = self._settings
@@ -127,12 +114,11 @@ class LocalPipeline:
 
     def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
         try:
-            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT, rights=self._rights)
+            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT)
         except KafkaUnavailable as error:
             raise StartError(str(error)) from error
         log.info("broker: Apache Kafka at %s, durable, in %s", local.address, self._folder / "kafka")
-        part = Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0, rights=self._rights)
-        self._supervisor.start(part)
+        self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0))
         if not self._supervisor.wait_ready(stop, _READY_TIMEOUT_S) and not stop.is_set():
             raise StartError(f"Kafka is not ready after {_READY_TIMEOUT_S:.0f} s: {self._supervisor.not_ready()}")
         return local.settings()
@@ -148,24 +134,15 @@ class LocalPipeline:
         except KafkaException as error:
             raise StartError(f"Kafka at {broker.kafka}: {error.args[0].str()}") from error
 
-    def _folders(self) -> Folders:
-        """Returns the folders on this machine that the parts write to."""
-        settings, data = self._settings, self._folder
-        named = {name: os.environ.get(variable(name)) or str(data / folder) for name, folder in _FOLDERS.items()}
-        named["clickhouse"] = settings.clickhouse.removeprefix("chdb://") or str(data / "clickhouse")
-        named["parquet"] = settings.parquet or str(data)
-        paths = {name: Path(text).expanduser().absolute() for name, text in named.items() if "://" not in text}
-        within = {name: path for name, path in paths.items() if path.is_relative_to(data) and path != data}
-        parts = [path for name, path in within.items() if name not in _COLLECTORS]
-        if not settings.kafka and settings.local_kafka and why_unavailable() is None:
-            parts += [data / "kafka" / folder for folder in FOLDERS]
-        others = [path for name, path in paths.items() if name not in (*within, *_COLLECTORS) and path != data]
-        return Folders(data, parts, [path for name, path in within.items() if name in _COLLECTORS], others)
-
     def _environ(self, broker: KafkaSettings) -> dict[str, str]:
         """Returns the environment of all parts. A folder that our own environment names wins over the default."""
         settings = self._settings
-        defaults: dict[str, object] = {name: self._folder / folder for name, folder in _FOLDERS.items()}
+        defaults: dict[str, object] = {
+            "archive": self._folder / "archive",
+            "spool": self._folder / "spool",
+            "symbol_store": self._folder / "symbols",
+            "symbol_cache": self._folder / "symbol-cache",
+        }
         if broker.kafka_in_process:
             defaults |= _in_process_settings(parquet=bool(settings.parquet))
         ours = {
@@ -188,15 +165,14 @@ class LocalPipeline:
         elif os.geteuid() != 0:
             log.warning("this machine is not profiled: the collector needs root; everything else works without")
         else:
-            parts.append(replace(self._part("collect", "collector", environ, optional=True), rights=None))
+            parts.append(self._part("collect", "collector", environ, optional=True))
         return parts
 
     def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> Part:
         address = self._addresses[name]
         own = {variable(_LISTEN.get(name, "metrics_listen")): address}
         argv = [sys.executable, "-m", "icestream.cli", command]
-        asked = partial(ask_ready, address)
-        return Part(command, argv, environ | own, asked, optional=optional, rights=self._rights)
+        return Part(command, argv, environ | own, partial(ask_ready, address), optional=optional)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
         RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._socket)).write(self._folder)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from standalone.metrics import PART_READY, PART_STARTS
-from standalone.supervisor.child_process import Rights, spawn, terminate
+from standalone.supervisor.child_process import spawn, terminate
 
 FAILED_STARTS = 5
 """The supervisor gives a part up after this many starts in a row that ended before the part was ready."""
@@ -43,8 +43,6 @@ class Part:
     """Seconds from SIGTERM to SIGKILL."""
     optional: bool = False
     """If it never came up, the supervisor goes on without it, with a warning, instead of ending everything."""
-    rights: Rights | None = None
-    """Who it runs as; None for the supervisor's own rights."""
 
 
 class PartFailed(Exception):
@@ -116,7 +114,7 @@ class Supervisor:
         child.started = time.monotonic()
         child.ready = child.was_ready = False
         child.reason = "starting"
-        child.process = spawn(child.part.argv, env=child.part.env, output=subprocess.PIPE, rights=child.part.rights)
+        child.process = spawn(child.part.argv, env=child.part.env, output=subprocess.PIPE)
         child.reader = threading.Thread(target=_forward_log, args=(child, child.process), daemon=True)
         child.reader.start()
         PART_STARTS.labels(child.part.name).inc()
