@@ -110,8 +110,18 @@ class OtlpTopic:
                     _log.exception("%s: %s", self._topic, type(error).__name__)
                     letters.append((message, error))
                 break
-        dead_letters.send_all(self._producer, self._rate, "gateway", letters)
-        return True
+        return self._send(letters)
+
+    def _send(self, letters: Sequence[tuple[Message, Exception]]) -> bool:
+        """Returns whether Kafka has the dead letters; False: we are to stop before that. Some may come twice."""
+        while True:
+            try:
+                dead_letters.send_all(self._producer, self._rate, "gateway", letters)
+                return True
+            except KafkaException as error:  # the consumer has gone on: the messages would not come again
+                _log.warning("%s: dead letters: %s", self._topic, error.args[0].str())
+                if self._stop.wait(_AGAIN_S):
+                    return False
 
     def _commit(self, messages: Sequence[Message]) -> None:
         ends = {(m.topic() or "", m.partition() or 0): (m.offset() or 0) + 1 for m in messages}

@@ -8,10 +8,15 @@ import numpy as np
 import xxhash
 
 from gateway.sent_profile import SentProfile, Values
+from icestream.messages.plausible import MAX_SPREAD_NS
 from icestream.messages.raw_encoder import Window
+from icestream.times import HOUR_NS
 
 CUMULATIVE = ("alloc_objects", "alloc_space", "contentions", "delay")
 """Sample types that Go counts since the program's start. The others of such profiles are what there is now."""
+
+_LONGEST_NS = MAX_SPREAD_NS - HOUR_NS
+"""No message may be longer. What came in more time, while a target was away, counts in the last part of it."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,12 @@ def split(profile: SentProfile, before: Totals | None, now: Totals | None) -> It
         value = np.zeros(len(row), np.int64)
         value[first] = added[:, column]  # samples that cannot be told apart are counted in the first of them
         changed.append(dataclasses.replace(values, value=value, count=None))
+    start = max(before.unix_nano, now.unix_nano - _LONGEST_NS)
     window = dataclasses.replace(
         profile.window,
-        start_unix_nano=before.unix_nano,
-        end_unix_nano=max(now.unix_nano, before.unix_nano + 1),
-        time_unix_nano=np.full(len(row), before.unix_nano, np.int64),
+        start_unix_nano=start,
+        end_unix_nano=max(now.unix_nano, start + 1),
+        time_unix_nano=np.full(len(row), start, np.int64),
     )
     yield dataclasses.replace(profile, window=window, values=changed)
 

@@ -45,7 +45,7 @@ class Discovery:
     async def _addresses(self, name: str, port: int) -> tuple[TargetGroup, ...]:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: no name may be so
             return self._as_before(name, str(error))
         hosts = sorted({str(address[0]) for *_, address in found})
         targets = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)

@@ -36,7 +36,12 @@ class Fetcher:
         self._reading = reading
         # One connection for each question: a target is asked rarely, and may have restarted.
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
-        self._session = aiohttp.ClientSession(connector=connector, headers=_HEADERS, auto_decompress=False)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers=_HEADERS,
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None),  # `fetch` has its own; aiohttp's five minutes are an interval
+        )
 
     async def close(self) -> None:
         await self._session.close()
@@ -72,16 +77,18 @@ class Fetcher:
         ) as answer:
             if answer.status != 200:
                 raise ScrapeError("status", f"it answers {answer.status} {answer.reason or ''}".rstrip())
+            piece = await answer.content.readany()  # some send headers at once, and the profile when it has ended
             async with self._reading:
-                return await self._read(answer)
+                return await self._read(answer, piece)
 
-    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _read(self, answer: aiohttp.ClientResponse, piece: bytes) -> bytes:
         body = bytearray()
-        async for piece in answer.content.iter_chunked(65_536):
+        while piece:
             body += piece
             metrics.SCRAPE_BYTES.labels(self._job.name).inc(len(piece))
             if len(body) > self._limit:
                 raise ScrapeError("too_large", f"its profile has more than {self._limit} bytes")
+            piece = await answer.content.readany()
         return bytes(body)
 
 

@@ -59,7 +59,10 @@ class Scraper:
         loops: Loops = {}
         try:
             while True:
-                await self._follow(job, await discovery.targets(), loops, fetcher)
+                try:
+                    await self._follow(job, await discovery.targets(), loops, fetcher)
+                except Exception:  # a fault of ours, found by what a file or a name server says, must not end the job
+                    _log.exception("scrape job %s: its targets stay as they are", job.name)
                 await asyncio.sleep(_REFRESH_S)
         finally:
             await _end([task for tasks in loops.values() for task in tasks])

@@ -2,14 +2,16 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from gateway.intake import Intake
 from gateway.otlp_topic import OtlpTopic, profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
-from icestream import kafka
+from icestream import dead_letters, kafka
 from icestream.messages.activity import decode_activity
 from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings
@@ -76,6 +78,25 @@ def test_spans_of_a_topic_are_taken_once_and_what_is_none_is_a_dead_letter(setti
     topic.read_until(lambda: "third" in taken())
     topic.close()
     assert sorted(taken()) == ["first", "second", "third"]
+    assert topic.letters() == [b"\xff\xff"]
+
+
+def test_a_dead_letter_that_kafka_does_not_take_at_once_is_sent_again(
+    settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, send_all = Topic(settings, SPANS, spans_topic), dead_letters.send_all
+    failures = [1, 2]
+
+    def fails_twice(*arguments: Any) -> None:
+        if failures:
+            failures.pop()
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        send_all(*arguments)
+
+    monkeypatch.setattr(dead_letters, "send_all", fails_twice)
+    topic.send(b"\xff\xff")
+    topic.read_until(topic.letters)
+    topic.close()
     assert topic.letters() == [b"\xff\xff"]
 
 

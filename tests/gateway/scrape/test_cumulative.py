@@ -12,6 +12,7 @@ from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
 from gateway.scrape.cumulative import Restarted, Totals, split, totals
 from gateway.sent_profile import SentProfile
+from icestream.messages.plausible import MAX_SPREAD_NS
 from tests.gateway.profiles import START_UNIX_NANO, simple
 
 MEMORY = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")]
@@ -64,6 +65,15 @@ def test_what_is_allocated_between_two_scrapes_counts_and_what_is_in_use_stays_a
         ("alloc_space", 0): 350,  # in the time that began with the first scrape
     }
     assert third == {("inuse_objects", 30): 1, ("inuse_space", 30): 100}
+
+
+def test_what_came_in_more_than_a_message_may_span_counts_in_the_last_part_of_it() -> None:
+    scrapes_a_day = 24 * 3600 // 15
+    before = totals(scraped({("main", "a"): (10, 1000, 0, 0)}, 0))
+    later = scraped({("main", "a"): (13, 1300, 0, 0)}, scrapes_a_day + 100)
+    *_, added = split(later, before, totals(later))
+    assert [int(values.value.sum()) for values in added.values] == [3, 300]
+    assert 0 < added.window.end_unix_nano - added.window.start_unix_nano <= MAX_SPREAD_NS
 
 
 @pytest.mark.parametrize(
