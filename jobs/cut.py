@@ -28,6 +28,7 @@ WAIT_S = 60.0
 LAKE_MORE_S = 120.0
 """How much longer it waits for the Parquet sink, which collects rows for a minute before it writes them."""
 _POLL_S = 0.5
+_WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 Ends = Mapping[int, int]
 """The end offset of each partition."""
@@ -106,7 +107,7 @@ def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) ->
     waiting = []
     for number, end in ends.items():
         if commits[number] < end:
-            low, _ = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)
+            low, _ = _watermarks(reader, topic, number, timeout_s)
             first = max(commits[number], low)
             lags[number] = max(end - first, 0)
             waiting.append(TopicPartition(topic, number, first))
@@ -141,6 +142,17 @@ def _may_exist(settings: StorageSettings, group: str) -> bool:
 
 def _ends(reader: Consumer, topic: str, timeout_s: float) -> Ends:
     numbers: Iterable[int] = reader.list_topics(topic, timeout=timeout_s).topics[topic].partitions
-    return {
-        number: reader.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)[1] for number in numbers
-    }
+    return {number: _watermarks(reader, topic, number, timeout_s)[1] for number in numbers}
+
+
+def _watermarks(reader: Consumer, topic: str, number: int, timeout_s: float) -> tuple[int, int]:
+    """Returns the first offset of a partition, and its end. Raises KafkaException."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            low, high = reader.get_watermark_offsets(TopicPartition(topic, number), timeout=timeout_s)
+            return low, high
+        except KafkaException as error:  # a partition is without a leader for moments, as after a restart of a broker
+            if error.args[0].code() not in _WITHOUT_LEADER or time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_S)
