@@ -112,16 +112,18 @@ class Rollups:
         ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
         samples = _samples_of_days(client, cluster)
         days = sorted(samples)
-        for level in LEVELS:
-            for buckets in together(due(client, level, days, ages, cluster), samples):
-                if stop.is_set():
-                    return
-                build(client, *buckets, cluster=cluster, last_time_before_s=ages.samples_may_go)
-            finish(client, level, ages, cluster)
-            drop_unused(client, level, ages.now, cluster)
-        levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
-        if dropped := drop_old_samples(client, days, ages.samples_went, levels, cluster):
-            log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
+        try:
+            for level in LEVELS:
+                for buckets in together(due(client, level, days, ages, cluster), samples):
+                    if stop.is_set():
+                        return
+                    build(client, *buckets, cluster=cluster, last_time_before_s=ages.samples_may_go)
+                finish(client, level, ages, cluster)
+                drop_unused(client, level, ages.now, cluster)
+        finally:  # also where nothing can be built because the disk is full
+            levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
+            if dropped := drop_old_samples(client, days, ages.samples_went, levels, cluster):
+                log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
 
 
 def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Cluster = ONE_SERVER) -> list[Bucket]:
@@ -147,7 +149,8 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
 
     def waits(start: int) -> bool:
         is_open, last_change = changes.get(start, (0, 0))
-        return start >= ages.samples_may_go and (start in others or is_open or last_change + QUIET_S > ages.now)
+        was_left = start < ages.samples_may_go and last_change + DAY_S <= ages.now  # by a job that ended in the middle
+        return start in others or last_change + QUIET_S > ages.now or (is_open and not was_left)
 
     missing = [start for start in closed if start not in valid and not waits(start)]
     return [Bucket(level, start) for start in sorted(missing, reverse=True)]
@@ -198,7 +201,10 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, last_
 
 
 def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> None:
-    """Makes builds final whose samples may soon be dropped: the valid ones, and where samples went already the last."""
+    """Makes builds final whose samples may soon be dropped: the valid ones, and where samples went already the last.
+
+    But not those of a day that has changed within a day: a job may still fill it, hour by hour.
+    """
     rows = client.query(
         "SELECT toUnixTimestamp(start_time) AS start, maxIf(build, state = 'built') AS last FROM rollup_builds"
         " WHERE level = {level:String} AND start_time < toDateTime({before:UInt32}, 'UTC')"
@@ -207,9 +213,16 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     ).result_rows
     if not rows:
         return
-    parameters = bucket_parameters(level, rows[0][0], rows[-1][0] + level.bucket_s)
+    first_day, end = rows[0][0] // DAY_S * DAY_S, (rows[-1][0] // DAY_S + 1) * DAY_S
+    parameters = bucket_parameters(level, first_day, end)
     valid = {row[0]: row[1] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
-    numbers = {start: valid.get(start, last if start < ages.samples_went else 0) for start, last in rows}
+    changes = client.query(CHANGES_SQL, parameters=parameters).result_rows
+    filled = {start // DAY_S for start, _, _, last_change in changes if last_change + DAY_S > ages.now}
+    numbers = {
+        start: valid.get(start, last if start < ages.samples_went else 0)
+        for start, last in rows
+        if start // DAY_S not in filled
+    }
     if final := {start: number for start, number in numbers.items() if number}:
         _note(client, level, final, "final", {}, cluster)
 

@@ -13,6 +13,7 @@ from api.queries.timeline import read_timeline
 from icestream.rollups import HOURS
 from sinks import rollups
 from sinks.retention import DEFAULT_DAYS, retain
+from sinks.rollup_changes import note_work_sql
 from sinks.settings import RollupDays
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, STACKS, Store, parse, select
@@ -49,11 +50,16 @@ def test_answers_stay_when_samples_go_and_samples_stay_until_their_rollups_are_c
         return bool(others) and build(client, *others, **named)
 
     monkeypatch.setattr(rollups, "build", build_others)
-    unbuilt.build()
+    later = time.time() + DAY + rollups.QUIET_S
+    unbuilt.build(later)
     assert days_of_samples(unbuilt) == [OLD, YOUNG]
     assert answers(unbuilt, api) == expected
     waits.clear()
+    for state in ("begun", "ended"):
+        unbuilt.client.command(note_work_sql(state, OLD * 10**9, (OLD + HOUR) * 10**9))
     unbuilt.build()
+    assert days_of_samples(unbuilt) == [OLD, YOUNG]  # the job may still fill the day, hour by hour
+    unbuilt.build(later)
     assert YOUNG > time.time() - DEFAULT_DAYS * DAY > OLD
     assert days_of_samples(unbuilt) == [YOUNG]
     assert answers(unbuilt, api) == expected
