@@ -65,7 +65,8 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         ends = {topic: _ends(reader, topic, timeout_s) for topic in (RAW, ACTIVITY)}
         live = _has_begun(settings, STREAMS_GROUP, ends)
         wait = partial(_wait, settings, progress, live)
-        wait(STREAMS_GROUP, ends, "the stream processors", wait_s)
+        if live:
+            wait(STREAMS_GROUP, ends, "the stream processors", wait_s)
         stored = {topic: _ends(reader, topic, timeout_s) for topic in (SAMPLES, ACTIVITY)}
         wait(CLICKHOUSE_GROUP, stored, "the ClickHouse sink", wait_s)
         if settings.parquet:

@@ -16,9 +16,9 @@ from clickhouse_connect.driver.client import Client
 
 from jobs.fence import Fence
 from jobs.time_range import TimeRange, within
+from sinks import rollup_changes
 from sinks.clickhouse import SETTINGS
 from sinks.cluster import (
-    INSERT_SETTINGS,
     ON_EVERY_HOST,
     ONE_SERVER,
     Cluster,
@@ -26,7 +26,6 @@ from sinks.cluster import (
     quoted,
     wait_for_replicas,
 )
-from sinks.rollup_changes import note_work_sql
 
 TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batches")
 """The tables that hold what operators compute. A view fills `trace_samples` from `samples`."""
@@ -44,8 +43,8 @@ def insert_settings(cluster: Cluster = ONE_SERVER) -> dict[str, Any]:
 
     A job inserts rows again that were deleted; without the token ClickHouse would drop the block as a repetition.
     """
-    on_cluster = INSERT_SETTINGS | {"parallel_distributed_insert_select": 0} if cluster.name else {}
-    return SETTINGS | {"insert_deduplication_token": uuid.uuid4().hex} | on_cluster
+    on_cluster = {"parallel_distributed_insert_select": 0} if cluster.name else {}
+    return SETTINGS | rollup_changes.insert_settings(cluster) | on_cluster
 
 
 def drop_staging(client: Client, name: str, cluster: Cluster = ONE_SERVER) -> None:
@@ -172,7 +171,9 @@ class Staging:
 
     def _note_work(self, state: str) -> None:
         """Notes that samples of the slice are being replaced, so that rollups of it are not read."""
-        self.change(note_work_sql(state, self.time_range.start_unix_nano, self.time_range.end_unix_nano), "1")
+        self.change(
+            rollup_changes.note_work_sql(state, self.time_range.start_unix_nano, self.time_range.end_unix_nano), "1"
+        )
 
     def insert_new_names(self) -> None:
         """Copies the staged series, nodes, spans and locations that the live tables lack, and better names.

@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ from tests.api.conftest import RANGE
 from tests.api.fill import START_S, Frame, Sample, fill, frame
 from tests.api.queries.operations_data import Request, insert_requests
 from tests.data.tables import insert_rows, to_datetime
+from tests.go import needs_go
 
 MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
 AT = format_unix_nano((START_S + 1) * 10**9)
@@ -187,7 +187,7 @@ def test_a_gate_tells_by_its_exit_code(url: str, client: Client, capsys: pytest.
     assert "expected a percentage" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+@needs_go
 def test_go_asks_the_api_for_a_profile(url: str, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((frame("main"), Frame((), 0x77, "/lib/libc.so.6")))])  # one without a name
     address = f"{url}/api/v1/merge?format=pprof&start={START_S}&end={START_S + 60}"

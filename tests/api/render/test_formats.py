@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-import shutil
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -19,6 +18,7 @@ from icestream.pprof.profile_pb2 import Profile
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import Frame, Sample, fill, frame, random_samples
 from tests.api.http.routes.test_merge import collapsed, read_collapsed
+from tests.go import needs_go
 
 MAIN, HOT = frame("main"), frame("hot")
 INLINED = Frame(("leaf", "middle", "outer"), 0x4242)
@@ -126,7 +126,7 @@ def test_values_of_any_size_and_sign_are_kept(api: Api, client: Client, stacks: 
     check_tree(api.json("/api/v1/merge", max_nodes=5))
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+@needs_go
 def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((MAIN, INLINED))] * 3 + [Sample((MAIN, BARE)), Sample(())])
     path = tmp_path / "profile.pb.gz"
@@ -148,7 +148,7 @@ def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
     assert rows["main"][3] == "40ms"
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+@needs_go
 def test_go_reads_the_pprof_of_a_view(api: Api, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((MAIN, INLINED))] * 3 + [Sample((MAIN, BARE)), Sample(())])
     path = tmp_path / "profile.pb.gz"

@@ -1,17 +1,16 @@
 """format=pgo: `go build -pgo` builds with it."""
 
 import gzip
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.pprof.profile_pb2 import Profile
 from tests.api.conftest import Api
 from tests.api.fill import SEEN, Frame, Sample, fill, frame, insert_nodes, insert_samples
 from tests.data.tables import insert_rows
+from tests.go import needs_go
 
 # A package without imports: `go build -pgo` builds the packages that a program imports again as well.
 PROGRAM = """package app
@@ -64,7 +63,7 @@ RUN = go_frame(0x10, ("app.Run", CALL_LINE, RUN_LINE))
 MIX = go_frame(0x20, ("app.mix", 7, 3))
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+@needs_go
 def test_go_inlines_what_the_profile_says_is_hot(api: Api, client: Client, tmp_path: Path) -> None:
     insert(client, [Sample((RUN, MIX), 10_000_000)] * 50)
     (tmp_path / "app.go").write_text(PROGRAM)

@@ -1,7 +1,6 @@
 """Stripped Go programs: functions, files and lines as the symbols and the debug information have them."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from collector.symbols.file_names import best, make
 from collector.symbols.functions import functions
 from collector.symbols.go_lines import go_breakpad
 from collector.symbols.name_kinds import DEBUG_INFO, LINE_TABLE, NOTHING
+from tests.go import needs_go
 
 PROGRAM = """package main
 
@@ -46,7 +46,7 @@ func main() {
 }
 """
 
-pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
+pytestmark = needs_go
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import http.server
 import logging
-import shutil
 import subprocess
 import threading
 import time
@@ -32,6 +31,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from tests.gateway.profiles import simple
 from tests.gateway.stored import Store, values
+from tests.go import needs_go
 from tests.pipeline.reading import messages
 from tests.waiting import wait_until
 
@@ -114,7 +114,7 @@ def metric(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"icestream_gateway_{name}", labels) or 0
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+@needs_go
 def test_a_go_program_is_scraped_and_found(
     go_program: str, settings: GatewaySettings, store: Store, tmp_path: Path
 ) -> None:

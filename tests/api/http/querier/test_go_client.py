@@ -1,7 +1,6 @@
 """Pyroscope's published Go client (github.com/grafana/pyroscope/api, connectrpc.com/connect) reads from the API."""
 
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,12 +14,13 @@ from icestream.clickhouse import Clients
 from icestream.http_server import Server
 from tests.api.fill import Sample, fill, frame
 from tests.api.http.querier.calls import CPU, END_MS, START_MS
+from tests.go import needs_go
 
 SOURCE = Path(__file__).parent / "goclient"
 MAIN, HOT, COLD = frame("main"), frame("hot"), frame("cold")
 SPAN = b"1" * 8
 
-pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="Go is not installed")
+pytestmark = needs_go
 
 
 @pytest.fixture
