@@ -21,6 +21,7 @@ from collector.delivery.publisher import Publisher
 from collector.settings import CollectorSettings, host_id
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO
+from collector.symbols.request_queue import RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.byte_cache import ByteCache
 from icestream.kafka import consumer
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_BACK = 100  # messages in each partition
-_TOO_OLD_NS = 60 * 10**9
+_TOO_OLD_NS = 300 * 10**9  # longer than one answer may take (builder.TIMEOUT_S): what comes meanwhile is read then
 _PARTITIONS_S = 60.0  # between two looks for new partitions
 _CHUNK_PAUSE_S = 0.05
 _LOOK_S = 0.5  # between two looks for requests
@@ -52,6 +53,7 @@ class SymbolResponder:
         self._files = files
         self._builder = SymbolBuilder(self._host_id, settings.symbol_store, files)
         self._downloads = _downloads(settings)
+        self._queue = RequestQueue(files)
         self._answered: ByteCache[str, float] = ByteCache(_ANSWERED_BYTES, lambda build_id, _: 4 * len(build_id))
         self._stop = threading.Event()
         self._consumer = consumer(
@@ -79,14 +81,17 @@ class SymbolResponder:
                 if time.monotonic() >= next_check:
                     next_check = time.monotonic() + (_PARTITIONS_S if _follow(self._consumer, positions) else 1.0)
                 self._answer_downloaded()
-                message = self._consumer.poll(0) if positions else None
-                if message is None:
-                    self._stop.wait(_LOOK_S)  # not in poll, which wakes up five times a second
-                    if time.monotonic() - last_request > _REST_S:
-                        self._builder.rest()
-                elif message.error() is None:
-                    self._handle(message.value() or b"")
+                for message in self._consumer.consume(_LOOK_BACK, 0) if positions else ():
+                    if message.error() is None:
+                        self._note(message.value() or b"")
+                request = self._queue.take()
+                if request is not None:
+                    self._answer_once(*request)
                     last_request = time.monotonic()
+                    continue
+                self._stop.wait(_LOOK_S)  # not in consume, which wakes up five times a second
+                if time.monotonic() - last_request > _REST_S:
+                    self._builder.rest()
             except KafkaException as error:
                 log.debug("symbol requests cannot be read: %s", error)
                 self._stop.wait(1.0)
@@ -95,7 +100,8 @@ class SymbolResponder:
         self._builder.rest()
         self._consumer.close()
 
-    def _handle(self, value: bytes) -> None:
+    def _note(self, value: bytes) -> None:
+        """Queues a request if it is for this host."""
         try:
             request = SymbolRequest.FromString(value)
         except DecodeError:
@@ -103,12 +109,14 @@ class SymbolResponder:
             return
         if request.host_id != self._host_id or time.time_ns() - request.requested_unix_nano > _TOO_OLD_NS:
             return
-        now = time.monotonic()
-        answered = self._answered.get(request.build_id)
-        if answered is not None and now - answered < _REPEAT_S:
+        self._queue.put(request.build_id, request.file)
+
+    def _answer_once(self, build_id: str, path: str) -> None:
+        answered = self._answered.get(build_id)
+        if answered is not None and time.monotonic() - answered < _REPEAT_S:
             return
-        self._answer(request.build_id, request.file)
-        self._answered.put(request.build_id, time.monotonic())
+        self._answer(build_id, path)
+        self._answered.put(build_id, time.monotonic())
 
     def _answer_downloaded(self) -> None:
         while self._downloads is not None and (done := self._downloads.finished()) is not None:
