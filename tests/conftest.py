@@ -212,7 +212,7 @@ def broker(request: pytest.FixtureRequest) -> KafkaSettings:
 def delete_groups(settings: KafkaSettings) -> None:
     """Deletes the groups that nobody is in any more."""
     admin = AdminClient(client_config(settings))
-    names = [group.group_id for group in admin.list_consumer_groups(request_timeout=60).result().valid]
+    names = [group.group_id for group in admin.list_consumer_groups(request_timeout=300).result().valid]
     for deletion in admin.delete_consumer_groups(names).values() if names else ():
         with contextlib.suppress(KafkaException):  # somebody is in it
             deletion.result(60)
@@ -223,7 +223,7 @@ def delete_topics(settings: KafkaSettings) -> None:
     admin = AdminClient(client_config(settings))
     ours = {topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS)}
     deadline = time.monotonic() + 120
-    while present := sorted(ours & set(admin.list_topics(timeout=60).topics)):
+    while present := sorted(ours & set(admin.list_topics(timeout=300).topics)):
         assert time.monotonic() < deadline, f"still there: {present}"
         for deletion in admin.delete_topics(present).values():
             with contextlib.suppress(KafkaException):  # it was being deleted already

@@ -67,7 +67,7 @@ def test_commands_in_the_docs_work(command: Command, shop: RunInfo, tmp_path: Pa
     }
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", line.replace("/tmp/icestream", str(tmp_path))],
-        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
+        cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, f"{line}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
 

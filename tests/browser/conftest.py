@@ -35,7 +35,7 @@ class Site:
         """Returns the API's answer; the default time range has all samples, where the route has one."""
         times = {} if route.startswith("traces/") else {"start": self.start, "end": self.end}
         query = times | parameters
-        answer = httpx2.get(f"{self.address}api/v1/{route}", params=query, timeout=60)
+        answer = httpx2.get(f"{self.address}api/v1/{route}", params=query, timeout=300)
         assert answer.status_code == 200, answer.text
         return answer.json()
 

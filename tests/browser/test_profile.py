@@ -34,7 +34,7 @@ return Object.fromEntries(rows.map((row) => [key(row), [functions.flat[row], fun
 def collapsed(site: Site, **query: object) -> dict[tuple[str, ...], int]:
     """The API's own stacks and values, in another format than the page reads."""
     parameters = {"start": site.start, "end": site.end, "format": "collapsed"} | query
-    answer = httpx2.get(f"{site.address}api/v1/merge", params=parameters, timeout=60)
+    answer = httpx2.get(f"{site.address}api/v1/merge", params=parameters, timeout=300)
     stacks: dict[tuple[str, ...], int] = defaultdict(int)
     for line in answer.text.splitlines():
         stack, _, value = line.rpartition(" ")
@@ -206,7 +206,7 @@ def test_of_fifty_thousand_frames_it_draws_those_that_can_be_seen_and_its_sums_a
     page.open(**wide)
     assert 1000 < page.js("return icestream.graph.tree.count") < WIDE_NODES / 2
     assert page.js(_SUMS)["flat"] == site.wide_ns
-    top = httpx2.get(f"{site.address}api/v1/top", params=wide | {"limit": 100}, timeout=60).json()["top"]
+    top = httpx2.get(f"{site.address}api/v1/top", params=wide | {"limit": 100}, timeout=300).json()["top"]
     values = {f"{row['name']} {row['module']}": [row["flat"], row["cumulative"]] for row in top}
     assert page.js(_TABLE, list(values)) == values
     assert not any("[cut]" in name for name in page.texts("#table tbody th button"))

@@ -14,7 +14,7 @@ from icestream.topics import DEAD_LETTERS, MAX_MESSAGE_BYTES, RAW
 def letters(settings: KafkaSettings, count: int) -> list[tuple[bytes, bytes | None, dict[str, Any]]]:
     """Value, key and headers of all dead letters."""
     reader = kafka.consumer(settings, "test")
-    partitions = reader.list_topics(DEAD_LETTERS, timeout=60).topics[DEAD_LETTERS].partitions
+    partitions = reader.list_topics(DEAD_LETTERS, timeout=300).topics[DEAD_LETTERS].partitions
     reader.assign([TopicPartition(DEAD_LETTERS, partition, 0) for partition in partitions])
     found = []
     while len(found) < count:

@@ -32,8 +32,8 @@ def test_the_example_still_knows_names_when_it_is_started_again(in_process_broke
 def commit_all(broker: KafkaSettings, topic: str) -> None:
     """Commits what was published so far, as an earlier run of the example did."""
     client = Consumer({"bootstrap.servers": broker.kafka, "group.id": f"{PREFIX}top"})
-    partitions = list(client.list_topics(topic, timeout=30).topics[topic].partitions)
-    ends = [client.get_watermark_offsets(TopicPartition(topic, each), timeout=30)[1] for each in partitions]
+    partitions = list(client.list_topics(topic, timeout=300).topics[topic].partitions)
+    ends = [client.get_watermark_offsets(TopicPartition(topic, each), timeout=300)[1] for each in partitions]
     offsets = [TopicPartition(topic, each, end) for each, end in zip(partitions, ends, strict=True)]
     client.commit(offsets=offsets, asynchronous=False)
     client.close()

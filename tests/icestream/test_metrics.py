@@ -45,7 +45,7 @@ def test_other_paths_are_not_found(url: str) -> None:
 
 
 def get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=60) as answer:
+    with urllib.request.urlopen(url, timeout=300) as answer:
         return bytes(answer.read())
 
 

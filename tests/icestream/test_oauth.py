@@ -129,10 +129,10 @@ def test_both_clients_reach_a_kafka_that_wants_a_token(kafka_in_id: None, tmp_pa
     try:
         file.write_text(unsigned(exp=time.time() + 3600))
         admin = AdminClient(kafka.client_config(settings))
-        assert admin.list_topics(timeout=60).brokers
+        assert admin.list_topics(timeout=300).brokers
         sender, reader = kafka.producer(settings), kafka.consumer(settings, "test")
-        assert sender.list_topics(timeout=60).brokers
-        assert reader.list_topics(timeout=60).brokers
+        assert sender.list_topics(timeout=300).brokers
+        assert reader.list_topics(timeout=300).brokers
         assert asyncio.run(topics_by_aiokafka(settings)) is not None
     finally:
         close_clients()

@@ -111,7 +111,7 @@ def samples(broker: KafkaSettings, prefix: str) -> list[SampleBatch]:
 def read(broker: KafkaSettings, topic: str) -> list[bytes]:
     """All messages of a topic."""
     reader = kafka.consumer(broker, "test", **{"enable.partition.eof": True})
-    partitions = reader.list_topics(topic, timeout=60).topics[topic].partitions
+    partitions = reader.list_topics(topic, timeout=300).topics[topic].partitions
     reader.assign([TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in partitions])
     found: list[bytes] = []
     ended: set[int] = set()

@@ -42,5 +42,5 @@ def test_nothing_is_lost_while_the_partitions_of_new_topics_become_ready(apache_
 
 def count(reader: Consumer, topic: str) -> int:
     """Messages of a topic, without transactions."""
-    ends = (reader.get_watermark_offsets(TopicPartition(topic, n), timeout=60)[1] for n in range(PARTITIONS))
+    ends = (reader.get_watermark_offsets(TopicPartition(topic, n), timeout=300)[1] for n in range(PARTITIONS))
     return sum(ends)

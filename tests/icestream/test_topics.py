@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 def test_all_topics_fit_each_other_once_created(broker: KafkaSettings) -> None:
     assert check(broker) == weaknesses(broker) == []
     assert create(broker, 4, 1) == []
-    there = AdminClient(client_config(broker)).list_topics(timeout=60).topics
+    there = AdminClient(client_config(broker)).list_topics(timeout=300).topics
     assert {topic.name for topic in TOPICS} <= set(there)
     assert {len(there[topic.name].partitions) for topic in TOPICS} == {4}
 

@@ -50,7 +50,7 @@ class Kafka:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self.producer: Producer = kafka.producer(settings)
-        self.cluster = str(self.producer.list_topics(timeout=60).cluster_id)
+        self.cluster = str(self.producer.list_topics(timeout=300).cluster_id)
         self.samples: dict[tuple[str, int, int], bytes] = {}  # what a sink keeps: each source once
         self.stacks: list[bytes] = []
         self.committed = {RAW: 0, ACTIVITY: 0}

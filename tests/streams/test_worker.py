@@ -74,7 +74,7 @@ class Worker:
     def messages(self, topic: str) -> list[tuple[bytes, dict[str, bytes]]]:
         """All of a topic so far: values, headers."""
         reader = kafka.consumer(self.settings, "test", **{"enable.partition.eof": True})
-        partitions = reader.list_topics(topic, timeout=60).topics[topic].partitions
+        partitions = reader.list_topics(topic, timeout=300).topics[topic].partitions
         reader.assign([TopicPartition(topic, partition, 0) for partition in partitions])
         found, ends = [], 0
         while ends < len(partitions):
@@ -156,8 +156,8 @@ def test_what_was_sent_comes_out_once_through_kills_and_a_stop(worker: Worker) -
     assert time.monotonic() - asked < 60  # an idle machine needs one second; nothing here waits for minutes
     group = kafka.consumer(worker.settings, STREAMS_GROUP)
     ends = [TopicPartition(topic, partition) for topic in (RAW, ACTIVITY) for partition in range(4)]
-    for place in group.committed(ends, timeout=60):
-        _, high = group.get_watermark_offsets(place, timeout=60)
+    for place in group.committed(ends, timeout=300):
+        _, high = group.get_watermark_offsets(place, timeout=300)
         assert max(place.offset, 0) == high
     group.close()
 
@@ -288,7 +288,7 @@ def free_port() -> int:
 def readiness(port: int) -> str:
     """What /readyz answers; "" while nobody answers."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=300) as answer:
             return str(answer.read().decode())
     except urllib.error.HTTPError as error:
         return error.read().decode()
@@ -315,7 +315,7 @@ def test_health_and_metrics_are_served(worker: Worker) -> None:
     worker.wait(lambda: readiness(port) == '{"status": "ready"}')
     worker.publish(window(START, 1))
     worker.wait(lambda: worker.values()[0] > 0)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=300) as answer:
         metrics = parse_metrics(answer.read().decode())
     values = {(sample.name, *sample.labels.values()): sample.value for sample in itertools.chain(*metrics.values())}
     assert values["icestream_streams_samples_total", "none"] >= 1

@@ -44,7 +44,7 @@ def reader(broker: KafkaSettings) -> Iterator[Consumer]:
     # The in-process broker's publishers wait for this group. In Apache Kafka, which tests share, it may still have
     # members of a test before, and then takes no commits of others.
     reading = consumer(broker, STREAMS_GROUP if broker.kafka_in_process else "test_publisher")
-    partitions = reading.list_topics(RAW, timeout=60).topics[RAW].partitions
+    partitions = reading.list_topics(RAW, timeout=300).topics[RAW].partitions
     reading.assign([TopicPartition(RAW, partition, 0) for partition in partitions])  # a group takes 3 s to form
     yield reading
     reading.close()
