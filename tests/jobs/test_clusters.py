@@ -27,6 +27,12 @@ _numbers = itertools.count(1)
 THIRD = (END - T0) // 3 // 10**9 * 10**9
 
 
+# What differs on one shard are the statements: the test of DELETEs and that of locks run on both in CI.
+SHARDS_IN_CI = pytest.mark.parametrize(
+    "on_cluster", [Shards, pytest.param(OneShard, marks=pytest.mark.soak)], indirect=True
+)
+
+
 @pytest.fixture(params=[Shards, OneShard])
 def on_cluster(request: pytest.FixtureRequest, engine: str) -> OnCluster:
     kind: type[OnCluster] = request.param
@@ -45,6 +51,7 @@ def delete_all(on_cluster: OnCluster, *names: str, where: str = "1") -> None:
         )
 
 
+@SHARDS_IN_CI
 def test_a_backfill_on_a_cluster_gives_the_same_tables_as_live_processing(
     on_cluster: OnCluster, stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -89,6 +96,7 @@ def test_a_delete_on_a_cluster_depends_on_nothing_but_its_rows(on_cluster: OnClu
     assert not any("SELECT" in command for (command,) in commands)
 
 
+@SHARDS_IN_CI
 def test_a_replay_on_a_cluster_restores_what_is_missing(on_cluster: OnCluster, stored: Stored) -> None:
     before = tables(stored.client)
     for where in ("stack_id % 2 = 0", "1"):
@@ -144,6 +152,7 @@ def _enters(lock: JobLock, entered: list[JobLock]) -> bool:
     return bool(entered)
 
 
+@SHARDS_IN_CI
 def test_a_job_runs_on_a_cluster_from_the_command_to_its_report(
     on_cluster: OnCluster, stored: Stored, engine: str
 ) -> None:

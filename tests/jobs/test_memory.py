@@ -1,4 +1,4 @@
-"""A job's memory does not grow with its range."""
+"""A job's memory does not grow with its range. `make soak` runs it: it makes and reads 100 MB."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from jobs.workers import portions
 from streams.process import Operators
 from tests.data.messages import WINDOW_NS
 
-pytestmark = pytest.mark.pipeline
+pytestmark = [pytest.mark.pipeline, pytest.mark.soak]
 
 HOSTS, WINDOWS = 4, SLICE_NS // WINDOW_NS
 """A slice of them becomes 26 MB of rows."""

@@ -1,4 +1,7 @@
-"""Kill -9 of every process, repeatedly, on Apache Kafka: totals agree with the input."""
+"""Kill -9 of every process, repeatedly, on Apache Kafka: totals agree with the input.
+
+`make soak` runs it: in CI, tests/chaos kills each of them beside other faults, and compares more.
+"""
 
 import random
 import time
@@ -9,7 +12,7 @@ from tests.data.windows import WINDOW_NS, window
 from tests.pipeline.running import Pipeline
 from tests.pipeline.test_behaviour import expected_traces
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
+pytestmark = [pytest.mark.pipeline, pytest.mark.kafka, pytest.mark.soak]
 
 
 @pytest.mark.parametrize("victim", ["streams", "store"])

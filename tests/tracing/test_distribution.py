@@ -27,6 +27,8 @@ with tracing.span("{TRACE}", name="GET /checkout"):
 print(tracing.__file__)
 """
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:

@@ -20,6 +20,8 @@ from tests.pipeline.running import free_port
 from tests.tracing.traced import Listener
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 BIN = Path(sys.executable).parent
