@@ -12,6 +12,14 @@ def wait_until(
 ) -> None:
     """Returns once the condition is true. Raises AssertionError with `why()` after `seconds`."""
     deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"did not happen within {seconds:.0f} s: {why()}"
-        time.sleep(0.005)
+    while (begun := time.monotonic()) < deadline:
+        if condition():
+            return
+        time.sleep(pause_s(begun, 0.005))
+    raise AssertionError(f"did not happen within {seconds:.0f} s: {why()}")
+
+
+def pause_s(begun: float, least_s: float) -> float:
+    """Returns how long to wait before a condition that was asked at `begun` (time.monotonic) is asked again: twice as
+    long as the answer took, so that asking does not hold up what is waited for."""
+    return max(least_s, 2 * (time.monotonic() - begun))

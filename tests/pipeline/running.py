@@ -23,7 +23,7 @@ from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, S
 from icestream.v1.raw_pb2 import RawBatch
 from tests.data.windows import Window
 from tests.pipeline.reading import lag, messages
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, pause_s
 
 T = TypeVar("T")
 ICESTREAM = [sys.executable, "-m", "icestream.cli"]
@@ -118,14 +118,14 @@ class Pipeline:
         """Asks again and again; fails with the last answer, and with what the processes said."""
         deadline = time.monotonic() + seconds
         last: object = None
-        while time.monotonic() < deadline:
+        while (begun := time.monotonic()) < deadline:
             try:
                 last = answer = what()
                 if until(answer):
                     return answer
             except (OSError, urllib.error.HTTPError) as error:  # not up yet, or not ready
                 last = error
-            time.sleep(0.2)
+            time.sleep(pause_s(begun, 0.2))
         raise AssertionError(f"after {seconds} s still {str(last)[:2000]}\n{self.logs()}")
 
     def settle(self) -> None:
