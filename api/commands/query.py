@@ -4,6 +4,7 @@
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}'
   icestream query diff --selector '{version="1.5"}' --baseline-selector '{version="1.4"}' --fail-over 5%
   icestream query operations --selector '{service="checkout"}' --order p95_duration
+  icestream query top --selector '{service="checkout", span_name="render"}'
   icestream query merge --traces slow.txt
   icestream query diff --traces slow.txt --baseline-traces fast.txt
   icestream query slow --selector '{service="checkout", operation="GET /pay"}' --slow 99

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query
 
 from api.errors import bad_request
+from api.queries.sample_spans import check_span_ids
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import MAX_LENGTH, Matcher, SelectorError, parse
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
@@ -29,7 +30,8 @@ SelectorParam = Annotated[
     str,
     Query(
         max_length=MAX_LENGTH,
-        description="Labels as in PromQL, with =, !=, =~ and !~ (RE2, anchored); {} selects everything.",
+        description="Labels as in PromQL, with =, !=, =~ and !~ (RE2, anchored); {} selects everything. operation, "
+        "span_name and span_id (16 hex digits) are those of a sample's request.",
         examples=['{service="checkout", version=~"1\\\\.4.*"}'],
     ),
 ]
@@ -67,11 +69,13 @@ def parse_profile_type(text: str) -> str:
 def parse_selector(text: str, name: str = "selector") -> tuple[Matcher, ...]:
     """The matchers of the parameter `name`. Raises ApiError."""
     try:
-        return parse(text)
+        matchers = parse(text)
+        check_span_ids(matchers)
     except SelectorError as error:
         raise bad_request(
             "bad_selector", f"{name}: {error}", 'for example {service="checkout", version=~"1\\\\.4.*"}'
         ) from None
+    return matchers
 
 
 def parse_time_range(

@@ -104,3 +104,12 @@ def add_value_matcher(conditions: Conditions, label_value: str, matcher: Matcher
     conditions.add(f"replaceRegexpOne('', {conditions.bind(matcher.value, 'String')}, '') = ''")
     anchored = conditions.bind(f"^(?s:{matcher.value})$", "String")
     conditions.add(f"{'NOT ' if matcher.operator == '!~' else ''}match({label_value}, {anchored})")
+
+
+def matching(conditions: Conditions, value: str, matchers: Iterable[Matcher]) -> str:
+    """Returns an expression that says whether an SQL expression `value` fulfils all matchers, of which there are some.
+    Parameters are added to `conditions`."""
+    alone = Conditions(parameters=conditions.parameters)
+    for matcher in matchers:
+        add_value_matcher(alone, value, matcher)
+    return " AND ".join(alone.expressions)

@@ -8,6 +8,7 @@ from api.queries.confidence import SAMPLED_COLUMNS, Sampled, is_cpu, sampled_row
 from api.queries.database import Database, texts
 from api.queries.sample_operations import split_matchers
 from api.queries.sample_period import read_periods
+from api.queries.sample_spans import add_span_matchers, series_matchers
 from api.queries.selection import Selection
 
 _TIMES = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
@@ -84,14 +85,16 @@ def _select_cpu_by_service(selection: Selection, parameters: dict[str, Any], tra
 def _activity_conditions(selection: Selection, samples: Conditions) -> Conditions:
     """Conditions on `activity`, which has no series.
 
-    Where labels other than service and operation select, its rows are those of the processes that have such samples.
+    Where labels of series other than the service select, its rows are those of the processes that have such samples.
     """
     activity = Conditions(parameters=samples.parameters)
     time_range = selection.time_range
     add_time(activity, time_range.start_unix_nano, time_range.end_unix_nano, column="start_time")
-    of_operation, others = split_matchers(selection.matchers)
-    for matcher in of_operation:
+    for matcher in split_matchers(selection.matchers)[0]:
         add_value_matcher(activity, "operation", matcher)
+    times = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    add_span_matchers(activity, times, selection.matchers, has_series=False)
+    others = series_matchers(selection.matchers)
     add_matchers(activity, [matcher for matcher in others if matcher.label == "service"])
     if any(matcher.label != "service" for matcher in others):
         process = "trace_id, host_id, pid"

@@ -12,6 +12,7 @@ from api.queries.database import Database, texts
 from api.queries.gauges import averaged_samples, total_of
 from api.queries.rollups import Plan, make_plan, stack_levels, stack_sources
 from api.queries.sample_operations import OPERATION, with_operations
+from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, SERIES_SPAN_NAMES, check_groups, with_span_names
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
 
@@ -31,9 +32,10 @@ def read_labelled_stack_values(
     database: Database, selection: Selection, label: str, max_stacks: int
 ) -> LabelledStackValues:
     """As `read_selected_stacks`, for each value of a label. Raises ApiError."""
-    if label == OPERATION:
+    check_groups([label])
+    if label in REQUEST_LABELS:
         selection.check_operations()
-        return _by_operation(database, selection, max_stacks)
+        return _by_request_label(database, selection, label, max_stacks)
     plan = Plan()
     if selection.is_gauge:
         sources = [averaged_samples(selection)]
@@ -59,17 +61,21 @@ def read_labelled_stack_values(
     return _labelled(answer, label, max_stacks, plan.as_json())
 
 
-def _by_operation(database: Database, selection: Selection, max_stacks: int) -> LabelledStackValues:
+def _by_request_label(database: Database, selection: Selection, label: str, max_stacks: int) -> LabelledStackValues:
     conditions = selection.conditions()
     time_range = selection.time_range
     ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    if label == OPERATION:
+        column, table = "operation", with_operations(conditions, ranges, selection.matchers)
+    else:
+        column, table = NAME_OR_LABEL, with_span_names("samples", conditions, ranges)
+        table += f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
     answer = database.table(
-        "SELECT operation AS label, stack_id, sum(value) AS value, sum(count) AS count"
-        f" FROM {with_operations(conditions, ranges, selection.matchers)} {conditions.where}"
+        f"SELECT {column} AS label, stack_id, sum(value) AS value, sum(count) AS count FROM {table} {conditions.where}"
         f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
         conditions.parameters,
     )
-    return _labelled(answer, OPERATION, max_stacks, [])
+    return _labelled(answer, label, max_stacks, [])
 
 
 def _labelled(answer: pa.Table, label: str, max_stacks: int, rollups: list[dict[str, Any]]) -> LabelledStackValues:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from api.queries.conditions import Conditions, add_matchers, add_series_matchers, add_time, add_value_matcher
 from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers
+from api.queries.sample_spans import SPAN_NAME, add_span_times, series_matchers, split_span_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.times import HOUR_NS
@@ -20,7 +21,7 @@ class SelectedSeries:
     def conditions(self) -> Conditions:
         """Conditions on `series`."""
         conditions = Conditions()
-        add_series_matchers(conditions, split_matchers(self.matchers)[1])
+        add_series_matchers(conditions, series_matchers(self.matchers))
         if self.time_range is not None:
             seen = Conditions(parameters=conditions.parameters)
             self._add_hours(seen)
@@ -38,6 +39,18 @@ class SelectedSeries:
             self._add_hours(conditions)
         return conditions
 
+    def span_conditions(self) -> Conditions:
+        """Conditions on `spans`, whose rows have a service and no other label."""
+        conditions = Conditions()
+        add_matchers(conditions, [matcher for matcher in self.matchers if matcher.label == "service"])
+        for matcher in split_span_matchers(self.matchers)[0]:
+            add_value_matcher(conditions, "name", matcher)
+        if self.time_range is not None:
+            add_span_times(conditions, [(self.time_range.start_unix_nano, self.time_range.end_unix_nano)])
+            start = conditions.bind(self.time_range.start_unix_nano // 10**6, "Int64")
+            conditions.add(f"end_time >= fromUnixTimestamp64Milli({start}, 'UTC')")
+        return conditions
+
     def _add_hours(self, conditions: Conditions) -> None:
         assert self.time_range is not None
         start, end = self.time_range.start_unix_nano // HOUR_NS, -(-self.time_range.end_unix_nano // HOUR_NS)
@@ -45,7 +58,7 @@ class SelectedSeries:
 
 
 def read_label_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:
-    """Names of labels of series, in order; `operation` if there are operations. Raises ApiError."""
+    """Names of labels of series, in order; `operation` and `span_name` if there are such. Raises ApiError."""
     conditions = selected.conditions()
     answer = database.table(
         f"SELECT DISTINCT toString(arrayJoin(mapKeys(labels))) AS name FROM series {conditions.where}"
@@ -56,16 +69,24 @@ def read_label_names(database: Database, selected: SelectedSeries, limit: int) -
     of_operations = selected.operation_conditions()
     if len(database.table(f"SELECT 1 FROM span_operations {of_operations.where} LIMIT 1", of_operations.parameters)):
         names.add(OPERATION)
+    of_spans = selected.span_conditions()
+    of_spans.add("name != ''")
+    if len(database.table(f"SELECT 1 FROM spans {of_spans.where} LIMIT 1", of_spans.parameters)):
+        names.add(SPAN_NAME)
     return sorted(names)[:limit]
 
 
 def read_label_values(database: Database, name: str, selected: SelectedSeries, contains: str, limit: int) -> list[str]:
-    """Values of a label of series, in order, without the empty one. Raises ApiError."""
+    """Values of a label, in order, without the empty one. Raises ApiError."""
     if name == OPERATION:
         return _read_values(database, "operation", "span_operations", selected.operation_conditions(), contains, limit)
+    of_spans = []
+    if name == SPAN_NAME:
+        of_spans = _read_values(database, "name", "spans", selected.span_conditions(), contains, limit)
     conditions = selected.conditions()
     value = f"labels[{conditions.bind(name, 'String')}]"
-    return _read_values(database, value, "series", conditions, contains, limit)
+    of_series = _read_values(database, value, "series", conditions, contains, limit)
+    return sorted({*of_spans, *of_series})[:limit] if of_spans else of_series
 
 
 def _read_values(

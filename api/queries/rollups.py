@@ -103,7 +103,7 @@ def stack_sources(plan: Plan, selection: Selection, by_service: bool) -> list[tu
 
 def stack_levels(selection: Selection, by_service: bool) -> list[Level]:
     """The levels that have a table of stacks for a selection: `by_service`, also those without series."""
-    if selection.by_operation:
+    if selection.by_request:
         return []
     return [level for level in (DAYS, HOURS) if (by_service, level) in _STACKS]
 

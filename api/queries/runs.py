@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database, texts
-from api.queries.sample_operations import split_matchers
+from api.queries.sample_spans import series_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.messages.raw import GATEWAY
@@ -144,7 +144,7 @@ def add_hosts(conditions: Conditions, time_range: TimeRange, matchers: tuple[Mat
     """Adds that `host_id` has samples that match, in the range or near it."""
     if matchers:
         of_samples = Conditions(parameters=conditions.parameters)
-        add_matchers(of_samples, split_matchers(matchers)[1])  # hosts miss what they miss of all operations
+        add_matchers(of_samples, series_matchers(matchers))  # hosts miss what they miss of all requests
         near = NEAR_MS * _MS
         add_time(of_samples, max(time_range.start_unix_nano - near, 0), time_range.end_unix_nano + near)
         conditions.add(f"host_id IN (SELECT host_id FROM samples {of_samples.where})")

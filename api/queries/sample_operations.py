@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
+from api.queries.conditions import Conditions, add_matchers, add_times, matching
 from api.queries.selector import Matcher
 from icestream.times import HOUR_NS
 
@@ -44,7 +44,7 @@ def add_operation_matchers(
     of_operation, others = split_matchers(matchers)
     if not of_operation:
         return
-    matches, empty_matches = (_expression(conditions, value, of_operation) for value in ("operation", "''"))
+    matches, empty_matches = (matching(conditions, value, of_operation) for value in ("operation", "''"))
     # The spans whose operation is known and is treated differently from an unknown one.
     spans = select_span_operations(conditions, ranges, others)
     different = f"SELECT trace_id, span_id FROM ({spans}) WHERE ({matches}) != ({empty_matches})"
@@ -55,10 +55,3 @@ def with_operations(conditions: Conditions, ranges: Sequence[tuple[int, int]], m
     """Returns what to select from instead of `samples` to have the column `operation` as well."""
     spans = select_span_operations(conditions, ranges, matchers)
     return f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id)"
-
-
-def _expression(conditions: Conditions, value: str, matchers: Iterable[Matcher]) -> str:
-    alone = Conditions(parameters=conditions.parameters)
-    for matcher in matchers:
-        add_value_matcher(alone, value, matcher)
-    return " AND ".join(alone.expressions)

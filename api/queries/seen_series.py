@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from api.queries.conditions import Conditions, add_series_matchers, add_time
 from api.queries.database import Database, texts
-from api.queries.sample_operations import split_matchers
+from api.queries.sample_spans import series_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.rollups import HOUR_S
@@ -35,7 +35,7 @@ def read_seen_series(
         hour_ns = HOUR_S * 10**9
         add_time(seen, time_range.start_unix_nano // hour_ns * hour_ns, time_range.end_unix_nano, "start_time")
     matching = Conditions(parameters=seen.parameters)
-    add_series_matchers(matching, split_matchers(matchers)[1])
+    add_series_matchers(matching, series_matchers(matchers))
     labels = "mapSort(labels)"
     if names is not None:
         kept = seen.bind(list(names), "Array(String)")

@@ -6,7 +6,8 @@ from typing import Any
 
 from api.errors import bad_request
 from api.queries.conditions import Conditions, add_days, add_matchers, add_time, add_times
-from api.queries.sample_operations import OPERATION, add_operation_matchers, split_matchers
+from api.queries.sample_operations import add_operation_matchers
+from api.queries.sample_spans import REQUEST_LABELS, add_span_matchers, series_matchers
 from api.queries.selector import Matcher, format_selector
 from icestream.times import DAY_NS, format_unix_nano
 
@@ -62,9 +63,9 @@ class Selection:
         return all(matcher.label == "service" for matcher in self.matchers)
 
     @property
-    def by_operation(self) -> bool:
-        """Whether it selects by operation, which rollups of stacks do not have."""
-        return any(matcher.label == OPERATION for matcher in self.matchers)
+    def by_request(self) -> bool:
+        """Whether it selects by operation or span, which rollups do not have."""
+        return any(matcher.label in REQUEST_LABELS for matcher in self.matchers)
 
     def alternatives(
         self, ranges: Sequence[TimeRange], parameters: dict[str, Any], whole_days: bool = True
@@ -97,9 +98,10 @@ class Selection:
         """`ranges`: only samples in these times are selected."""
         conditions = Conditions(parameters=parameters)
         conditions.add(f"profile_type = {conditions.bind(self.profile_type, 'String')}")
-        add_matchers(conditions, split_matchers(self.matchers)[1])
+        add_matchers(conditions, series_matchers(self.matchers))
         times = [(each.start_unix_nano, each.end_unix_nano) for each in ranges]
         add_operation_matchers(conditions, times, self.matchers)
+        add_span_matchers(conditions, times, self.matchers)
         return conditions
 
     def as_json(self) -> dict[str, Any]:

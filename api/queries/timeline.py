@@ -14,6 +14,7 @@ from api.queries.database import Database
 from api.queries.gauges import total_of
 from api.queries.rollups import Part, make_plan
 from api.queries.sample_operations import OPERATION, with_operations
+from api.queries.sample_spans import SPAN_NAME, check_groups, with_span_names
 from api.queries.selection import Selection, TimeRange
 from icestream.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
 
@@ -38,10 +39,11 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     Where samples may be gone, the sum of a minute, hour or day is in the step in which it starts, if none fits.
     """
     by_service = selection.by_service and set(sum_by) <= {"service"} and not selection.is_gauge
-    sums_by_operation = OPERATION in sum_by
-    if sums_by_operation:
+    check_groups(sum_by)
+    sums_by_request = not {OPERATION, SPAN_NAME}.isdisjoint(sum_by)
+    if sums_by_request:
         selection.check_operations()
-    no_rollups = selection.by_operation or sums_by_operation or selection.is_gauge
+    no_rollups = selection.by_request or sums_by_request or selection.is_gauge
     levels = [] if no_rollups else _levels(selection.time_range, step_ms, by_service)
     unit_ms = max((UNIT_S[level] * 1000 for level in levels), default=1)
     start_unix_milli = selection.time_range.start_unix_nano // 10**6 // unit_ms * unit_ms
@@ -60,20 +62,20 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     ]
     if plan.samples:
         of_samples = selection.alternatives(plan.samples, conditions.parameters, whole_days=False)
-        table = "samples"
-        if sums_by_operation:
-            ranges = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
-            table = with_operations(conditions, ranges, selection.matchers)
+        ranges = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
+        table = with_operations(conditions, ranges, selection.matchers) if OPERATION in sum_by else "samples"
+        table = with_span_names(table, conditions, ranges) if SPAN_NAME in sum_by else table
         sources += [(table, "toUnixTimestamp64Milli(time)", each) for each in of_samples]
     first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
     last = conditions.bind(len(times) - 1, "Int64")
     key = "toString(service)" if by_service else "series_id"
-    operation = OPERATION if sums_by_operation else "''"
+    operation = OPERATION if OPERATION in sum_by else "''"
+    span_name = "name" if SPAN_NAME in sum_by else "''"
     value = "sum(value) / uniqExact(time)" if selection.is_gauge else "sum(value)"
     rows = " UNION ALL ".join(
-        f"SELECT {key} AS of, {operation} AS op,"
+        f"SELECT {key} AS of, {operation} AS op, {span_name} AS span,"
         f" least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step,"
-        f" {value} AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, op, step"
+        f" {value} AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, op, span, step"
         for table, time, each in sources
     )
     names = conditions.bind(list(sum_by), "Array(String)")
@@ -90,7 +92,8 @@ SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, {{tota
 FROM ({{rows}}) GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
 # A series that is not stored (yet) has no labels.
 _BY_SERIES = f"""
-SELECT arrayMap((name, label) -> if(name = '{OPERATION}', op, label), {{names}},
+SELECT arrayMap((asked, label) -> multiIf(asked = '{OPERATION}', op, asked = '{SPAN_NAME}' AND span != '', span, label),
+        {{names}},
         if(empty(labels_of.labels), arrayMap(name -> '', {{names}}), labels_of.labels)) AS labels,
     toUInt32(step) AS step, {{total}} AS value, sum(c) AS count
 FROM ({{rows}}) AS sums

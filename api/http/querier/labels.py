@@ -17,7 +17,7 @@ from api.http.querier.requests import (
 )
 from api.queries.labels import SelectedSeries, read_label_names, read_label_values
 from api.queries.profile_types import read_profile_types
-from api.queries.sample_operations import OPERATION
+from api.queries.sample_spans import REQUEST_LABELS
 from api.queries.seen_series import SeenSeries, read_seen_hours, read_seen_series
 from api.queries.selection import TimeRange
 from icestream.pyroscope.querier_pb2 import (
@@ -65,7 +65,7 @@ def label_names(state: AppState, asked: LabelNamesRequest) -> LabelNamesResponse
         of_series = SelectedSeries(matchers.of_labels, time_range)
         if matchers.of_profile_type:
             names.update(*(each.labels for each in _seen(state, matchers, time_range, None)))
-            names.update({OPERATION} & set(read_label_names(state.database, of_series, _MAX_NAMES)))
+            names.update(set(REQUEST_LABELS) & set(read_label_names(state.database, of_series, _MAX_NAMES)))
         else:
             names.update(read_label_names(state.database, of_series, _MAX_NAMES))
     if names:
@@ -82,7 +82,7 @@ def label_values(state: AppState, asked: LabelValuesRequest) -> LabelValuesRespo
         if name in PROFILE_TYPE_LABELS:
             seen = _seen(state, matchers, time_range, ())
             values.update(labels_of_profile_type(each.profile_type).get(name, "") for each in seen)
-        elif matchers.of_profile_type and name != OPERATION:
+        elif matchers.of_profile_type and name not in REQUEST_LABELS:
             values.update(each.labels.get(name, "") for each in _seen(state, matchers, time_range, (name,)))
         else:
             of_series = SelectedSeries(matchers.of_labels, time_range)

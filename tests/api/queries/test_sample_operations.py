@@ -71,7 +71,7 @@ def test_two_operations_are_compared(api: Api) -> None:
 
 @pytest.mark.usefixtures("shop")
 def test_operations_are_listed_as_values_of_a_label(api: Api) -> None:
-    assert api.json("/api/v1/labels")["labels"] == ["operation", "service", "version"]
+    assert api.json("/api/v1/labels")["labels"] == ["operation", "service", "span_name", "version"]
     assert api.json("/api/v1/labels/operation/values")["values"] == [CART, CHECKOUT, "charge"]
     values = api.json("/api/v1/labels/operation/values", selector='{service="shop"}', contains="CHECK")
     assert values["values"] == [CHECKOUT]

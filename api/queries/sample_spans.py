@@ -1,0 +1,106 @@
+"""The spans of samples: their names and IDs select like labels."""
+
+import re
+from collections.abc import Iterable, Sequence
+
+from api.errors import bad_request
+from api.queries.conditions import Conditions, add_times, add_value_matcher, matching
+from api.queries.sample_operations import OPERATION
+from api.queries.selector import Matcher, SelectorError
+from icestream.times import DAY_NS, HOUR_NS
+
+SPAN_NAME, SPAN_ID = "span_name", "span_id"
+"""Labels that are those of the span of a sample. Senders may give their series a label `span_name`, too."""
+REQUEST_LABELS = (OPERATION, SPAN_NAME, SPAN_ID)
+"""What samples have by their request: these select and group like labels of series."""
+SERIES_SPAN_NAMES = f"SELECT series_id, any(toString(labels['{SPAN_NAME}'])) AS label FROM series GROUP BY series_id"
+NAME_OR_LABEL = "if(name != '', name, label)"
+"""What groups samples by the name of their span: `name` is that, `label` is the label of their series."""
+
+_HEX_OF_SPAN = "if(span_id = toFixedString('', 8), '', lower(hex(span_id)))"
+_SPAN_ID = re.compile(r"[0-9a-f]{16}")
+_NO_SPAN = "0" * 16
+
+
+def check_span_ids(matchers: Iterable[Matcher]) -> None:
+    """Raises SelectorError if a matcher compares with what is no span ID."""
+    for matcher in matchers:
+        if matcher.label != SPAN_ID or matcher.operator not in ("=", "!=") or not matcher.value:
+            continue
+        if not _SPAN_ID.fullmatch(matcher.value) or matcher.value == _NO_SPAN:
+            expected = "expected 16 hex digits in lower case, not all zero, or nothing"
+            raise SelectorError(f"span_id: {expected}; got {matcher.value[:60]!r}")
+
+
+def check_groups(labels: Iterable[str]) -> None:
+    """Raises ApiError if one of these labels does not make groups."""
+    if SPAN_ID in labels:
+        raise bad_request("bad_parameter", "span_id does not make groups", "group by span_name, or select a span_id")
+
+
+def series_matchers(matchers: Iterable[Matcher]) -> list[Matcher]:
+    """Returns the matchers of labels that series have."""
+    return [matcher for matcher in matchers if matcher.label not in REQUEST_LABELS]
+
+
+def split_span_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Matcher]]:
+    """Returns the matchers of the name and of the ID of the span, in this order."""
+    matchers = list(matchers)
+    by_name = [matcher for matcher in matchers if matcher.label == SPAN_NAME]
+    return by_name, [matcher for matcher in matchers if matcher.label == SPAN_ID]
+
+
+def add_span_matchers(
+    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher], has_series: bool = True
+) -> None:
+    """Adds the matchers of the span, for a table with trace_id and span_id. A sample without a known name has ''.
+
+    `ranges`: [start, end) in Unix nanoseconds, in which samples are selected. `has_series`: the table has series_id.
+    """
+    by_name, by_id = split_span_matchers(matchers)
+    for matcher in by_id:
+        add_value_matcher(conditions, _HEX_OF_SPAN, matcher)
+    if not by_name:
+        return
+    of_name, of_label, of_none = (
+        matching(conditions, value, by_name) for value in ("name", f"labels['{SPAN_NAME}']", "''")
+    )
+    # The spans and series whose name is treated differently from no name.
+    is_different = f"({of_name}) != ({of_none})"
+    spans = Conditions(parameters=conditions.parameters)
+    add_span_times(spans, ranges)
+    candidates = f"SELECT trace_id, span_id FROM spans {spans.where} AND {is_different}"
+    named = f"SELECT * FROM ({select_span_names(conditions, ranges, candidates)}) WHERE {is_different}"
+    different = f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM ({named}))"
+    if has_series:
+        series = f"SELECT series_id FROM series WHERE labels['{SPAN_NAME}'] != '' AND ({of_label}) != ({of_none})"
+        different = f"({different} OR series_id IN ({series}))"
+    conditions.add(f"{different} != ({of_none})")
+
+
+def with_span_names(table: str, conditions: Conditions, ranges: Sequence[tuple[int, int]]) -> str:
+    """Returns what to select from instead of a table of samples to have the column `name` of their spans as well."""
+    samples = Conditions(parameters=conditions.parameters)
+    add_times(samples, ranges)
+    candidates = f"SELECT trace_id, span_id FROM trace_samples {samples.where}"
+    names = select_span_names(conditions, ranges, candidates)
+    return f"{table} LEFT ANY JOIN ({names}) AS names_of USING (trace_id, span_id)"
+
+
+def select_span_names(conditions: Conditions, ranges: Sequence[tuple[int, int]], candidates: str) -> str:
+    """Returns a SELECT of trace_id, span_id and name, each span once, for samples in these ranges. `candidates` selects
+    trace_id and span_id. Parameters are added to `conditions`."""
+    spans = Conditions(parameters=conditions.parameters)
+    add_span_times(spans, ranges)
+    spans.add(f"(trace_id, span_id) IN ({candidates})")
+    # Who reports a span twice may name it differently.
+    return (
+        "SELECT trace_id, span_id, last_name AS name FROM (SELECT trace_id, span_id, argMax(name, (end_time, name))"
+        f" AS last_name FROM spans {spans.where} GROUP BY trace_id, span_id)"
+    )
+
+
+def add_span_times(conditions: Conditions, ranges: Sequence[tuple[int, int]]) -> None:
+    """Adds that `start_time` is that of a span that may have samples in these ranges. No span is longer than 23 hours
+    (gateway/readers/otlp_spans.py); an hour is for what a task does after its span, and for clocks that differ."""
+    add_times(conditions, [(max(0, start - DAY_NS), end + HOUR_NS) for start, end in ranges], "start_time")
