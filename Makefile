@@ -41,7 +41,7 @@ test-together:
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
-	$(BIN)/pytest -n 2 -m "ebpf and not alone" --durations 15 $(call files-with,ebpf)
+	$(BIN)/pytest -n 2 -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
 	$(BIN)/pytest -m alone --durations 5 $(call files-with,alone)
@@ -84,7 +84,7 @@ chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and comp
 fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to everything that reads, and check the promises
 	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
 
-soak: ## make chaos with 100 events, then make fuzz at full size, then the tests of more programs: an hour
+soak: ## make chaos with 100 events, then make fuzz at full size, then the tests that CI leaves out: an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
 	$(BIN)/pytest -m soak $(call files-with,soak)

@@ -117,17 +117,20 @@ class _TrackedConsumer(Consumer):
 kafka.Producer, kafka.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
 
 
-# Queries of tests are many, read few rows and run once: to compile them takes a fifth of their time, and pays for none.
-NOT_COMPILED = dict.fromkeys(("compile_expressions", "compile_aggregate_expressions", "compile_sort_description"), 0)
+# Queries of tests are many, read few rows and run once: compiling them takes a fifth of their time, several threads for
+# each take a tenth. The engines of `icestream store` and of jobs that tests start compile, and have their threads.
+FOR_SMALL_QUERIES = dict.fromkeys(
+    ("compile_expressions", "compile_aggregate_expressions", "compile_sort_description"), 0
+) | {"max_threads": 1}
 _get_client = clickhouse_connect.get_client
 
 
-def _client_that_compiles_nothing(**options: Any) -> Any:
-    options["settings"] = NOT_COMPILED | options.get("settings", {})
+def _client_for_small_queries(**options: Any) -> Any:
+    options["settings"] = FOR_SMALL_QUERIES | options.get("settings", {})
     return _get_client(**options)
 
 
-clickhouse_connect.get_client = _client_that_compiles_nothing
+clickhouse_connect.get_client = _client_for_small_queries
 
 
 def close_clients() -> None:

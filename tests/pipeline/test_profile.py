@@ -1,4 +1,7 @@
-"""Real programs on this kernel, from perf_event to merged profiles."""
+"""Real programs on this kernel, from perf_event to merged profiles.
+
+What brokers do differently is tested elsewhere: CI runs these tests on one of the two, `make soak` on both.
+"""
 
 import gzip
 import os
@@ -46,6 +49,9 @@ def known(tmp_path: Path) -> Iterator[Known]:
         process.wait()
 
 
+@pytest.mark.parametrize(
+    "broker", ["apache_kafka", pytest.param("in_process_broker", marks=pytest.mark.soak)], indirect=True
+)
 def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, known: Known, tmp_path: Path) -> None:
     begin = time.time_ns()
     pipeline.start("collect", "--frequency", "499")
@@ -80,6 +86,9 @@ def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, k
     assert sum(sum(group["values"]) for group in timeline["groups"]) == total
 
 
+@pytest.mark.parametrize(
+    "broker", ["in_process_broker", pytest.param("apache_kafka", marks=pytest.mark.soak)], indirect=True
+)
 def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: Known) -> None:
     pipeline.kill("streams")  # so that nobody asks for symbols while a collector could answer
     pipeline.start("collect")

@@ -24,6 +24,9 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
 REQUESTS = 200
 
 
+@pytest.mark.parametrize(
+    "broker", ["apache_kafka", pytest.param("in_process_broker", marks=pytest.mark.soak)], indirect=True
+)
 def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> None:
     begin = time.time_ns()
     pipeline.start("collect", "--frequency", "999")
