@@ -3,7 +3,7 @@
 Faust assigns partitions (partition n of both topics to the same worker), fetches messages, and commits the offsets of
 acknowledged ones. Faust's own acknowledging is off, because it would also commit messages that failed. Any failure ends
 the worker. The next worker starts from the committed offsets (streams.recovery), and a worker goes back to them in each
-rebalance (streams.group_consumer), so no message is skipped.
+rebalance (streams.group_consumer). What Faust still skips, partition tasks read from Kafka. So no message is skipped.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import group_consumer, metrics, recovery
 from streams.feed import Event
-from streams.log_ends import LogEnds
+from streams.logs import Logs
 from streams.outbox import Outbox, Outboxes
 from streams.partition_task import PartitionTask
 from streams.process import Processor
@@ -49,7 +49,7 @@ class PartitionTasks:
         settings: KafkaSettings,
         processor: Processor,
         outboxes: Outboxes,
-        log_ends: LogEnds,
+        logs: Logs,
         cluster: str,
         wait_s: float,
         failed: Callable[[BaseException], None],
@@ -64,7 +64,7 @@ class PartitionTasks:
         self._settings = settings
         self._outboxes = outboxes
         self._new: Callable[[int, Outbox], PartitionTask] = lambda partition, outbox: PartitionTask(
-            partition, cluster, processor, outbox, log_ends, wait_s, failed, self._room,
+            partition, cluster, processor, outbox, logs, wait_s, failed, self._room,
             lambda topic: self._processed(topic, partition), rate,
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
@@ -16,9 +17,10 @@ _AHEAD_KB = 2048
 """What a reader may hold of messages that come next: a worker may recover many partitions at once."""
 
 
-def log_consumer(settings: KafkaSettings) -> Consumer:
+def log_consumer(settings: KafkaSettings, **more: Any) -> Consumer:
     """Returns a consumer for the functions below, which notices the end of a log."""
-    return consumer(settings, STREAMS_GROUP, **{"enable.partition.eof": True, "queued.max.messages.kbytes": _AHEAD_KB})
+    of_logs = {"enable.partition.eof": True, "queued.max.messages.kbytes": _AHEAD_KB}
+    return consumer(settings, STREAMS_GROUP, **of_logs | more)
 
 
 def log_range(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
@@ -27,9 +29,12 @@ def log_range(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
     return low, high
 
 
-def read_range(settings: KafkaSettings, topic: str, partition: int, first: int, end: int) -> Iterator[Message]:
-    """Yields the messages with offsets in [first, end) that Kafka still has. Raises KafkaException."""
-    with contextlib.closing(log_consumer(settings)) as reader:
+def read_range(
+    settings: KafkaSettings, topic: str, partition: int, first: int, end: int, **more: Any
+) -> Iterator[Message]:
+    """Yields the messages with offsets in [first, end) that Kafka still has. `more`: of the consumer's configuration.
+    Raises KafkaException."""
+    with contextlib.closing(log_consumer(settings, **more)) as reader:
         low, high = log_range(reader, topic, partition)
         first, end = max(first, low), min(end, high)
         if first >= end:

@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from icestream.topics import ACTIVITY, RAW
+
 MESSAGES = Counter("icestream_streams_messages", "messages processed", ["topic"])
 SAMPLES = Counter("icestream_streams_samples", "samples processed, by the source of their trace context", ["context"])
 STACKS = Counter(
@@ -19,6 +21,11 @@ DEAD_LETTERS = Counter(
     "messages that could not be processed, by the field that is wrong",
     ["topic", "reason"],
 )
+READ_AGAIN = Counter(
+    "icestream_streams_read_again", "messages that Faust did not deliver, so that they were read from Kafka", ["topic"]
+)
+for _topic in (RAW, ACTIVITY):  # a series that begins above 0 would not count as an increase
+    READ_AGAIN.labels(_topic)
 GAPS = Counter("icestream_streams_gaps", "batches missing in collectors' sequences", ["topic"])
 REPEATED = Counter("icestream_streams_repeated", "batches dropped because they were processed before", ["topic"])
 CORRECTIONS = Counter("icestream_streams_corrections", "samples that were published before their trace context came")
@@ -28,7 +35,7 @@ FORGOTTEN = Counter(
     "icestream_streams_forgotten",
     "samples and intervals forgotten before the other side of the join came, because memory was full", ["what"],
 )  # fmt: skip
-for _what in ("samples", "intervals"):  # a series that begins above 0 would not count as an increase
+for _what in ("samples", "intervals"):  # as above
     FORGOTTEN.labels(_what)
 SHARED_IDS = Counter("icestream_streams_shared_ids", "raw batches of two running collectors that have the same ID")
 LAG = Gauge("icestream_streams_lag_messages", "messages that are not processed yet", ["topic", "partition"])

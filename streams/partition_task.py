@@ -25,7 +25,7 @@ from icestream.topics import ACTIVITY, RAW
 from streams import metrics
 from streams.deduplicate import Announced
 from streams.feed import Event, Feed
-from streams.log_ends import LogEnds
+from streams.logs import Logs
 from streams.outbox import Outbox
 from streams.process import Outputs, Processor
 from streams.recovery import Rebuilding, Recovery
@@ -37,6 +37,7 @@ UNACKNOWLEDGED = 64
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
 _ASK_AGAIN_S = 0.5
+_Process = Callable[[Event], Awaitable["asyncio.Future[None]"]]
 
 
 class PartitionTask:
@@ -55,7 +56,7 @@ class PartitionTask:
         cluster: str,
         processor: Processor,
         outbox: Outbox,
-        log_ends: LogEnds,
+        logs: Logs,
         wait_s: float,
         failed: Callable[[BaseException], None],
         room: Callable[[], Awaitable[None]],
@@ -69,7 +70,7 @@ class PartitionTask:
         self._cluster = cluster
         self._processor = processor
         self._outbox = outbox
-        self._log_ends = log_ends
+        self._logs = logs
         self._wait_s = wait_s
         self._failed = failed
         self._room = room
@@ -122,11 +123,12 @@ class PartitionTask:
     async def _start(self, recovery: AbstractAsyncContextManager[Recovery]) -> None:
         async with recovery as read:
             await self._recover(read)
+            raw_committed = read.plan.raw_committed
         self._started = True
         self._unpaused.set()
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
         state = self._processor.partition(self.partition)
-        raw.next_offset, activity.next_offset = state.raw_next, state.activity_next
+        raw.next_offset, activity.next_offset = max(state.raw_next, raw_committed), state.activity_next
         for work in (
             self._run(raw, self._raw),
             self._run(activity, self._activity),
@@ -158,21 +160,37 @@ class PartitionTask:
         rebuilding.finish()
         await asyncio.gather(*deliveries)
 
-    async def _run(self, feed: Feed, process: Callable[[Event], Awaitable["asyncio.Future[None]"]]) -> None:
+    async def _run(self, feed: Feed, process: _Process) -> None:
         while True:
             event = await feed.queue.get()
-            await self._room()
-            await self._unpaused.wait()
-            delivery = await process(event)
+            if event.offset > feed.next_offset:
+                await self._run_skipped(feed, event.offset, process)
+            await self._run_one(feed, event, process)
             feed.queued_bytes -= len(event.value)
-            feed.next_offset, feed.deadline_s = max(feed.next_offset, event.offset + 1), None
-            feed.moved.set()
             self._processed(feed.topic)
-            feed.unacknowledged.append((event, delivery))
-            feed.sent.set()
-            while len(feed.unacknowledged) >= UNACKNOWLEDGED:
-                feed.acknowledged.clear()
-                await feed.acknowledged.wait()
+
+    async def _run_skipped(self, feed: Feed, end: int, process: _Process) -> None:
+        """Processes what Kafka has before `end`: in a rebalance, Faust may drop messages and go on behind them. Mostly
+        there is nothing: messages were deleted, and ends of transactions have offsets, too."""
+        count = 0
+        async for event in self._logs.read(feed.topic, self.partition, feed.next_offset, end):
+            await self._run_one(feed, event, process)
+            metrics.READ_AGAIN.labels(feed.topic).inc()
+            count += 1
+        if count:
+            log.warning("%s/%d: read %d messages before %d that Faust skipped", feed.topic, self.partition, count, end)
+
+    async def _run_one(self, feed: Feed, event: Event, process: _Process) -> None:
+        await self._room()
+        await self._unpaused.wait()
+        delivery = await process(event)
+        feed.next_offset, feed.deadline_s = max(feed.next_offset, event.offset + 1), None
+        feed.moved.set()
+        feed.unacknowledged.append((event, delivery))
+        feed.sent.set()
+        while len(feed.unacknowledged) >= UNACKNOWLEDGED:
+            feed.acknowledged.clear()
+            await feed.acknowledged.wait()
 
     async def _ack(self, feed: Feed) -> None:
         while True:
@@ -269,7 +287,7 @@ class PartitionTask:
     async def _ask_end(self, feed: Feed) -> None:
         asked_s = time.monotonic()
         try:
-            log_end = await self._log_ends.ask(feed.topic, self.partition)
+            log_end = await self._logs.end(feed.topic, self.partition)
         except KafkaException as error:
             log.debug("Kafka does not say where %s/%d ends: %s", feed.topic, self.partition, error)
             await asyncio.sleep(_ASK_AGAIN_S)

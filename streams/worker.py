@@ -16,7 +16,7 @@ from icestream.topics import RAW
 from icestream.unnamed import STARTS_VERSION
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
-from streams.log_ends import LogEnds
+from streams.logs import Logs
 from streams.outbox import Outboxes
 from streams.process import Limits, Operators, Processor
 from streams.settings import StreamsSettings
@@ -47,11 +47,12 @@ class Worker:
             Limits(bytes=settings.attach_memory_mb * 10**6),
         )
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
-        self._log_ends = LogEnds(settings)
+        limits = TimeLimits.of(settings)
+        self._logs = Logs(settings, limits)
         rate = Rate(settings.dead_letters_per_minute)
         self._tasks = PartitionTasks(
-            settings, processor, self._outboxes, self._log_ends, cluster, settings.attach_wait_s, self._end, rate,
-            TimeLimits.of(settings),
+            settings, processor, self._outboxes, self._logs, cluster, settings.attach_wait_s, self._end, rate,
+            limits,
         )  # fmt: skip
         self._app = create(settings, self._tasks, folder / "faust")
         self._watchdog = Watchdog(
@@ -87,7 +88,7 @@ class Worker:
             log.warning("the application did not stop cleanly: %r", error)
         await self._tasks.close()
         self._symbols.close()
-        self._log_ends.close()
+        self._logs.close()
         self._outboxes.close(1.0)
         if self._health is not None:
             self._health.close()

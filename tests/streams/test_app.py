@@ -16,7 +16,7 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.samples_pb2 import SampleBatch
 from streams.app import PartitionTasks, create, credentials
 from streams.feed import Event
-from streams.log_ends import LogEnds
+from streams.logs import Logs
 from streams.outbox import Outboxes
 from streams.process import Processor
 from tests.data.handwritten import Raw, Sample
@@ -97,8 +97,8 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
     async def run() -> None:
         failed: list[BaseException] = []
         acknowledged: list[tuple[str, int]] = []
-        processor, outboxes, log_ends = Processor(), Outboxes(in_process_broker), LogEnds(in_process_broker)
-        tasks = PartitionTasks(in_process_broker, processor, outboxes, log_ends, "cluster", 0.5, failed.append)
+        processor, outboxes, logs = Processor(), Outboxes(in_process_broker), Logs(in_process_broker)
+        tasks = PartitionTasks(in_process_broker, processor, outboxes, logs, "cluster", 0.5, failed.append)
 
         def put(partition: int, offset: int, generation: str) -> None:
             value = Raw([Sample(1)], sequence=offset + 1).bytes()
@@ -134,7 +134,7 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
         assert processor.partition(1) is not lost
         assert again() == [0, 1, 2]
         await tasks.close()
-        log_ends.close()
+        logs.close()
         outboxes.close(60)
 
     asyncio.run(run())

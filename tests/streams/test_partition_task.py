@@ -7,13 +7,15 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
+from streams import metrics
 from streams.feed import Event
-from streams.log_ends import LogEnds
+from streams.logs import Logs
 from streams.outbox import Outbox
 from streams.partition_task import PartitionTask
 from streams.process import Operators, Outputs, Processor
@@ -37,14 +39,14 @@ class Bench:
         self.outbox.send = self.send  # type: ignore[method-assign]
         self.outbox.dead_letter = self.dead_letter  # type: ignore[method-assign]
         self.producer: Producer = kafka.producer(settings)
-        self.log_ends = LogEnds(settings)
+        self.logs = Logs(settings)
         processor = Processor(operators)
         self.task = PartitionTask(
             0,
             "cluster",
             processor,
             self.outbox,
-            self.log_ends,
+            self.logs,
             wait_s,
             self.failed.append,
             self.room,
@@ -67,7 +69,7 @@ class Bench:
 
     async def close(self) -> None:
         await self.task.close()
-        self.log_ends.close()
+        self.logs.close()
         self.outbox.join(60)
 
     def log(self, topic: str, values: list[bytes]) -> None:
@@ -225,6 +227,60 @@ def test_a_mistake_in_an_operator_makes_a_dead_letter_and_stops_nothing(in_proce
         await bench.until(3)
         assert bench.letters == [(1, "process")]
         assert len(bench.sent) == 2
+        await bench.close()
+
+    run(scenario)
+
+
+def read_again() -> float:
+    return sum(metrics.READ_AGAIN.labels(topic)._value.get() for topic in (RAW, ACTIVITY))
+
+
+def test_messages_that_faust_skips_are_read_from_kafka_and_processed_in_order(in_process_broker: KafkaSettings) -> None:
+    """Of both topics, at the start and later."""
+
+    async def scenario() -> None:
+        made = [window(START, sequence, samples=40) for sequence in range(1, 41)]
+        bench, before = Bench(in_process_broker), read_again()
+        bench.log(RAW, [one.raw for one in made])
+        bench.log(ACTIVITY, [one.activity for one in made])
+        delivered = [*range(10, 15), *range(25, 40)]
+        for offset in delivered:
+            bench.put(RAW, offset, made[offset].raw)
+            bench.put(ACTIVITY, offset, made[offset].activity)
+        await bench.until(2 * len(delivered))
+        for topic in (RAW, ACTIVITY):
+            assert [offset for each, offset in bench.acknowledged if each == topic] == delivered
+        assert rows(bench.sent).total() == sum(one.value for one in made)
+        assert traced(bench.sent) == expected(made)
+        assert len(bench.sent) == len(made)  # no corrections
+        assert read_again() == before + 40
+        await bench.close()
+
+    run(scenario)
+
+
+def test_offsets_that_have_no_message_hold_up_nothing(apache_kafka: KafkaSettings) -> None:
+    """Ends of transactions, and messages that Kafka has deleted."""
+
+    async def scenario() -> None:
+        bench, before = Bench(apache_kafka), read_again()
+        values = [Raw([Sample(1)], sequence=sequence).bytes() for sequence in range(1, 5)]
+        sender = kafka.producer(apache_kafka, **{"transactional.id": "a sender"})
+        sender.init_transactions(60)
+        for value in values:
+            sender.begin_transaction()
+            sender.produce(RAW, value, partition=0)
+            sender.commit_transaction(60)
+        admin = AdminClient(kafka.client_config(apache_kafka))
+        [deletion] = admin.delete_records([TopicPartition(RAW, 0, 4)]).values()
+        assert deletion.result(60).low_watermark == 4
+        for offset in (4, 6):
+            bench.put(RAW, offset, values[offset // 2])
+        await bench.until(2)
+        assert bench.acknowledged == [(RAW, 4), (RAW, 6)]
+        assert len(bench.sent) == 2
+        assert read_again() == before
         await bench.close()
 
     run(scenario)
