@@ -203,10 +203,11 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, last_
 def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> None:
     """Makes builds final whose samples may soon be dropped: the valid ones, and where samples went already the last.
 
-    But not those of a day that has changed within a day: a job may still fill it, hour by hour.
+    But not those of a day that was built or changed within a day: a job or a backlog may bring more of it.
     """
     rows = client.query(
-        "SELECT toUnixTimestamp(start_time) AS start, maxIf(build, state = 'built') AS last FROM rollup_builds"
+        "SELECT toUnixTimestamp(start_time) AS start, maxIf(build, state = 'built') AS last,"
+        " toUnixTimestamp(maxIf(noted_time, state = 'built')) FROM rollup_builds"
         " WHERE level = {level:String} AND start_time < toDateTime({before:UInt32}, 'UTC')"
         " GROUP BY start HAVING last > 0 AND max(state = 'final') = 0 ORDER BY start",
         parameters={"level": level.name, "before": max(ages.samples_may_go, 0)},
@@ -217,10 +218,10 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     parameters = bucket_parameters(level, first_day, end)
     valid = {row[0]: row[1] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
     changes = client.query(CHANGES_SQL, parameters=parameters).result_rows
-    filled = {start // DAY_S for start, _, _, last_change in changes if last_change + DAY_S > ages.now}
+    filled = {start // DAY_S for start, *_, last in (*changes, *rows) if last + DAY_S > ages.now}
     numbers = {
         start: valid.get(start, last if start < ages.samples_went else 0)
-        for start, last in rows
+        for start, last, _ in rows
         if start // DAY_S not in filled
     }
     if final := {start: number for start, number in numbers.items() if number}:

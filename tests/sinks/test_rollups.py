@@ -90,6 +90,19 @@ def test_an_hour_is_built_after_it_ended_and_batches_of_it_are_stored(clients: C
     assert valid(client) == [HOUR_S]
 
 
+def test_an_old_day_is_final_with_all_that_a_backlog_brings_not_with_its_first_rows(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The builder comes between them, in tables where nothing was built before."""
+    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 2)
+    store(clients, 1)
+    build(clients)
+    store(clients, 2)
+    build(clients)
+    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * DAY_S)
+    assert sums(client) == [0] + [10] * 5
+
+
 def test_hours_of_a_day_are_built_together_up_to_so_many_samples() -> None:
     day = HOUR_S // DAY_S * DAY_S
     buckets = [Bucket(HOURS, day + hour * 3600) for hour in range(47, -1, -1)]
