@@ -1,7 +1,9 @@
 """Settings: frozen dataclasses whose fields are flags of the command line and `ICESTREAM_*` variables alike.
 
 A field `kafka_ssl_ca` is the flag `--kafka-ssl-ca` and the variable `ICESTREAM_KAFKA_SSL_CA`; the flag wins, then the
-variable, then the default. A part declares its settings as one subclass of `Settings`.
+variable, then the default. An empty variable counts as not given, unless the setting's help says what empty means: a
+deployment that fills its variables in from others may leave any of them empty. A part declares its settings as one
+subclass of `Settings`.
 """
 
 import argparse
@@ -37,8 +39,8 @@ class Settings:
         types = get_type_hints(cls)
         values = {}
         for field in dataclasses.fields(cls):
-            given = overrides.get(field.name)
-            if given is None and (text := environ.get(variable(field.name))) not in (None, ""):
+            given, text = overrides.get(field.name), environ.get(variable(field.name))
+            if given is None and (text or (text is not None and _may_be_empty(field))):
                 given = _parse(text, types[field.name], variable(field.name))
             if given is not None:
                 values[field.name] = given
@@ -74,8 +76,12 @@ class Settings:
 
     def environ(self) -> dict[str, str]:
         """The environment variables from which another process loads the same settings."""
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        return {variable(name): str(value) for name, value in values.items() if value not in (None, "")}
+        given = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value not in (None, "") or (value == "" and _may_be_empty(field)):
+                given[variable(field.name)] = str(value)
+        return given
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -120,6 +126,11 @@ class MessageSettings(KafkaSettings):
 def variable(name: str) -> str:
     """The environment variable of a field."""
     return PREFIX + name.upper()
+
+
+def _may_be_empty(field: "dataclasses.Field[Any]") -> bool:
+    """Whether its default is a text, and its help says what the empty text means."""
+    return isinstance(field.default, str) and "empty: " in field.metadata["help"]
 
 
 def shown(default: object) -> str:

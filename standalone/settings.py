@@ -35,7 +35,8 @@ class UpSettings(KafkaSettings, DataSettings):
     parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables; empty: write none")
     metrics_listen: str = setting(
         "127.0.0.1:4064",
-        "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free port, for the parts too",
+        "HOST:PORT of the supervisor's /metrics, /healthz and /readyz; port 0: any free port, for the parts too; "
+        "empty: none",
     )
     activity_socket: str = setting(
         "",

@@ -28,5 +28,6 @@ class StreamsSettings(MessageSettings):
     )
     hold_back_for: str = setting(
         CLICKHOUSE_GROUP,
-        "with the in-process broker: groups that must keep up with stacks and samples, separated by commas",
+        "with the in-process broker: groups that must keep up with stacks and samples, separated by commas; "
+        "empty: none",
     )

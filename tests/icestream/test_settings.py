@@ -17,6 +17,8 @@ class Some(Settings):
     number: int = setting(19, "a number")
     share: float = setting(0.5, "a share")
     on: bool = setting(False, "on or off")
+    address: str = setting("127.0.0.1:1", "an address; empty: none")
+    days: int | None = setting(None, "days; empty: unchanged")
     folder: Path | None = setting(None, "a folder")
 
 
@@ -32,8 +34,14 @@ def test_the_flag_wins_over_the_variable_and_that_over_the_default() -> None:
     assert parsed("--number", "21", ICESTREAM_NUMBER="20").number == 21
 
 
-def test_an_empty_variable_is_none() -> None:
-    assert parsed(ICESTREAM_NUMBER="", ICESTREAM_TEXT="") == Some()
+def test_an_empty_variable_counts_as_not_given_unless_the_help_says_what_it_means() -> None:
+    assert parsed(ICESTREAM_NUMBER="", ICESTREAM_TEXT="", ICESTREAM_DAYS="") == Some()
+    assert parsed(ICESTREAM_ADDRESS="") == parsed("--address", "") == Some(address="")
+
+
+def test_another_process_gets_the_same_settings_also_empty_ones() -> None:
+    for settings in (Some(), Some(address=""), Some(number=0, on=True, days=0)):
+        assert Some.load(settings.environ()) == settings
 
 
 def test_false_and_0_as_flags_win_too() -> None:
