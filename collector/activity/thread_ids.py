@@ -11,10 +11,15 @@ import time
 import numpy as np
 
 from collector.processes.process import TICKS, read_process
+from icestream.byte_cache import ByteCache
 
 _KEPT_SECONDS = 60.0
-_MOST_PROCESSES = 20_000
-_MOST_THREADS = 100_000  # of a process
+_MOST_BYTES = 16_000_000
+"""Of all processes. Those that sent least recently are forgotten, and looked at again when they send."""
+_MOST_THREADS = 40_000  # of a process
+_PROCESS_BYTES = 1000
+_THREAD_BYTES = 250
+"""About what a thread takes: an entry of a dictionary and of a set, and two numbers."""
 _MOST_UNKNOWN = 1024  # threads that one datagram may make us look for
 _GONE_NS = 1_000_000_000
 """A process that ended before it was seen has intervals of its last second only: its ID may have been another's."""
@@ -27,7 +32,7 @@ class ThreadIds:
 
     def __init__(self) -> None:
         self._own = _namespace(os.getpid())
-        self._processes: dict[int, _Process] = {}
+        self._processes: ByteCache[int, _Process] = ByteCache(_MOST_BYTES, _size)
 
     def of_host(self, pid: int, tids: np.ndarray, starts_monotonic_ns: np.ndarray, claimed_pid: int) -> np.ndarray:
         """uint32 (n,): IDs of the threads of process `pid`, which calls itself `claimed_pid`.
@@ -41,6 +46,7 @@ class ThreadIds:
         if not process.same and not process.tids.keys() >= set(wanted):
             process.read(pid)
         ended = process.ended(pid, wanted) if process.same else set()
+        self._processes.put(pid, process)  # its size has changed
         translated = np.array([process.tids.get(tid, tid if tid in ended else 0) for tid in wanted], np.uint32)
         return np.where(starts_monotonic_ns >= max(0, process.began_ns), translated[inverse], np.uint32(0))
 
@@ -55,14 +61,13 @@ class ThreadIds:
         ):
             self._forget(now)
             same = claimed_pid == pid and _namespace(pid) in (self._own, None)
-            process = self._processes[pid] = _Process(claimed_pid, same, now, start_ticks)
+            process = _Process(claimed_pid, same, now, start_ticks)
         return process
 
     def _forget(self, now: float) -> None:
-        for gone in [p for p, known in self._processes.items() if now - known.since > _KEPT_SECONDS]:
-            del self._processes[gone]
-        while len(self._processes) >= _MOST_PROCESSES:
-            del self._processes[next(iter(self._processes))]
+        for pid, known in self._processes.items():
+            if now - known.since > _KEPT_SECONDS:
+                self._processes.pop(pid)
 
 
 class _Process:
@@ -95,6 +100,9 @@ class _Process:
         began = time.monotonic()
         if began < self._read_after:
             return
+        if len(self._of_host) > _MOST_THREADS:
+            self._of_host.clear()
+            self.tids.clear()
         try:
             for name in os.listdir(f"/proc/{pid}/task")[:_MOST_THREADS]:
                 if int(name) not in self._of_host:
@@ -115,6 +123,10 @@ class _Process:
                         return
         except OSError:  # the thread ended
             return
+
+
+def _size(pid: int, process: _Process) -> int:
+    return _PROCESS_BYTES + _THREAD_BYTES * len(process.tids)
 
 
 def _began_ns(start_ticks: int | None) -> int:
