@@ -181,7 +181,7 @@ class Staging:
         Of rows with one key, the one is copied that the live table would keep.
         """
         keys = (("series", "series_id", "last_seen DESC", "1"), ("nodes", "node_id", "last_seen DESC", "1"),
-                ("spans", "(trace_id, span_id, operation)", "1", within("start_time")))  # fmt: skip
+                ("spans", "(trace_id, span_id, operation, status)", "1", within("start_time")))  # fmt: skip
         for name, key, order, where in keys:
             staged = self.table(name)
             live = f"FROM {name} WHERE {where} AND {key} {self.globally}IN (SELECT {key} FROM {staged})"

@@ -34,6 +34,7 @@ class Span(Cpu):
     span_id: str
     parent_span_id: str
     name: str
+    status: str = Field(description="error, ok, or empty: not set")
     service: str
     start_unix_nano: int = Field(default=0, description="Missing until the application has reported the span")
     end_unix_nano: int = Field(default=0, description="As start_unix_nano")
@@ -101,6 +102,7 @@ TRACE_CPU_EXAMPLE = {
             "span_id": "00f067aa0ba902b7",
             "parent_span_id": "",
             "name": "POST /checkout",
+            "status": "error",
             "service": "checkout",
             **_CPU,
             "start_unix_nano": 1769860800000000000,

@@ -15,6 +15,7 @@ export function showSpans({ cpu_ns: whole, spans }, waits) {
   byId("span-rows").replaceChildren(
     ...ordered.map(({ span, depth }) => {
       const name = element("th", { scope: "row" }, span.name || span.span_id || "(no span)");
+      if (span.status === "error") name.append(element("span", { class: "error-flag", title: "The span ended with an error" }, "error"));
       name.style.paddingLeft = `${8 + Math.min(8, depth) * 14}px`;
       const cells = [
         element("td", { class: "text" }, span.service),

@@ -196,7 +196,13 @@ def _spans(cpu: TraceCpu, spans: Sequence[Sums]) -> list[dict[str, Any]]:
     rows = []
     for span_id in dict.fromkeys([*used, *cpu.reported.spans]):
         sums = used.get(span_id, Sums(span_id, "", 0, 0, Sampled(), 0, 0))
-        row: dict[str, Any] = {"span_id": _known(span_id), "parent_span_id": "", "name": "", "service": sums.service}
+        row: dict[str, Any] = {
+            "span_id": _known(span_id),
+            "parent_span_id": "",
+            "name": "",
+            "status": "",
+            "service": sums.service,
+        }
         if (span := cpu.reported.spans.get(span_id)) is not None:
             row |= vars(span) | {"parent_span_id": _known(span.parent_span_id)}
         rows.append(row | sums.as_json(cpu.period, cpu.profile_type))

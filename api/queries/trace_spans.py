@@ -12,7 +12,7 @@ _SQL = """
 SELECT lower(hex(span_id)) AS id, lower(hex(argMax(parent_span_id, end_time))) AS parent,
     argMax(name, end_time) AS name, toString(argMax(service, end_time)) AS service,
     toUnixTimestamp64Nano(min(start_time)) AS start_unix_nano, toUnixTimestamp64Nano(max(end_time)) AS end_unix_nano,
-    count() OVER () AS spans
+    if(max(status = 'error'), 'error', toString(max(status))) AS said, count() OVER () AS spans
 FROM spans {where} GROUP BY span_id ORDER BY parent != '{no_parent}', start_unix_nano, id LIMIT {limit}
 """
 
@@ -24,6 +24,7 @@ class Span:
     service: str
     start_unix_nano: int
     end_unix_nano: int
+    status: str  # ok, error, or "": not set
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ def read_spans(database: Database, trace_id: str) -> ReportedSpans:
     columns = (
         *(texts(answer[name]) for name in ("parent", "name", "service")),
         *(answer[name].to_pylist() for name in ("start_unix_nano", "end_unix_nano")),
+        texts(answer["said"]),
     )
     spans = {span_id: Span(*row) for span_id, *row in zip(texts(answer["id"]), *columns, strict=True)}
     return ReportedSpans(spans, answer["spans"][0].as_py() - len(spans) if spans else 0)

@@ -28,7 +28,7 @@ def draw_trace(trace: dict[str, Any]) -> str:
         f"{amount(trace['sampled_cpu_ns'])} sampled CPU{interval} in {trace['samples']} samples"
     )
     rows = [
-        (*_cpu(span), span["span_id"] or "(no span)", printable(span["service"]), printable(span["name"]))
+        (*_cpu(span), span["span_id"] or "(no span)", printable(span["service"]), printable(_named(span)))
         for span in trace["spans"]
     ]
     hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['cpu_ns'])}" for host in trace["hosts"])
@@ -41,6 +41,10 @@ def _cpu(sums: dict[str, Any]) -> tuple[str, ...]:
     low, high = sums["sampled_cpu_low_ns"], sums["sampled_cpu_high_ns"]
     bounds = ("", "") if low is None else (amount(low), amount(high))
     return amount(sums["cpu_ns"]), amount(sums["sampled_cpu_ns"]), *bounds, str(sums["samples"])
+
+
+def _named(span: dict[str, Any]) -> str:
+    return f"{span['name']} (error)" if span["status"] == "error" else str(span["name"])
 
 
 def _few(trace: dict[str, Any]) -> list[str]:

@@ -18,6 +18,7 @@ MOST_DROPPED = 2**32 - 1
 """Limit for one datagram, so that sums stay 64-bit numbers."""
 
 _UNKNOWN = 2**32 - 1
+_ENTRY, _ERROR = 1, 2  # flags of spans
 _AHEAD_NS = 10**6
 _CPU_SLACK_NS = 10**6
 _HEADER = struct.Struct("<4sHHIIIIIIIIQ")
@@ -47,6 +48,7 @@ class ActivityDatagram:
     span_ids: np.ndarray  # uint8 (s, 32): trace ID, span ID, parent's span ID
     span_names: list[str]  # s
     span_is_entry: np.ndarray  # bool (s,)
+    span_has_error: np.ndarray  # bool (s,)
     dropped: int  # intervals that the sender lost before
     refused: int  # intervals and spans that are not plausible
 
@@ -67,7 +69,7 @@ def decode(content: bytes, now_monotonic_ns: int) -> ActivityDatagram:
     start, duration, cpu, span_start, span_end = (reader.column(_U8, rows) for rows in (n, n, n, s, s))
     tid, context, span_name = (reader.column(_U4, rows) for rows in (n, n, s))
     operation = reader.column(_U4, c) if has_operations else np.full(c, _UNKNOWN)
-    span_is_entry = reader.column(_U4, s) == 1 if has_operations else np.zeros(s, bool)
+    span_flags = reader.column(_U4, s) if has_operations else np.zeros(s, np.uint32)
     name_length = reader.column(_U4, k)
     traces, spans = reader.identifiers(c, 16), reader.identifiers(c, 8)
     entries = reader.identifiers(c, 8) if has_operations else np.zeros((c, 8), np.uint8)
@@ -96,7 +98,8 @@ def decode(content: bytes, now_monotonic_ns: int) -> ActivityDatagram:
         span_end_monotonic_ns=span_end[true_spans],
         span_ids=span_ids[true_spans],
         span_names=[names[row] for row in span_name[true_spans].tolist()],
-        span_is_entry=span_is_entry[true_spans],
+        span_is_entry=(span_flags[true_spans] & _ENTRY) != 0,
+        span_has_error=(span_flags[true_spans] & _ERROR) != 0,
         dropped=min(dropped, MOST_DROPPED),
         refused=n + s - int(true.sum()) - int(true_spans.sum()),
     )

@@ -5,7 +5,10 @@ import numpy as np
 from collector.activity.activity_datagram import ActivityDatagram
 from collector.activity.heard import Heard
 from collector.activity.intervals import Intervals
+from icestream.messages.activity import STATUSES
 from icestream.v1.activity_pb2 import Span
+
+_ERROR = STATUSES.index("error")
 
 
 def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
@@ -62,13 +65,15 @@ def _spans(datagram: ActivityDatagram) -> list[Span]:
             start_unix_nano=start,
             end_unix_nano=end,
             operation=name if is_entry else "",
+            status=_ERROR if has_error else 0,
         )
-        for at, name, start, end, is_entry in zip(
+        for at, name, start, end, is_entry, has_error in zip(
             range(0, len(identifiers), 32),
             datagram.span_names,
             datagram.span_start_monotonic_ns.tolist(),
             datagram.span_end_monotonic_ns.tolist(),
             datagram.span_is_entry.tolist(),
+            datagram.span_has_error.tolist(),
             strict=True,
         )
     ]

@@ -10,6 +10,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 from gateway.errors import bad_spans
 from gateway.labels import host_id
 from gateway.readers.otlp_attributes import attributes, labels_of
+from icestream.messages.activity import STATUSES
 from icestream.messages.checks import MAX_ID
 from icestream.messages.plausible import Times
 from icestream.times import HOUR_NS
@@ -112,4 +113,5 @@ def _converted(span: trace_pb2.Span, service: str) -> Span:
         service=service,
         start_unix_nano=span.start_time_unix_nano,
         end_unix_nano=span.end_time_unix_nano,
+        status=span.status.code if 0 <= span.status.code < len(STATUSES) else 0,
     )

@@ -26,8 +26,11 @@ class SpanColumns(NamedTuple):
     start_unix_nano: list[int]
     end_unix_nano: list[int]
     operation: list[str]  # of entry spans; "": it is none, or that is not known
+    status: list[int]  # index into STATUSES
 
 
+STATUSES = ("", "ok", "error")
+"""What the numbers of a status stand for; "": not set."""
 _span_fields = attrgetter(*SpanColumns._fields)
 
 
@@ -141,6 +144,7 @@ def _spans(spans: Sequence[Span], times: Times) -> SpanColumns:
         checks.check_text("spans.operation", operation, least=0)
     for service in set(columns.service):
         checks.check_text("spans.service", service, least=0)
+    checks.check_most("spans.status", max(columns.status, default=0), len(STATUSES) - 1)
     times.check_column("spans.start_unix_nano", np.array(columns.start_unix_nano, np.uint64))
     times.check_column("spans.end_unix_nano", np.array(columns.end_unix_nano, np.uint64))
     return columns

@@ -62,7 +62,7 @@ def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEn
 def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> bytes:
     rows = _rows(columns.context)
     entries, operations = zip(*map(_request, rows), strict=True) if rows else ((), ())
-    traces, span_ids, parents, names, starts, ends, is_entry = zip(*spans, strict=True) if spans else ((),) * 7
+    traces, span_ids, parents, names, starts, ends, flags = zip(*spans, strict=True) if spans else ((),) * 7
     name_rows = _rows([*names, *filter(None, operations)])
     texts = [name.encode("utf-8", "replace")[:MOST_NAME_BYTES] for name in name_rows]
     parts = (
@@ -79,7 +79,7 @@ def _pack(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], 
         array("I", map(rows.__getitem__, columns.context)),
         array("I", map(name_rows.__getitem__, names)),
         array("I", [name_rows.get(operation, UNKNOWN) for operation in operations]),
-        array("I", is_entry),
+        array("I", flags),
         array("I", map(len, texts)),
         b"".join(context[:16] for context in rows),
         b"".join(context[16:24] for context in rows),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from icestream.tracing.asyncio_hook import followed
 from icestream.tracing.span import MOST_NAME
-from icestream.tracing.threads import Context, Limits, context_of_task, enter, this_thread
+from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, enter, this_thread
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context as OtelContext
@@ -154,7 +154,7 @@ def _processor() -> Any:
                     span.name[:MOST_NAME],
                     max(0, span.start_time - since),
                     max(0, span.end_time - since),
-                    _entry_of(span) is span,
+                    (ENTRY if _entry_of(span) is span else 0) | (0 if span.status.is_ok else ERROR),
                 )
             )
 

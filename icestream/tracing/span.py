@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from icestream.tracing.asyncio_hook import followed
-from icestream.tracing.threads import Context, Limits, context_of_task, enter, this_thread
+from icestream.tracing.threads import ENTRY, ERROR, Context, Limits, context_of_task, enter, this_thread
 
 MOST_NAME = 256
 """Characters of a name that are kept."""
@@ -34,6 +34,7 @@ class span:
 
     IDs have 32 and 16 hexadecimal digits; others raise ValueError. A missing span ID is made (attribute `span_id`).
     The parent is the enclosing span of the same trace, else `parent_id`: the span of the process that sent the request.
+    An exception that leaves the block marks the span with an error.
     It works in coroutines too (`with` or `async with`): a task keeps its span while others run. Use each object once.
     """
 
@@ -84,9 +85,11 @@ class span:
         end = enter(parent if followed() else None)
         above = self._parent
         parent_id = above[16:24] if above is not None and above[:16] == context[:16] else self._caller
-        is_entry = context.entry_span_id == context[16:24]
+        flags = ENTRY if context.entry_span_id == context[16:24] else 0
+        if kind is not None and issubclass(kind, Exception):  # not if a task is cancelled, or a generator closed
+            flags |= ERROR
         name = self.name[:MOST_NAME]
-        this_thread().end_span((context[:16], context[16:24], parent_id, name, self._start, end, is_entry))
+        this_thread().end_span((context[:16], context[16:24], parent_id, name, self._start, end, flags))
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

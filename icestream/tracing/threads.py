@@ -36,9 +36,10 @@ class Context(bytes):
 Open = tuple[bytes, int, int]
 """Context, monotonic clock and thread CPU clock at its start."""
 
-SpanEnd = tuple[bytes, bytes, bytes, str, int, int, bool]
-"""Trace ID, span ID, parent's span ID (b"": none), name, start and end in ns of the monotonic clock, whether it is an
-entry span."""
+SpanEnd = tuple[bytes, bytes, bytes, str, int, int, int]
+"""Trace ID, span ID, parent's span ID (b"": none), name, start and end in ns of the monotonic clock, flags."""
+ENTRY, ERROR = 1, 2
+"""Flags of a span: it is an entry span; it ended with an error."""
 
 WIDTH = 5
 MOST_INTERVALS = 20_000

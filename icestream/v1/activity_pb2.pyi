@@ -52,7 +52,7 @@ class ActivityBatch(_message.Message):
     def __init__(self, id: _Optional[_Union[_common_pb2.BatchId, _Mapping]] = ..., host_id: _Optional[str] = ..., complete_unix_nano: _Optional[int] = ..., published_unix_nano: _Optional[int] = ..., start_unix_nano: _Optional[int] = ..., clock_offset_ns: _Optional[int] = ..., dropped: _Optional[int] = ..., strings: _Optional[_Iterable[str]] = ..., context_trace_ids: _Optional[bytes] = ..., context_span_ids: _Optional[bytes] = ..., context_entry_span_ids: _Optional[bytes] = ..., context_operation: _Optional[_Iterable[int]] = ..., interval_start_offset_ns: _Optional[_Iterable[int]] = ..., interval_duration_ns: _Optional[_Iterable[int]] = ..., interval_thread_cpu_ns: _Optional[_Iterable[int]] = ..., interval_pid: _Optional[_Iterable[int]] = ..., interval_tid: _Optional[_Iterable[int]] = ..., interval_context: _Optional[_Iterable[int]] = ..., interval_service: _Optional[_Iterable[int]] = ..., spans: _Optional[_Iterable[_Union[Span, _Mapping]]] = ...) -> None: ...
 
 class Span(_message.Message):
-    __slots__ = ("trace_id", "span_id", "parent_span_id", "name", "service", "start_unix_nano", "end_unix_nano", "operation")
+    __slots__ = ("trace_id", "span_id", "parent_span_id", "name", "service", "start_unix_nano", "end_unix_nano", "operation", "status")
     TRACE_ID_FIELD_NUMBER: _ClassVar[int]
     SPAN_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_SPAN_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class Span(_message.Message):
     START_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
     END_UNIX_NANO_FIELD_NUMBER: _ClassVar[int]
     OPERATION_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
     trace_id: bytes
     span_id: bytes
     parent_span_id: bytes
@@ -69,4 +70,5 @@ class Span(_message.Message):
     start_unix_nano: int
     end_unix_nano: int
     operation: str
-    def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., name: _Optional[str] = ..., service: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., operation: _Optional[str] = ...) -> None: ...
+    status: int
+    def __init__(self, trace_id: _Optional[bytes] = ..., span_id: _Optional[bytes] = ..., parent_span_id: _Optional[bytes] = ..., name: _Optional[str] = ..., service: _Optional[str] = ..., start_unix_nano: _Optional[int] = ..., end_unix_nano: _Optional[int] = ..., operation: _Optional[str] = ..., status: _Optional[int] = ...) -> None: ...

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from icestream import index_ranges
-from icestream.messages.activity import ActivityColumns, SpanColumns
+from icestream.messages.activity import STATUSES, ActivityColumns, SpanColumns
 from icestream.messages.message_id import MessageId
 from sinks import stored_batches
 from sinks.tables import arrow
@@ -81,6 +81,7 @@ def span_rows(messages: Sequence[ActivityColumns]) -> pa.Table:
             "start_time": pa.array(column["start_unix_nano"], pa.timestamp("ns", "UTC")),
             "end_time": pa.array(column["end_unix_nano"], pa.timestamp("ns", "UTC")),
             "operation": pa.array(column["operation"], pa.string()).dictionary_encode(),
+            "status": pa.array([STATUSES[status] for status in column["status"]], pa.string()).dictionary_encode(),
         }
     )
 

@@ -149,6 +149,21 @@ def test_intervals_and_entry_spans_have_their_operation() -> None:
     assert set(old.intervals["entry_span_id"].to_pylist()) == {bytes(8)}
 
 
+def test_spans_have_their_status_and_one_that_there_is_not_is_refused() -> None:
+    message = ActivityBatch.FromString(activity_batch(1))
+    found = []
+    for status in (0, 1, 2):
+        message.spans[0].status = status
+        read = tables(ACTIVITY, message.SerializeToString())
+        assert isinstance(read, ActivityTables)
+        found += read.spans["status"].to_pylist()
+    assert found == ["", "ok", "error"]
+    for status in (3, 2**32 - 1):
+        message.spans[0].status = status
+        with pytest.raises(BadMessage, match="status"):
+            tables(ACTIVITY, message.SerializeToString())
+
+
 def test_mappings_of_no_kind_are_refused() -> None:
     message = StackBatch(mappings=[Mapping()])
     message.mappings[0].kind = 77  # type: ignore[assignment]

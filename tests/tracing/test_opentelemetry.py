@@ -1,6 +1,7 @@
 """OpenTelemetry's own API, with its real SDK."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -62,6 +63,17 @@ def test_names_parents_and_ends_are_reported(started: Listener, tracer: trace.Tr
     assert spans["SELECT"].trace_id.hex() == _hex(inner)[0]
     for span in spans.values():
         assert before - 10**6 <= span.start_unix_nano <= span.end_unix_nano <= after + 10**6
+
+
+def test_a_span_that_failed_has_an_error(started: Listener, tracer: trace.Tracer) -> None:
+    with tracer.start_as_current_span("fine") as fine:
+        fine.set_status(trace.StatusCode.OK)
+    with contextlib.suppress(ValueError), tracer.start_as_current_span("failed"):
+        with tracer.start_as_current_span("within"):
+            pass
+        raise ValueError("no stock")
+    tracing.stop()
+    assert {span.name: span.status for span in started.take().spans} == {"fine": 0, "failed": 2, "within": 0}
 
 
 def test_threads_and_tasks_have_their_own_spans(started: Listener, tracer: trace.Tracer) -> None:

@@ -1,6 +1,7 @@
 """Spans by hand."""
 
 import asyncio
+import contextlib
 import threading
 import time
 
@@ -52,6 +53,16 @@ def test_spans_are_reported_with_names_parents_and_times(started: Listener) -> N
     assert {span.service for span in spans.values()} == {"tested"}
     for span in spans.values():
         assert before <= span.start_unix_nano <= span.end_unix_nano <= after
+
+
+def test_an_exception_that_leaves_a_span_is_its_error(started: Listener) -> None:
+    for name, raised in (("failed", ValueError), ("cancelled", asyncio.CancelledError), ("exits", SystemExit)):
+        with contextlib.suppress(raised), tracing.span(TRACE, name=name):
+            with tracing.span(TRACE, name=f"{name} within"), contextlib.suppress(KeyError):
+                raise KeyError
+            raise raised
+    tracing.stop()
+    assert {span.name: span.status for span in started.take().spans if span.status} == {"failed": 2}
 
 
 def test_a_span_ends_when_its_block_raises(started: Listener) -> None:

@@ -12,10 +12,10 @@ import pytest
 from collector.activity.activity_batch import finish, split
 from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
-from icestream.messages.activity import ActivityColumns, decode_activity
+from icestream.messages.activity import STATUSES, ActivityColumns, decode_activity
 from icestream.operations import MANY_OPERATIONS, OperationNames
 from icestream.tracing.datagram import Columns, datagrams
-from icestream.tracing.threads import Context, SpanEnd
+from icestream.tracing.threads import ENTRY, ERROR, Context, SpanEnd
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.common_pb2 import BatchId
 from tests.waiting import wait_until
@@ -60,11 +60,12 @@ def batch(receiver: ActivityReceiver, *contents: bytes) -> ActivityColumns:
 
 def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiver: ActivityReceiver) -> None:
     now = time.monotonic_ns() - 10**6
-    entry: SpanEnd = (TRACE, (1).to_bytes(8, "big"), b"", "GET /a", now - 9, now, True)
-    inner: SpanEnd = (TRACE, (2).to_bytes(8, "big"), (1).to_bytes(8, "big"), "render", now - 9, now, False)
+    entry: SpanEnd = (TRACE, (1).to_bytes(8, "big"), b"", "GET /a", now - 9, now, ENTRY | ERROR)
+    inner: SpanEnd = (TRACE, (2).to_bytes(8, "big"), (1).to_bytes(8, "big"), "render", now - 9, now, ERROR)
+    fine: SpanEnd = (TRACE, (3).to_bytes(8, "big"), (1).to_bytes(8, "big"), "load", now - 9, now, 0)
     read = batch(
         receiver,
-        datagram([context(1, 1, "GET"), bytes(TRACE + bytes(7) + b"\x09")], [entry, inner], now),
+        datagram([context(1, 1, "GET"), bytes(TRACE + bytes(7) + b"\x09")], [entry, inner, fine], now),
         datagram([context(2, 1, "GET /a"), context(1, 1, "GET /a")], [], now),
     )
     found = {
@@ -72,7 +73,12 @@ def test_each_context_has_the_operation_and_the_entry_span_of_its_request(receiv
         for ids, entry_id, operation in zip(read.contexts, read.entry_span_ids, read.operation, strict=True)
     }
     assert found == {(1, 1, "GET /a"), (2, 1, "GET /a"), (9, 0, "")}
-    assert dict(zip(read.spans.name, read.spans.operation, strict=True)) == {"GET /a": "GET /a", "render": ""}
+    assert dict(zip(read.spans.name, read.spans.operation, strict=True)) == {
+        "GET /a": "GET /a",
+        "render": "",
+        "load": "",
+    }
+    assert [STATUSES[status] for status in read.spans.status] == ["error", "error", ""]
 
 
 def test_operations_beyond_the_limit_of_a_service_have_one_name_and_are_counted() -> None:

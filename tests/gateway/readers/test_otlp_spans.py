@@ -43,6 +43,13 @@ def test_a_span_keeps_its_names_parent_service_and_times() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("code", "status"), [(0, 0), (1, 1), (2, 2), (3, 0), (-1, 0), (2**31 - 1, 0)])
+def test_a_span_keeps_a_status_that_is_known(code: int, status: int) -> None:
+    (group,) = read(span(NOW, status=trace_pb2.Status(code=code, message="no stock"))).groups  # type: ignore[arg-type]
+    assert group.spans[0].status == status
+    encode(group)
+
+
 @pytest.mark.parametrize("parent", [b"", bytes(8)])
 def test_a_parent_of_zeros_is_none(parent: bytes) -> None:
     assert read(span(NOW, ROOT, parent)).groups[0].spans[0].parent_span_id == b""

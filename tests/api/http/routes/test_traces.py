@@ -35,6 +35,21 @@ def span(client: Client, trace: bytes, span_id: bytes, parent: bytes, name: str,
     insert_rows(client, "spans", [row])
 
 
+def test_a_span_has_the_status_that_anyone_reported(api: Api, client: Client) -> None:
+    for second, span_id, status in ((1, S1, "error"), (2, S1, "ok"), (1, S2, ""), (2, S2, "ok"), (1, b"3" * 8, "")):
+        row = {
+            "trace_id": A, "span_id": span_id, "name": "charge", "service": "pay", "host_id": f"host-{second}",
+            "start_time": to_datetime(START_S - second * 86_400),  # rows of one day would become one
+            "end_time": to_datetime(START_S + second), "status": status,
+        }  # fmt: skip
+        insert_rows(client, "spans", [row])
+    activity(client, A, b"4" * 8, 1_000)
+    spans = api.json(f"/api/v1/traces/{A.hex()}/cpu")["spans"]
+    assert {span["span_id"]: span["status"] for span in spans} == {
+        S1.hex(): "error", S2.hex(): "ok", (b"3" * 8).hex(): "", (b"4" * 8).hex(): "",
+    }  # fmt: skip
+
+
 def interval_ms(cpu: dict) -> tuple[float, float]:
     return cpu["sampled_cpu_low_ns"] / 1e6, cpu["sampled_cpu_high_ns"] / 1e6
 
