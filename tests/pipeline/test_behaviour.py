@@ -17,6 +17,7 @@ def test_what_is_published_is_found_by_service_and_by_trace(pipeline: Pipeline, 
     start, end = start_unix_nano, start_unix_nano + 4 * WINDOW_NS
 
     pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == sum(m.value for m in made))
+    pipeline.settle()  # activity is stored by itself
     for service in made[0].by_service:
         assert pipeline.total(start, end, f'{{service="{service}"}}') == sum(m.by_service[service] for m in made)
     for trace, value in expected_traces(made).items():

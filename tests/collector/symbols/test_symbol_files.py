@@ -47,7 +47,10 @@ def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
     monkeypatch.setattr(responder, "_answer", lambda build_id, file: answered.append(build_id[:5]))
     for number in (*range(100), 99, 0):
         request = SymbolRequest(build_id=f"{number:05}".ljust(100_000, "x"), host_id="me", requested_unix_nano=2**62)
-        responder._handle(request.SerializeToString())
+        responder._note(request.SerializeToString())
+        waiting = responder._queue.take()
+        assert waiting
+        responder._answer_once(*waiting)
     assert answered == [f"{number:05}" for number in (*range(100), 0)]  # the first one is forgotten, not the last
     assert responder._answered.bytes <= symbol_responder._ANSWERED_BYTES
     spool.close()
