@@ -1,7 +1,6 @@
 """The unwinding tables of files in the kernel's maps: each file once, however many processes map it."""
 
 import bisect
-import logging
 import time
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -13,8 +12,6 @@ from collector.unwind.maps import MAX_CHUNKS, NOT_LOADED, UnwindMaps
 from collector.unwind.rules import MAX_RULES_OF_FILE, KernelRules
 from collector.unwind.stored_rows import StoredRows
 from collector.unwind.table import UnwindTable
-
-log = logging.getLogger(__name__)
 
 EAGER_ROWS = 1 << 20
 """The chunks of a file with more rows (40 MB of code) are loaded when a walk needs them."""
@@ -39,6 +36,20 @@ class LoadedFile:
     rules: np.ndarray  # uint32: the table's rules -> rows of the map of rules
     extents: list[tuple[int, int]] = field(default_factory=list)  # of rows
     users: int = 0  # processes that map it
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A chunk whose rows a walk needs."""
+
+    file: LoadedFile
+    number: int  # in the file
+
+    def read(self) -> np.ndarray:
+        """Returns its rows; may wait for a disk. Raises OSError. Safe to call from any thread."""
+        start, end = self.file.chunk_start[self.number : self.number + 2].tolist()
+        rows = self.file.rows
+        return rows.part(start, end) if isinstance(rows, StoredRows) else rows[start:end]
 
 
 class UnwindFiles:
@@ -115,7 +126,7 @@ class UnwindFiles:
         self._files[build_id] = file
         bisect.insort(self._by_chunk, file, key=lambda known: known.first_chunk)
         if not lazy:
-            if not self._load(file, 0, count):
+            if not self._load(file, 0, count, table.rows):
                 self.evict(build_id)
                 return None
             file.chunk_start, file.rows = file.chunk_start[:0], file.chunk_start[:0]
@@ -134,31 +145,36 @@ class UnwindFiles:
             self._rows.free(start, count)
         self._rules.release(file.rules)
 
-    def load_chunk(self, chunk: int) -> None:
-        """Loads a chunk that a walk needs. Does nothing if it is loaded, its file is gone, or there was no room for it
-        a short time ago."""
+    def missing(self, chunk: int) -> Chunk | None:
+        """Returns the chunk with this number in the map, which a walk needs; None if it is loaded, its file is gone, or
+        there was no room for it a short time ago."""
         if self._chunk_again.get(chunk, 0.0) > time.monotonic():
-            return
+            return None
         at = bisect.bisect(self._by_chunk, chunk, key=lambda known: known.first_chunk) - 1
         if at < 0:
-            return
+            return None
         file = self._by_chunk[at]
-        number = chunk - file.first_chunk
-        if len(file.chunk_start) and number < file.chunks and self._maps.chunks[chunk]["first"] == NOT_LOADED:
-            if self._load(file, number, number + 1):
-                self._chunk_again.pop(chunk, None)
-            else:
-                self._chunk_again[chunk] = time.monotonic() + _AGAIN_S
+        missing = Chunk(file, chunk - file.first_chunk)
+        return missing if missing.number < len(file.chunk_start) - 1 and self._lacks(missing) else None
 
-    def _load(self, file: LoadedFile, first: int, end: int) -> bool:
-        """Loads the chunks from `first` up to `end`; their rows are adjacent in the table. Returns whether there was
-        room."""
+    def load(self, chunk: Chunk, rows: np.ndarray | None) -> None:
+        """Loads a chunk with the rows that were read from it; None says that they could not be read. Does nothing if it
+        was loaded meanwhile, or its file is gone."""
+        if self._files.get(chunk.file.build_id) is not chunk.file or not self._lacks(chunk):
+            return
+        in_map = chunk.file.first_chunk + chunk.number
+        if rows is not None and self._load(chunk.file, chunk.number, chunk.number + 1, rows):
+            self._chunk_again.pop(in_map, None)
+        else:
+            self._chunk_again[in_map] = time.monotonic() + _AGAIN_S
+
+    def _lacks(self, chunk: Chunk) -> bool:
+        return bool(self._maps.chunks[chunk.file.first_chunk + chunk.number]["first"] == NOT_LOADED)
+
+    def _load(self, file: LoadedFile, first: int, end: int, source: np.ndarray) -> bool:
+        """Loads the chunks from `first` up to `end` with their rows, which are adjacent in the table. Returns whether
+        there was room."""
         starts = file.chunk_start[first : end + 1].astype(np.int64)
-        try:
-            source = _rows(file.rows, int(starts[0]), int(starts[-1]))
-        except OSError as error:
-            log.debug("the rows of %s cannot be read: %s", file.build_id, error)
-            return False
         allowed = self.rows_of(file.build_id) + len(source) <= FILE_SHARE * self._maps.rows
         row = (self._make_room(self._rows, len(source), file) if allowed else None) if len(source) else 0
         if row is None:
@@ -197,11 +213,6 @@ class UnwindFiles:
     def _unused(self) -> list[str]:
         """The files that no process maps, the least recently used first."""
         return [build_id for build_id, file in self._files.items() if not file.users]
-
-
-def _rows(rows: np.ndarray | StoredRows, start: int, end: int) -> np.ndarray:
-    """Returns a part of the rows. Raises OSError."""
-    return rows.part(start, end) if isinstance(rows, StoredRows) else rows[start:end]
 
 
 def _chunks_of(table: UnwindTable) -> int:

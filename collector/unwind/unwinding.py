@@ -23,6 +23,7 @@ from collector.processes.process import Process, user_of
 from collector.python.runtime import Runtime
 from collector.unwind.attempts import LOOK_S, Attempts
 from collector.unwind.cache import TableCache
+from collector.unwind.chunk_loader import ChunkLoader
 from collector.unwind.extents import Extents
 from collector.unwind.fair_share import file_to_evict, users_of_files
 from collector.unwind.files import UnwindFiles
@@ -70,6 +71,7 @@ class Unwinding:
         self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still read
         self._installed: dict[int, _Installed] = {}
         self._lock = threading.Lock()
+        self._chunks = ChunkLoader(self._files, self._lock)
         self._wanted: queue.Queue[str | None] = queue.Queue()
         self._large: queue.Queue[str | None] = queue.Queue()  # files that take long, so that they delay no others
         self._attempts = Attempts()
@@ -82,6 +84,7 @@ class Unwinding:
 
     def start(self) -> None:
         """Starts the threads."""
+        self._chunks.start()
         for thread in self._threads:
             thread.start()
 
@@ -110,9 +113,8 @@ class Unwinding:
                     self._wanted.put(mapped_range.file.build_id)
 
     def load_chunk(self, chunk: int) -> None:
-        """Rows that a walk asked for."""
-        with self._lock:
-            self._files.load_chunk(chunk)
+        """The rows of a chunk, which a walk asked for: they will be there soon."""
+        self._chunks.request(chunk)
 
     def ready(self, pid: int) -> bool:
         """Whether the process is known and no table that it needs is being loaded."""
@@ -122,6 +124,7 @@ class Unwinding:
 
     def close(self) -> None:
         self._cache.close()
+        self._chunks.close()
         self._wanted.put(None)
         self._large.put(None)
         for thread in self._threads:

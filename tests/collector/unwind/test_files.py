@@ -52,6 +52,12 @@ def _table(rows: int, chunks: int = 1, rules: int = 2, first_rule: int = 0) -> U
     return UnwindTable(0, starts, number << 16 | number % rules, kinds)
 
 
+def _load_chunk(files: UnwindFiles, chunk: int) -> None:
+    missing = files.missing(chunk)
+    if missing is not None:
+        files.load(missing, missing.read())
+
+
 def test_a_file_without_room_is_refused_and_does_not_evict_itself(files: UnwindFiles, maps: Maps) -> None:
     for number in range(3):
         file = files.add(f"old{number}", _table(3000))
@@ -127,19 +133,19 @@ def test_a_chunk_without_room_is_not_tried_at_every_request(
     assert third
     large.users = other.users = third.users = 1
     for file in (other, third):
-        files.load_chunk(file.first_chunk)
+        _load_chunk(files, file.first_chunk)
     for chunk in range(large.first_chunk, large.first_chunk + 4):
-        files.load_chunk(chunk)
+        _load_chunk(files, chunk)
     refused = files.refused
     assert refused == 2
     for _ in range(100):
-        files.load_chunk(large.first_chunk + 3)
+        _load_chunk(files, large.first_chunk + 3)
     assert files.refused == refused
     assert maps.chunks["first"][large.first_chunk + 3] == NOT_LOADED
     files.evict("other")
     later = time.monotonic() + 100
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    files.load_chunk(large.first_chunk + 3)
+    _load_chunk(files, large.first_chunk + 3)
     assert maps.chunks["first"][large.first_chunk + 3] != NOT_LOADED
 
 
@@ -158,13 +164,50 @@ def test_rows_of_a_large_file_stay_on_disk_until_a_walk_needs_them(
     assert not np.shares_memory(large.chunk_start, table.chunk_start)
     del table
     assert maps.written == 0
-    files.load_chunk(large.first_chunk + 2)
+    _load_chunk(files, large.first_chunk + 2)
     assert maps.written == 1000
     assert maps.chunks["count"][large.first_chunk : large.first_chunk + 4].tolist() == [0, 0, 1000, 0]
     os.truncate(path, 1000)  # it should never happen
-    files.load_chunk(large.first_chunk + 3)
+    missing = files.missing(large.first_chunk + 3)
+    assert missing
+    with pytest.raises(OSError, match="cut"):
+        missing.read()
+    files.load(missing, None)
+    assert files.missing(large.first_chunk + 3) is None
     assert maps.chunks["first"][large.first_chunk + 3] == NOT_LOADED
     open_files = len(os.listdir("/proc/self/fd"))
-    del large
+    del large, missing
     files.evict("large")
     assert len(os.listdir("/proc/self/fd")) == open_files - 1
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_rows_of_a_file_that_went_while_they_were_read_are_not_loaded(
+    files: UnwindFiles, maps: Maps, monkeypatch: pytest.MonkeyPatch, again: bool
+) -> None:
+    monkeypatch.setattr(unwind_files, "EAGER_ROWS", 10)
+    large = files.add("large", _table(4000, chunks=4))
+    assert large
+    missing = files.missing(large.first_chunk + 1)
+    assert missing
+    rows = missing.read()
+    files.evict("large")
+    if again:
+        assert files.add("large", _table(4000, chunks=4))
+    files.load(missing, rows)
+    assert maps.written == 0
+    assert files.rows == 0
+    assert (maps.chunks["first"][large.first_chunk : large.first_chunk + 4] == NOT_LOADED).all()
+
+
+def test_a_chunk_that_was_read_twice_takes_its_room_once(
+    files: UnwindFiles, maps: Maps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(unwind_files, "EAGER_ROWS", 10)
+    large = files.add("large", _table(4000, chunks=4))
+    assert large
+    missing = files.missing(large.first_chunk + 1)
+    assert missing
+    for _ in range(2):
+        files.load(missing, missing.read())
+    assert files.rows == maps.written == 1000
