@@ -14,6 +14,7 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.stacks import decode_stacks
+from icestream.recent_keys import RecentKeys
 from icestream.times import DAY_NS
 from jobs.merged import Merged, merge
 from jobs.unit_activity import UnitActivity
@@ -24,7 +25,6 @@ from sinks.tables.samples import SampleArrays, sample_rows, series_table
 from sinks.tables.stacks import StackTables, stack_tables
 from streams import deduplicate, identify
 from streams.process import Operators
-from streams.recent_keys import RecentKeys
 from streams.sample_encoder import cut, series_bytes
 
 _SERIES_BYTES = 64_000_000

@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
+from icestream.recent_keys import RecentIds
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.delta import Lake, column_of_days, to_delta
 from sinks.lake_upkeep import compact, retain
 from sinks.range_commits import Part, blocks, commits, done_before
 from sinks.ranges import MessageRange, message_id
-from sinks.seen import Keys
 from sinks.stored_batches import ALL_OUTPUTS, Batch, BatchKey
 from sinks.tables.activity import ActivityTables
 from sinks.tables.arrow import concat
@@ -41,6 +41,8 @@ _COMPACT_S = 60.0
 _RETAIN_S = 86_400.0
 _RETRY_S = 600.0
 _HOUR_MS = 3_600_000
+_REMEMBERED = 2_000_000
+"""Nodes, locations and series of each kind that are remembered as written, 9 bytes each. Others are written again."""
 _PARTS: dict[str, Callable[[Stored], pa.Table | None]] = {
     "samples": lambda m: m.rows if isinstance(m, SampleTables) else None,
     "spans": lambda m: m.spans if isinstance(m, ActivityTables) else None,
@@ -71,7 +73,7 @@ class ParquetSink:
         self._limits = limits
         self._keep_days = keep_days
         self._lake = Lake(uri, storage_options)
-        self._names: dict[str, Keys] = {}
+        self._names: dict[str, RecentIds] = {}
         self._compacted = time.monotonic()
         self._retained = float("-inf")
 
@@ -173,24 +175,25 @@ class ParquetSink:
         if remembered is None:
             remembered = self._names[name] = self._written(name, rows)
         keys, first = np.unique(_name_keys(name, rows), return_index=True)
-        new = ~remembered.has(keys)
+        new = ~remembered.contains(keys)
         if new.any():
             self._lake.open(name)
             for block in blocks(rows.take(pa.array(np.sort(first[new]))), column_of_days(name)):
                 self._lake.append(name, block)
             metrics.ROWS.labels(self.name, name).inc(int(new.sum()))
-        remembered.add(keys)
+        remembered.add(keys[new])
 
-    def _written(self, name: str, rows: pa.Table) -> Keys:
+    def _written(self, name: str, rows: pa.Table) -> RecentIds:
         """Returns what the table has of the months of these rows, as far as it can be remembered."""
-        remembered = Keys()
+        remembered = RecentIds(_REMEMBERED)
         table = self._lake.open(name)
         if table is not None:
             months = [str(month) for month in pc.unique(rows.column("month")).to_pylist()]
             columns = [_NAME_IDS[name], "month", *(["version"] if name == "locations" else [])]
             dataset = table.to_pyarrow_dataset(file_pruning_predicate=[("month", "in", months)])
             for batch in dataset.to_batches(columns=columns):
-                remembered.add(_name_keys(name, pa.table(batch)))
+                keys = _name_keys(name, pa.table(batch))
+                remembered.add(keys[~remembered.contains(keys)])
         return remembered
 
     def _append(self, name: str, parts: Sequence[Part], done: dict[str, int]) -> None:

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from icestream.byte_cache import ByteCache
-from icestream.sorted_keys import find
 
 Days = dict[int, int]
 _ARRAY_BYTES = 200
@@ -59,28 +58,3 @@ class TriedLocations:
         """Remembers locations, uint64 (n,). Beyond the limit, forgets build IDs that were used least recently."""
         known, tried = self._tried.get(build_id) or (0, location_ids[:0])
         self._tried.put(build_id, (version, np.union1d(tried, location_ids) if known == version else location_ids))
-
-
-class Keys:
-    """Hashes of 8 bytes, at most about 2 * `limit` of them.
-
-    Two arrays take turns, as the dictionaries of SeriesDays do.
-    """
-
-    def __init__(self, limit: int = 1_000_000) -> None:
-        self._limit = limit
-        self._newer = np.empty(0, np.uint64)
-        self._older = np.empty(0, np.uint64)
-
-    def has(self, keys: np.ndarray) -> np.ndarray:
-        """Returns which of the keys, uint64 (n,), are remembered: bool (n,)."""
-        return (find(self._newer, keys) >= 0) | (find(self._older, keys) >= 0)
-
-    def add(self, keys: np.ndarray) -> None:
-        """Remembers keys, uint64 (n,). Those that are used must be added again, so that they stay."""
-        self._newer = np.union1d(self._newer, keys)
-        if len(self._newer) > self._limit:
-            self._newer, self._older = np.empty(0, np.uint64), self._newer[: 2 * self._limit]
-
-    def __len__(self) -> int:
-        return len(self._newer) + len(self._older)

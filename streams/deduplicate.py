@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from icestream.messages.raw import RawColumns
+from icestream.recent_keys import RecentIds
 from icestream.times import DAY_NS
 from streams import identify
-from streams.recent_keys import RecentKeys
 
 DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
@@ -16,31 +16,12 @@ MAX_IDS = 1_000_000
 """IDs remembered for each day and kind, 9 bytes each. Forgotten ones are announced again."""
 
 
-class IdSet:
-    """A set of uint64. Beyond `limit`, the IDs that were used least recently are forgotten."""
-
-    def __init__(self, limit: int = MAX_IDS) -> None:
-        self._ids = RecentKeys(limit, np.uint8)
-
-    def __len__(self) -> int:
-        return len(self._ids)
-
-    def contains(self, ids: np.ndarray) -> np.ndarray:
-        """Returns whether the set has each ID: bool, of the shape of `ids`."""
-        member: np.ndarray = self._ids.find(ids) != 0
-        return member
-
-    def add(self, ids: np.ndarray) -> None:
-        """Adds IDs that are not in the set."""
-        self._ids.add(ids, np.ones(len(ids), np.uint8))
-
-
 @dataclass
 class Day:
     """The nodes and locations that were announced on one UTC day."""
 
-    nodes: IdSet = field(default_factory=IdSet)
-    locations: IdSet = field(default_factory=IdSet)
+    nodes: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
+    locations: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
 
 
 @dataclass
@@ -86,7 +67,7 @@ def unannounced(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np
     return Announcement(nodes.node_id[rows], nodes.parent[rows], node_location_id, location_rows, len(unknown))
 
 
-def _new(known: IdSet, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _new(known: RecentIds, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """Returns, of the given rows, the first one of every ID that is not known, and notes those IDs as known."""
     rows = rows[np.unique(ids[rows], return_index=True)[1]]
     rows = rows[~known.contains(ids[rows])]

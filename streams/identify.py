@@ -7,7 +7,7 @@ import numpy as np
 
 from icestream import ids, index_ranges
 from icestream.messages.raw import MAX_DEPTH, RawColumns
-from streams.recent_keys import RecentKeys
+from icestream.recent_keys import RecentKeys
 
 KNOWN_STACKS = 1_000_000
 """Stacks whose IDs a worker remembers, 16 bytes each."""

@@ -7,7 +7,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from sinks.seen import Keys, SeriesDays, TriedLocations
+from sinks.seen import SeriesDays, TriedLocations
 
 pytestmark = pytest.mark.slow
 
@@ -75,25 +75,3 @@ def test_tried_locations_take_a_bounded_number_of_bytes_and_those_in_use_stay(lo
     tried, size = measured(fill)
     assert size < 2_000_000
     assert tried.untried(f"gnu:{0:040x}", 1, used[:1]).all()
-
-
-def test_keys_take_a_bounded_number_of_bytes() -> None:
-    def fill() -> Keys:
-        keys = Keys(limit=50_000)
-        for first in range(0, 400_000, 1000):
-            keys.add(np.arange(first, first + 1000, dtype=np.uint64))
-        return keys
-
-    keys, size = measured(fill)
-    assert len(keys) <= 200_000
-    assert size < 200_000 * 10
-
-
-def test_keys_that_are_used_stay_and_memory_is_bounded() -> None:
-    keys, used = Keys(limit=1000), np.array([7], np.uint64)
-    for first in range(0, 100_000, 500):
-        keys.add(np.arange(first, first + 500, dtype=np.uint64) + np.uint64(10))
-        keys.add(used)
-    assert keys.has(used).all()
-    assert not keys.has(np.array([10], np.uint64)).any()
-    assert len(keys) <= 3500

@@ -39,6 +39,26 @@ class RecentKeys:
         self._young.add(keys, values[first])
 
 
+class RecentIds:
+    """A set of uint64."""
+
+    def __init__(self, limit: int) -> None:
+        self._ids = RecentKeys(limit, np.uint8)
+
+    def __len__(self) -> int:
+        """Returns the number of IDs; some count twice."""
+        return len(self._ids)
+
+    def contains(self, ids: np.ndarray) -> np.ndarray:
+        """Returns whether the set has each ID, bool of the shape of `ids`, and marks the IDs as used."""
+        member: np.ndarray = self._ids.find(ids) != 0
+        return member
+
+    def add(self, ids: np.ndarray) -> None:
+        """Adds IDs that are not in the set; an ID may come several times."""
+        self._ids.add(ids, np.ones(len(ids), np.uint8))
+
+
 class _Table:
     """Two pairs of sorted arrays: a large one, and a small one for new keys, which is merged when it grows."""
 
