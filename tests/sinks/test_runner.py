@@ -353,8 +353,8 @@ from functools import partial
 from sinks import runner
 from sinks.runner import Runner
 
-# The in-process broker takes 3 s to let a new member in: a shorter session ends before that.
-runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 6000, "heartbeat.interval.ms": 500})
+# The next child waits until the session of the one that was killed has ended.
+runner.consumer = partial(runner.consumer, **{"session.timeout.ms": 2000, "heartbeat.interval.ms": 300})
 dsn, kafka, deadly, when = sys.argv[1:]
 inserts = 0
 
