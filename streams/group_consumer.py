@@ -2,7 +2,8 @@
 
 A rebalance drops messages that were fetched and not processed, and Faust then seeks to the committed offsets. Where
 nothing is committed yet, aiokafka stays where it is. So those messages would never come: of a new partition, up to
-`broker_max_poll_records` were skipped, and with them samples, or the traces of samples.
+`broker_max_poll_records` were skipped, and with them samples, or the traces of samples. Where this does not help, as
+when Kafka fails at that moment, a partition task notices the gap (streams.partition_task).
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,10 @@ answers as soon as it has a message; librdkafka's in-process broker lets the who
 
 
 class _Thread(AIOKafkaConsumerThread):
+    def __init__(self, consumer: Consumer, in_process: bool, **more: Any) -> None:
+        super().__init__(consumer, **more)
+        self._in_process = in_process
+
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Returns the committed offsets. Where there is none, or 0, it seeks to the first message that Kafka has."""
         committed: Mapping[TP, int] = await self.call_thread(self._seek_to_committed)
@@ -30,25 +35,18 @@ class _Thread(AIOKafkaConsumerThread):
             await consumer.seek_to_beginning(*none)
         return committed
 
-
-class _QuickThread(_Thread):
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = IN_PROCESS_WAIT_MS  # read when it starts
+        if self._in_process:
+            consumer._fetch_max_wait_ms = IN_PROCESS_WAIT_MS  # read when it starts
         return consumer
-
-
-class _Consumer(Consumer):
-    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-        return _Thread(self, loop=self.loop, beacon=self.beacon)
-
-
-class _QuickConsumer(Consumer):
-    def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-        return _QuickThread(self, loop=self.loop, beacon=self.beacon)
 
 
 def use(app: faust.App, in_process: bool) -> None:
     """Makes an application consume this way; call it before the application starts."""
-    consumer = _QuickConsumer if in_process else _Consumer
-    app.transport.Consumer = consumer  # type: ignore[misc]  # of this instance only
+
+    class GroupConsumer(Consumer):
+        def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
+            return _Thread(self, in_process, loop=self.loop, beacon=self.beacon)
+
+    app.transport.Consumer = GroupConsumer  # type: ignore[misc]  # of this instance only
