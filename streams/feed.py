@@ -1,6 +1,7 @@
 """The messages of one topic of a partition, on their way through a partition task."""
 
 import asyncio
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,7 +35,23 @@ class Feed:
     moved: asyncio.Event = field(default_factory=asyncio.Event)  # a message was processed, or waits
     deadline_s: float | None = None  # for a message to be processed: until then, the other topic waits
     end: int = 0  # of the log
+    earlier_end: int = 0  # where it ended when no message had come for a while
     end_asked_s: float = float("-inf")  # when the log was known to end there
     unacknowledged: "deque[tuple[Event, asyncio.Future[None]]]" = field(default_factory=deque)
     sent: asyncio.Event = field(default_factory=asyncio.Event)
     acknowledged: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def get(self, timeout_s: float) -> Event | None:
+        """Returns the next message; None where none comes in time."""
+        if not self.queue.empty():
+            return self.queue.get_nowait()
+        try:
+            return await asyncio.wait_for(self.queue.get(), timeout_s)
+        except TimeoutError:
+            return None
+
+    async def until_moved(self, timeout_s: float) -> None:
+        """Waits until `moved` is set, or that time has passed."""
+        self.moved.clear()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.moved.wait(), timeout_s)

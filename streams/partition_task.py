@@ -8,7 +8,6 @@ waits only if it is far ahead of raw batches that Kafka has.
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -37,6 +36,7 @@ UNACKNOWLEDGED = 64
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
 _ASK_AGAIN_S = 0.5
+_IDLE_S = 30.0  # without a message: then Kafka is asked whether it has one
 _Process = Callable[[Event], Awaitable["asyncio.Future[None]"]]
 
 
@@ -162,12 +162,22 @@ class PartitionTask:
 
     async def _run(self, feed: Feed, process: _Process) -> None:
         while True:
-            event = await feed.queue.get()
+            event = await feed.get(_IDLE_S)
+            if event is None:
+                await self._look_at_end(feed, process)
+                continue
             if event.offset > feed.next_offset:
                 await self._run_skipped(feed, event.offset, process)
             await self._run_one(feed, event, process)
             feed.queued_bytes -= len(event.value)
             self._processed(feed.topic)
+
+    async def _look_at_end(self, feed: Feed, process: _Process) -> None:
+        """Processes what Kafka had at an earlier look, and has not delivered since."""
+        await self._ask_end(feed)
+        end, feed.earlier_end = feed.earlier_end, feed.end
+        if end > feed.next_offset and self._unpaused.is_set():
+            await self._run_skipped(feed, end, process)
 
     async def _run_skipped(self, feed: Feed, end: int, process: _Process) -> None:
         """Processes what Kafka has before `end`: in a rebalance, Faust may drop messages and go on behind them. Mostly
@@ -177,6 +187,7 @@ class PartitionTask:
             await self._run_one(feed, event, process)
             metrics.READ_AGAIN.labels(feed.topic).inc()
             count += 1
+        feed.next_offset = max(feed.next_offset, end)
         if count:
             log.warning("%s/%d: read %d messages before %d that Faust skipped", feed.topic, self.partition, count, end)
 
@@ -249,7 +260,7 @@ class PartitionTask:
 
     async def _await_activity(self, event: Event, raw: RawColumns) -> None:
         outcome = await self._wait(RAW, event, lambda: self._processor.awaits_activity(raw, self.partition))
-        if outcome:
+        if outcome is not None:
             metrics.WAITED.labels(outcome).inc()
         if outcome == "absent":
             self._processor.activity_is_absent(raw, self.partition)
@@ -270,7 +281,7 @@ class PartitionTask:
                 if now_s >= other.deadline_s:
                     return "stalled"
                 if other.next_offset < other.end:
-                    await self._moved(other, other.deadline_s - now_s)
+                    await other.until_moved(other.deadline_s - now_s)
                 elif other.end_asked_s < event.arrived_s:
                     await self._ask_end(other)
                 else:
@@ -278,11 +289,6 @@ class PartitionTask:
             return "came"
         finally:
             feed.waits = False
-
-    async def _moved(self, feed: Feed, timeout_s: float) -> None:
-        feed.moved.clear()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(feed.moved.wait(), timeout_s)
 
     async def _ask_end(self, feed: Feed) -> None:
         asked_s = time.monotonic()

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from streams import metrics
+from streams import metrics, partition_task
 from streams.feed import Event
 from streams.logs import Logs
 from streams.outbox import Outbox
@@ -24,6 +24,7 @@ from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import context
 from tests.data.windows import Window, window
 from tests.streams.outputs import rows
+from tests.waiting import PATIENCE_S
 
 
 class Bench:
@@ -255,6 +256,30 @@ def test_messages_that_faust_skips_are_read_from_kafka_and_processed_in_order(in
         assert traced(bench.sent) == expected(made)
         assert len(bench.sent) == len(made)  # no corrections
         assert read_again() == before + 40
+        await bench.close()
+
+    run(scenario)
+
+
+def test_messages_that_faust_skips_at_the_end_of_a_log_are_read_when_no_others_come(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_task, "_IDLE_S", 0.1)
+
+    async def scenario() -> None:
+        made = [window(START, sequence, samples=40) for sequence in range(1, 6)]
+        bench, before = Bench(in_process_broker), read_again()
+        bench.log(RAW, [one.raw for one in made])
+        bench.log(ACTIVITY, [one.activity for one in made])
+        bench.put(RAW, 0, made[0].raw)
+        async with asyncio.timeout(PATIENCE_S):
+            while read_again() < before + 9 or traced(bench.sent) != expected(made):
+                await asyncio.sleep(0.01)
+        assert rows(bench.sent).total() == sum(one.value for one in made)
+        bench.put(RAW, 1, made[1].raw)  # late
+        await bench.until(2)
+        assert bench.acknowledged == [(RAW, 0), (RAW, 1)]
+        assert rows(bench.sent).total() == sum(one.value for one in made)
         await bench.close()
 
     run(scenario)
