@@ -51,13 +51,12 @@ class Record:
         return _step(part) in steps
 
     def forget(self) -> None:
-        """Removes the record and the staging tables."""
+        """Removes the record."""
         self.client.command(
             f"{delete_from('jobs', self.fence.cluster)} WHERE job = {{job:String}} AND {self.fence.condition}",
             parameters={"job": self.name},
             settings=DELETE | self.fence.settings,
         )
-        drop_staging(self.client, self.name, self.fence.cluster)
 
     def _add(self, step: str) -> None:
         self.client.command(

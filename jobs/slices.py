@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from jobs.fence import NO_FENCE, Fence
@@ -21,6 +22,10 @@ from jobs.staging import Staging
 from jobs.time_range import TimeRange
 from jobs.workers import MakeOperators, portions
 from sinks.delta import Lake
+from sinks.tables.arrow import concat
+
+_INSERT_ROWS = 50_000
+"""Fewer rows wait for more, of other partitions: an insert costs as much as thousands of rows."""
 
 
 def _nothing(*arguments: Any) -> None:
@@ -54,7 +59,23 @@ class _Open:
     staging: Staging
     units: int
     """Units that are not complete yet."""
-    counts: Counts = field(default_factory=Counts)
+    waiting: dict[str, list[pa.Table]] = field(default_factory=dict)
+    """Rows that are not in the staging tables yet, by table."""
+
+    def add(self, table: str, rows: pa.Table) -> None:
+        waiting = self.waiting.setdefault(table, [])
+        waiting.append(rows)
+        if sum(some.num_rows for some in waiting) >= _INSERT_ROWS:
+            self._insert(table)
+
+    def insert_all(self) -> None:
+        for table in list(self.waiting):
+            self._insert(table)
+
+    def _insert(self, table: str) -> None:
+        rows = concat(self.waiting.pop(table))
+        if rows.num_rows:
+            self.staging.insert(table, rows)
 
 
 def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
@@ -78,7 +99,9 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
 
     def close(part: TimeRange) -> None:
         nonlocal done_ns
-        staging = open_slices.pop(part).staging
+        opened = open_slices.pop(part)
+        opened.insert_all()
+        staging = opened.staging
         work.check_lock(work.client)
         staging.wait_for_replicas()
         store(staging)
@@ -103,7 +126,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         for portion in results:
             opened = open_slices[portion.unit.time_range]
             if portion.rows is not None:
-                opened.staging.insert(portion.table, portion.rows)
+                opened.add(portion.table, portion.rows)
                 report()
             if portion.counts is not None:
                 total.add(portion.counts)

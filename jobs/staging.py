@@ -1,6 +1,7 @@
 """Staging tables: tables with the columns of the live ones, in which a job collects what it recomputed of one slice.
 
 They are neither sorted nor replicated: the server that the job is connected to appends to them, and reads them once.
+StripeLog keeps a table in two files, so that it is quickly made and dropped.
 
 On a cluster, no other server has them. So a subquery of them runs once (GLOBAL), and a DELETE names the rows by a hash
 of what decides about a row: its host, minute and batch. Each shard and each replica comes to the same result then.
@@ -8,7 +9,7 @@ of what decides about a row: its host, minute and batch. Each shard and each rep
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -35,6 +36,9 @@ DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2} | ON_EVERY_HOST
 """Settings with which a DELETE has happened on every replica when it returns."""
 MAX_HASHES = 10_000
 """In one DELETE: about 210 kB, where ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
+_BATCHES = (
+    "ENGINE = StripeLog AS SELECT *, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0"
+)
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
 
@@ -49,7 +53,16 @@ def insert_settings(cluster: Cluster = ONE_SERVER) -> dict[str, Any]:
 
 def drop_staging(client: Client, name: str, cluster: Cluster = ONE_SERVER) -> None:
     """Drops all staging tables of the job of this name, also on other hosts of a cluster."""
-    _drop_tables(client, _prefix(name), cluster)
+    tables, where = "system.tables", ""
+    if cluster.name:
+        tables = f"clusterAllReplicas({quoted(cluster.name)}, system, tables)"
+        where = f" ON CLUSTER {quoted(cluster.name)}"
+    rows = client.query(
+        f"SELECT DISTINCT name FROM {tables}"
+        " WHERE database = {database:String} AND startsWith(name, {prefix:String})",
+        parameters={"database": client.query("SELECT currentDatabase()").result_rows[0][0], "prefix": _prefix(name)},
+    ).result_rows
+    _drop(client, (str(table) for (table,) in rows), where)
 
 
 @dataclass(frozen=True)
@@ -60,7 +73,10 @@ class Staging:
     name: str
     """The job's."""
     time_range: TimeRange
+    """Of one day."""
     fence: Fence
+    _made: list[str] = field(default_factory=list)
+    _filled: set[str] = field(default_factory=set)
 
     def table(self, name: str) -> str:
         """Returns the name of a staging table: no other run of the job has it."""
@@ -69,11 +85,14 @@ class Staging:
     def make(self) -> None:
         """Makes the tables, empty. `batches` also tells from when to when the message reaches."""
         for name in TABLES:
-            more = ", toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano" if name == "batches" else ""
-            self.client.command(f"DROP TABLE IF EXISTS {self.table(name)} SYNC")
-            self.client.command(f"CREATE TABLE {self.table(name)} ENGINE = Log AS SELECT *{more} FROM {name} LIMIT 0")
+            self._make(self.table(name), f"AS {name} ENGINE = StripeLog" if name != "batches" else _BATCHES)
+
+    def _make(self, table: str, definition: str) -> None:
+        self.client.command(f"CREATE TABLE {table} {definition}")
+        self._made.append(table)
 
     def insert(self, name: str, rows: pa.Table) -> None:
+        self._filled.add(name)
         self.client.insert_arrow(self.table(name), rows, settings=insert_settings())
 
     @property
@@ -100,7 +119,9 @@ class Staging:
         return self.client.query_arrow(query, use_strings=True)
 
     def drop(self) -> None:
-        _drop_tables(self.client, self.table(""), ONE_SERVER)
+        """Drops the tables."""
+        _drop(self.client, self._made)
+        self._made.clear()
 
     def fill_minutes(self, minutes: Iterable[tuple[str, int]]) -> str:
         """Makes a table of minutes of hosts (Unix seconds), and returns its name."""
@@ -110,7 +131,7 @@ class Staging:
         """Makes a table of these rows, and returns its name, which no other list has."""
         table = self.table(f"list_{uuid.uuid4().hex[:8]}")
         types = ", ".join(f"{name} {kind}" for name, kind in columns.items())
-        self.client.command(f"CREATE TABLE {table} ({types}) ENGINE = Memory")
+        self._make(table, f"({types}) ENGINE = Memory")
         data = [list(row) for row in rows]
         self.client.insert(table, data, column_names=list(columns), settings=insert_settings())
         return table
@@ -157,7 +178,7 @@ class Staging:
 
     def _delete(self, table: str, condition: str) -> None:
         if not self.fence.cluster.name:
-            self.change(f"DELETE FROM {table}", condition, **DELETE)
+            self.change(f"DELETE FROM {table} {self._partition}", condition, **DELETE)
             return
         kind = "''" if table == "activity" else "profile_type"
         hashed = f"cityHash64(host_id, {kind}, toStartOfMinute({TIMES[table]}), batch_run, batch_sequence)"
@@ -167,7 +188,13 @@ class Staging:
         for first in range(0, len(rows), MAX_HASHES):
             hashes = ", ".join(str(number) for (number,) in rows[first : first + MAX_HASHES])
             chosen = f"{within(TIMES[table])} AND {hashed} IN ({hashes})"
-            self.change(delete_from(table, self.fence.cluster), chosen, **DELETE)
+            self.change(f"{delete_from(table, self.fence.cluster)} {self._partition}", chosen, **DELETE)
+
+    @property
+    def _partition(self) -> str:
+        """Restricts a DELETE to the day of the slice. Else ClickHouse would look for its rows in parts of all days."""
+        (day,) = self.time_range.days()
+        return f"IN PARTITION '{day}'"
 
     def _note_work(self, state: str) -> None:
         """Notes that samples of the slice are being replaced, so that rollups of it are not read."""
@@ -183,9 +210,13 @@ class Staging:
         keys = (("series", "series_id", "last_seen DESC", "1"), ("nodes", "node_id", "last_seen DESC", "1"),
                 ("spans", "(trace_id, span_id, operation, status)", "1", within("start_time")))  # fmt: skip
         for name, key, order, where in keys:
+            if name not in self._filled:
+                continue
             staged = self.table(name)
             live = f"FROM {name} WHERE {where} AND {key} {self.globally}IN (SELECT {key} FROM {staged})"
             self._insert_one_by(name, key, order, f"{key} NOT IN (SELECT {key} {live})")
+        if "locations" not in self._filled:
+            return
         live = f"FROM locations WHERE location_id {self.globally}IN (SELECT location_id FROM {self.table('locations')})"
         self._insert_one_by(
             "locations", "location_id", "version DESC",
@@ -217,18 +248,9 @@ class Staging:
         )
 
 
-def _drop_tables(client: Client, prefix: str, cluster: Cluster) -> None:
-    tables, where = "system.tables", ""
-    if cluster.name:
-        tables = f"clusterAllReplicas({quoted(cluster.name)}, system, tables)"
-        where = f" ON CLUSTER {quoted(cluster.name)}"
-    rows = client.query(
-        f"SELECT DISTINCT name FROM {tables}"
-        " WHERE database = {database:String} AND startsWith(name, {prefix:String})",
-        parameters={"database": client.query("SELECT currentDatabase()").result_rows[0][0], "prefix": prefix},
-    ).result_rows
-    for (table,) in rows:
-        client.command(f"DROP TABLE IF EXISTS `{table}`{where} SYNC", settings=ON_EVERY_HOST)
+def _drop(client: Client, tables: Iterable[str], where: str = "") -> None:
+    if names := ", ".join(tables):
+        client.command(f"DROP TABLE IF EXISTS {names}{where} SYNC", settings=ON_EVERY_HOST)
 
 
 def _prefix(name: str) -> str:

@@ -12,8 +12,8 @@ from sinks.migrate import migrate
 
 _numbers = itertools.count(1)
 _unused: list[tuple[str, Any]] = []
-"""Databases of this process that have all tables and no rows, and their `_tables`: to make all tables takes longer than
-most tests."""
+"""Databases of this process that have all tables and no rows, and their `definitions`: to make all tables takes
+longer than most tests."""
 
 
 @pytest.fixture
@@ -32,8 +32,8 @@ def clients(engine: str) -> Iterator[Clients]:
     admin = connect(engine)
     name, tables = _unused.pop() if _unused else _with_tables(admin, engine)
     yield Clients(engine, database=name)
-    if _tables(admin, name) == tables:
-        _remove_rows(admin, name)
+    if definitions(admin, name) == tables:
+        remove_rows(admin, name)
         _unused.append((name, tables))
     else:
         admin.command(f"DROP DATABASE {name}")
@@ -56,10 +56,10 @@ def _with_tables(admin: Client, engine: str) -> tuple[str, Any]:
     client = connect(engine, database=name)
     migrate(client)
     client.close()
-    return name, _tables(admin, name)
+    return name, definitions(admin, name)
 
 
-def _tables(admin: Client, database: str) -> Any:
+def definitions(admin: Client, database: str) -> Any:
     """All that tests change except rows: how tables are defined, what is recorded of them, and unfinished mutations."""
     return [
         admin.query(query.format(database)).result_rows
@@ -71,7 +71,7 @@ def _tables(admin: Client, database: str) -> Any:
     ]
 
 
-def _remove_rows(admin: Client, database: str) -> None:
+def remove_rows(admin: Client, database: str) -> None:
     """Also makes tables forget the tokens of inserts, which a table may know that has lost its rows."""
     filled = (
         f"SELECT name FROM system.tables WHERE database = '{database}' AND engine LIKE '%MergeTree' AND"
