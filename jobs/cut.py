@@ -30,6 +30,29 @@ LAKE_MORE_S = 120.0
 _POLL_S = 0.5
 _WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
+
+@dataclass(frozen=True)
+class _Reader:
+    """A part of the pipeline that a job waits for."""
+
+    group: str
+    name: str
+    start: str = ""
+    """What to do if it has never read this Kafka."""
+    more_s: float = 0.0
+    """How much longer a job waits for it, once it has begun."""
+
+
+_STREAMS = _Reader(STREAMS_GROUP, "the stream processors")
+_CLICKHOUSE = _Reader(CLICKHOUSE_GROUP, "the ClickHouse sink", "start it (icestream sink clickhouse)")
+_PARQUET = _Reader(
+    PARQUET_GROUP,
+    "the Parquet sink",
+    "start it (icestream sink parquet, or up with --parquet), or leave out --parquet (ICESTREAM_PARQUET): then the job"
+    " leaves the lake as it is",
+    LAKE_MORE_S,
+)
+
 Ends = Mapping[int, int]
 """The end offset of each partition."""
 
@@ -64,13 +87,13 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         # A collector sends the activity of a window before its samples: so no activity of these samples comes later.
         ends = {topic: _ends(reader, topic, timeout_s) for topic in (RAW, ACTIVITY)}
         live = _has_begun(settings, STREAMS_GROUP, ends)
-        wait = partial(_wait, settings, progress, live)
+        wait = partial(_wait, settings, progress, live, wait_s)
         if live:
-            wait(STREAMS_GROUP, ends, "the stream processors", wait_s)
+            wait(_STREAMS, ends)
         stored = {topic: _ends(reader, topic, timeout_s) for topic in (SAMPLES, ACTIVITY)}
-        wait(CLICKHOUSE_GROUP, stored, "the ClickHouse sink", wait_s)
+        wait(_CLICKHOUSE, stored)
         if settings.parquet:
-            wait(PARQUET_GROUP, stored, "the Parquet sink", wait_s + LAKE_MORE_S * (wait_s > 0))
+            wait(_PARQUET, stored)
         return Cut(cluster, ends)
     except KafkaException as error:
         raise JobError(f"Kafka at {settings.kafka}: {error.args[0].str()}: start the job again") from error
@@ -79,22 +102,31 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
 
 
 def _wait(
-    settings: StorageSettings, progress: Progress, live: bool, group: str, ends: Mapping[str, Ends], name: str,
-    wait_s: float,
-) -> None:  # fmt: skip
-    """Waits until the group has committed up to these ends; where no pipeline is `live`, only if it has begun.
+    settings: StorageSettings, progress: Progress, live: bool, wait_s: float, what: _Reader, ends: Mapping[str, Ends]
+) -> None:
+    """Waits until the reader has committed up to these ends; where no pipeline is `live`, only if it has begun.
 
     Raises JobError and KafkaException.
     """
-    if not live and not _has_begun(settings, group, ends):
+    begun = _has_begun(settings, what.group, ends)
+    if not live and not begun:
         return
-    reader = consumer(settings, group, log_level=2)
-    deadline = time.monotonic() + wait_s
+    reader = consumer(settings, what.group, log_level=2)
+    started = time.monotonic()
     try:
         while lag := sum(_lag(settings, reader, topic, of) for topic, of in ends.items()):
-            if time.monotonic() > deadline:
-                raise JobError(f"{name}: a lag of {lag} messages: wait until it is smaller, and start the job again")
-            progress(0.0, f"waits for {name}: {lag} messages")
+            progress(0.0, f"waits for {what.name}{'' if begun else ', which has not begun'}: {lag} messages")
+            waited_s = time.monotonic() - started
+            if waited_s >= wait_s:
+                begun = begun or _has_begun(settings, what.group, ends)
+                if not begun:
+                    raise JobError(
+                        f"{what.name} has never read from this Kafka, but stream processors have: {what.start}"
+                    )
+                if waited_s >= wait_s + what.more_s * (wait_s > 0):
+                    raise JobError(
+                        f"{what.name}: a lag of {lag} messages: wait until it is smaller, and start the job again"
+                    )
             time.sleep(_POLL_S)
     finally:
         reader.close()

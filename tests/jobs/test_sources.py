@@ -2,6 +2,7 @@
 
 import time
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, STREAMS_GROUP
+from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, STREAMS_GROUP
 from jobs.cut import NO_CUT, take_cut
 from jobs.job import JobError
 from jobs.sources import ArchiveSource, KafkaSource, SourceError, choose
@@ -84,7 +85,9 @@ def test_a_job_takes_no_pipeline_for_none_because_kafka_cannot_say_who_is_there(
     take_cut(settings, ignore)
 
 
-def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(apache_kafka: KafkaSettings) -> None:
+def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
     start = time.time_ns() // 10**9 * 10**9 - 3600 * 10**9
     time_range = TimeRange(start + 10**9, start + COUNT * WINDOW_NS)
     publish(apache_kafka, start)
@@ -99,13 +102,28 @@ def test_a_job_waits_for_the_pipeline_and_reads_nothing_that_came_later(apache_k
             with pytest.raises(JobError, match="the stream processors: a lag of"):
                 take_cut(settings, ignore, wait_s=0)
     reader.close()
-    with pytest.raises(JobError, match="the ClickHouse sink: a lag of"):  # it will begin: there is a live pipeline
+    with pytest.raises(JobError, match="the ClickHouse sink has never read"):  # there is a live pipeline
         take_cut(settings, ignore, wait_s=0)
     sink = consumer(apache_kafka, CLICKHOUSE_GROUP)
     activity = [TopicPartition(ACTIVITY, p, end) for p, end in ends[ACTIVITY].items()]
     sink.commit(offsets=activity, asynchronous=False)
     sink.close()
     assert take_cut(settings, ignore, wait_s=0).ends == cut.ends
+    with_lake = replace(settings, parquet=str(tmp_path))
+    said: list[str] = []
+    with pytest.raises(JobError, match=r"the Parquet sink has never read .*leave out --parquet \(ICESTREAM_PARQUET\)"):
+        take_cut(with_lake, lambda part, text: said.append(text), wait_s=0)
+    assert said[0].startswith("waits for the Parquet sink, which has not begun: ")
+    sink = consumer(apache_kafka, PARQUET_GROUP)
+    sink.commit(
+        offsets=[TopicPartition(ACTIVITY, place.partition, max(place.offset - 1, 0)) for place in activity],
+        asynchronous=False,
+    )
+    with pytest.raises(JobError, match="the Parquet sink: a lag of"):
+        take_cut(with_lake, ignore, wait_s=0)
+    sink.commit(offsets=activity, asynchronous=False)
+    sink.close()
+    assert take_cut(with_lake, ignore, wait_s=0).ends == cut.ends
     before = [m.value for m in KafkaSource(apache_kafka, cut).read(RAW, time_range)]
     publish(apache_kafka, start)
     assert [m.value for m in KafkaSource(apache_kafka, cut).read(RAW, time_range)] == before
