@@ -96,6 +96,16 @@ def test_a_day_later_a_service_may_have_other_operations() -> None:
     assert [names.of("shop", name) for name in ("b", "a")] == ["b", MANY_OPERATIONS]
 
 
+def test_beyond_a_thousand_services_the_least_recently_used_is_forgotten() -> None:
+    names = OperationNames(1)
+    for service in ("shop", "cart", *map(str, range(998))):
+        names.of(service, "first")
+    assert names.of("shop", "second") == MANY_OPERATIONS  # used again
+    names.of("new", "first")
+    assert names.of("shop", "second") == MANY_OPERATIONS
+    assert names.of("cart", "second") == "second"
+
+
 def test_datagrams_of_version_1_are_read_and_have_no_operations() -> None:
     head = struct.pack("<4sHHIIIIIIIIQ", b"ICEA", 1, 0, 7, 1, 1, 1, 1, 4, 4, 0, 0)
     columns = struct.pack("<5Q", NOW - 1000, 1000, 900, NOW - 9, NOW - 1) + struct.pack("<4I", 7, 0, 0, 4)
