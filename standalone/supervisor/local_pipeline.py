@@ -159,7 +159,7 @@ class LocalPipeline:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
         if self._settings.gateway:
             grpc = {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}
-            parts.append(self._part("gateway", "gateway", environ | grpc))
+            parts.append(self._part("gateway", "gateway", environ | grpc, optional=True))
         if not self._settings.collector:
             log.info("this machine is not profiled: --no-collector")
         elif os.geteuid() != 0:

@@ -20,10 +20,12 @@ FAILED_STARTS = 5
 OPTIONAL_FAILED_STARTS = 2
 """The same for an optional part."""
 QUICK_DEATHS = 20
-"""It also gives a part up after this many deaths in a row within 30 s of their start."""
+"""It also gives a part up after this many deaths in a row within 30 s of their start. An optional part that was ready
+before is started again, after long waits."""
 
 _QUICK_S = 30.0
 _BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_LONG_WAIT_S = 300.0
 _ASK_INTERVAL_S = 0.25
 _TICK_S = 0.05
 
@@ -42,7 +44,7 @@ class Part:
     stop_s: float = 2.5
     """Seconds from SIGTERM to SIGKILL."""
     optional: bool = False
-    """If it never came up, the supervisor goes on without it, with a warning, instead of ending everything."""
+    """If it does not stay up, the supervisor goes on without it, with a warning, instead of ending everything."""
 
 
 class PartFailed(Exception):
@@ -151,11 +153,14 @@ class Supervisor:
         log_lines = "".join(f"\n  {line}" for line in child.last_lines)
         deaths = f"{child.reason}, {child.quick_deaths} times"
         message = f"{child.part.name} does not stay up ({deaths}). Its last lines:{log_lines}"
-        if child.part.optional and not child.ever_ready:
+        if not child.part.optional:
+            raise PartFailed(message)
+        if not child.ever_ready:
             child.given_up = True
             log.warning("%s\nicestream runs without it.", message)
-        else:
-            raise PartFailed(message)
+        else:  # what it worked with may come back
+            child.restart_at = time.monotonic() + _LONG_WAIT_S
+            log.warning("%s\nicestream runs without it, and starts it again in %.0f s.", message, _LONG_WAIT_S)
 
     def _ask_all(self) -> None:
         while not self._ended.wait(_ASK_INTERVAL_S):

@@ -81,6 +81,28 @@ def test_a_part_that_dies_soon_after_it_was_ready_does_so_20_times_at_most(
         running.run(threading.Event())
 
 
+def test_an_optional_part_that_dies_again_and_again_is_started_again_later_and_the_others_go_on(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("_BACKOFF_S", (0.01,)), ("_ASK_INTERVAL_S", 0.01), ("QUICK_DEATHS", 3), ("_LONG_WAIT_S", 0.2)):
+        monkeypatch.setattr(supervisor, name, value)
+    running.start(python("gateway", "import time; time.sleep(0.2); raise SystemExit('no port')", optional=True))
+    running.start(python("store", FOREVER))
+    stop = threading.Event()
+
+    def wait_until_told_twice() -> None:
+        wait_until(lambda: caplog.text.count("no port\nicestream runs without it, and") >= 2)
+        stop.set()
+
+    waiting = threading.Thread(target=wait_until_told_twice)
+    waiting.start()
+    running.run(stop)
+    waiting.join()
+    store = running._children[1].process
+    assert store is not None
+    assert store.poll() is None
+
+
 def test_parts_end_in_the_reverse_order_and_a_stubborn_one_is_killed(running: Supervisor, tmp_path: Path) -> None:
     ended = tmp_path / "ended"
     polite = (
