@@ -185,7 +185,8 @@ def _cut(tree: dict[str, Any]) -> list[str]:
 
 
 def _scope(answer: dict[str, Any]) -> str:
-    return printable(answer.get("selector") or f"trace {answer.get('trace_id', '')}")
+    scope = printable(answer.get("selector") or f"trace {answer.get('trace_id', '')}")
+    return f"{scope}, averaged over time" if answer.get("aggregation") == "average" else scope
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], right: int) -> list[str]:

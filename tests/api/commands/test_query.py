@@ -55,6 +55,16 @@ def test_a_merge_is_drawn_as_a_tree(url: str, capsys: pytest.CaptureFixture[str]
     ]
 
 
+def test_of_gauges_it_says_that_they_are_averaged(url: str, client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    kind = "goroutines:goroutine:count:goroutine:count"
+    profiles = [Sample((MAIN,), value, time_s=START_S + at, profile_type=kind) for value, at in ((6, 1), (8, 16))]
+    fill(client, profiles)
+    for question in ("merge", "top", "timeline"):
+        head = ask(capsys, question, "--url", url, *TIMES, "--profile-type", kind).splitlines()[0]
+        assert head.startswith("{}, averaged over time"), question
+    assert "averaged" not in ask(capsys, "merge", "--url", url, *TIMES)
+
+
 def test_tables_of_functions_and_requests_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     top = ask(capsys, "top", "--url", url, *TIMES).splitlines()
     assert top[2].split() == ["30", "ms", "75.0%", "30", "ms", "75.0%", "hot", "checkout"]
