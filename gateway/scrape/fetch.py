@@ -15,6 +15,9 @@ from gateway.settings import GatewaySettings
 from icestream import __version__
 
 _MAX_REDIRECTS = 3
+_SMALL = 1 << 16
+"""Bytes of an answer that are read without a place among those that are read at once, as the connection holds as many
+anyway: targets that send a little at a time take no places from others."""
 _HEADERS = {"User-Agent": f"icestream/{__version__}", "Accept-Encoding": "identity"}
 
 
@@ -54,7 +57,8 @@ class Fetcher:
             async with asyncio.timeout(seconds + self._job.timeout_s):
                 return await self._ask(target, profile, {"seconds": str(seconds)} if seconds else {})
         except TimeoutError:
-            raise ScrapeError("timeout", f"no complete answer within {seconds + self._job.timeout_s:g} s") from None
+            took = asyncio.get_running_loop().time() - started
+            raise ScrapeError("timeout", f"no complete answer within {took:.1f} s") from None
         except aiohttp.TooManyRedirects:
             raise ScrapeError("redirects", f"more than {_MAX_REDIRECTS} redirects") from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -77,19 +81,23 @@ class Fetcher:
         ) as answer:
             if answer.status != 200:
                 raise ScrapeError("status", f"it answers {answer.status} {answer.reason or ''}".rstrip())
-            piece = await answer.content.readany()  # some send headers at once, and the profile when it has ended
-            async with self._reading:
-                return await self._read(answer, piece)
+            body = bytearray()
+            if not await self._read(answer, body, _SMALL):
+                async with self._reading, asyncio.timeout(self._job.timeout_s):
+                    await self._read(answer, body, self._limit + 1)
+            return bytes(body)
 
-    async def _read(self, answer: aiohttp.ClientResponse, piece: bytes) -> bytes:
-        body = bytearray()
-        while piece:
+    async def _read(self, answer: aiohttp.ClientResponse, body: bytearray, size: int) -> bool:
+        """Adds to the body until it has this many bytes; returns whether it is complete before that."""
+        while len(body) < size:
+            piece = await answer.content.readany()
+            if not piece:
+                return True
             body += piece
             metrics.SCRAPE_BYTES.labels(self._job.name).inc(len(piece))
             if len(body) > self._limit:
                 raise ScrapeError("too_large", f"its profile has more than {self._limit} bytes")
-            piece = await answer.content.readany()
-        return bytes(body)
+        return False
 
 
 def _secrets(http: Http) -> tuple[dict[str, str], ssl.SSLContext | bool]:

@@ -180,6 +180,8 @@ class Targets(http.server.BaseHTTPRequestHandler):
         elif self.path == "/secret":
             known = self.headers["Authorization"] == "Basic dTpwdw=="
             self._answer(good(), 200 if known else 401)
+        elif self.path == "/good":
+            self._answer(good())
         elif self.path == "/broken":
             self._answer(b"\xff" * 100)
         else:
@@ -273,6 +275,26 @@ def test_bad_targets_end_in_time_and_harm_no_others(
     assert kinds == {"own:cpu:nanoseconds:cpu:nanoseconds"}
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert sum("scrape job none:" in text and "answers 404" in text for text in told) == 1  # once, not each time
+
+
+def test_targets_that_send_a_little_at_a_time_take_no_places_from_others(
+    target: str, settings: GatewaySettings, tmp_path: Path
+) -> None:
+    one_at_once = dataclasses.replace(settings, gateway_scrape_at_once=1)
+    off = " ".join(f"{name}: {{enabled: false}}," for name in ("process_cpu", "memory", "goroutine", "mutex", "block"))
+    jobs = "".join(
+        f"""
+          - job_name: beside-{name}
+            scrape_interval: {interval}
+            scrape_timeout: 1m
+            static_configs: [{{targets: ["{target}"]}}]
+            profiling_config: {{pprof_config: {{{off} own: {{path: /{name}}}}}}}
+        """
+        for name, interval in (("slow", "100ms"), ("good", "1s"))
+    )
+    with scraping(one_at_once, tmp_path / "jobs.yaml", f"scrape_configs:{jobs}"):
+        wait_until(lambda: metric("scrape_bytes_total", job="beside-slow") > 0)
+        wait_until(lambda: metric("scrapes_total", job="beside-good", result="ok") >= 2)
 
 
 def test_targets_beyond_the_limit_are_left_out_and_told(target: str, settings: GatewaySettings, tmp_path: Path) -> None:
