@@ -26,7 +26,3 @@ class ApiSettings(Settings):
     api_max_concurrent: int = setting(4, "queries to answer at the same time; others wait")
     api_max_waiting: int = setting(32, "queries that may wait; more are refused with 503")
     api_cached_nodes: int = setting(10_000_000, "nodes of the call tree to keep in memory, about 50 bytes each")
-
-    @property
-    def allowed_hosts(self) -> list[str]:
-        return [name.strip() for name in self.api_allowed_hosts.split(",") if name.strip()]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 Code = Literal[
-    "bad_body", "bad_profile", "bad_spans", "bad_labels", "too_large", "too_slow", "unsupported", "not_found",
-    "method_not_allowed", "http_error", "internal_error", "busy", "unavailable",
+    "bad_body", "bad_profile", "bad_spans", "bad_labels", "foreign_host", "too_large", "too_slow", "unsupported",
+    "not_found", "method_not_allowed", "http_error", "internal_error", "busy", "unavailable",
 ]  # fmt: skip
 
 
@@ -31,6 +31,12 @@ def bad_profile(message: str) -> Refused:
 def bad_spans(message: str) -> Refused:
     """A request with spans contradicts its format."""
     return Refused(400, "bad_spans", message, "nothing of it was taken; sending it again will not help")
+
+
+def foreign_host() -> Refused:
+    """The request is for another machine: a page of a stranger may have made it."""
+    hint = "use an address, or add the name to --gateway-allowed-hosts"
+    return Refused(400, "foreign_host", "the Host header names another machine", hint)
 
 
 def unsupported(message: str, hint: str = "") -> Refused:

@@ -14,6 +14,11 @@ class GatewaySettings(ProducerSettings, MessageSettings):
     gateway_grpc_listen: str = setting(
         "127.0.0.1:4317", "HOST:PORT to take OTLP/gRPC on; port 0: any free one; empty: none"
     )
+    gateway_allowed_hosts: str = setting(
+        "",
+        "names that senders may use for this host over HTTP, besides localhost, its own name and addresses, separated "
+        "by commas; a name after a dot: all names below it; *: any name",
+    )
     gateway_body_mb: int = setting(16, "largest body of a request in MB, as it is sent")
     gateway_unpacked_mb: int = setting(64, "largest body, and largest profile, in MB after it was decompressed")
     gateway_max_requests: int = setting(64, "requests that are worked on at once; more of them are answered with 503")

@@ -5,16 +5,17 @@ from pathlib import Path
 
 from fastapi import Depends, FastAPI
 from starlette.middleware.gzip import DEFAULT_EXCLUDED_CONTENT_TYPES, GZipMiddleware
+from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 
 from api import metrics
+from api.errors import bad_request
 from api.http.app_state import AppState
-from api.http.error_handlers import add_error_handlers
+from api.http.error_handlers import add_error_handlers, error_response
 from api.http.error_model import error_responses
 from api.http.known_parameters import known_parameters
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
-from api.http.middleware.refuse_foreign_hosts import RefuseForeignHosts
 from api.http.middleware.secure_answers import SecureAnswers
 from api.http.querier import service
 from api.http.routes import (
@@ -41,6 +42,7 @@ from api.tree.stack_cache import StackCache
 from icestream import __version__
 from icestream.clickhouse import Clients
 from icestream.measure_requests import MeasureRequests
+from icestream.refuse_foreign_hosts import RefuseForeignHosts
 
 _PAGE = Path(__file__).parents[1] / "page"
 _QUERIES = (
@@ -90,10 +92,15 @@ def create_app(
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)
-    app.add_middleware(RefuseForeignHosts, allowed=settings.allowed_hosts)
+    app.add_middleware(RefuseForeignHosts, allowed=settings.api_allowed_hosts, refusal=_foreign_host)
     app.add_middleware(AnswerHead)
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     app.add_middleware(SecureAnswers)
     if (_PAGE / "index.html").exists():
         app.mount("/", StaticFiles(directory=_PAGE, html=True), name="page")
     return app
+
+
+def _foreign_host() -> Response:
+    hint = "use an address, or add the name to --api-allowed-hosts"
+    return error_response(bad_request("foreign_host", "the Host header names another machine", hint))

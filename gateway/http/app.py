@@ -1,10 +1,12 @@
 """The gateway as an application."""
 
 from fastapi import FastAPI
+from starlette.responses import Response
 
 from gateway import metrics
+from gateway.errors import foreign_host
 from gateway.http.app_state import AppState
-from gateway.http.error_handlers import add_error_handlers
+from gateway.http.error_handlers import add_error_handlers, error_response
 from gateway.http.middleware import LimitRequests
 from gateway.http.routes import health, otlp_profiles, otlp_traces, pprof, pyroscope_ingest, pyroscope_push
 from gateway.intake import Intake
@@ -12,6 +14,7 @@ from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream import __version__
 from icestream.measure_requests import MeasureRequests
+from icestream.refuse_foreign_hosts import RefuseForeignHosts
 
 _ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 
@@ -25,5 +28,10 @@ def create_app(settings: GatewaySettings, publisher: Publisher, intake: Intake |
         app.include_router(routes.router)
     app.include_router(health.router)
     app.add_middleware(LimitRequests, running=settings.gateway_max_requests)
+    app.add_middleware(RefuseForeignHosts, allowed=settings.gateway_allowed_hosts, refusal=_foreign_host)
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     return app
+
+
+def _foreign_host() -> Response:
+    return error_response(foreign_host())

@@ -26,7 +26,7 @@ class Gateway:
 
 def serve(settings: GatewaySettings) -> Iterator[Gateway]:
     publisher = Publisher(settings)
-    with TestClient(create_app(settings, publisher), raise_server_exceptions=False) as http:
+    with TestClient(create_app(settings, publisher), "http://localhost", raise_server_exceptions=False) as http:
         yield Gateway(http, settings)
     publisher.close()
 

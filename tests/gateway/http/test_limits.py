@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import pytest
+from prometheus_client import REGISTRY
 from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
@@ -11,6 +12,7 @@ from gateway.errors import Refused
 from gateway.http.body import read_body
 from gateway.http.middleware import LimitRequests
 from gateway.settings import GatewaySettings
+from tests.gateway.served import Gateway, code
 
 POST: Scope = {"type": "http", "method": "POST", "path": "/api/v1/ingest/pprof", "headers": []}
 
@@ -55,3 +57,16 @@ def test_beyond_the_limit_requests_get_503_and_health_is_answered() -> None:
         return statuses
 
     assert asyncio.run(ask()) == [503, 200, 200, 200]
+
+
+def test_a_page_of_a_stranger_cannot_send_profiles_by_dns_rebinding(gateway: Gateway) -> None:
+    def refused() -> float:
+        return REGISTRY.get_sample_value("icestream_gateway_refused_total", {"code": "foreign_host"}) or 0
+
+    before = refused()
+    for path in ("/api/v1/ingest/pprof?service=a", "/ingest", "/v1/traces", "/v1development/profiles"):
+        answer = gateway.http.post(path, headers={"Host": "attacker.example"})
+        assert code(answer) == (400, "foreign_host")
+    assert refused() == before + 4
+    assert gateway.http.get("/healthz", headers={"Host": "gateway.monitoring.svc"}).status_code == 200
+    assert gateway.http.post("/ingest", headers={"Host": "192.0.2.7:4040"}).json()["error"]["code"] != "foreign_host"

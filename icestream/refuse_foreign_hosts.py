@@ -2,12 +2,9 @@
 
 import ipaddress
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
-
-from api.errors import bad_request
-from api.http.error_handlers import error_response
 
 _OPEN = ("/healthz", "/readyz", "/metrics")
 """Probes and Prometheus may use any name: these have no profiles."""
@@ -20,25 +17,21 @@ class RefuseForeignHosts:
     Addresses cannot: a page has an address as its host only if it came from there.
     """
 
-    def __init__(self, app: ASGIApp, allowed: Sequence[str]) -> None:
-        """`allowed`: names; `.example.org` means all names below it, `*` all names."""
+    def __init__(self, app: ASGIApp, allowed: str, refusal: Callable[[], ASGIApp]) -> None:
+        """`allowed`: names, separated by commas; `.example.org` means all names below it, `*` all names. `refusal`
+        makes the answer to other requests."""
         self._app = app
-        self._allowed = {"localhost", ".localhost", socket.gethostname().lower(), *(name.lower() for name in allowed)}
+        names = {name.strip().lower() for name in allowed.split(",")} - {""}
+        self._allowed = {"localhost", ".localhost", socket.gethostname().lower(), *names}
+        self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _OPEN:
             await self._app(scope, receive, send)
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if all(map(self._is_allowed, hosts)):
-            await self._app(scope, receive, send)
-            return
-        error = bad_request(
-            "foreign_host",
-            "the Host header names another machine",
-            "use an address, or add the name to --api-allowed-hosts",
-        )
-        await error_response(error)(scope, receive, send)
+        answer = self._app if all(map(self._is_allowed, hosts)) else self._refusal()
+        await answer(scope, receive, send)
 
     def _is_allowed(self, host: str) -> bool:
         name = _name(host)
