@@ -50,20 +50,38 @@ class Intake:
             metrics.DROPPED.labels("spans").inc(rejected.total())
         return rejected
 
+    async def encode(self, profiles: Sequence[SentProfile]) -> list[Encoded]:
+        """Returns what `publish` takes, now or later. Raises Refused."""
+        times = self._limits.collected(time.time_ns() // 10**6)
+        encoded, _ = await asyncio.to_thread(_encode, profiles, times, False)
+        _count_dropped(profiles)
+        return encoded
+
+    async def publish(self, encoded: Sequence[Encoded], format_name: str) -> None:
+        """Returns when Kafka has all of the profiles. Raises Refused, and then they may be published again: those that
+        Kafka has are recognised."""
+        await asyncio.gather(*(self._publisher.publish(one.key, one.messages) for one in encoded))
+        metrics.PROFILES.labels(format_name).inc(len(encoded))
+        metrics.SAMPLES.labels(format_name).inc(sum(one.samples for one in encoded))
+
     async def _take(
         self, profiles: Sequence[SentProfile], format_name: str, partly: bool
     ) -> tuple[Counter[str], list[str]]:
         times = self._limits.collected(time.time_ns() // 10**6)
         encoded, refused = await asyncio.to_thread(_encode, profiles, times, partly)
-        await asyncio.gather(*(self._publisher.publish(one.key, one.messages) for one in encoded))
-        metrics.PROFILES.labels(format_name).inc(len(encoded))
-        metrics.SAMPLES.labels(format_name).inc(sum(one.samples for one in encoded))
-        dropped: Counter[str] = sum((profile.dropped for profile in profiles), Counter())
-        for what, count in dropped.items():
-            metrics.DROPPED.labels(what).inc(count)
+        await self.publish(encoded, format_name)
+        dropped = _count_dropped(profiles)
         if refused:
             metrics.DROPPED.labels("profiles").inc(len(refused))
         return dropped, refused
+
+
+def _count_dropped(profiles: Sequence[SentProfile]) -> Counter[str]:
+    """Returns what of the profiles was dropped."""
+    dropped: Counter[str] = sum((profile.dropped for profile in profiles), Counter())
+    for what, count in dropped.items():
+        metrics.DROPPED.labels(what).inc(count)
+    return dropped
 
 
 def _encode_spans(data: TracesData, times: Times, names: OperationNames) -> tuple[list[Encoded], Counter[str]]:

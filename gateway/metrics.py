@@ -45,6 +45,12 @@ SCRAPE_LEFT_OUT = Gauge(
 SCRAPE_FAILING = Gauge(
     "icestream_gateway_scrape_failing", "Profiles of targets of a job whose last scrape failed", ["job"]
 )
+SCRAPE_WAITING = Gauge(
+    "icestream_gateway_scrape_waiting_bytes", "Scraped profiles in memory that Kafka has not taken yet"
+)
+SCRAPE_DROPPED = Counter(
+    "icestream_gateway_scrape_dropped_total", "Scraped profiles that were dropped because Kafka did not take them"
+)
 SCRAPE_RESTARTS = Counter(
     "icestream_gateway_scrape_restarts_total",
     "Cumulative profiles that had become smaller: the target restarted",

@@ -31,6 +31,9 @@ class GatewaySettings(ProducerSettings, MessageSettings):
     gateway_scrape: str = setting("", "YAML file of scrape jobs; empty: nothing is scraped")
     gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
     gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
+    gateway_scrape_waiting_mb: int = setting(
+        64, "MB of scraped profiles that may wait for Kafka in memory; beyond that, the oldest are dropped"
+    )
     gateway_profiles_topic: str = setting(
         "", "topic with profiles of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_profiles; empty: none"
     )
@@ -49,6 +52,7 @@ class GatewaySettings(ProducerSettings, MessageSettings):
             ("most_operations", 1, 100_000),
             ("gateway_scrape_targets", 1, 100_000),
             ("gateway_scrape_at_once", 1, 10_000),
+            ("gateway_scrape_waiting_mb", 1, 100_000),
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")

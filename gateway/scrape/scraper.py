@@ -8,11 +8,13 @@ from collections.abc import Coroutine
 from typing import Any
 
 from gateway import metrics
+from gateway.http.body import MB
 from gateway.intake import Intake
 from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.fetch import Fetcher
 from gateway.scrape.job import ScrapeJob
 from gateway.scrape.target_loop import TargetLoop
+from gateway.scrape.waiting_profiles import WaitingProfiles
 from gateway.settings import GatewaySettings
 
 _REFRESH_S = 30.0
@@ -48,11 +50,15 @@ class Scraper:
 
     async def _scrape(self) -> None:
         reading = asyncio.Semaphore(self._settings.gateway_scrape_at_once)
-        work = [asyncio.create_task(self._job(job, reading)) for job in self._jobs]
+        waiting = WaitingProfiles(self._intake, self._settings.gateway_scrape_waiting_mb * MB)
+        publishing = asyncio.create_task(waiting.run())
+        work = [asyncio.create_task(self._job(job, reading, waiting)) for job in self._jobs]
         await self._stop.wait()
         await _end(work)
+        await waiting.close(self._settings.gateway_ack_s)
+        await _end([publishing])
 
-    async def _job(self, job: ScrapeJob, reading: asyncio.Semaphore) -> None:
+    async def _job(self, job: ScrapeJob, reading: asyncio.Semaphore, waiting: WaitingProfiles) -> None:
         """Follows the targets of a job, until it is cancelled."""
         discovery = Discovery(job)
         fetcher = Fetcher(job, self._settings, reading)
@@ -60,7 +66,7 @@ class Scraper:
         try:
             while True:
                 try:
-                    await self._follow(job, await discovery.targets(), loops, fetcher)
+                    await self._follow(job, await discovery.targets(), loops, fetcher, waiting)
                 except Exception:  # a fault of ours, found by what a file or a name server says, must not end the job
                     _log.exception("scrape job %s: its targets stay as they are", job.name)
                 await asyncio.sleep(_REFRESH_S)
@@ -68,20 +74,25 @@ class Scraper:
             await _end([task for tasks in loops.values() for task in tasks])
             await fetcher.close()
 
-    async def _follow(self, job: ScrapeJob, wanted: set[Target], loops: Loops, fetcher: Fetcher) -> None:
+    async def _follow(
+        self, job: ScrapeJob, wanted: set[Target], loops: Loops, fetcher: Fetcher, waiting: WaitingProfiles
+    ) -> None:
         """Begins with new targets, and ends with those that are gone."""
         for target in loops.keys() - wanted:
             await _end(loops.pop(target))
             self._scraped -= 1
         new = sorted(wanted - loops.keys(), key=lambda target: (target.base, target.labels))
         for target in new[: max(0, self._settings.gateway_scrape_targets - self._scraped)]:
-            loops[target] = [asyncio.create_task(run) for run in self._runs(job, target, fetcher)]
+            loops[target] = [asyncio.create_task(run) for run in self._runs(job, target, fetcher, waiting)]
             self._scraped += 1
         self._tell(job, len(loops), len(wanted) - len(loops))
 
-    def _runs(self, job: ScrapeJob, target: Target, fetcher: Fetcher) -> list[Coroutine[Any, Any, None]]:
+    def _runs(
+        self, job: ScrapeJob, target: Target, fetcher: Fetcher, waiting: WaitingProfiles
+    ) -> list[Coroutine[Any, Any, None]]:
         return [
-            TargetLoop(job, target, profile, fetcher, self._intake, self._settings).run() for profile in job.profiles
+            TargetLoop(job, target, profile, fetcher, self._intake, waiting, self._settings).run()
+            for profile in job.profiles
         ]
 
     def _tell(self, job: ScrapeJob, scraped: int, left_out: int) -> None:

@@ -16,12 +16,11 @@ from gateway.scrape.cumulative import Restarted, Totals, split, totals
 from gateway.scrape.discovery import Target
 from gateway.scrape.fetch import Fetcher, ScrapeError
 from gateway.scrape.job import ProfilePath, ScrapeJob
+from gateway.scrape.waiting_profiles import WaitingProfiles
 from gateway.sent_profile import SentProfile
 from gateway.settings import GatewaySettings
 from gateway.unpack import unpack
 
-_AGAIN_S = 1.0
-_BUSY = 503
 _NAMED_BY_TYPE = ("process_cpu", "memory", "goroutine")
 """Profiles whose sample types say what they are, as `gateway.profile_types` knows; others have their own name."""
 
@@ -29,17 +28,18 @@ _log = logging.getLogger(__name__)
 
 
 class TargetLoop:
-    """Scrapes until it is cancelled, and then publishes what it has to the end."""
+    """Scrapes until it is cancelled."""
 
     def __init__(
         self, job: ScrapeJob, target: Target, profile: ProfilePath, fetcher: Fetcher, intake: Intake,
-        settings: GatewaySettings,
+        waiting: WaitingProfiles, settings: GatewaySettings,
     ) -> None:  # fmt: skip
         self._job = job
         self._target = target
         self._profile = profile
         self._fetcher = fetcher
         self._intake = intake
+        self._waiting = waiting
         self._settings = settings
         self._before: Totals | None = None
         self._failing = False
@@ -65,7 +65,8 @@ class TargetLoop:
         result = "ok"
         try:
             data = await self._fetcher.fetch(self._target, self._profile)
-            await self._take(await asyncio.to_thread(self._read, data, start, time.time_ns()))
+            for encoded in await self._intake.encode(await asyncio.to_thread(self._read, data, start, time.time_ns())):
+                self._waiting.add(encoded)
             self._went("")
         except ScrapeError as error:
             result = error.result
@@ -98,28 +99,6 @@ class TargetLoop:
             found = list(split(profile, None, now))
         self._before = now
         return found
-
-    async def _take(self, profiles: Sequence[SentProfile]) -> None:
-        """Returns when Kafka has the profiles, however long that takes: what was once counted as seen does not come
-        again from the target. Raises Refused where they cannot be taken at all."""
-        taking = asyncio.create_task(self._until_taken(profiles))
-        try:
-            await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            await asyncio.wait([taking], timeout=self._settings.gateway_ack_s)
-            taking.cancel()
-            raise
-
-    async def _until_taken(self, profiles: Sequence[SentProfile]) -> None:
-        while True:
-            try:
-                await self._intake.take(profiles, "scrape")
-                return
-            except Refused as error:
-                if error.status != _BUSY:
-                    raise
-                self._went(error.message)
-                await asyncio.sleep(_AGAIN_S)
 
     def _went(self, failure: str) -> None:
         """Logs the first failure, and the end of failures."""

@@ -1,6 +1,5 @@
 """Targets are scraped over HTTP: programs of Go, and some that behave badly."""
 
-import asyncio
 import contextlib
 import dataclasses
 import gzip
@@ -10,21 +9,16 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from prometheus_client import REGISTRY
 
-from gateway.errors import unavailable
 from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.scrape.config import load_jobs
-from gateway.scrape.discovery import Target
-from gateway.scrape.job import ProfilePath, ScrapeJob
 from gateway.scrape.scraper import Scraper
-from gateway.scrape.target_loop import TargetLoop
-from gateway.sent_profile import SentProfile
 from gateway.settings import GatewaySettings
 from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings
@@ -33,6 +27,7 @@ from tests.gateway.profiles import simple
 from tests.gateway.stored import Store, values
 from tests.go import needs_go
 from tests.pipeline.reading import messages
+from tests.pipeline.running import free_port
 from tests.waiting import wait_until
 
 GO = """package main
@@ -222,6 +217,16 @@ def good() -> bytes:
     return simple({("main", "work"): (3, 30_000_000)}).SerializeToString()
 
 
+def job_of(name: str, target: str, path: str, interval: str) -> str:
+    """A job of one target with one profile."""
+    off = " ".join(f"{kind}: {{enabled: false}}," for kind in ("process_cpu", "memory", "goroutine", "mutex", "block"))
+    return (
+        f"{{job_name: {name}, scrape_interval: {interval}, scrape_timeout: 1m,"
+        f" static_configs: [{{targets: ['{target}']}}],"
+        f" profiling_config: {{pprof_config: {{{off} own: {{path: {path}}}}}}}}}"
+    )
+
+
 BAD = {
     "slow": "timeout",
     "endless": "too_large",
@@ -281,18 +286,12 @@ def test_targets_that_send_a_little_at_a_time_take_no_places_from_others(
     target: str, settings: GatewaySettings, tmp_path: Path
 ) -> None:
     one_at_once = dataclasses.replace(settings, gateway_scrape_at_once=1)
-    off = " ".join(f"{name}: {{enabled: false}}," for name in ("process_cpu", "memory", "goroutine", "mutex", "block"))
-    jobs = "".join(
-        f"""
-          - job_name: beside-{name}
-            scrape_interval: {interval}
-            scrape_timeout: 1m
-            static_configs: [{{targets: ["{target}"]}}]
-            profiling_config: {{pprof_config: {{{off} own: {{path: /{name}}}}}}}
-        """
-        for name, interval in (("slow", "100ms"), ("good", "1s"))
-    )
-    with scraping(one_at_once, tmp_path / "jobs.yaml", f"scrape_configs:{jobs}"):
+    slow = job_of("beside-slow", target, "/slow", "100ms")
+    with scraping(
+        one_at_once,
+        tmp_path / "jobs.yaml",
+        f"scrape_configs: [{slow}, {job_of('beside-good', target, '/good', '1s')}]",
+    ):
         wait_until(lambda: metric("scrape_bytes_total", job="beside-slow") > 0)
         wait_until(lambda: metric("scrapes_total", job="beside-good", result="ok") >= 2)
 
@@ -305,27 +304,17 @@ def test_targets_beyond_the_limit_are_left_out_and_told(target: str, settings: G
         assert metric("scrape_targets", job="many") == 2
 
 
-def test_a_profile_that_kafka_does_not_take_now_is_published_later_and_once(settings: GatewaySettings) -> None:
-    taken: list[object] = []
-
-    class Away(Intake):
-        async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
-            taken.append(profiles)
-            if len(taken) < 3:
-                raise unavailable("away")
-            return Counter()
-
-    async def run() -> None:
-        job = ScrapeJob("late", interval_s=60)
-        loop = TargetLoop(job, Target("http://h:1", ()), job.profiles[1], Answers(), Away(settings, None), settings)  # type: ignore[arg-type]
-        await loop._scrape()
-
-    class Answers:
-        async def fetch(self, target: Target, profile: ProfilePath) -> bytes:
-            return good()
-
-    before = metric("scrapes_total", job="late", result="ok")
-    asyncio.run(run())
-    assert len(taken) == 3
-    assert taken[0] is taken[1] is taken[2]
-    assert metric("scrapes_total", job="late", result="ok") == before + 1
+def test_while_kafka_is_away_scraping_goes_on_and_what_ends_with_the_gateway_is_counted(
+    target: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    away = GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.2)
+    before = metric("scrape_dropped_total")
+    with scraping(away, tmp_path / "jobs.yaml", f"scrape_configs: [{job_of('away', target, '/good', '100ms')}]"):
+        wait_until(lambda: metric("scrapes_total", job="away", result="ok") >= 5)
+        assert metric("scrape_waiting_bytes") > 0
+        assert metric("scrape_failing", job="away") == 0  # the target does not fail
+        wait_until(lambda: "scraped profiles wait in memory" in caplog.text)
+    assert metric("scrape_dropped_total") >= before + 5
+    assert metric("scrape_waiting_bytes") == 0
+    assert caplog.text.count("scraped profiles wait in memory") == 1

@@ -1,0 +1,137 @@
+"""Scraped profiles wait in memory while Kafka is away, and not more of them than fit."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+from prometheus_client import REGISTRY
+
+from gateway.encode import Encoded
+from gateway.errors import unavailable
+from gateway.intake import Intake
+from gateway.publisher import Publisher
+from gateway.scrape import waiting_profiles
+from gateway.scrape.waiting_profiles import WaitingProfiles
+from gateway.settings import GatewaySettings
+from icestream.settings import KafkaSettings
+from icestream.topics import RAW
+from tests.pipeline.reading import messages
+from tests.pipeline.running import free_port
+from tests.waiting import PATIENCE_S
+
+
+def profile(number: int, size: int = 1000) -> Encoded:
+    return Encoded(b"host", [number.to_bytes(2) + bytes(size - 2)], 1)
+
+
+def dropped() -> float:
+    return REGISTRY.get_sample_value("icestream_gateway_scrape_dropped_total") or 0
+
+
+class Recording(Intake):
+    """Publishes for real, and keeps what was tried. While `away` says so of a profile, Kafka does not take it."""
+
+    def __init__(self, settings: GatewaySettings, publisher: Publisher, away: Callable[[int], bool]) -> None:
+        super().__init__(settings, publisher)
+        self.away = away
+        self.tried: list[Encoded] = []
+
+    async def publish(self, encoded: Sequence[Encoded], format_name: str) -> None:
+        self.tried += encoded
+        if self.away(number_of(encoded[0].messages[0])):
+            raise unavailable("away")
+        await super().publish(encoded, format_name)
+
+
+def number_of(message: bytes) -> int:
+    return int.from_bytes(message[:2])
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await work()
+
+    asyncio.run(limited())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting_profiles, "_AGAIN_S", 0.01)
+
+
+def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_limit_are_dropped(
+    in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+    before = dropped()
+
+    async def work() -> None:
+        is_away = True
+        intake = Recording(settings, publisher, lambda _: is_away)
+        waiting = WaitingProfiles(intake, 30_000)
+        running = asyncio.create_task(waiting.run())
+        for number in range(100):
+            waiting.add(profile(number))
+            assert (REGISTRY.get_sample_value("icestream_gateway_scrape_waiting_bytes") or 0) <= 30_000
+            await asyncio.sleep(0)
+        while len(intake.tried) < 100:
+            await asyncio.sleep(0.01)
+        is_away = False
+        await waiting.close(PATIENCE_S)
+        while "Kafka has all" not in caplog.text:
+            await asyncio.sleep(0.01)
+        running.cancel()
+
+    run(work)
+    publisher.close()
+    kept = sorted(number_of(message.value() or b"") for message in messages(settings, RAW))
+    assert kept == list(range(70, 100))
+    assert dropped() - before == 70
+    assert caplog.text.count("scraped profiles wait in memory") == 1
+    assert "70 were dropped" in caplog.text
+
+
+def test_a_profile_that_kafka_never_takes_holds_up_no_others(in_process_broker: KafkaSettings) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+
+    async def work() -> None:
+        intake = Recording(settings, publisher, lambda number: number < 40)
+        waiting = WaitingProfiles(intake, 10**6)
+        for number in range(50):
+            waiting.add(profile(number))
+        running = asyncio.create_task(waiting.run())
+        while not {number_of(one.messages[0]) for one in intake.tried} >= set(range(40, 50)):
+            await asyncio.sleep(0.01)
+        await waiting.close(0.1)
+        running.cancel()
+
+    before = dropped()
+    run(work)
+    publisher.close()
+    assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == list(range(40, 50))
+    assert dropped() - before == 40
+
+
+def test_with_a_broker_that_is_away_memory_stays_bounded_and_it_ends_in_time() -> None:
+    settings = GatewaySettings(kafka=f"127.0.0.1:{free_port()}", gateway_ack_s=0.2)
+    publisher = Publisher(settings)
+    before = dropped()
+
+    async def work() -> None:
+        waiting = WaitingProfiles(Intake(settings, publisher), 50_000)
+        running = asyncio.create_task(waiting.run())
+        for number in range(200):
+            waiting.add(profile(number))
+            await asyncio.sleep(0.002)
+        waiting.add(profile(0, size=60_000))  # more than may wait at all
+        await waiting.close(0.2)
+        running.cancel()
+
+    run(work)
+    publisher.close()
+    assert dropped() - before == 201
