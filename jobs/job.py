@@ -2,17 +2,14 @@
 
 import re
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from icestream.progress import Progress as Progress
 from jobs.time_range import TimeRange
 
 SETTLED_NS = 120 * 10**9
 """A range must have ended this long ago: the live pipeline still writes later ones."""
 MAX_PROCESSES = 256
-
-Progress = Callable[[float, str], None]
-"""A function that a job calls with the share that is done, 0 to 1, and what it has done so far."""
 
 
 class JobError(Exception):

@@ -21,6 +21,7 @@ from api.http.querier import service
 from api.http.routes import (
     completeness,
     diff,
+    export_otlp,
     health,
     labels,
     merge,
@@ -51,6 +52,7 @@ _QUERIES = (
     merge,
     diff,
     sandwich,
+    export_otlp,
     traces,
     trace_cpu,
     trace_lists,

@@ -16,6 +16,14 @@ URL_VARIABLE = f"{PREFIX}URL"
 _TIMEOUT_S = 60
 
 
+class AnswerError(CommandError):
+    """The API gave no answer. `status` is 0 if nobody answers at all."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 class Client:
     """Asks the API at `url`, by default at the variable ICESTREAM_URL, else on this machine."""
 
@@ -27,7 +35,7 @@ class Client:
     def read(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> bytes:
         """Returns the body of an answer, of POST where the question has a body of JSON.
 
-        Raises CommandError with the API's own message.
+        Raises AnswerError with the API's own message.
         """
         present = {name: str(value) for name, value in parameters.items() if value is not None}
         url = f"{self._url}{path}?{urllib.parse.urlencode(present)}"
@@ -38,11 +46,11 @@ class Client:
                 content: bytes = answer.read()
                 return content
         except urllib.error.HTTPError as error:
-            raise CommandError(_message(error)) from None
+            raise AnswerError(error.code, _message(error)) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", error)
             hint = "is `icestream up` or `icestream api` running there? Another address: --url http://HOST:PORT"
-            raise CommandError(f"no answer from {self._url}: {reason}; {hint}") from None
+            raise AnswerError(0, f"no answer from {self._url}: {reason}; {hint}") from None
 
     def json(self, path: str, parameters: Mapping[str, Any], body: Mapping[str, Any] | None = None) -> Any:
         """Returns an answer in JSON. Raises CommandError."""

@@ -8,28 +8,8 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import KeyValueAndU
 from gateway.errors import bad_profile
 from gateway.labels import to_labels
 from icestream.messages.checks import Labels
+from icestream.otlp_labels import LABELS
 
-LABELS = {
-    "service.name": "service",
-    "service.namespace": "service_namespace",
-    "service.version": "service_version",
-    "service.instance.id": "service_instance_id",
-    "deployment.environment": "deployment_environment",
-    "deployment.environment.name": "deployment_environment",
-    "host.name": "host",
-    "container.id": "container_id",
-    "container.name": "container",
-    "container.runtime": "container_runtime",
-    "container.runtime.name": "container_runtime",
-    "k8s.container.name": "container",
-    "k8s.pod.name": "pod",
-    "k8s.pod.uid": "pod_uid",
-    "k8s.namespace.name": "namespace",
-    "k8s.node.name": "node",
-    "process.executable.name": "executable",
-    "thread.name": "thread_name",
-}
-"""The labels of docs/labels.md; other attributes become labels with their own names."""
 COLUMNS = ("process.pid", "thread.id", "host.id")
 """Attributes that are columns of samples, or the host ID of their batch."""
 _PER_SAMPLE = ("cpu.logical_number", "process.parent_pid", "process.creation.time", "process.command_args")

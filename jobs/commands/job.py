@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from icestream.cli import CommandError
+from icestream.progress import progress_display
 from icestream.times import TimeError, parse_unix_nano
 from jobs.job import Job, JobError
-from jobs.progress import progress_display
 from jobs.settings import JobSettings
 from jobs.submit import submit
 

@@ -1,10 +1,12 @@
-"""Shows the progress of a job on standard error."""
+"""Shows the progress of long work on standard error."""
 
 import logging
 import sys
 import time
+from collections.abc import Callable
 
-from jobs.job import Progress
+Progress = Callable[[float, str], None]
+"""A function that work calls with the share that is done, 0 to 1, and what it has done so far."""
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,109 @@
+"""Sends OTLP profiles to a receiver over HTTP (opentelemetry.io/docs/specs/otlp)."""
+
+import gzip
+import http.client
+import logging
+import random
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
+
+from icestream.cli import CommandError
+
+PATH = "/v1development/profiles"
+
+_AGAIN = (429, 502, 503, 504)
+"""Answers after which the specification says to send again."""
+_TIMEOUT_S = 30.0
+_LONGEST_WAIT_S = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class OtlpSender:
+    """Sends to one receiver, and counts."""
+
+    url: str
+    headers: Mapping[str, str]
+    stop: threading.Event
+    give_up_s: float
+    """How long a batch is sent again before the export ends with an error."""
+    sent_bytes: int = 0
+    rejected: int = 0  # profiles
+    reasons: set[str] = field(default_factory=set)
+
+    def send(self, data: bytes) -> bool:
+        """Returns whether the receiver has it; False: told to stop before that. Raises CommandError."""
+        body = gzip.compress(data, 4)
+        deadline, wait_s = time.monotonic() + self.give_up_s, 1.0
+        while True:
+            error, asked_s = self._try(body)
+            if not error:
+                self.sent_bytes += len(body)
+                return True
+            # The same bytes again: a receiver that had them already may recognise them.
+            pause_s = min(max(asked_s, wait_s * random.uniform(0.5, 1)), _LONGEST_WAIT_S)
+            if time.monotonic() + pause_s > deadline:
+                raise CommandError(f"{error}; gave up after {self.give_up_s:.0f} s (--give-up)")
+            _log.warning("%s; sending again in %.1f s", error, pause_s)
+            if self.stop.wait(pause_s):
+                return False
+            wait_s = min(wait_s * 2, _LONGEST_WAIT_S)
+
+    def _try(self, body: bytes) -> tuple[str, float]:
+        """Returns why it must be sent again ("": it need not), and how many seconds the receiver wants to pass before.
+        Raises CommandError."""
+        headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip", **self.headers}
+        request = urllib.request.Request(self.url, body, headers)
+        try:
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
+                self._read(answer.read())
+                return "", 0.0
+        except urllib.error.HTTPError as error:
+            text = f"{self.url} answers {error.code} {error.reason}{_message(error)}"
+            if error.code not in _AGAIN:
+                raise CommandError(text) from None
+            return text, _seconds(error.headers.get("Retry-After"))
+        except (OSError, http.client.HTTPException) as error:
+            return f"no answer from {self.url}: {getattr(error, 'reason', error)}", 0.0
+
+    def _read(self, body: bytes) -> None:
+        try:
+            partial = ExportProfilesServiceResponse.FromString(body).partial_success
+        except DecodeError:
+            raise CommandError(f"{self.url} does not answer like an OTLP receiver") from None
+        self.rejected += partial.rejected_profiles
+        if partial.error_message and partial.error_message not in self.reasons and len(self.reasons) < 20:
+            self.reasons.add(partial.error_message)
+            _log.warning("%d profiles rejected: %s", partial.rejected_profiles, partial.error_message[:500])
+
+
+def endpoint(text: str) -> str:
+    """Returns the address of the profiles of a receiver: with OTLP's path, if it has none. Raises CommandError."""
+    parts = urllib.parse.urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise CommandError(f"not an HTTP address: {text!r}; give --endpoint http://HOST:PORT")
+    return text if parts.path.strip("/") else f"{parts.scheme}://{parts.netloc}{PATH}"
+
+
+def _seconds(retry_after: str | None) -> float:
+    """Of a Retry-After; a date is not read."""
+    return float(retry_after) if retry_after and retry_after.isdecimal() else 0.0
+
+
+def _message(error: urllib.error.HTTPError) -> str:
+    """The printable text of a google.rpc.Status, or of whatever it is."""
+    try:
+        text = error.read(2000).decode(errors="replace")
+    except OSError:
+        return ""
+    printable = "".join(c for c in text if c.isprintable() and c != "\ufffd").strip()
+    return f": {printable[:300]}" if printable else ""
