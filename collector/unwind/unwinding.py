@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collector import metrics
-from collector.bpf.program import ProfileProgram, image_of
+from collector.bpf.program import Image, ProfileProgram, image_of
 from collector.elf.error import ElfTooLarge
 from collector.processes.mappings import MappedRange
 from collector.processes.process import Process, user_of
@@ -27,8 +27,8 @@ from collector.unwind.chunk_loader import ChunkLoader
 from collector.unwind.extents import Extents
 from collector.unwind.fair_share import file_to_evict, users_of_files
 from collector.unwind.files import UnwindFiles
+from collector.unwind.mapping_row import Place, mapping_row
 from collector.unwind.maps import (
-    FRAME_POINTERS,
     MAPPING,
     MAX_MAPPINGS,
     MAX_MAPPINGS_OF_PROCESS,
@@ -45,7 +45,6 @@ MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
 _PROCESS_AGAIN_S = 5.0  # until a process without room is tried again
 _MOST_REFUSED = 20_000  # 2 MB: a process ID and a time each
-_MASK = (1 << 64) - 1
 
 
 @dataclass
@@ -56,6 +55,7 @@ class _Installed:
     ranges: list[MappedRange]
     first: int
     build_ids: set[str]
+    image: Image
     user: int | None = None  # of the process, once it was needed
 
 
@@ -135,21 +135,24 @@ class Unwinding:
 
     def _install(self, process: Process, ranges: list[MappedRange], python: Runtime | None) -> None:
         self._free_old()
+        before = self._installed.get(process.pid)
         try:
-            image = image_of(process.pid)
+            image = before.image if before is not None and before.process == process else image_of(process.pid)
         except OSError:  # it ended
             return
         first = self._mappings.allocate(len(ranges))
-        if first is None or (len(self._installed) >= MAX_PROCESSES and process.pid not in self._installed):
+        if first is None or (len(self._installed) >= MAX_PROCESSES and before is None):
             if first is not None:
                 self._mappings.free(first, len(ranges))
             self._refuse(process.pid)
             return
         self._refused.pop(process.pid, None)
         build_ids = {mapped_range.file.build_id for mapped_range in ranges if mapped_range.file.build_id}
-        self._maps.mappings[first : first + len(ranges)] = np.array(list(map(self._entry, ranges)), MAPPING)
+        places = {build_id: self._place(build_id) for build_id in (*build_ids, "")}  # of each file once: it is faster
+        rows = [mapping_row(mapped_range, places[mapped_range.file.build_id]) for mapped_range in ranges]
+        self._maps.mappings[first : first + len(ranges)] = np.array(rows, MAPPING)
         self._forget(process.pid)
-        self._installed[process.pid] = _Installed(process, ranges, first, build_ids)
+        self._installed[process.pid] = _Installed(process, ranges, first, build_ids, image)
         for build_id in build_ids:
             file = self._files.get(build_id)
             if file is not None:
@@ -181,24 +184,12 @@ class Unwinding:
             _, first, count = self._freed.popleft()
             self._mappings.free(first, count)
 
-    def _entry(self, mapped_range: MappedRange) -> tuple[int, int, int, int, int]:
-        file = self._files.get(mapped_range.file.build_id) if mapped_range.file.build_id else None
+    def _place(self, build_id: str) -> Place:
+        file = self._files.get(build_id) if build_id else None
         if file is not None:
-            return (
-                mapped_range.start,
-                mapped_range.end,
-                mapped_range.bias - file.base & _MASK,
-                file.first_chunk,
-                file.chunks,
-            )
-        unknown = (
-            FRAME_POINTERS
-            if mapped_range.anonymous
-            else UNREQUESTED_CODE
-            if self._may_have_table(mapped_range)
-            else UNKNOWN_CODE
-        )
-        return mapped_range.start, mapped_range.end, 0, unknown, 0
+            return Place(file.base, file.first_chunk, file.chunks)
+        may_begin = bool(build_id) and self._attempts.may_begin(build_id)
+        return Place(None, UNREQUESTED_CODE if may_begin else UNKNOWN_CODE, 0)
 
     def _may_have_table(self, mapped_range: MappedRange) -> bool:
         build_id = mapped_range.file.build_id
@@ -293,7 +284,7 @@ class Unwinding:
         """Updates the mappings of a file in the maps."""
         for i, mapped_range in enumerate(known.ranges, known.first):
             if mapped_range.file.build_id == build_id:
-                _, _, bias, first_chunk, chunks = self._entry(mapped_range)
+                _, _, bias, first_chunk, chunks = mapping_row(mapped_range, self._place(build_id))
                 entry = self._maps.mappings[i : i + 1]
                 entry["bias"], entry["first_chunk"] = bias, first_chunk
                 entry["chunks"] = chunks  # last: until then the program sees no table
