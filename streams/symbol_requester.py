@@ -61,7 +61,7 @@ class SymbolRequester:
         self.wanted.pop(build_id)
 
     def due(self, now_s: float, now_unix_nano: int) -> list[SymbolRequest]:
-        """Returns requests to send now, at most once a second. The pause doubles after every round of all hosts."""
+        """Returns requests to send now, at most once a second. The pause doubles with every round of all hosts."""
         requests: list[SymbolRequest] = []
         if now_s < self._next_look_s:
             return requests
@@ -71,8 +71,8 @@ class SymbolRequester:
                 continue
             hosts = list(wanted.hosts)
             wanted.asked = hosts[wanted.attempt % len(hosts)]
-            wanted.attempt += 1
             rounds = wanted.attempt // len(hosts)
+            wanted.attempt += 1
             wanted.next_s = now_s + min(TIMEOUT_S * 2 ** min(rounds, 20), MAX_PAUSE_S)
             requests.append(
                 SymbolRequest(

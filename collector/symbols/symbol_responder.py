@@ -3,6 +3,9 @@
 If debuginfod servers are set, the thread asks them for the debug information that this host lacks. It sends the names
 in the file itself at once, and better ones when the download is done.
 
+Large files are answered by a thread and a child process of their own, which end with them: the names of small programs
+do not wait until a library of gigabytes is read.
+
 The consumer belongs to no group and commits nothing: when a request is missed, the streams ask the next host. It starts
 a few messages before the end of the topic, to answer the requests that came while the collector restarted.
 """
@@ -51,7 +54,9 @@ class SymbolResponder:
         self._host_id = host_id(settings)
         self._publisher = publisher
         self._files = files
-        self._builder = SymbolBuilder(self._host_id, settings.symbol_store, files)
+        self._builder, self._large_builder = (
+            SymbolBuilder(self._host_id, settings.symbol_store, files) for _ in range(2)
+        )
         self._downloads = _downloads(settings)
         self._queue = RequestQueue(files)
         self._answered: ByteCache[str, float] = ByteCache(_ANSWERED_BYTES, lambda build_id, _: 4 * len(build_id))
@@ -62,6 +67,8 @@ class SymbolResponder:
             **{"fetch.wait.max.ms": 5000, "log_level": 0, "queued.max.messages.kbytes": 1024},
         )
         self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)
+        self._large_thread: threading.Thread | None = None  # while large files wait
+        self._asking = threading.Lock()  # for downloads
 
     def start(self) -> None:
         self._thread.start()
@@ -69,9 +76,10 @@ class SymbolResponder:
     def close(self) -> None:
         self._stop.set()
         self._thread.join(timeout=2.0)
-        if self._thread.is_alive():  # it is waiting for the symbols of a large file
-            self._builder.rest()
-            self._thread.join(timeout=2.0)
+        for thread, builder in ((self._thread, self._builder), (self._large_thread, self._large_builder)):
+            if thread is not None and thread.is_alive():  # it is waiting for the symbols of a file
+                builder.rest()
+                thread.join(timeout=2.0)
 
     def _run(self) -> None:
         positions: dict[int, int] = {}
@@ -84,9 +92,10 @@ class SymbolResponder:
                 for message in self._consumer.consume(_LOOK_BACK, 0) if positions else ():
                     if message.error() is None:
                         self._note(message.value() or b"")
-                request = self._queue.take()
+                self._start_large()
+                request = self._queue.take(large=False)
                 if request is not None:
-                    self._answer_once(*request)
+                    self._answer_once(self._builder, *request)
                     last_request = time.monotonic()
                     continue
                 self._stop.wait(_LOOK_S)  # not in consume, which wakes up five times a second
@@ -111,24 +120,38 @@ class SymbolResponder:
             return
         self._queue.put(request.build_id, request.file)
 
-    def _answer_once(self, build_id: str, path: str) -> None:
+    def _start_large(self) -> None:
+        """Starts the thread for large files if one waits."""
+        if (self._large_thread is None or not self._large_thread.is_alive()) and self._queue.has_large():
+            self._large_thread = threading.Thread(target=self._run_large, name="symbols-large", daemon=True)
+            self._large_thread.start()
+
+    def _run_large(self) -> None:
+        while not self._stop.is_set() and (request := self._queue.take(large=True)) is not None:
+            try:
+                self._answer_once(self._large_builder, *request)
+            except Exception:
+                log.exception("a request for the symbols of a large file failed")
+        self._large_builder.rest()
+
+    def _answer_once(self, builder: SymbolBuilder, build_id: str, path: str) -> None:
         answered = self._answered.get(build_id)
         if answered is not None and time.monotonic() - answered < _REPEAT_S:
             return
-        self._answer(build_id, path)
+        self._answer(builder, build_id, path)
         self._answered.put(build_id, time.monotonic())
 
     def _answer_downloaded(self) -> None:
         while self._downloads is not None and (done := self._downloads.finished()) is not None:
-            self._answer(done.build_id, done.path, f"debuginfod: {done.error}" if done.error else "")
+            self._answer(self._builder, done.build_id, done.path, f"debuginfod: {done.error}" if done.error else "")
 
-    def _answer(self, build_id: str, path: str, downloaded: str | None = None) -> None:
+    def _answer(self, builder: SymbolBuilder, build_id: str, path: str, downloaded: str | None = None) -> None:
         """Publishes the symbols of a build ID. `downloaded` is None before debuginfod is asked, then its error, or ""
         if it had the file."""
         paths = []
         if self._downloads is not None and (debug_file := self._downloads.servers.path(build_id)) is not None:
             paths.append(str(debug_file))
-        for number, answer in enumerate(self._builder.answer(build_id, path, paths)):
+        for number, answer in enumerate(builder.answer(build_id, path, paths)):
             if number == 0 and answer.version < DEBUG_INFO:
                 if downloaded is None and self._download(build_id, path) and answer.error:
                     return  # the download's result is the answer
@@ -145,7 +168,8 @@ class SymbolResponder:
         """Starts the download of a file that was seen on this host; returns False if nothing will be downloaded."""
         if self._downloads is None or not path.startswith("/") or not self._files.entries(build_id):
             return False
-        return self._downloads.ask(build_id, path)
+        with self._asking:
+            return self._downloads.ask(build_id, path)
 
     def _count(self, answer: SymbolFile) -> None:
         if answer.chunk == 0:

@@ -16,7 +16,13 @@ def test_one_host_is_asked_then_the_next_after_a_timeout_and_rounds_become_rarer
     requests = SymbolRequester()
     for host in ("a", "b"):
         requests.want("gnu:1", host, f"/{host}")
-    assert asked(requests, 100) == [(0, "a", 1), (10, "b", 2), (30, "a", 3), (50, "b", 4), (90, "a", 5)]
+    assert asked(requests, 100) == [(0, "a", 1), (10, "b", 2), (20, "a", 3), (40, "b", 4), (60, "a", 5)]
+
+
+def test_a_lost_request_to_the_only_host_is_repeated_after_the_same_time_as_with_several() -> None:
+    requests = SymbolRequester()
+    requests.want("gnu:1", "a", "/p")
+    assert asked(requests, 100) == [(0, "a", 1), (10, "a", 2), (30, "a", 3), (70, "a", 4)]
 
 
 def test_an_error_answer_hurries_the_next_host_but_not_the_next_round() -> None:

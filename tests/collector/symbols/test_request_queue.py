@@ -14,12 +14,23 @@ def queue(**mapped_bytes: int) -> RequestQueue:
 
 
 def test_the_smallest_file_is_next_also_if_it_was_asked_for_last() -> None:
-    waiting = queue(library=1 << 30, program=1 << 12, middle=1 << 20)
+    waiting = queue(library=1 << 24, program=1 << 12, middle=1 << 20)
     waiting.put("library", "/library")
     waiting.put("middle", "/middle")
-    assert waiting.take() == ("middle", "/middle")
+    assert waiting.take(large=False) == ("middle", "/middle")
     waiting.put("program", "/program")
-    assert [waiting.take(), waiting.take(), waiting.take()] == [("program", "/program"), ("library", "/library"), None]
+    taken = [waiting.take(large=False) for _ in range(3)]
+    assert taken == [("program", "/program"), ("library", "/library"), None]
+
+
+def test_large_files_are_taken_apart_from_the_others() -> None:
+    waiting = queue(browser=1 << 28, library=1 << 26, program=1 << 12)
+    for name in ("browser", "library", "program", "gone"):
+        waiting.put(name, f"/{name}")
+    assert waiting.has_large()
+    assert [waiting.take(large=True) for _ in range(3)] == [("library", "/library"), ("browser", "/browser"), None]
+    assert not waiting.has_large()
+    assert [waiting.take(large=False) for _ in range(3)] == [("gone", "/gone"), ("program", "/program"), None]
 
 
 def test_a_request_that_is_repeated_waits_once_and_a_flood_is_bounded() -> None:
@@ -29,7 +40,7 @@ def test_a_request_that_is_repeated_waits_once_and_a_flood_is_bounded() -> None:
         waiting.put("gnu:again", "/again")
     taken = 0
     build_ids = set()
-    while (request := waiting.take()) is not None and taken < 20:
+    while (request := waiting.take(large=False)) is not None and taken < 20:
         taken += 1
         build_ids.add(request[0])
     assert len(build_ids) == taken == 20

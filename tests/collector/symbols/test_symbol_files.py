@@ -44,13 +44,13 @@ def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
     spool = Spool(settings.spool, 1 << 20)
     responder = SymbolResponder(settings, Publisher(settings, spool), SymbolFiles())
     answered: list[str] = []
-    monkeypatch.setattr(responder, "_answer", lambda build_id, file: answered.append(build_id[:5]))
+    monkeypatch.setattr(responder, "_answer", lambda builder, build_id, file: answered.append(build_id[:5]))
     for number in (*range(100), 99, 0):
         request = SymbolRequest(build_id=f"{number:05}".ljust(100_000, "x"), host_id="me", requested_unix_nano=2**62)
         responder._note(request.SerializeToString())
-        waiting = responder._queue.take()
+        waiting = responder._queue.take(large=False)
         assert waiting
-        responder._answer_once(*waiting)
+        responder._answer_once(responder._builder, *waiting)
     assert answered == [f"{number:05}" for number in (*range(100), 0)]  # the first one is forgotten, not the last
     assert responder._answered.bytes <= symbol_responder._ANSWERED_BYTES
     spool.close()

@@ -23,6 +23,7 @@ from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
+from tests.collector.slow_disk import slow_file
 from tests.collector.symbols.http_server import Server, sending
 
 
@@ -122,6 +123,27 @@ def test_what_is_asked_of_this_host_is_answered_and_nothing_else(
     assert by_id["gnu:01"].error
     assert Path(by_id[build_id].uri).exists()
     assert {answer.host_id for answer in found} == {"me"}
+
+
+@pytest.mark.ebpf
+def test_a_large_file_whose_names_take_long_holds_up_no_small_one(
+    answers: Answers, asking: Producer, serve: Serve, tmp_path: Path
+) -> None:
+    """It lies on a slow disk, so that it takes as long as is wanted."""
+    program, copied = tmp_path / "program", tmp_path / "copied"
+    small = compiled(program, f"-Wl,--build-id=0x{1:040x}")
+    large = compiled(copied, f"-Wl,--build-id=0x{2:040x}")
+    files = serve()
+    with slow_file(tmp_path / "library", copied.read_bytes()) as library:
+        files.note(large, entry(library.path)._replace(end=1 << 29))
+        files.note(small, entry(program))
+        library.slow()
+        ask(asking, large, host="me", file=str(library.path))
+        library.wait_for_reader()
+        ask(asking, small, host="me", file=str(program))
+        assert [answer.build_id for answer in answers(1)] == [small]
+        library.pass_on()
+        assert [(answer.build_id, answer.error) for answer in answers(1)] == [(large, "")]
 
 
 def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
