@@ -16,7 +16,7 @@ from icestream.byte_cache import ByteCache
 _KEPT_SECONDS = 60.0
 _MOST_BYTES = 16_000_000
 """Of all processes. Those that sent least recently are forgotten, and looked at again when they send."""
-_MOST_THREADS = 40_000  # of a process
+_MOST_THREADS = 30_000  # of a process; one that is read anew may have twice as many, which _MOST_BYTES allows
 _PROCESS_BYTES = 1000
 _THREAD_BYTES = 250
 """About what a thread takes: an entry of a dictionary and of a set, and two numbers."""

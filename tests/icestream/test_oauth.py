@@ -53,7 +53,7 @@ def endpoint(status: int, body: bytes) -> Iterator[tuple[str, list[tuple[str, di
         def log_message(self, *arguments: object) -> None: ...
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/token", asked
     server.shutdown()
     server.server_close()
