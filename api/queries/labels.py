@@ -10,6 +10,9 @@ from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.times import HOUR_NS
 
+_OPERATION_TABLES = ("span_operations", "entry_spans")
+"""By activity, and by spans that were reported."""
+
 
 @dataclass(frozen=True)
 class SelectedSeries:
@@ -29,7 +32,7 @@ class SelectedSeries:
         return conditions
 
     def operation_conditions(self) -> Conditions:
-        """Conditions on `span_operations`, whose rows have a service and no other label."""
+        """Conditions on _OPERATION_TABLES, whose rows have a service and no other label."""
         conditions = Conditions()
         of_operation, others = split_matchers(self.matchers)
         add_matchers(conditions, [matcher for matcher in others if matcher.label == "service"])
@@ -67,8 +70,9 @@ def read_label_names(database: Database, selected: SelectedSeries, limit: int) -
     )
     names = set(texts(answer["name"]))
     of_operations = selected.operation_conditions()
-    if len(database.table(f"SELECT 1 FROM span_operations {of_operations.where} LIMIT 1", of_operations.parameters)):
-        names.add(OPERATION)
+    for table in _OPERATION_TABLES:
+        if len(database.table(f"SELECT 1 FROM {table} {of_operations.where} LIMIT 1", of_operations.parameters)):
+            names.add(OPERATION)
     of_spans = selected.span_conditions()
     of_spans.add("name != ''")
     if len(database.table(f"SELECT 1 FROM spans {of_spans.where} LIMIT 1", of_spans.parameters)):
@@ -79,7 +83,10 @@ def read_label_names(database: Database, selected: SelectedSeries, limit: int) -
 def read_label_values(database: Database, name: str, selected: SelectedSeries, contains: str, limit: int) -> list[str]:
     """Values of a label, in order, without the empty one. Raises ApiError."""
     if name == OPERATION:
-        return _read_values(database, "operation", "span_operations", selected.operation_conditions(), contains, limit)
+        found: set[str] = set()
+        for table in _OPERATION_TABLES:
+            found.update(_read_values(database, "operation", table, selected.operation_conditions(), contains, limit))
+        return sorted(found)[:limit]
     of_spans = []
     if name == SPAN_NAME:
         of_spans = _read_values(database, "name", "spans", selected.span_conditions(), contains, limit)

@@ -6,6 +6,7 @@ from typing import Literal
 from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database
 from api.queries.operations import LONGEST_NS, REQUESTS, request_conditions, split_operation
+from api.queries.reported_operations import select_reported_operations
 from api.queries.sample_operations import span_hours
 from api.queries.selection import Selection, TimeRange
 from api.queries.stack_values import StackValues, read_stack_values
@@ -77,8 +78,14 @@ def _read_stacks(database: Database, selection: Selection, where: str, max_stack
     add_time(spans, *span_hours(time_range.start_unix_nano, time_range.end_unix_nano), "start_time")
     add_matchers(spans, of_service)
     requests = f"SELECT trace_id, span_id FROM {_requests(selection, spans)} WHERE {where}"
-    spans.add(f"(trace_id, entry_span_id) IN ({requests})")
-    samples.add(f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM span_operations {spans.where})")
+    ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    known = f"SELECT trace_id, span_id FROM span_operations {spans.where}"
+    reported = select_reported_operations(samples, ranges, of_service, known)
+    of_requests = f"(trace_id, entry_span_id) IN ({requests})"
+    samples.add(
+        f"(trace_id, span_id) IN ({known} AND {of_requests}"
+        f" UNION ALL SELECT trace_id, span_id FROM ({reported}) WHERE {of_requests})"
+    )
     return read_stack_values(database, "samples", samples, max_stacks)
 
 

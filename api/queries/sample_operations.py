@@ -1,8 +1,9 @@
-"""The operations of samples: those of their spans (table `span_operations`)."""
+"""The operations of samples: those of their spans, by activity (table `span_operations`), else by reported spans."""
 
 from collections.abc import Iterable, Sequence
 
 from api.queries.conditions import Conditions, add_matchers, add_times, matching
+from api.queries.reported_operations import select_reported_operations
 from api.queries.selector import Matcher
 from icestream.times import HOUR_NS
 
@@ -28,12 +29,19 @@ def select_span_operations(
 ) -> str:
     """Returns a SELECT of trace_id, span_id and operation, each span once, for samples in these ranges [start, end) of
     Unix nanoseconds. Of `matchers`, those of the service choose. Parameters are added to `conditions`."""
+    matchers = list(matchers)
     spans = Conditions(parameters=conditions.parameters)
     add_times(spans, [span_hours(start, end) for start, end in ranges], "start_time")
     add_matchers(spans, [matcher for matcher in matchers if matcher.label == "service"])
+    known = f"SELECT trace_id, span_id FROM span_operations {spans.where}"
+    reported = select_reported_operations(conditions, ranges, matchers, known)
+    # What activity says of a span counts, if it says something.
     return (
-        "SELECT trace_id, span_id, toString(argMax(operation, (start_time, operation))) AS operation"
-        f" FROM span_operations {spans.where} GROUP BY trace_id, span_id"
+        "SELECT trace_id, span_id, toString(argMax(named, (at_time, named))) AS operation FROM"
+        " (SELECT trace_id, span_id, toString(operation) AS named, toUnixTimestamp64Nano(start_time) AS at_time"
+        f" FROM span_operations {spans.where}"
+        f" UNION ALL SELECT trace_id, span_id, operation, toInt64(-1) FROM ({reported}))"
+        " GROUP BY trace_id, span_id"
     )
 
 

@@ -133,8 +133,10 @@ def read_operation(database: Database, trace_id: str, service: str) -> str:
     conditions.add(f"service = {conditions.bind(service, 'String')}")
     conditions.add("operation != ''")
     answer = database.table(
-        "SELECT toString(operation) AS name FROM activity"
-        f" {conditions.where} GROUP BY operation ORDER BY sum(thread_cpu_ns) DESC, name LIMIT 1",
+        "SELECT named AS name FROM"
+        f" (SELECT toString(operation) AS named, thread_cpu_ns AS cpu FROM activity {conditions.where}"
+        f" UNION ALL SELECT toString(operation), 0 FROM spans {conditions.where})"  # where there is no activity
+        " GROUP BY named ORDER BY sum(cpu) DESC, name LIMIT 1",
         conditions.parameters,
     )
     return next(iter(texts(answer["name"])), "")
