@@ -2,6 +2,7 @@
 
 import http.server
 import json
+import socket
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -56,7 +57,9 @@ class HealthServer:
 
         self._server = http.server.ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
         self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+        self._closing = False
+        self._thread = threading.Thread(target=self._serve, name="health", daemon=True)
+        self._thread.start()
 
     @property
     def port(self) -> int:
@@ -64,8 +67,15 @@ class HealthServer:
         return int(self._server.server_address[1])
 
     def close(self) -> None:
-        self._server.shutdown()
+        self._closing = True
+        self._server.socket.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._thread.join()
         self._server.server_close()
+
+    def _serve(self) -> None:
+        """Sleeps until a request comes: `serve_forever` would wake up twice a second, in every process."""
+        while not self._closing:
+            self._server.handle_request()
 
 
 def exposition(parts: Collection[str]) -> bytes:

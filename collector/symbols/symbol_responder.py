@@ -42,6 +42,7 @@ _TOO_OLD_NS = 300 * 10**9  # longer than one answer may take (builder.TIMEOUT_S)
 _PARTITIONS_S = 60.0  # between two looks for new partitions
 _CHUNK_PAUSE_S = 0.05
 _LOOK_S = 0.5  # between two looks for requests
+_SELDOM_S = 2.0  # the same when none came for _REST_S
 _REST_S = 10.0  # without a request; then the child process ends
 _REPEAT_S = 5.0  # a request repeated within this time is already answered
 _ANSWERED_BYTES = 2 << 20  # about 10,000 build IDs; a request may hold any text
@@ -98,9 +99,10 @@ class SymbolResponder:
                     self._answer_once(self._builder, *request)
                     last_request = time.monotonic()
                     continue
-                self._stop.wait(_LOOK_S)  # not in consume, which wakes up five times a second
-                if time.monotonic() - last_request > _REST_S:
+                resting = time.monotonic() - last_request > _REST_S
+                if resting:
                     self._builder.rest()
+                self._stop.wait(_SELDOM_S if resting else _LOOK_S)  # consume itself would wake up five times a second
             except KafkaException as error:
                 log.debug("symbol requests cannot be read: %s", error)
                 self._stop.wait(1.0)

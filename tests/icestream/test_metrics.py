@@ -1,8 +1,11 @@
 """Health over HTTP for parts without a web server."""
 
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client import Counter
@@ -42,6 +45,22 @@ def test_what_is_not_ready_says_why(url: str) -> None:
 def test_other_paths_are_not_found(url: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{url}/")
+
+
+def test_the_server_sleeps_until_a_request_comes(url: str) -> None:
+    get(f"{url}/healthz")
+    [tid] = [thread.native_id for thread in threading.enumerate() if thread.name == "health"]
+
+    def wake_ups() -> str:
+        status = Path(f"/proc/self/task/{tid}/status").read_text()
+        return next(line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
+
+    time.sleep(0.1)  # it goes to sleep
+    before = wake_ups()
+    time.sleep(1)
+    assert wake_ups() == before
+    get(f"{url}/healthz")
+    assert wake_ups() != before
 
 
 def get(url: str) -> bytes:
