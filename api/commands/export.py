@@ -35,7 +35,8 @@ batch at hand, and says with which --start to continue. If the receiver rejects 
 With --follow, samples are sent when they are --delay old: what comes later than that (from a collector that was cut
 off) is not sent. Samples are there for the days that storage keeps them; rollups are not exported.
 """
-_STEP_S = 10.0
+_STEP_MS = 60_000
+_FOLLOW_MS = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +84,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         if args.follow:
             while not stop.is_set():
-                ready_ms = int((time.time() - args.delay) * 1000)
-                if ready_ms - done.until_ms >= _STEP_S * 1000:
+                ready_ms = int((time.time() - args.delay) * 1000) // _FOLLOW_MS * _FOLLOW_MS
+                if ready_ms > done.until_ms:
                     _export(args, client, sender, done, ready_ms)
                 else:
                     stop.wait(1.0)
@@ -105,15 +106,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _export(args: argparse.Namespace, client: Client, sender: OtlpSender, done: _Done, end_ms: int) -> None:
-    """Sends what there is from `done` to `end_ms`, all profile types of some seconds after each other: before `done`,
+    """Sends what there is from `done` to `end_ms`, all profile types of a minute after each other: before `done`,
     all was sent. Raises CommandError."""
     start_ms = done.until_ms
     show = progress_display() if not args.follow else _log_nothing
     types = [args.profile_type] if args.profile_type else _profile_types(client)
     slices = [Slices(client, args.selector, each, int(args.max_mb * 1e6), sender.stop) for each in types]
     while done.until_ms < end_ms:
-        step_ms = int(_STEP_S * 1000)
-        until_ms = min(end_ms, (done.until_ms // step_ms + 1) * step_ms)
+        until_ms = min(end_ms, (done.until_ms // _STEP_MS + 1) * _STEP_MS)
         for one in slices:
             for part in one.read(done.until_ms, until_ms):
                 count = _samples(part.data)

@@ -1,4 +1,4 @@
-"""Asks the API for samples, a few seconds at a time: as many as one batch may hold."""
+"""Asks the API for samples, up to a minute at a time: as many as one batch may hold."""
 
 import logging
 import threading
@@ -9,7 +9,7 @@ from api.terminal.client import AnswerError, Client
 from icestream.cli import CommandError
 from icestream.times import format_unix_nano
 
-_LONGEST_MS = 10_000
+_LONGEST_MS = 60_000
 _TOO_LARGE = 422
 _AGAIN = (0, 429, 502, 503, 504)
 _TRIES = 60

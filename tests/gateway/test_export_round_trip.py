@@ -35,6 +35,7 @@ OTHER = f"{DATABASE}_other"
 NOW_S = int(time.time()) - 300
 TIMES = {"start": str(NOW_S), "end": str(NOW_S + 120)}
 IN_USE = "memory:inuse_space:bytes:space:bytes"
+TWO_DAYS_S = 2 * 86_400
 TRACE, SPAN, OTHER_TRACE = bytes(range(1, 17)), bytes(range(1, 9)), b"t" * 16
 
 MAIN = Frame(("main",), 0x1000)
@@ -64,6 +65,7 @@ SAMPLES = [
     sample((), 10_000_000, 1, CART, 40),
     sample((GO, NO_FILE), 40_000_000, 4, CART, 119.999),
     sample((GO,), 10_000_000, 1, CART, 120),  # after the end
+    sample((GO,), 10_000_000, 1, CART, -TWO_DAYS_S),
     # A correction: the trace became known later.
     sample((MAIN,), 10_000_000, 1, CART, 50),
     sample((MAIN,), -10_000_000, -1, CART, 50),
@@ -192,6 +194,9 @@ def test_what_a_receiver_refuses_is_told(
     with receiving(settings) as endpoint:
         assert export(here, f"{endpoint}/nowhere") == 1
         assert "answers 404" in capsys.readouterr().err
+        old = [f"--start={NOW_S - TWO_DAYS_S - 10}", f"--end={NOW_S - TWO_DAYS_S + 10}"]
+        assert export(here, endpoint, *old) == 1
+        assert "the receiver rejected 1 profiles: " in capsys.readouterr().err
     assert export(here, "localhost:4318") == 1
     assert "not an HTTP address" in capsys.readouterr().err
     assert export(here, f"http://127.0.0.1:{free_port()}", "--give-up", "0.1") == 1

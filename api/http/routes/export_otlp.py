@@ -29,7 +29,7 @@ def export_otlp(
     selection: Annotated[Selection, Depends(selection)], state: Annotated[AppState, Depends(app_state)]
 ) -> Response:
     """The samples with their times, threads and traces, as a message of opentelemetry-proto 1.10. Gauges are not
-    averaged. Ask for a few seconds at a time: `icestream export otlp` does."""
+    averaged. Ask for a minute at a time at most, as `icestream export otlp` does."""
     samples = read_single_samples(state.database, selection)
     stack_ids = np.unique(samples.stack_ids)
     stacks = state.stacks.addresses_of(stack_ids)
