@@ -11,6 +11,7 @@ import pytest
 from prometheus_client import Counter
 
 from icestream.metrics import CountedElsewhere, HealthServer
+from tests.waiting import wait_until
 
 COUNTED = Counter("icestream_test_things_total", "Things of a test")
 OTHER = Counter("icestream_api_other_total", "Things of another part")
@@ -49,18 +50,19 @@ def test_other_paths_are_not_found(url: str) -> None:
 
 def test_the_server_sleeps_until_a_request_comes(url: str) -> None:
     get(f"{url}/healthz")
-    [tid] = [thread.native_id for thread in threading.enumerate() if thread.name == "health"]
+    tid = [thread.native_id for thread in threading.enumerate() if thread.name == "health"][-1]
 
     def wake_ups() -> str:
         status = Path(f"/proc/self/task/{tid}/status").read_text()
         return next(line for line in status.splitlines() if line.startswith("voluntary_ctxt_switches"))
 
-    time.sleep(0.1)  # it goes to sleep
-    before = wake_ups()
-    time.sleep(1)
-    assert wake_ups() == before
-    get(f"{url}/healthz")
-    assert wake_ups() != before
+    def sleeps_for_a_second() -> bool:
+        before = wake_ups()
+        time.sleep(1)
+        return wake_ups() == before
+
+    wait_until(sleeps_for_a_second, seconds=60)
+    assert get(f"{url}/healthz")
 
 
 def get(url: str) -> bytes:
