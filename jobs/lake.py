@@ -21,6 +21,8 @@ from sinks.stored_batches import BatchKey
 
 MINUTE_S = 60
 _KINDS = ("samples", "activity")
+_SAID = ("operation", "status")
+"""What may be known of a span later than the span."""
 
 
 Where = Callable[[pa.ChunkedArray, np.ndarray], np.ndarray]
@@ -121,13 +123,19 @@ def _replace_rows(lake: Lake, staging: Staging, name: str, where: Where, recompu
 
 
 def _add_spans(lake: Lake, staging: Staging) -> None:
-    """Replaces the spans of the slice that were recomputed, if the lake lacks one of them."""
-    staged = np.unique(np.concatenate([np.empty(0, np.uint64), *map(_span_keys, _staged(staging, "spans"))]))
+    """Replaces the spans of the slice that were recomputed, if the lake lacks one of them, its operation or status."""
+    said: dict[str, int] = {}
+    keys = [(_span_keys(rows), _with_what_is_said(rows, said)) for rows in _staged(staging, "spans")]
+    empty = np.empty(0, np.uint64)
+    staged = np.unique(np.concatenate([empty, *(span for span, _ in keys)]))
+    wanted = np.unique(np.concatenate([empty, *(whole for _, whole in keys)]))
     table = lake.open("spans")
-    stored = read(table, "spans", staging.time_range, ["trace_id", "span_id"]) if table is not None else iter(())
-    known = np.zeros(len(staged), bool)
-    for rows in stored:
-        known |= np.isin(staged, _span_keys(rows))
+    known = np.zeros(len(wanted), bool)
+    if table is not None:
+        there = {field.name for field in table.schema().fields}  # the table of an earlier version lacks columns
+        columns = [name for name in ("trace_id", "span_id", *_SAID) if name in there]
+        for rows in read(table, "spans", staging.time_range, columns):
+            known |= np.isin(wanted, _with_what_is_said(rows, said))
     if known.all():
         return
 
@@ -146,6 +154,20 @@ def _span_keys(rows: pa.Table) -> np.ndarray:
         for text in texts
     )
     return ids.combine(ids.combine(trace[0].astype(np.uint64), trace[1].astype(np.uint64)), span[0].astype(np.uint64))
+
+
+def _with_what_is_said(rows: pa.Table, said: dict[str, int]) -> np.ndarray:
+    """Returns a hash of trace ID, span ID, operation and status of each row, uint64 (n,).
+
+    `said` numbers the operations and statuses; the caller keeps it for what is compared.
+    """
+    columns = [
+        rows[name].cast(pa.string()).fill_null("").to_pylist() if name in rows.column_names else [""] * len(rows)
+        for name in _SAID
+    ]
+    texts = map("\0".join, zip(*columns, strict=True))
+    numbers = np.fromiter((said.setdefault(text, len(said)) for text in texts), np.uint64, len(rows))
+    return ids.combine(_span_keys(rows), numbers)
 
 
 def _staged(staging: Staging, name: str) -> Iterator[pa.Table]:
