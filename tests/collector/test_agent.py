@@ -143,7 +143,8 @@ def test_a_busy_program_is_profiled_by_name(
         names: Counter[str] = Counter()
         for (found, address), count in leaves.items():
             if found == build_id:
-                names[symcache.lookup(address - load_address)[0].symbol] += count
+                for line in symcache.lookup(address - load_address)[:1]:  # stubs of the linker have no name
+                    names[line.symbol] += count
     total = sum(leaves.values())
     assert total == pytest.approx(2 * 10**9, rel=0.3)
     # Four times the standard deviation of a share of 360 samples.

@@ -71,7 +71,7 @@ def in_lake(stored: Stored) -> dict[str, Any]:
         "samples": sorted((*key, *sums) for key, sums in samples.items() if any(sums)),
         "activity": sorted((row["trace_id"].hex(), row["host_id"], row["start_time"], row["thread_cpu_ns"])
                            for row in rows["activity"]),
-        "spans": {(row["trace_id"].hex(), row["span_id"].hex(), row["name"], row["operation"])
+        "spans": {(row["trace_id"].hex(), row["span_id"].hex(), row["name"], row["operation"], row["status"])
                   for row in rows["spans"]},
         "nodes": {row["node_id"] for row in rows["nodes"]},
         "batches": sorted((row["kind"], row["collector"], row["started_unix_nano"], row["sequence"], row["rows"])
@@ -89,7 +89,9 @@ def in_clickhouse(stored: Stored) -> dict[str, Any]:
     activity = query(
         "SELECT lower(hex(trace_id)), host_id, toUnixTimestamp64Nano(start_time), thread_cpu_ns FROM activity"
     ).result_rows
-    spans = query("SELECT lower(hex(trace_id)), lower(hex(span_id)), name, operation FROM spans FINAL").result_rows
+    spans = query(
+        "SELECT lower(hex(trace_id)), lower(hex(span_id)), name, operation, status FROM spans FINAL"
+    ).result_rows
     batches = query(
         "SELECT kind, collector, started_unix_nano, sequence, rows FROM batches WHERE kind != 'corrections'"
     ).result_rows
@@ -136,9 +138,9 @@ def test_a_replay_restores_what_the_lake_lacks_and_leaves_alone_what_is_complete
     assert check_same(stored) == before
 
 
-def test_a_replay_brings_what_became_known_of_spans_later(stored: Stored) -> None:
+def test_a_replay_corrects_what_spans_say(stored: Stored) -> None:
     before = check_same(stored)
-    table(stored, "spans").update({"operation": "''"})
+    table(stored, "spans").update({"status": "'error'"})
     assert in_lake(stored) != before
     replay(stored.work("replay"))
     assert check_same(stored) == before
