@@ -8,7 +8,9 @@
 """
 
 import argparse
+import itertools
 import logging
+import re
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +18,11 @@ from typing import Any
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
 from api.terminal.client import DEFAULT_URL, URL_VARIABLE, Client
-from api.terminal.export_slices import Slices
+from api.terminal.export_slices import STEP_MS, Slices
 from api.terminal.otlp_sender import OtlpSender, endpoint
+from api.terminal.patient_client import PatientClient, Stopped
 from icestream.cli import CommandError
-from icestream.progress import progress_display
+from icestream.progress import Progress, progress_display
 from icestream.stop import stop_event
 from icestream.times import TimeError, format_unix_nano, parse_unix_nano
 
@@ -30,21 +33,19 @@ _OTLP = """Send samples to a receiver of OTLP profiles, such as an OpenTelemetry
 
 Samples are read from the query API, with the names and traces that it knows by now, and sent as OTLP/HTTP (protobuf,
 gzip; opentelemetry-proto 1.10) in batches. A receiver that is away or busy gets its batch again. Ctrl-C ends after the
-batch at hand, and says with which --start to continue. If the receiver rejects profiles, the exit code is 1.
+minute at hand if that goes quickly, and says with which --start to continue. If the receiver rejects profiles, the
+exit code is 1.
 
-With --follow, samples are sent when they are --delay old: what comes later than that (from a collector that was cut
-off) is not sent. Samples are there for the days that storage keeps them; rollups are not exported.
+Whole minutes are sent, from that of --start to that of --end, when they are --delay old. What is stored later than that
+(from a collector that was cut off) is not sent. Samples are there for the days that storage keeps them; rollups are not
+exported.
 """
-_STEP_MS = 60_000
-_FOLLOW_MS = 10_000
+_LOG_S = 50.0
+"""With --follow there is a minute to send every minute, a little sooner or later."""
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass
-class _Done:
-    samples: int = 0
-    until_ms: int = 0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,12 +64,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     otlp.add_argument("--start", help="RFC 3339, Unix seconds, or now-15m (the default; with --follow: now)")
     otlp.add_argument("--end", help="as --start (default: now); exclusive")
     otlp.add_argument("--follow", action="store_true", help="go on with new samples until told to stop")
-    otlp.add_argument("--delay", type=_positive, default=60.0, metavar="S", help="seconds of --follow (default: 60)")
+    otlp.add_argument(
+        "--delay", type=_positive, default=60.0, metavar="S", help="how old what is sent must be (default: 60)"
+    )
     otlp.add_argument(
         "--max-mb", type=_positive, default=4.0, metavar="MB", help="largest batch, before gzip (default: 4)"
     )
     otlp.add_argument(
-        "--give-up", type=_positive, default=600.0, metavar="S", help="seconds to send a batch again (default: 600)"
+        "--give-up",
+        type=_positive,
+        default=600.0,
+        metavar="S",
+        help="seconds to send a batch or to ask again (default: 600)",
     )
     otlp.add_argument("--url", help=f"URL of the API (default: {DEFAULT_URL}) [{URL_VARIABLE}]")
 
@@ -76,28 +83,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.follow and args.end:
         raise CommandError("give --end or --follow, not both")
+    start_ms = _time(args.start or ("now" if args.follow else "now-15m"))
+    end_ms = None if args.follow else _time(args.end or "now")
+    if end_ms is not None and start_ms >= end_ms:
+        raise CommandError("--start is not before --end")
     stop = stop_event()
     sender = OtlpSender(endpoint(args.endpoint), dict(map(_header, args.header)), stop, args.give_up)
-    start_ms = _time(args.start or ("now" if args.follow else "now-15m"))
-    done = _Done(until_ms=start_ms)
-    client = Client(args.url)
+    client = PatientClient(args.url, stop, args.give_up)
+    show = _log_position() if args.follow else progress_display()
+    export = _Export(args, client, sender, show, start_ms // STEP_MS * STEP_MS)
     try:
-        if args.follow:
-            while not stop.is_set():
-                ready_ms = int((time.time() - args.delay) * 1000) // _FOLLOW_MS * _FOLLOW_MS
-                if ready_ms > done.until_ms:
-                    _export(args, client, sender, done, ready_ms)
-                else:
-                    stop.wait(1.0)
+        if end_ms is None:
+            export.follow()
         else:
-            end_ms = _time(args.end or "now")
-            if start_ms >= end_ms:
-                raise CommandError("--start is not before --end")
-            _export(args, client, sender, done, end_ms)
+            export.send(min(-(-end_ms // STEP_MS) * STEP_MS, _ready_ms(args.delay)))
+    except Stopped:
+        pass
     finally:
-        until = format_unix_nano(done.until_ms * 10**6)
-        size = sender.sent_bytes / 1e6
-        _log.info("sent %d samples (%.1f MB) until %s; to continue: --start %s", done.samples, size, until, until)
+        until, size = _text(export.until_ms), sender.sent_bytes / 1e6
+        _log.info("sent %d samples (%.1f MB) until %s; to continue: --start %s", export.samples, size, until, until)
     if sender.rejected:
         raise CommandError(
             f"the receiver rejected {sender.rejected} profiles: {'; '.join(sorted(sender.reasons))[:500]}"
@@ -105,26 +109,46 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export(args: argparse.Namespace, client: Client, sender: OtlpSender, done: _Done, end_ms: int) -> None:
-    """Sends what there is from `done` to `end_ms`, all profile types of a minute after each other: before `done`,
-    all was sent. Raises CommandError."""
-    start_ms = done.until_ms
-    show = progress_display() if not args.follow else _log_nothing
-    types = [args.profile_type] if args.profile_type else _profile_types(client)
-    slices = [Slices(client, args.selector, each, int(args.max_mb * 1e6), sender.stop) for each in types]
-    while done.until_ms < end_ms:
-        until_ms = min(end_ms, (done.until_ms // _STEP_MS + 1) * _STEP_MS)
-        for one in slices:
-            for part in one.read(done.until_ms, until_ms):
-                count = _samples(part.data)
-                if count and not sender.send(part.data):
-                    return
-                done.samples += count
-        if sender.stop.is_set():
-            return
-        done.until_ms = until_ms
-        share = (until_ms - start_ms) / (end_ms - start_ms)
-        show(share, f"{format_unix_nano(until_ms * 10**6)}, {done.samples:,} samples")
+@dataclass
+class _Export:
+    args: argparse.Namespace
+    client: Client
+    sender: OtlpSender
+    show: Progress
+    until_ms: int
+    """A whole minute, Unix time. What is before it is sent."""
+    samples: int = 0
+
+    def follow(self) -> None:
+        """Sends every minute when it is old enough. Raises CommandError and Stopped."""
+        while not self.sender.stop.is_set():
+            ready_ms = _ready_ms(self.args.delay)
+            if ready_ms > self.until_ms:
+                self.send(ready_ms)
+            else:
+                self.sender.stop.wait(1.0)
+
+    def send(self, end_ms: int) -> None:
+        """Sends the minutes before `end_ms`, all profile types of a minute after each other. Raises CommandError, and
+        Stopped within a minute."""
+        start_ms = self.until_ms
+        types = [self.args.profile_type] if self.args.profile_type else _profile_types(self.client)
+        most_bytes = max(1, int(self.args.max_mb * 1e6))
+        slices = [Slices(self.client, self.args.selector, each, most_bytes) for each in types]
+        while self.until_ms < end_ms and not self.sender.stop.is_set():
+            for data in itertools.chain.from_iterable(one.read_minute(self.until_ms) for one in slices):
+                count = _samples(data)
+                if count and not self.sender.send(data):
+                    raise Stopped
+                self.samples += count
+            self.until_ms += STEP_MS
+            share = (self.until_ms - start_ms) / (end_ms - start_ms)
+            self.show(share, f"{_text(self.until_ms)}, {self.samples:,} samples")
+
+
+def _ready_ms(delay_s: float) -> int:
+    """Returns when the last minute that is old enough ended."""
+    return int((time.time() - delay_s) * 1000) // STEP_MS * STEP_MS
 
 
 def _samples(data: bytes) -> int:
@@ -138,8 +162,17 @@ def _profile_types(client: Client) -> list[str]:
     return [each["id"] for each in answer["profile_types"]]
 
 
-def _log_nothing(part: float, text: str) -> None:
-    """While it follows, there is no end to come near."""
+def _log_position() -> Progress:
+    """Returns a function that logs every minute what is sent: who is killed cannot say it at the end."""
+    last = 0.0
+
+    def log(share: float, text: str) -> None:
+        nonlocal last
+        if not last or time.monotonic() - last > _LOG_S:
+            last = time.monotonic()
+            _log.info("sent until %s", text)
+
+    return log
 
 
 def _time(text: str) -> int:
@@ -150,11 +183,15 @@ def _time(text: str) -> int:
         raise CommandError(str(error)) from None
 
 
+def _text(unix_ms: int) -> str:
+    return format_unix_nano(unix_ms * 10**6)
+
+
 def _header(text: str) -> tuple[str, str]:
-    name, _, value = text.partition("=")
-    if not name.strip() or not value or not text.isprintable():
-        raise CommandError("--header: expected NAME=VALUE")
-    return name.strip(), value.strip()
+    name, _, value = (part.strip() for part in text.partition("="))
+    if not _HEADER_NAME.fullmatch(name) or not value or not (value.isascii() and value.isprintable()):
+        raise CommandError("--header: expected NAME=VALUE, in ASCII")
+    return name, value
 
 
 def _positive(text: str) -> float:

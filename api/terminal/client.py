@@ -1,5 +1,6 @@
 """Asks the API over HTTP, with the standard library only."""
 
+import http.client
 import json
 import os
 import urllib.error
@@ -47,7 +48,7 @@ class Client:
                 return content
         except urllib.error.HTTPError as error:
             raise AnswerError(error.code, _message(error)) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             reason = getattr(error, "reason", error)
             hint = "is `icestream up` or `icestream api` running there? Another address: --url http://HOST:PORT"
             raise AnswerError(0, f"no answer from {self._url}: {reason}; {hint}") from None
@@ -65,5 +66,5 @@ def _message(error: urllib.error.HTTPError) -> str:
     try:
         details = json.loads(error.read())["error"]
         return f"{details['message']} ({details['hint']})" if details["hint"] else str(details["message"])
-    except (ValueError, KeyError, TypeError, OSError):
+    except (ValueError, KeyError, TypeError, OSError, http.client.HTTPException):
         return f"{error.url.partition('?')[0]}: HTTP {error.code} {error.reason}"

@@ -21,10 +21,23 @@ PATH = "/v1development/profiles"
 
 _AGAIN = (429, 502, 503, 504)
 """Answers after which the specification says to send again."""
+_MOVED = (301, 302, 303, 307, 308)
 _TIMEOUT_S = 30.0
 _LONGEST_WAIT_S = 60.0
+"""Unless the receiver asks for more."""
+_MOST_ANSWER_BYTES = 1_000_000
 
 _log = logging.getLogger(__name__)
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Makes redirects errors: followed, a POST becomes a GET without its body, and headers with secrets go anywhere."""
+
+    def redirect_request(self, *args: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
 
 
 @dataclass
@@ -50,9 +63,10 @@ class OtlpSender:
                 self.sent_bytes += len(body)
                 return True
             # The same bytes again: a receiver that had them already may recognise them.
-            pause_s = min(max(asked_s, wait_s * random.uniform(0.5, 1)), _LONGEST_WAIT_S)
+            pause_s = max(asked_s, wait_s * random.uniform(0.5, 1))
             if time.monotonic() + pause_s > deadline:
-                raise CommandError(f"{error}; gave up after {self.give_up_s:.0f} s (--give-up)")
+                asked = f"; it asks to wait {asked_s:.0f} s" if asked_s else ""
+                raise CommandError(f"{error}{asked}; gave up, as --give-up is {self.give_up_s:g} s")
             _log.warning("%s; sending again in %.1f s", error, pause_s)
             if self.stop.wait(pause_s):
                 return False
@@ -64,11 +78,18 @@ class OtlpSender:
         headers = {"Content-Type": "application/x-protobuf", "Content-Encoding": "gzip", **self.headers}
         request = urllib.request.Request(self.url, body, headers)
         try:
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S) as answer:
-                self._read(answer.read())
+            with _opener.open(request, timeout=_TIMEOUT_S) as answer:
+                told = answer.read(_MOST_ANSWER_BYTES + 1)
+                if answer.length and len(told) <= _MOST_ANSWER_BYTES:  # there should be more
+                    raise http.client.IncompleteRead(told, answer.length)
+                self._read(told)
                 return "", 0.0
         except urllib.error.HTTPError as error:
             text = f"{self.url} answers {error.code} {error.reason}{_message(error)}"
+            if error.code in _MOVED:
+                text += (
+                    f"; it says {_printable(error.headers.get('Location', ''))!r}: give --endpoint with that address"
+                )
             if error.code not in _AGAIN:
                 raise CommandError(text) from None
             return text, _seconds(error.headers.get("Retry-After"))
@@ -77,6 +98,8 @@ class OtlpSender:
 
     def _read(self, body: bytes) -> None:
         try:
+            if len(body) > _MOST_ANSWER_BYTES:
+                raise DecodeError
             partial = ExportProfilesServiceResponse.FromString(body).partial_success
         except DecodeError:
             raise CommandError(f"{self.url} does not answer like an OTLP receiver") from None
@@ -102,8 +125,11 @@ def _seconds(retry_after: str | None) -> float:
 def _message(error: urllib.error.HTTPError) -> str:
     """The printable text of a google.rpc.Status, or of whatever it is."""
     try:
-        text = error.read(2000).decode(errors="replace")
-    except OSError:
+        text = _printable(error.read(2000).decode(errors="replace"))
+    except (OSError, http.client.HTTPException):
         return ""
-    printable = "".join(c for c in text if c.isprintable() and c != "\ufffd").strip()
-    return f": {printable[:300]}" if printable else ""
+    return f": {text}" if text else ""
+
+
+def _printable(text: str) -> str:
+    return "".join(c for c in text if c.isprintable() and c != "\ufffd").strip()[:300]

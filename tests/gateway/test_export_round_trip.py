@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import re
 import subprocess
 import sys
 import threading
@@ -32,7 +33,7 @@ from tests.pipeline.running import free_port
 from tests.waiting import wait_until
 
 OTHER = f"{DATABASE}_other"
-NOW_S = int(time.time()) - 300
+NOW_S = int(time.time()) // 60 * 60 - 300
 TIMES = {"start": str(NOW_S), "end": str(NOW_S + 120)}
 IN_USE = "memory:inuse_space:bytes:space:bytes"
 TWO_DAYS_S = 2 * 86_400
@@ -122,7 +123,8 @@ def test_merges_there_are_what_they_are_here(
     settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_listen="127.0.0.1:0")
     with receiving(settings) as endpoint:
         assert export(here, endpoint, "--max-mb", max_mb) == 0
-        assert export(here, endpoint, "--max-mb", max_mb) == 0  # again: it counts once
+        within = [f"--start={NOW_S + 5}", f"--end={NOW_S + 119}"]
+        assert export(here, endpoint, "--max-mb", max_mb, *within) == 0  # the same minutes again: they count once
     for message in messages(settings, RAW):
         there.add(message.value() or b"")
     with TestClient(create_api(ApiSettings(), Clients(engine, database=DATABASE)), "http://localhost") as http:
@@ -184,7 +186,8 @@ def test_it_follows_until_it_is_told_to_stop_and_says_where_to_continue(
             following.terminate()
             _, log = following.communicate()
     assert following.returncode == 0
-    assert "to continue: --start 20" in log
+    assert re.search(r"sent until 20\S+:00.000Z, \d+ samples\n", log)
+    assert re.search(r"to continue: --start 20\S+:00.000Z\n", log)
 
 
 def test_what_a_receiver_refuses_is_told(
@@ -201,3 +204,6 @@ def test_what_a_receiver_refuses_is_told(
     assert "not an HTTP address" in capsys.readouterr().err
     assert export(here, f"http://127.0.0.1:{free_port()}", "--give-up", "0.1") == 1
     assert "gave up" in capsys.readouterr().err
+    for header in ("Authorization=\u03bb", "No Name=1", "=1", "name="):
+        assert export(here, "http://localhost:4318", "--header", header) == 1
+        assert "--header: expected" in capsys.readouterr().err

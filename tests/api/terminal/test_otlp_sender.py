@@ -32,6 +32,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
+    def do_GET(self) -> None:
+        self.send_error(405)  # who follows a redirect comes with GET
+
     def log_message(self, *args: object) -> None:
         pass
 
@@ -57,6 +60,37 @@ def test_a_busy_receiver_gets_the_same_bytes_when_it_asked_for_them(receiver: Re
     assert time.monotonic() - started >= 2
     assert receiver.bodies[0] == receiver.bodies[1]
     assert gzip.decompress(receiver.bodies[0]) == b"profiles"
+
+
+def test_a_long_retry_after_is_kept_to(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    receiver.answers += [(503, {"Retry-After": "100"}, b"")] * 2
+    stopped = sender(receiver, give_up_s=200)
+    stopped.stop.set()
+    assert not stopped.send(b"profiles")
+    assert "sending again in 100.0 s" in caplog.text
+    with pytest.raises(CommandError, match="asks to wait 100 s; gave up"):
+        sender(receiver, give_up_s=99).send(b"profiles")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_an_error_that_names_the_address(receiver: Receiver, status: int) -> None:
+    elsewhere = f"http://localhost:{receiver.server_port}/elsewhere"
+    receiver.answers += [(status, {"Location": elsewhere}, b""), (200, {}, b"")]
+    with pytest.raises(CommandError, match=elsewhere):
+        sender(receiver).send(b"profiles")
+    assert len(receiver.answers) == 1
+
+
+def test_answers_that_are_cut_off_or_endless_are_none(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    endless = ExportProfilesServiceResponse()
+    endless.partial_success.error_message = "a" * 2_000_000
+    receiver.answers += [(200, {"Content-Length": "100"}, b""), (200, {}, endless.SerializeToString())]
+    stopped = sender(receiver)
+    stopped.stop.set()
+    assert not stopped.send(b"profiles")
+    assert "IncompleteRead" in caplog.text
+    with pytest.raises(CommandError, match="like an OTLP receiver"):
+        sender(receiver).send(b"profiles")
 
 
 def test_waits_end_when_told_to_stop_and_when_the_time_is_over(receiver: Receiver) -> None:
