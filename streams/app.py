@@ -9,7 +9,7 @@ rebalance (streams.group_consumer). What Faust still skips, partition tasks read
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -59,17 +59,22 @@ class PartitionTasks:
         """`rate`: of dead letters; None for any number. `limits`: of the times in messages."""
         self.limits = limits
         self.fetch: Callable[[str, int, bool], None] = lambda topic, partition, on: None  # switches fetching on or off
+        self.seek: Callable[[str, int, int], Awaitable[None]]  # delivers from an offset on, also once more
         self.assigned: set[int] = set()
         self.started = False  # whether there was an assignment of partitions (or of none)
         self._settings = settings
         self._outboxes = outboxes
+        self._logs = logs
+        self._failed = failed
         self._new: Callable[[int, Outbox], PartitionTask] = lambda partition, outbox: PartitionTask(
             partition, cluster, processor, outbox, logs, wait_s, failed, self._room,
-            lambda topic: self._processed(topic, partition), rate,
+            lambda topic: self._processed(topic, partition),
+            lambda topic, offset: self.seek(topic, partition, offset), rate,
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
         self._recovering = asyncio.Semaphore(_RECOVERIES)
         self._revoked = True
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def recovered(self) -> int:
@@ -80,14 +85,27 @@ class PartitionTasks:
         """Hands a message to its partition task. After `revoke`, messages are dropped until the next `assign`."""
         if self._revoked or event.partition not in self.assigned:
             return
-        task = self._tasks.get(event.partition)
-        if task is None:
-            outbox = self._outboxes.open(event.partition)
-            task = self._tasks[event.partition] = self._new(event.partition, outbox)
-            task.start(self._recovery(outbox, event.partition))
+        task = self._task(event.partition)
         task.put(topic, event)
         if task.queued_bytes(topic) > self._share():
             self.fetch(topic, event.partition, False)
+
+    def _task(self, partition: int) -> PartitionTask:
+        """Returns the task of a partition, which begins when it is needed first."""
+        task = self._tasks.get(partition)
+        if task is None:
+            outbox = self._outboxes.open(partition)
+            task = self._tasks[partition] = self._new(partition, outbox)
+            task.start(self._recovery(outbox, partition))
+        return task
+
+    async def _look(self, partitions: set[int]) -> None:
+        """Begins the tasks of partitions with a backlog: Faust may have dropped all of it, and then none comes."""
+        try:
+            async for partition in self._logs.behind(partitions):
+                self._task(partition)
+        except Exception as error:
+            self._failed(error)
 
     def _processed(self, topic: str, partition: int) -> None:
         task = self._tasks.get(partition)
@@ -115,18 +133,25 @@ class PartitionTasks:
             for topic in (RAW, ACTIVITY):  # nothing is queued now
                 self.fetch(topic, partition, True)
         self.assigned, self.started, self._revoked = partitions, True, False
+        self._looking = asyncio.create_task(self._look(partitions - set(self._tasks)))
         metrics.ASSIGNED.set(len(partitions))
 
     async def revoke(self) -> None:
         """Pauses all partition tasks: the next assignment says which of them go on."""
-        self._revoked = True
+        self._drop()
         paused = await asyncio.gather(*(task.pause() for task in self._tasks.values()))
         await self._close({n for n, can_go_on in zip(list(self._tasks), paused, strict=True) if not can_go_on})
 
     async def close(self) -> None:
         """Closes all partition tasks."""
-        self._revoked = True
+        self._drop()
         await self._close(set(self._tasks))
+
+    def _drop(self) -> None:
+        """Takes no messages until the next assignment."""
+        self._revoked = True
+        if self._looking is not None:
+            self._looking.cancel()
 
     async def _close(self, partitions: set[int]) -> None:
         for task in [self._tasks.pop(partition) for partition in partitions]:
@@ -183,7 +208,10 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
         else:
             app.consumer.on_buffer_full(place)
 
-    tasks.fetch = fetch
+    async def seek(topic: str, partition: int, offset: int) -> None:
+        await app.consumer.seek_wait({faust.types.TP(topic, partition): offset})
+
+    tasks.fetch, tasks.seek = fetch, seek
     group_consumer.use(app, settings.kafka_in_process)
 
     def feed(topic: str) -> Callable[[faust.StreamT[Any]], Any]:

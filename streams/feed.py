@@ -50,6 +50,12 @@ class Feed:
         except TimeoutError:
             return None
 
+    def skip_to(self, offset: int) -> None:
+        """Nothing before this offset is left to process."""
+        if offset > self.next_offset:
+            self.next_offset = offset
+            self.moved.set()
+
     async def until_moved(self, timeout_s: float) -> None:
         """Waits until `moved` is set, or that time has passed."""
         self.moved.clear()

@@ -6,10 +6,12 @@ nothing is committed yet, aiokafka stays where it is. So those messages would ne
 when Kafka fails at that moment, a partition task notices the gap (streams.partition_task).
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
 import faust
+from aiokafka.errors import IllegalStateError  # type: ignore[import-untyped]
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
@@ -22,6 +24,11 @@ class _Thread(AIOKafkaConsumerThread):
     def __init__(self, consumer: Consumer, in_process: bool, **more: Any) -> None:
         super().__init__(consumer, **more)
         self._in_process = in_process
+
+    async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
+        """Leaves out partitions that were taken away meanwhile."""
+        with contextlib.suppress(IllegalStateError):
+            await super().seek_wait(partitions)
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
         """Returns the committed offsets. Where there is none, or 0, it seeks to the first message that Kafka has."""

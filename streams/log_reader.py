@@ -29,25 +29,27 @@ def log_range(reader: Consumer, topic: str, partition: int) -> tuple[int, int]:
     return low, high
 
 
-def read_range(
-    settings: KafkaSettings, topic: str, partition: int, first: int, end: int, **more: Any
-) -> Iterator[Message]:
-    """Yields the messages with offsets in [first, end) that Kafka still has. `more`: of the consumer's configuration.
-    Raises KafkaException."""
-    with contextlib.closing(log_consumer(settings, **more)) as reader:
-        low, high = log_range(reader, topic, partition)
-        first, end = max(first, low), min(end, high)
-        if first >= end:
+def read_range(settings: KafkaSettings, topic: str, partition: int, first: int, end: int) -> Iterator[Message]:
+    """Yields the messages with offsets in [first, end) that Kafka still has. Raises KafkaException."""
+    with contextlib.closing(log_consumer(settings)) as reader:
+        yield from read_with(reader, topic, partition, first, end)
+
+
+def read_with(reader: Consumer, topic: str, partition: int, first: int, end: int) -> Iterator[Message]:
+    """As `read_range`, with a `log_consumer`, which keeps the partition assigned."""
+    low, high = log_range(reader, topic, partition)
+    first, end = max(first, low), min(end, high)
+    if first >= end:
+        return
+    reader.assign([TopicPartition(topic, partition, first)])
+    while True:
+        message = reader.poll(_IDLE_S)
+        if message is None:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_IDLE_S:.0f} s"))
+        if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if error is None and (message.offset() or 0) < end:
+            yield message
+        # At the end there may be no message, but the end of a transaction.
+        if error is not None or (message.offset() or 0) >= end - 1:
             return
-        reader.assign([TopicPartition(topic, partition, first)])
-        while True:
-            message = reader.poll(_IDLE_S)
-            if message is None:
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, f"no answer for {_IDLE_S:.0f} s"))
-            if (error := message.error()) is not None and error.code() != KafkaError._PARTITION_EOF:
-                raise KafkaException(error)
-            if error is None and (message.offset() or 0) < end:
-                yield message
-            # At the end there may be no message, but the end of a transaction.
-            if error is not None or (message.offset() or 0) >= end - 1:
-                return

@@ -1,20 +1,27 @@
-"""Asks Kafka where the log of a partition begins and ends, and reads messages that Faust did not deliver."""
+"""Asks Kafka about the log of a partition, and reads messages that Faust did not deliver."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import logging
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import consumer
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
-from icestream.topics import STREAMS_GROUP
+from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams.feed import Event
-from streams.log_reader import read_range
+from streams.log_reader import log_consumer, read_with
+
+log = logging.getLogger(__name__)
 
 _TIMEOUT_S = 5.0
+_ASK_AGAIN_S = 5.0
+_PORTION_BYTES = 1_000_000
+_Answer = TypeVar("_Answer")
 
 
 class LogEnd(NamedTuple):
@@ -24,36 +31,114 @@ class LogEnd(NamedTuple):
     high: int
 
 
+class Backlog(NamedTuple):
+    """What Kafka has of a log, and from which offset on nothing is committed."""
+
+    end: LogEnd
+    uncommitted: int
+
+
+class _Reader:
+    """A consumer, made when it is needed first, on a thread of its own: one question at a time."""
+
+    def __init__(self, create: Callable[[], Consumer], name: str) -> None:
+        self._create = create
+        self._consumer: Consumer | None = None
+        self._thread = ThreadPoolExecutor(1, name)
+
+    async def ask(self, question: Callable[[Consumer], _Answer]) -> _Answer:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._ask, question)
+
+    def close(self) -> None:
+        self._thread.submit(self._close)
+        self._thread.shutdown(wait=False)
+
+    def _ask(self, question: Callable[[Consumer], _Answer]) -> _Answer:
+        if self._consumer is None:
+            self._consumer = self._create()
+        return question(self._consumer)
+
+    def _close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+
+
 class Logs:
-    """Asks on a thread of its own, until `close`."""
+    """Asks on threads of its own, until `close`. A partition without a leader takes seconds to ask about. So what
+    nobody waits for is asked on another thread, and messages are read on a third."""
 
     def __init__(self, settings: KafkaSettings, limits: TimeLimits = ANY_LIMITS) -> None:
         """`limits`: of the times in messages."""
-        self._settings = settings
         self._limits = limits
-        self._reader = consumer(settings, STREAMS_GROUP, log_level=2)
-        self._thread = ThreadPoolExecutor(1, "log ends")
+        ask = partial(consumer, settings, STREAMS_GROUP, log_level=2)
+        # As Faust, it also reads messages of transactions that are open.
+        read = partial(log_consumer, settings, **{"isolation.level": "read_uncommitted"})
+        self._ends, self._backlogs = _Reader(ask, "log ends"), _Reader(ask, "backlogs")
+        self._messages = _Reader(read, "skipped messages")
 
     async def end(self, topic: str, partition: int) -> LogEnd:
         """Raises KafkaException when Kafka does not answer."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._end, topic, partition)
+        return await self._ends.ask(lambda reader: _end(reader, topic, partition))
+
+    async def backlog(self, topic: str, partition: int) -> Backlog:
+        """Raises KafkaException when Kafka does not answer. Does not hold up `end`."""
+        return await self._backlogs.ask(lambda reader: _backlog(reader, topic, partition))
+
+    async def behind(self, partitions: set[int]) -> AsyncIterator[int]:
+        """Yields the partitions with a backlog of raw or activity. Asks until Kafka has answered for each of them."""
+        left = partitions
+        while left:
+            silent = set()
+            for partition in sorted(left):
+                try:
+                    backlogs = [await self.backlog(topic, partition) for topic in (RAW, ACTIVITY)]
+                except KafkaException as error:
+                    log.debug("Kafka does not say how far partition %d was processed: %s", partition, error)
+                    silent.add(partition)
+                    continue
+                if any(log_end.high > uncommitted for log_end, uncommitted in backlogs):
+                    yield partition
+            left = silent
+            await asyncio.sleep(_ASK_AGAIN_S if left else 0)
 
     async def read(self, topic: str, partition: int, first: int, end: int) -> AsyncIterator[Event]:
         """Yields the messages with offsets in [first, end) that Kafka has: as with Faust, also those of transactions
-        that are open. Raises KafkaException."""
-        messages = read_range(self._settings, topic, partition, first, end, **{"isolation.level": "read_uncommitted"})
-        while (message := await asyncio.to_thread(next, messages, None)) is not None:
-            key, value, (_, unix_milli) = message.key(), message.value() or b"", message.timestamp()
-            times = self._limits.collected(unix_milli)
-            yield Event(partition, message.offset() or 0, key, value, _not_acknowledged, times)
+        that are open. Holds nothing while they are processed. Raises KafkaException."""
+        while portion := await self._messages.ask(partial(_portion, place=(topic, partition), first=first, end=end)):
+            for message in portion:
+                key, value, (_, unix_milli) = message.key(), message.value() or b"", message.timestamp()
+                first = (message.offset() or 0) + 1
+                yield Event(partition, first - 1, key, value, _not_acknowledged, self._limits.collected(unix_milli))
 
     def close(self) -> None:
-        self._thread.submit(self._reader.close)
-        self._thread.shutdown(wait=False)
+        for reader in (self._ends, self._backlogs, self._messages):
+            reader.close()
 
-    def _end(self, topic: str, partition: int) -> LogEnd:
-        return LogEnd(*self._reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S))
+
+def _end(reader: Consumer, topic: str, partition: int) -> LogEnd:
+    return LogEnd(*reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S))
+
+
+def _backlog(reader: Consumer, topic: str, partition: int) -> Backlog:
+    end = _end(reader, topic, partition)
+    [committed] = reader.committed([TopicPartition(topic, partition)], timeout=_TIMEOUT_S)
+    return Backlog(end, max(committed.offset, end.low))  # negative: none is committed
+
+
+def _portion(reader: Consumer, place: tuple[str, int], first: int, end: int) -> list[Message]:
+    """Reads the next messages; [] after the last one."""
+    portion: list[Message] = []
+    size = 0
+    try:
+        for message in read_with(reader, *place, first, end):
+            portion.append(message)
+            size += len(message.value() or b"")
+            if size >= _PORTION_BYTES:
+                break
+        return portion
+    finally:
+        reader.unassign()  # it fetches nothing while nobody asks
 
 
 def _not_acknowledged() -> None:
-    """Faust does not know of the message. When a later one is acknowledged, it commits an offset behind both."""
+    """Faust does not know of the message. It commits when it delivers the message once more, or a later one."""

@@ -47,7 +47,7 @@ class PartitionTask:
     topic's messages wait for the other's, and none of those is processed for `wait_s`, they wait no longer. A message
     that cannot be decoded or processed becomes a dead letter. Any other error goes to `failed`, and nothing after it is
     acknowledged. `room` waits until more outputs may be published. `processed` is called with a message's topic when it
-    is processed.
+    is processed. `seek` makes Kafka deliver a topic's messages from an offset on, also once more.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class PartitionTask:
         failed: Callable[[BaseException], None],
         room: Callable[[], Awaitable[None]],
         processed: Callable[[str], None],
+        seek: Callable[[str, int], Awaitable[None]],
         rate: Rate | None = None,
     ) -> None:
         """`rate`: of dead letters; None for any number."""
@@ -75,6 +76,7 @@ class PartitionTask:
         self._failed = failed
         self._room = room
         self._processed = processed
+        self._seek = seek
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._unpaused = asyncio.Event()
         self._started = False
@@ -166,37 +168,49 @@ class PartitionTask:
             if event is None:
                 await self._look_at_end(feed, process)
                 continue
-            if event.offset > feed.next_offset:
-                await self._run_skipped(feed, event.offset, process)
+            await self._run_skipped(feed, event.offset, process)
             await self._run_one(feed, event, process)
             feed.queued_bytes -= len(event.value)
             self._processed(feed.topic)
 
     async def _look_at_end(self, feed: Feed, process: _Process) -> None:
-        """Processes what Kafka had at an earlier look, and has not delivered since."""
-        await self._ask_end(feed)
-        end, feed.earlier_end = feed.earlier_end, feed.end
-        if end > feed.next_offset and self._unpaused.is_set():
+        """Processes what Kafka had at an earlier look, and has not delivered since. Kafka then delivers once more what
+        is not committed: it is not processed twice, but committed, also if no later message ever comes."""
+        try:
+            log_end, uncommitted = await self._logs.backlog(feed.topic, self.partition)
+        except KafkaException as error:
+            log.debug("Kafka does not say where %s/%d ends: %s", feed.topic, self.partition, error)
+            return
+        feed.skip_to(log_end.low)
+        end, feed.earlier_end = feed.earlier_end, log_end.high
+        if end > uncommitted and self._idle(feed):
             await self._run_skipped(feed, end, process)
+            if self._idle(feed):
+                await self._seek(feed.topic, uncommitted)
+
+    def _idle(self, feed: Feed) -> bool:
+        return self._unpaused.is_set() and feed.queue.empty()
 
     async def _run_skipped(self, feed: Feed, end: int, process: _Process) -> None:
         """Processes what Kafka has before `end`: in a rebalance, Faust may drop messages and go on behind them. Mostly
         there is nothing: messages were deleted, and ends of transactions have offsets, too."""
         count = 0
-        async for event in self._logs.read(feed.topic, self.partition, feed.next_offset, end):
-            await self._run_one(feed, event, process)
-            metrics.READ_AGAIN.labels(feed.topic).inc()
-            count += 1
-        feed.next_offset = max(feed.next_offset, end)
+        if end > feed.next_offset:
+            async for event in self._logs.read(feed.topic, self.partition, feed.next_offset, end):
+                await self._run_one(feed, event, process)
+                metrics.READ_AGAIN.labels(feed.topic).inc()
+                count += 1
+            feed.skip_to(end)
         if count:
             log.warning("%s/%d: read %d messages before %d that Faust skipped", feed.topic, self.partition, count, end)
 
     async def _run_one(self, feed: Feed, event: Event, process: _Process) -> None:
         await self._room()
         await self._unpaused.wait()
-        delivery = await process(event)
-        feed.next_offset, feed.deadline_s = max(feed.next_offset, event.offset + 1), None
-        feed.moved.set()
+        again = event.offset < feed.next_offset
+        delivery = self._outbox.sent() if again else await process(event)
+        feed.deadline_s = None
+        feed.skip_to(event.offset + 1)
         feed.unacknowledged.append((event, delivery))
         feed.sent.set()
         while len(feed.unacknowledged) >= UNACKNOWLEDGED:
@@ -215,9 +229,6 @@ class PartitionTask:
             feed.acknowledged.set()
 
     async def _raw(self, event: Event) -> "asyncio.Future[None]":
-        state = self._processor.partition(self.partition)
-        if event.offset < state.raw_next:
-            return self._outbox.sent()
         try:
             raw = decode_raw(event.value, event.times)
         except BadMessage as error:
@@ -227,14 +238,12 @@ class PartitionTask:
         try:
             outputs = self._processor.raw_columns(raw, self._message_id(RAW, event.offset))
         except Exception as error:  # a bug must not stop the partition for good
-            state.announced = Announced()  # it may hold announcements that were not sent
+            # It may hold announcements that were not sent.
+            self._processor.partition(self.partition).announced = Announced()
             return self._dead(RAW, event, "process", error)
         return self._outbox.send(outputs)
 
     async def _activity(self, event: Event) -> "asyncio.Future[None]":
-        state = self._processor.partition(self.partition)
-        if event.offset < state.activity_next:
-            return self._outbox.sent()
         try:
             activity = decode_activity(event.value, event.times)
         except BadMessage as error:
@@ -298,7 +307,7 @@ class PartitionTask:
             log.debug("Kafka does not say where %s/%d ends: %s", feed.topic, self.partition, error)
             await asyncio.sleep(_ASK_AGAIN_S)
             return
-        feed.next_offset = max(feed.next_offset, log_end.low)  # Kafka has deleted what is before it
+        feed.skip_to(log_end.low)  # Kafka has deleted what is before it
         feed.end, feed.end_asked_s = log_end.high, asked_s
 
     def _message_id(self, topic: str, offset: int) -> MessageId:

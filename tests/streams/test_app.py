@@ -11,9 +11,11 @@ import pytest
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata  # type: ignore[import-untyped]
 from faust.assignor.partition_assignor import PartitionAssignor
 
+from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.samples_pb2 import SampleBatch
+from streams import partition_task
 from streams.app import PartitionTasks, create, credentials
 from streams.feed import Event
 from streams.logs import Logs
@@ -21,6 +23,7 @@ from streams.outbox import Outboxes
 from streams.process import Processor
 from tests.data.handwritten import Raw, Sample
 from tests.pipeline.reading import messages
+from tests.waiting import PATIENCE_S
 
 
 def test_plain_text_needs_no_credentials() -> None:
@@ -139,6 +142,47 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
 
     asyncio.run(run())
     assert published(in_process_broker) == [(RAW, 0, 0), (RAW, 0, 1), (RAW, 0, 2), (RAW, 1, 0)]
+
+
+def test_what_faust_drops_at_the_end_of_a_log_is_processed_once_and_committed(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Also in a partition of which it drops everything, and no later message comes."""
+    monkeypatch.setattr(partition_task, "_IDLE_S", 0.3)
+    producer = kafka.producer(in_process_broker)
+    for partition in (0, 1):
+        for sequence in range(1, 6):
+            producer.produce(RAW, Raw([Sample(1)], sequence=sequence).bytes(), b"host", partition=partition)
+    assert producer.flush(PATIENCE_S) == 0
+    dropped = {(0, 3), (0, 4), *((1, offset) for offset in range(5))}
+
+    async def run() -> None:
+        failed: list[BaseException] = []
+        processor, outboxes, logs = Processor(), Outboxes(in_process_broker), Logs(in_process_broker)
+        tasks = PartitionTasks(in_process_broker, processor, outboxes, logs, "cluster", 0.5, failed.append)
+        put = tasks.put
+
+        def drop(topic: str, event: Event) -> None:
+            if (event.partition, event.offset) in dropped:
+                dropped.remove((event.partition, event.offset))
+            else:
+                put(topic, event)
+
+        monkeypatch.setattr(tasks, "put", drop)
+        app = create(in_process_broker, tasks, tmp_path)
+        started = asyncio.create_task(app.start())
+        async with asyncio.timeout(PATIENCE_S):
+            while dropped or [(await logs.backlog(RAW, n)).uncommitted for n in (0, 1)] != [5, 5]:
+                assert not failed
+                await asyncio.sleep(0.1)
+        await app.stop()
+        started.cancel()
+        await tasks.close()
+        logs.close()
+        outboxes.close(60)
+
+    asyncio.run(run())
+    assert published(in_process_broker) == [(RAW, partition, offset) for partition in (0, 1) for offset in range(5)]
 
 
 def published(settings: KafkaSettings) -> list[tuple[str, int, int]]:

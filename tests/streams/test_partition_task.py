@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
-from streams import metrics, partition_task
+from streams import logs, metrics, partition_task
 from streams.feed import Event
 from streams.logs import Logs
 from streams.outbox import Outbox
@@ -35,6 +35,7 @@ class Bench:
         self.failed: list[BaseException] = []
         self.sent: list[bytes] = []
         self.letters: list[tuple[int, str]] = []
+        self.sought: list[tuple[str, int]] = []
         self.outbox = Outbox(settings, 0, {})
         self._send, self._dead_letter = self.outbox.send, self.outbox.dead_letter
         self.outbox.send = self.send  # type: ignore[method-assign]
@@ -52,11 +53,15 @@ class Bench:
             self.failed.append,
             self.room,
             lambda topic: None,
+            self.seek,
         )
         self.task.start(contextlib.nullcontext(Recovery()))
 
     async def room(self) -> None:
         """There is always room."""
+
+    async def seek(self, topic: str, offset: int) -> None:
+        self.sought.append((topic, offset))
 
     def send(self, outputs: Outputs) -> "asyncio.Future[None]":
         self.sent += outputs.samples
@@ -261,25 +266,52 @@ def test_messages_that_faust_skips_are_read_from_kafka_and_processed_in_order(in
     run(scenario)
 
 
-def test_messages_that_faust_skips_at_the_end_of_a_log_are_read_when_no_others_come(
+def test_messages_that_faust_skips_at_the_end_of_a_log_are_read_and_fetched_again_when_no_others_come(
     in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partition_task, "_IDLE_S", 0.1)
+    monkeypatch.setattr(logs, "_PORTION_BYTES", 1)
 
     async def scenario() -> None:
         made = [window(START, sequence, samples=40) for sequence in range(1, 6)]
+        raw = [*(one.raw for one in made), b"\xff"]
         bench, before = Bench(in_process_broker), read_again()
-        bench.log(RAW, [one.raw for one in made])
+        bench.log(RAW, raw)
         bench.log(ACTIVITY, [one.activity for one in made])
         bench.put(RAW, 0, made[0].raw)
         async with asyncio.timeout(PATIENCE_S):
-            while read_again() < before + 9 or traced(bench.sent) != expected(made):
+            while read_again() < before + 10 or {(RAW, 0), (ACTIVITY, 0)} - set(bench.sought):
                 await asyncio.sleep(0.01)
+        assert traced(bench.sent) == expected(made)
         assert rows(bench.sent).total() == sum(one.value for one in made)
-        bench.put(RAW, 1, made[1].raw)  # late
-        await bench.until(2)
-        assert bench.acknowledged == [(RAW, 0), (RAW, 1)]
+        for offset, value in enumerate(raw):
+            bench.put(RAW, offset, value)
+        await bench.until(1 + len(raw))
+        assert bench.acknowledged == [(RAW, offset) for offset in (0, *range(len(raw)))]
         assert rows(bench.sent).total() == sum(one.value for one in made)
+        assert bench.letters == [(5, "decode")]
+        await bench.close()
+
+    run(scenario)
+
+
+def test_raw_waits_no_longer_when_the_log_of_activity_ends_without_a_message(
+    apache_kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends with the end of a transaction."""
+    monkeypatch.setattr(partition_task, "_IDLE_S", 0.5)
+
+    async def scenario() -> None:
+        bench = Bench(apache_kafka)
+        sender = kafka.producer(apache_kafka, **{"transactional.id": "a sender of activity"})
+        sender.init_transactions(60)
+        sender.begin_transaction()
+        sender.produce(ACTIVITY, activity([]), partition=0)
+        sender.commit_transaction(60)
+        bench.put(ACTIVITY, 0, activity([]))
+        bench.put(RAW, 0, Raw([Sample(5)], activity_sequence=9).bytes())
+        async with asyncio.timeout(PATIENCE_S):
+            await bench.until(2)
         await bench.close()
 
     run(scenario)
