@@ -136,7 +136,7 @@ class ActivityReceiver:
     def _hear(self, sender: Sender, content: bytes) -> None:
         datagram = decode(content, time.monotonic_ns())
         self.counts.refused += datagram.refused
-        tid = self._thread_ids.of_host(sender.pid, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
+        tid = self._thread_ids.of_host(*sender, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
         self.counts.unknown_threads += len(tid) - int(np.count_nonzero(tid))
         with self._lock:
             self._note_service(sender, datagram.service)

@@ -10,6 +10,8 @@ import time
 
 import numpy as np
 
+from collector.activity.quotas import user_share
+from collector.activity.read_pauses import ReadPauses
 from collector.processes.process import TICKS, read_process
 from icestream.byte_cache import ByteCache
 
@@ -24,8 +26,6 @@ _MOST_UNKNOWN = 1024  # threads that one datagram may make us look for
 _GONE_NS = 1_000_000_000
 """A process that ended before it was seen has intervals of its last second only: its ID may have been another's."""
 
-_READ_SHARE = 0.05  # of the time, for reading the threads of one process
-
 
 class ThreadIds:
     """The threads of the processes that sent something."""
@@ -33,9 +33,12 @@ class ThreadIds:
     def __init__(self) -> None:
         self._own = _namespace(os.getpid())
         self._processes: ByteCache[int, _Process] = ByteCache(_MOST_BYTES, _size)
+        self._pauses = ReadPauses(user_share(os.cpu_count() or 1))
 
-    def of_host(self, pid: int, tids: np.ndarray, starts_monotonic_ns: np.ndarray, claimed_pid: int) -> np.ndarray:
-        """uint32 (n,): IDs of the threads of process `pid`, which calls itself `claimed_pid`.
+    def of_host(
+        self, pid: int, uid: int, tids: np.ndarray, starts_monotonic_ns: np.ndarray, claimed_pid: int
+    ) -> np.ndarray:
+        """uint32 (n,): IDs of the threads of process `pid` of user `uid`, which calls itself `claimed_pid`.
 
         0 for threads of other processes, for intervals that started before the process, and for threads in another PID
         namespace that ended before they were seen.
@@ -44,11 +47,19 @@ class ThreadIds:
         distinct, inverse = np.unique(tids, return_inverse=True)
         wanted = distinct.tolist()
         if not process.same and not process.tids.keys() >= set(wanted):
-            process.read(pid)
+            self._read(pid, uid, process)
         ended = process.ended(pid, wanted) if process.same else set()
         self._processes.put(pid, process)  # its size has changed
         translated = np.array([process.tids.get(tid, tid if tid in ended else 0) for tid in wanted], np.uint32)
         return np.where(starts_monotonic_ns >= max(0, process.began_ns), translated[inverse], np.uint32(0))
+
+    def _read(self, pid: int, uid: int, process: "_Process") -> None:
+        """Reads the threads of a process, unless it or its user has to wait."""
+        if not self._pauses.allow(pid, process.start_ticks, uid):
+            return
+        began = time.monotonic()
+        process.read(pid)
+        self._pauses.note(pid, process.start_ticks, uid, began)
 
     def _process(self, pid: int, claimed_pid: int) -> "_Process":
         now = time.monotonic()
@@ -81,7 +92,6 @@ class _Process:
         self.began_ns = _began_ns(start_ticks)  # CLOCK_MONOTONIC
         self.tids: dict[int, int] = {}  # threads that were seen; also those that ended: their activity comes later
         self._of_host: set[int] = set()
-        self._read_after = 0.0
 
     def ended(self, pid: int, tids: list[int]) -> set[int]:
         """Looks for threads that are new. Returns those that no process has now, so they may be its own and ended."""
@@ -96,10 +106,7 @@ class _Process:
         return ended
 
     def read(self, pid: int) -> None:
-        """Reads its threads with the IDs that it sees itself (proc(5): NSpid), for a small share of the time."""
-        began = time.monotonic()
-        if began < self._read_after:
-            return
+        """Reads its threads with the IDs that it sees itself (proc(5): NSpid)."""
         if len(self._of_host) > _MOST_THREADS:
             self._of_host.clear()
             self.tids.clear()
@@ -109,9 +116,6 @@ class _Process:
                     self._read_thread(pid, int(name))
         except OSError:  # the process ended
             return
-        finally:
-            now = time.monotonic()
-            self._read_after = now + (now - began) / _READ_SHARE
 
     def _read_thread(self, pid: int, tid: int) -> None:
         try:

@@ -4,12 +4,15 @@ import os
 import subprocess
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from collector.activity import thread_ids
+from collector.activity.quotas import PROCESS_SHARE, user_share
+from collector.activity.read_pauses import ReadPauses
 from collector.activity.thread_ids import ThreadIds
 
 LAST_PID = Path("/proc/sys/kernel/ns_last_pid")
@@ -19,7 +22,7 @@ SECOND = 10**9
 def _of_host(ids: ThreadIds, pid: int, tid: int, ago_ns: int = 0) -> int:
     """What becomes of an interval that process `pid` reports of a thread."""
     start = np.array([time.monotonic_ns() - ago_ns], np.uint64)
-    return int(ids.of_host(pid, np.array([tid], np.uint32), start, pid)[0])
+    return int(ids.of_host(pid, 0, np.array([tid], np.uint32), start, pid)[0])
 
 
 def _ended() -> int:
@@ -100,7 +103,71 @@ def test_what_a_process_sent_before_it_ended_is_still_its_own() -> None:
 def test_one_datagram_makes_us_look_for_a_thousand_threads_at_most() -> None:
     tids = np.arange(2**22 + 1, 2**22 + 5001, dtype=np.uint32)  # above what the kernel gives
     starts = np.full(len(tids), time.monotonic_ns(), np.uint64)
-    assert np.count_nonzero(ThreadIds().of_host(os.getpid(), tids, starts, os.getpid())) == 1024
+    assert np.count_nonzero(ThreadIds().of_host(os.getpid(), 0, tids, starts, os.getpid())) == 1024
+
+
+NOBODY, READ_S = 2**22 + 1, 0.005  # the kernel gives no such process ID; how long each read takes in these tests
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The folders of threads that were read; each takes READ_S at least."""
+    made: list[str] = []
+
+    def listdir(path: str) -> list[str]:
+        made.append(path)
+        time.sleep(READ_S)
+        return []
+
+    monkeypatch.setattr(os, "listdir", listdir)
+    return made
+
+
+def _flood(pid_and_claim: Callable[[int], tuple[int, int]]) -> float:
+    """Sends datagrams with a thread that does not exist for 0.3 s; returns how long it took."""
+    ids, tids = ThreadIds(), np.array([NOBODY], np.uint32)
+    began, number = time.monotonic(), 0
+    while time.monotonic() < began + 0.3:
+        pid, claimed = pid_and_claim(number)
+        ids.of_host(pid, 1000, tids, np.zeros(1, np.uint64), claimed)
+        number += 1
+    return time.monotonic() - began
+
+
+def test_a_process_that_calls_itself_something_else_each_time_has_its_threads_read_no_more_often(
+    reads: list[str],
+) -> None:
+    took = _flood(lambda number: (os.getpid(), number % 2))
+    assert 1 <= len(reads) <= took * PROCESS_SHARE / READ_S + 1
+
+
+def test_a_process_that_is_forgotten_at_once_has_its_threads_read_no_more_often(
+    reads: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_ids, "_MOST_BYTES", 1)
+    took = _flood(lambda number: (os.getpid(), 1))
+    assert 1 <= len(reads) <= took * PROCESS_SHARE / READ_S + 1
+
+
+def test_many_processes_of_a_user_have_their_threads_read_for_the_share_of_one_user(reads: list[str]) -> None:
+    took = _flood(lambda number: (NOBODY + number, 1))
+    assert 1 <= len(reads) <= took * user_share(os.cpu_count() or 1) / READ_S + 1
+
+
+def test_a_pause_holds_up_its_process_and_its_user_only() -> None:
+    pauses = ReadPauses(user_share=0.001)
+    pauses.note(1, 5, 1000, time.monotonic() - 10)
+    assert not pauses.allow(1, 5, 1001)
+    assert not pauses.allow(2, 5, 1000)
+    assert pauses.allow(1, 6, 1001)  # a later process with the same ID
+    assert pauses.allow(2, 5, 1001)
+
+
+def test_pauses_that_are_over_are_forgotten() -> None:
+    pauses = ReadPauses(user_share=0.1)
+    for pid in range(10_000):
+        pauses.note(pid, 1, pid, time.monotonic())
+    assert len(pauses._until) < 2000
 
 
 def test_threads_of_all_processes_take_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,9 +181,9 @@ def test_threads_of_all_processes_take_a_bounded_number_of_bytes(monkeypatch: py
     try:
         ids = ThreadIds()
         for first in range(1000, 20_000, 1000):
-            ids.of_host(none, np.arange(first, first + 1000, dtype=np.uint32), starts, none)
+            ids.of_host(none, 0, np.arange(first, first + 1000, dtype=np.uint32), starts, none)
         for pid in range(none + 1, none + 1000):
-            ids.of_host(pid, np.arange(1000, 1010, dtype=np.uint32), starts[:10], pid)
+            ids.of_host(pid, 0, np.arange(1000, 1010, dtype=np.uint32), starts[:10], pid)
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
