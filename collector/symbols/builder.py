@@ -19,15 +19,19 @@ MAX_COMPRESSED_BYTES = 64 << 20
 """Of a file sent through Kafka; larger ones need a symbol store."""
 
 TIMEOUT_S = 120.0
+LARGE_TIMEOUT_S = 300.0
+"""For large files, which may take a minute of CPU: in the systemd unit, two children share half a CPU."""
 
 
 class SymbolBuilder:
-    """For one thread at a time. `store`: folder or URI of the symbol store; "" sends chunks through Kafka."""
+    """For one thread at a time. `store`: folder or URI of the symbol store; "" sends chunks through Kafka.
+    `timeout_s`: for one file."""
 
-    def __init__(self, host_id: str, store: str, files: SymbolFiles) -> None:
+    def __init__(self, host_id: str, store: str, files: SymbolFiles, timeout_s: float = TIMEOUT_S) -> None:
         self._host_id = host_id
         self._store = store
         self._files = files
+        self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
@@ -85,7 +89,7 @@ class SymbolBuilder:
         try:
             child.stdin.write(json.dumps(job).encode() + b"\n")
             child.stdin.flush()
-            line = _read_line(child.stdout.fileno(), time.monotonic() + TIMEOUT_S)
+            line = _read_line(child.stdout.fileno(), time.monotonic() + self._timeout_s)
             fields = json.loads(line)
         except (OSError, ValueError):
             self.rest()

@@ -17,7 +17,7 @@ class Finished(NamedTuple):
 
 
 class Downloads:
-    """One thread may call `ask` and `finished`. The downloading thread starts with the first request."""
+    """Safe for several threads. The downloading thread starts with the first request."""
 
     def __init__(self, servers: Debuginfod) -> None:
         self.servers = servers
@@ -25,29 +25,32 @@ class Downloads:
         self._finished: queue.SimpleQueue[Finished] = queue.SimpleQueue()
         self._under_way: set[str] = set()
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()  # of what is under way, and of the thread
 
     def ask(self, build_id: str, path: str) -> bool:
         """Requests a download, whose result `finished` returns later; False if too many are waiting."""
-        if build_id in self._under_way:
+        with self._lock:
+            if build_id in self._under_way:
+                return True
+            try:
+                self._wanted.put_nowait((build_id, path))
+            except queue.Full:
+                return False
+            self._under_way.add(build_id)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="debuginfod", daemon=True)
+                self._thread.start()
             return True
-        try:
-            self._wanted.put_nowait((build_id, path))
-        except queue.Full:
-            return False
-        self._under_way.add(build_id)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="debuginfod", daemon=True)
-            self._thread.start()
-        return True
 
     def finished(self) -> Finished | None:
         """Returns a finished download; None if there is none."""
-        try:
-            done = self._finished.get_nowait()
-        except queue.Empty:
-            return None
-        self._under_way.discard(done.build_id)
-        return done
+        with self._lock:
+            try:
+                done = self._finished.get_nowait()
+            except queue.Empty:
+                return None
+            self._under_way.discard(done.build_id)
+            return done
 
     def _run(self) -> None:
         while True:

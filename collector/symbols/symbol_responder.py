@@ -3,8 +3,8 @@
 If debuginfod servers are set, the thread asks them for the debug information that this host lacks. It sends the names
 in the file itself at once, and better ones when the download is done.
 
-Large files are answered by a thread and a child process of their own, which end with them: the names of small programs
-do not wait until a library of gigabytes is read.
+Large files, and those of unknown size, are answered by a thread and a child process of their own, which end with them:
+the names of small programs do not wait until a library of gigabytes is read.
 
 The consumer belongs to no group and commits nothing: when a request is missed, the streams ask the next host. It starts
 a few messages before the end of the topic, to answer the requests that came while the collector restarted.
@@ -22,9 +22,9 @@ from collector import metrics
 from collector.delivery.message_log import Message
 from collector.delivery.publisher import Publisher
 from collector.settings import CollectorSettings, host_id
-from collector.symbols.builder import SymbolBuilder
+from collector.symbols.builder import LARGE_TIMEOUT_S, TIMEOUT_S, SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO
-from collector.symbols.request_queue import RequestQueue
+from collector.symbols.request_queue import Request, RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.byte_cache import ByteCache
 from icestream.kafka import consumer
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _LOOK_BACK = 100  # messages in each partition
-_TOO_OLD_NS = 300 * 10**9  # longer than one answer may take (builder.TIMEOUT_S): what comes meanwhile is read then
+_TOO_OLD_NS = 600 * 10**9  # longer than one answer may take (builder.LARGE_TIMEOUT_S)
 _PARTITIONS_S = 60.0  # between two looks for new partitions
 _CHUNK_PAUSE_S = 0.05
 _LOOK_S = 0.5  # between two looks for requests
@@ -56,7 +56,8 @@ class SymbolResponder:
         self._publisher = publisher
         self._files = files
         self._builder, self._large_builder = (
-            SymbolBuilder(self._host_id, settings.symbol_store, files) for _ in range(2)
+            SymbolBuilder(self._host_id, settings.symbol_store, files, seconds)
+            for seconds in (TIMEOUT_S, LARGE_TIMEOUT_S)
         )
         self._downloads = _downloads(settings)
         self._queue = RequestQueue(files)
@@ -69,7 +70,6 @@ class SymbolResponder:
         )
         self._thread = threading.Thread(target=self._run, name="symbols", daemon=True)
         self._large_thread: threading.Thread | None = None  # while large files wait
-        self._asking = threading.Lock()  # for downloads
 
     def start(self) -> None:
         self._thread.start()
@@ -89,14 +89,11 @@ class SymbolResponder:
             try:
                 if time.monotonic() >= next_check:
                     next_check = time.monotonic() + (_PARTITIONS_S if _follow(self._consumer, positions) else 1.0)
-                self._answer_downloaded()
-                for message in self._consumer.consume(_LOOK_BACK, 0) if positions else ():
-                    if message.error() is None:
-                        self._note(message.value() or b"")
+                self._queue_downloaded()
+                if positions:
+                    self._read()
                 self._start_large()
-                request = self._queue.take(large=False)
-                if request is not None:
-                    self._answer_once(self._builder, *request)
+                if self._answer_next(self._builder, large=False):
                     last_request = time.monotonic()
                     continue
                 resting = time.monotonic() - last_request > _REST_S
@@ -111,8 +108,18 @@ class SymbolResponder:
         self._builder.rest()
         self._consumer.close()
 
+    def _read(self) -> None:
+        """Reads the requests that came, until no more are there: they are those of the whole fleet."""
+        while not self._stop.is_set():
+            messages = self._consumer.consume(_LOOK_BACK, 0)
+            for message in messages:
+                if message.error() is None:
+                    self._note(message.value() or b"")
+            if len(messages) < _LOOK_BACK:
+                return
+
     def _note(self, value: bytes) -> None:
-        """Queues a request if it is for this host."""
+        """Queues a request if it is for this host and was not answered just now."""
         try:
             request = SymbolRequest.FromString(value)
         except DecodeError:
@@ -120,7 +127,13 @@ class SymbolResponder:
             return
         if request.host_id != self._host_id or time.time_ns() - request.requested_unix_nano > _TOO_OLD_NS:
             return
-        self._queue.put(request.build_id, request.file)
+        answered = self._answered.get(request.build_id)
+        if answered is None or time.monotonic() - answered > _REPEAT_S:
+            self._queue.put(request.build_id, request.file)
+
+    def _queue_downloaded(self) -> None:
+        while self._downloads is not None and (done := self._downloads.finished()) is not None:
+            self._queue.put(done.build_id, done.path, f"debuginfod: {done.error}" if done.error else "")
 
     def _start_large(self) -> None:
         """Starts the thread for large files if one waits."""
@@ -129,27 +142,27 @@ class SymbolResponder:
             self._large_thread.start()
 
     def _run_large(self) -> None:
-        while not self._stop.is_set() and (request := self._queue.take(large=True)) is not None:
+        waiting = True
+        while waiting and not self._stop.is_set():
             try:
-                self._answer_once(self._large_builder, *request)
+                waiting = self._answer_next(self._large_builder, large=True)
             except Exception:
                 log.exception("a request for the symbols of a large file failed")
         self._large_builder.rest()
 
-    def _answer_once(self, builder: SymbolBuilder, build_id: str, path: str) -> None:
-        answered = self._answered.get(build_id)
-        if answered is not None and time.monotonic() - answered < _REPEAT_S:
-            return
-        self._answer(builder, build_id, path)
-        self._answered.put(build_id, time.monotonic())
+    def _answer_next(self, builder: SymbolBuilder, large: bool) -> bool:
+        """Answers the next request, of the large files or of the others; returns False if none of them waits."""
+        request = self._queue.take(large)
+        if request is None:
+            return False
+        self._answer(builder, request)
+        self._answered.put(request.build_id, time.monotonic())
+        self._queue.drop_repeat(request.build_id)
+        return True
 
-    def _answer_downloaded(self) -> None:
-        while self._downloads is not None and (done := self._downloads.finished()) is not None:
-            self._answer(self._builder, done.build_id, done.path, f"debuginfod: {done.error}" if done.error else "")
-
-    def _answer(self, builder: SymbolBuilder, build_id: str, path: str, downloaded: str | None = None) -> None:
-        """Publishes the symbols of a build ID. `downloaded` is None before debuginfod is asked, then its error, or ""
-        if it had the file."""
+    def _answer(self, builder: SymbolBuilder, request: Request) -> None:
+        """Publishes the symbols of a build ID."""
+        build_id, path, downloaded = request.build_id, request.path, request.downloaded
         paths = []
         if self._downloads is not None and (debug_file := self._downloads.servers.path(build_id)) is not None:
             paths.append(str(debug_file))
@@ -170,8 +183,7 @@ class SymbolResponder:
         """Starts the download of a file that was seen on this host; returns False if nothing will be downloaded."""
         if self._downloads is None or not path.startswith("/") or not self._files.entries(build_id):
             return False
-        with self._asking:
-            return self._downloads.ask(build_id, path)
+        return self._downloads.ask(build_id, path)
 
     def _count(self, answer: SymbolFile) -> None:
         if answer.chunk == 0:

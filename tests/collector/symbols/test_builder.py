@@ -1,6 +1,7 @@
 """Symbol files: real names for real files, errors in words for everything else."""
 
 import hashlib
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +14,12 @@ from collector.elf import identity
 from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import VDSO, MapsEntry, vdso_bytes
 from collector.symbols import builder as symbols
-from collector.symbols.builder import SymbolBuilder
+from collector.symbols import symbol_responder
+from collector.symbols.builder import LARGE_TIMEOUT_S, SymbolBuilder
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
+from collector.symbols.symcache_child import JOB_CPU_SECONDS
 from icestream.v1.symbols_pb2 import SymbolFile
 
 SOURCE = "int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"
@@ -141,10 +144,17 @@ def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
 ) -> None:
     build_id, _ = compiled(tmp_path / "program")
     with monkeypatch.context() as patch:
-        patch.setattr(symbols, "TIMEOUT_S", 0.0)
+        patch.setattr(builder, "_timeout_s", 0.0)
         [answer] = builder.answer(build_id, str(tmp_path / "program"))
         assert "time" in answer.error
     assert not next(iter(builder.answer(build_id, str(tmp_path / "program")))).error
+
+
+def test_a_large_file_may_use_all_its_cpu_time_in_the_shipped_unit_beside_another_child() -> None:
+    unit = Path(__file__).parents[3] / "deploy" / "systemd" / "icestream-collector.service"
+    [quota] = re.findall(r"^CPUQuota=(\d+)%$", unit.read_text(), re.MULTILINE)
+    assert JOB_CPU_SECONDS / (int(quota) / 100 / 2) < LARGE_TIMEOUT_S
+    assert LARGE_TIMEOUT_S * 10**9 < symbol_responder._TOO_OLD_NS
 
 
 def test_the_vdso_has_names_that_end_where_its_functions_do(builder: SymbolBuilder) -> None:

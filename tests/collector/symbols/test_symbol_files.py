@@ -1,4 +1,4 @@
-"""What is remembered of files and requests has a bounded size, however long paths and build IDs are."""
+"""What is remembered of files and requests: it has a bounded size, however long paths and build IDs are."""
 
 from pathlib import Path
 
@@ -37,6 +37,22 @@ def test_files_with_long_paths_take_the_bytes_that_are_allowed_and_the_latest_ar
     assert files.entries("gnu:0") == []
 
 
+def test_a_request_that_is_repeated_while_it_is_answered_is_not_answered_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the next one is taken long after."""
+    monkeypatch.setattr(symbol_responder, "_REPEAT_S", 0.0)
+    settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path, symbol_store=str(tmp_path))
+    spool = Spool(settings.spool, 1 << 20)
+    responder = SymbolResponder(settings, Publisher(settings, spool), SymbolFiles())
+    request = SymbolRequest(build_id="gnu:01", host_id="me", requested_unix_nano=2**62).SerializeToString()
+    monkeypatch.setattr(responder, "_answer", lambda builder, taken: responder._note(request))
+    responder._note(request)
+    assert responder._answer_next(responder._builder, large=False)
+    assert not responder._answer_next(responder._builder, large=False)
+    spool.close()
+
+
 def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -44,13 +60,11 @@ def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
     spool = Spool(settings.spool, 1 << 20)
     responder = SymbolResponder(settings, Publisher(settings, spool), SymbolFiles())
     answered: list[str] = []
-    monkeypatch.setattr(responder, "_answer", lambda builder, build_id, file: answered.append(build_id[:5]))
+    monkeypatch.setattr(responder, "_answer", lambda builder, request: answered.append(request.build_id[:5]))
     for number in (*range(100), 99, 0):
         request = SymbolRequest(build_id=f"{number:05}".ljust(100_000, "x"), host_id="me", requested_unix_nano=2**62)
         responder._note(request.SerializeToString())
-        waiting = responder._queue.take(large=False)
-        assert waiting
-        responder._answer_once(responder._builder, *waiting)
+        responder._answer_next(responder._builder, large=False)
     assert answered == [f"{number:05}" for number in (*range(100), 0)]  # the first one is forgotten, not the last
     assert responder._answered.bytes <= symbol_responder._ANSWERED_BYTES
     spool.close()

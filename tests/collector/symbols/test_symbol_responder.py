@@ -125,6 +125,22 @@ def test_what_is_asked_of_this_host_is_answered_and_nothing_else(
     assert {answer.host_id for answer in found} == {"me"}
 
 
+def test_a_request_among_thousands_for_other_hosts_is_answered_soon(
+    answers: Answers, asking: Producer, serve: Serve
+) -> None:
+    """A hundred with each look, every half second and later every two, would take more than a minute."""
+    serve()
+    ask(asking, "gnu:01", host="me")
+    answers(1)  # from now on, no message is skipped
+    request = SymbolRequest(host_id="another", requested_unix_nano=time.time_ns())
+    for _ in range(6_000):
+        asking.produce(SYMBOL_REQUESTS, request.SerializeToString(), "gnu:02")  # in the same partition
+    began = time.monotonic()
+    ask(asking, "gnu:02", host="me")
+    assert [answer.build_id for answer in answers(1)] == ["gnu:02"]
+    assert time.monotonic() - began < 40
+
+
 @pytest.mark.ebpf
 def test_a_large_file_whose_names_take_long_holds_up_no_small_one(
     answers: Answers, asking: Producer, serve: Serve, tmp_path: Path
@@ -165,7 +181,8 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     server.answer = answer
     files = serve(debuginfod_urls=server.url, debuginfod_cache=tmp_path / "cache")
     for path, build_id in ids.items():
-        files.note(build_id, entry(path))
+        size = 1 << 29 if path == stripped else 1  # so two threads answer and ask for downloads
+        files.note(build_id, entry(path)._replace(end=size))
         ask(asking, build_id, host="me", file=str(path))
     before = answers(3)
     assert {(a.build_id, a.version, a.error) for a in before} == {
