@@ -152,24 +152,28 @@ def test_merges_there_are_what_they_are_here(
                 assert theirs.get(name) == ours.get(name), name
 
 
-def test_a_receiver_that_is_away_gets_its_batches_later(
-    here: Server, in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
+def test_an_api_and_a_receiver_that_are_away_are_waited_for(
+    engine: str, here: Server, in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    port = free_port()
+    port, api_port = free_port(), free_port()
     settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_listen=f"127.0.0.1:{port}")
     ended = threading.Event()
 
-    def receive() -> None:
+    def answer() -> None:
+        wait_until(lambda: "asking again" in caplog.text)
+        api = Server(create_api(ApiSettings(), Clients(engine, database=DATABASE)), f"127.0.0.1:{api_port}")
+        api.start()
         wait_until(lambda: "sending again" in caplog.text)
         with receiving(settings):
             ended.wait()
+        api.close()
 
-    receiver = threading.Thread(target=receive)
-    receiver.start()
+    answering = threading.Thread(target=answer)
+    answering.start()
     with caplog.at_level(logging.INFO):
-        assert export(here, f"http://127.0.0.1:{port}") == 0
+        assert export(here, f"http://127.0.0.1:{port}", f"--url=http://127.0.0.1:{api_port}") == 0
     ended.set()
-    receiver.join()
+    answering.join()
     assert list(messages(settings, RAW))
     assert f"to continue: --start {format_unix_nano((NOW_S + 120) * 10**9)}" in caplog.text
 
