@@ -122,6 +122,8 @@ def _end(reader: Consumer, topic: str, partition: int) -> LogEnd:
 def _backlog(reader: Consumer, topic: str, partition: int) -> Backlog:
     end = _end(reader, topic, partition)
     [committed] = reader.committed([TopicPartition(topic, partition)], timeout=_TIMEOUT_S)
+    if committed.error is not None:  # it would seem that nothing is committed
+        raise KafkaException(committed.error)
     return Backlog(end, max(committed.offset, end.low))  # negative: none is committed
 
 
