@@ -65,10 +65,11 @@ def _by_request_label(database: Database, selection: Selection, label: str, max_
     conditions = selection.conditions()
     time_range = selection.time_range
     ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    asked = selection.of_any_request(ranges, conditions.parameters)
     if label == OPERATION:
-        column, table = "operation", with_operations(conditions, ranges, selection.matchers)
+        column, table = "operation", with_operations(asked, ranges, selection.matchers)
     else:
-        column, table = NAME_OR_LABEL, with_span_names("samples", conditions, ranges)
+        column, table = NAME_OR_LABEL, with_span_names("samples", asked, ranges)
         table += f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
     answer = database.table(
         f"SELECT {column} AS label, stack_id, sum(value) AS value, sum(count) AS count FROM {table} {conditions.where}"

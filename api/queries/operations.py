@@ -13,13 +13,14 @@ from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers, with_operations
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import Matcher
-from icestream.times import HOUR_NS
+from icestream.times import DAY_NS, HOUR_NS
 
 _QUANTILES = "0.01, 0.5, 0.95, 0.99"
 """Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
 _PERCENTILES = ("p50", "p95", "p99")
-LONGEST_NS = HOUR_NS
-"""No request is longer: no span is (schemas/activity-datagram.md)."""
+_AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
+"""What is read after the time range for requests that began in it: at least, and at most (a span lasts 23 hours at
+most, gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
 
 _SQL = f"""
@@ -106,13 +107,10 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     conditions = Conditions()
     start = f"fromUnixTimestamp64Milli({conditions.bind(time_range.start_unix_nano // 10**6, 'Int64')}, 'UTC')"
     ranges = [(both.start_unix_nano, both.end_unix_nano)]
-    samples = Selection(selection.profile_type, tuple(of_service), both).alternatives(
-        [both], conditions.parameters, whole_days=False
-    )[0]
-    table = with_operations(conditions, ranges, of_service)
+    samples = Selection(selection.profile_type, tuple(of_service), both).of_any_request(ranges, conditions.parameters)
+    table = with_operations(samples, ranges, of_service)
     activity = request_conditions(conditions.parameters, of_service, both)
-    later = TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + LONGEST_NS)
-    intervals = request_conditions(conditions.parameters, of_service, later)
+    intervals = request_conditions(conditions.parameters, of_service, until_ended(database, of_service, time_range))
     parts = [
         _SAMPLES.format(now=f"time >= {start}", table=table, where=samples.where),
         _INTERVALS.format(now=f"start_time >= {start}", where=activity.where),
@@ -153,6 +151,14 @@ def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], time
         if matcher.label == OPERATION:
             add_value_matcher(added, "operation", matcher)
     return added
+
+
+def until_ended(database: Database, matchers: list[Matcher], time_range: TimeRange) -> TimeRange:
+    """Until the requests that begin in a time range have ended. Raises ApiError."""
+    began = request_conditions({}, matchers, time_range)
+    answer = database.table(f"SELECT max(duration_ns) AS longest FROM entry_spans {began.where}", began.parameters)
+    longest = min(answer["longest"][0].as_py(), _LONGEST_NS)
+    return TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + max(longest, _AFTER_NS))
 
 
 def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:

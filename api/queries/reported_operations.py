@@ -5,62 +5,54 @@ in `span_operations`. Each of its spans comes when it has ended, so an entry spa
 operation as soon as all spans from that of a sample up to the entry span are stored.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
-from api.queries.conditions import Conditions, add_matchers, add_times
-from api.queries.selector import Matcher
+from api.queries.conditions import Conditions, add_times, has_rows
 from icestream.times import DAY_NS, HOUR_NS
 
 _MOST_SPANS = 4000
-"""Of a request. One with more has no operations here: looking for parents takes the square of their number."""
+"""Of a request. One with more has no operations here: anybody may send spans, and all would be held in memory."""
 _ROUNDS = 12
 """Each doubles the number of steps up, so the deepest span is covered."""
 
+# Each round has a row for each span that may still arrive, and joins the round before with itself: what a span has
+# reached goes on to what that has reached. So memory grows with the spans, and not with their square. Who reports a
+# span twice may give it different parents and operations. The greatest count: the aggregate functions that would choose
+# the last ones take ten times the memory.
 _SQL = f"""
-SELECT trace_id, span_id, operations[at] AS operation, ids[at] AS entry_span_id
-FROM
+WITH RECURSIVE reached AS
 (
-    SELECT trace_id, ids, operations,
-        arrayFold((up, round) -> arrayMap(i -> if(i = 0, 0, up[greatest(i, 1)]), up), range({_ROUNDS}), parent_rows)
-            AS entry_rows
+    SELECT trace_id, span_id, toUInt8(0) AS round, toLowCardinality(named) AS operation,
+        if(named != '', span_id, parent) AS up, named != '' AS arrives
     FROM
     (
-        SELECT trace_id, groupArray(span_id) AS ids, groupArray(reinterpretAsUInt64(span_id)) AS keys,
-            groupArray(reinterpretAsUInt64(parent)) AS parents, groupArray(named) AS operations,
-            arrayMap(
-                (parent, operation, i) -> if(operation != '', toUInt64(i), indexOf(keys, parent)),
-                parents, operations, arrayEnumerate(keys)
-            ) AS parent_rows
-        FROM
+        SELECT trace_id, span_id, reinterpretAsFixedString(max(reinterpretAsUInt64(parent_span_id))) AS parent,
+            max(toString(operation)) AS named
+        FROM spans {{times}} AND trace_id IN
         (
-            SELECT trace_id, span_id, argMax(parent_span_id, (end_time, parent_span_id)) AS parent,
-                toString(argMax(operation, (operation != '', end_time, operation))) AS named
-            FROM spans {{spans}}
-            GROUP BY trace_id, span_id
+            SELECT trace_id FROM spans {{times}} AND {{requests}}
+            GROUP BY trace_id HAVING count() <= {_MOST_SPANS}
         )
-        GROUP BY trace_id
-        HAVING count() <= {_MOST_SPANS}
+        GROUP BY trace_id, span_id
     )
+    UNION ALL
+    SELECT low.trace_id, low.span_id, toUInt8(low.round + 1), high.operation, high.up,
+        low.operation = '' AND high.operation != ''
+    FROM reached AS low INNER JOIN reached AS high ON low.trace_id = high.trace_id AND low.up = high.span_id
+    WHERE low.round < {_ROUNDS} AND 1 IN (SELECT operation = '' FROM reached)
 )
-ARRAY JOIN ids AS span_id, entry_rows AS at
-WHERE at > 0 AND operations[greatest(at, 1)] != ''"""
+SELECT trace_id, span_id, toString(operation) AS operation, up AS entry_span_id FROM reached WHERE arrives"""
 
 
-def select_reported_operations(
-    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher], known: str
-) -> str:
-    """Returns a SELECT of trace_id, span_id, operation and entry_span_id, for the requests that have samples in these
-    ranges [start, end) of Unix nanoseconds whose spans are not in `known`, a SELECT of trace_id and span_id.
+def select_reported_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], known: str) -> str:
+    """Returns a SELECT of trace_id, span_id, operation and entry_span_id, each span once, for the requests that have
+    samples whose spans are not in `known`, a SELECT of trace_id and span_id.
 
-    Of `matchers`, those of the service choose samples. Parameters are added to `conditions`.
+    `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
     """
-    samples = Conditions(parameters=conditions.parameters)
-    add_times(samples, ranges)
-    add_matchers(samples, [matcher for matcher in matchers if matcher.label == "service"])
-    samples.add("span_id != toFixedString('', 8)")
-    samples.add(f"(trace_id, span_id) NOT IN ({known})")
-    spans = Conditions(parameters=conditions.parameters)
+    spans = Conditions(parameters=asked.parameters)
     # As of sample_spans.py: no span is longer than 23 hours.
     add_times(spans, [(max(0, start - DAY_NS), end + HOUR_NS) for start, end in ranges], "start_time")
-    spans.add(f"trace_id IN (SELECT trace_id FROM trace_samples {samples.where})")
-    return _SQL.format(spans=spans.where)
+    samples = f"{asked.where} AND span_id != toFixedString('', 8) AND (trace_id, span_id) NOT IN ({known})"
+    requests = f"{has_rows('entry_spans', spans)} AND trace_id IN (SELECT trace_id FROM samples {samples})"
+    return _SQL.format(times=spans.where, requests=requests)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database
-from api.queries.operations import LONGEST_NS, REQUESTS, request_conditions, split_operation
+from api.queries.operations import REQUESTS, request_conditions, split_operation, until_ended
 from api.queries.reported_operations import select_reported_operations
 from api.queries.sample_operations import span_hours
 from api.queries.selection import Selection, TimeRange
@@ -35,10 +35,12 @@ def read_slow_and_fast(
     Requests are those that began in the time range. Their samples are all that belong to them, also after it.
     """
     column = _COLUMNS[measure]
+    split_operation(selection.matchers)
+    ended = until_ended(database, list(selection.matchers), selection.time_range)
     low, high = Conditions(), Conditions()
     answer = database.table(
         f"SELECT quantileExactHigh({slow / 100})({column}) AS slow, quantileExactLow({fast / 100})({column}) AS fast,"
-        f" count() AS n FROM {_requests(selection, low)}",
+        f" count() AS n FROM {_requests(selection, ended, low)}",
         low.parameters,
     )
     (bounds,) = answer.to_pylist()
@@ -49,46 +51,42 @@ def read_slow_and_fast(
         f"countIf({where}) AS n{side}, avgIf(duration_ns, {where}) AS d{side}, avgIf(request_cpu, {where}) AS c{side}"
         for side, where in enumerate(wheres)
     )
-    (row,) = database.table(f"SELECT {sums} FROM {_requests(selection, high)}", high.parameters).to_pylist()
+    (row,) = database.table(f"SELECT {sums} FROM {_requests(selection, ended, high)}", high.parameters).to_pylist()
     groups = [
         RequestGroup(
             row[f"n{side}"], round(row[f"d{side}"]), round(row[f"c{side}"]), int(bounds[name]),
-            _read_stacks(database, selection, where, max_stacks),
+            _read_stacks(database, selection, ended, where, max_stacks),
         )
         for side, (name, where) in enumerate(zip(("slow", "fast"), wheres, strict=True))
     ]  # fmt: skip
     return groups[0], groups[1]
 
 
-def _requests(selection: Selection, conditions: Conditions) -> str:
-    """What to select from; parameters are added to `conditions`."""
-    split_operation(selection.matchers)
+def _requests(selection: Selection, ended: TimeRange, conditions: Conditions) -> str:
+    """What to select from; parameters are added to `conditions`. `ended`: the time range until they have ended."""
     matchers, time_range = list(selection.matchers), selection.time_range
     requests = request_conditions(conditions.parameters, matchers, time_range)
     of_service = [matcher for matcher in matchers if matcher.label == "service"]
-    intervals = request_conditions(conditions.parameters, of_service, _with_ends(time_range))
+    intervals = request_conditions(conditions.parameters, of_service, ended)
     return REQUESTS.format(where=requests.where, intervals=intervals.where)
 
 
-def _read_stacks(database: Database, selection: Selection, where: str, max_stacks: int) -> StackValues:
+def _read_stacks(
+    database: Database, selection: Selection, ended: TimeRange, where: str, max_stacks: int
+) -> StackValues:
     of_service = [matcher for matcher in selection.matchers if matcher.label == "service"]
-    time_range = _with_ends(selection.time_range)
-    samples = Selection(selection.profile_type, tuple(of_service), time_range).conditions()
+    of_any = Selection(selection.profile_type, tuple(of_service), ended)
+    samples = of_any.conditions()
     spans = Conditions(parameters=samples.parameters)
-    add_time(spans, *span_hours(time_range.start_unix_nano, time_range.end_unix_nano), "start_time")
+    add_time(spans, *span_hours(ended.start_unix_nano, ended.end_unix_nano), "start_time")
     add_matchers(spans, of_service)
-    requests = f"SELECT trace_id, span_id FROM {_requests(selection, spans)} WHERE {where}"
-    ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    requests = f"SELECT trace_id, span_id FROM {_requests(selection, ended, spans)} WHERE {where}"
+    ranges = [(ended.start_unix_nano, ended.end_unix_nano)]
     known = f"SELECT trace_id, span_id FROM span_operations {spans.where}"
-    reported = select_reported_operations(samples, ranges, of_service, known)
+    reported = select_reported_operations(of_any.of_any_request(ranges, samples.parameters), ranges, known)
     of_requests = f"(trace_id, entry_span_id) IN ({requests})"
     samples.add(
         f"(trace_id, span_id) IN ({known} AND {of_requests}"
         f" UNION ALL SELECT trace_id, span_id FROM ({reported}) WHERE {of_requests})"
     )
     return read_stack_values(database, "samples", samples, max_stacks)
-
-
-def _with_ends(time_range: TimeRange) -> TimeRange:
-    """Until the requests that begin in a time range have ended."""
-    return TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + LONGEST_NS)

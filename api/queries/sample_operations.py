@@ -24,17 +24,17 @@ def span_hours(start_unix_nano: int, end_unix_nano: int) -> tuple[int, int]:
     return max(0, start_unix_nano // HOUR_NS - 1) * HOUR_NS, -(-end_unix_nano // HOUR_NS) * HOUR_NS
 
 
-def select_span_operations(
-    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
-) -> str:
-    """Returns a SELECT of trace_id, span_id and operation, each span once, for samples in these ranges [start, end) of
-    Unix nanoseconds. Of `matchers`, those of the service choose. Parameters are added to `conditions`."""
-    matchers = list(matchers)
-    spans = Conditions(parameters=conditions.parameters)
+def select_span_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
+    """Returns a SELECT of trace_id, span_id and operation, each span once.
+
+    `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
+    Of `matchers`, those of the service choose among the spans that activity knows.
+    """
+    spans = Conditions(parameters=asked.parameters)
     add_times(spans, [span_hours(start, end) for start, end in ranges], "start_time")
     add_matchers(spans, [matcher for matcher in matchers if matcher.label == "service"])
     known = f"SELECT trace_id, span_id FROM span_operations {spans.where}"
-    reported = select_reported_operations(conditions, ranges, matchers, known)
+    reported = select_reported_operations(asked, ranges, known)
     # What activity says of a span counts, if it says something.
     return (
         "SELECT trace_id, span_id, toString(argMax(named, (at_time, named))) AS operation FROM"
@@ -46,20 +46,22 @@ def select_span_operations(
 
 
 def add_operation_matchers(
-    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
+    conditions: Conditions, asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
 ) -> None:
-    """Adds the matchers of the operation, for a table of samples. A sample without a known operation has ''."""
+    """Adds the matchers of the operation, for a table of samples. A sample without a known operation has ''. For
+    `asked`, see `select_span_operations`; the parameters are those of `conditions`."""
     of_operation, others = split_matchers(matchers)
     if not of_operation:
         return
     matches, empty_matches = (matching(conditions, value, of_operation) for value in ("operation", "''"))
     # The spans whose operation is known and is treated differently from an unknown one.
-    spans = select_span_operations(conditions, ranges, others)
+    spans = select_span_operations(asked, ranges, others)
     different = f"SELECT trace_id, span_id FROM ({spans}) WHERE ({matches}) != ({empty_matches})"
     conditions.add(f"((trace_id, span_id) IN ({different})) != ({empty_matches})")
 
 
-def with_operations(conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
-    """Returns what to select from instead of `samples` to have the column `operation` as well."""
-    spans = select_span_operations(conditions, ranges, matchers)
+def with_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
+    """Returns what to select from instead of `samples` to have the column `operation` as well. For the parameters, see
+    `select_span_operations`."""
+    spans = select_span_operations(asked, ranges, matchers)
     return f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id)"

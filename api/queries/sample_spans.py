@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from api.errors import bad_request
-from api.queries.conditions import Conditions, add_times, add_value_matcher, matching
+from api.queries.conditions import Conditions, add_times, add_value_matcher, has_rows, matching
 from api.queries.sample_operations import OPERATION
 from api.queries.selector import Matcher, SelectorError
 from icestream.times import DAY_NS, HOUR_NS
@@ -78,12 +78,18 @@ def add_span_matchers(
     conditions.add(f"{different} != ({of_none})")
 
 
-def with_span_names(table: str, conditions: Conditions, ranges: Sequence[tuple[int, int]]) -> str:
-    """Returns what to select from instead of a table of samples to have the column `name` of their spans as well."""
-    samples = Conditions(parameters=conditions.parameters)
-    add_times(samples, ranges)
-    candidates = f"SELECT trace_id, span_id FROM trace_samples {samples.where}"
-    names = select_span_names(conditions, ranges, candidates)
+def with_span_names(table: str, asked: Conditions, ranges: Sequence[tuple[int, int]]) -> str:
+    """Returns what to select from instead of a table of samples to have the column `name` of their spans as well.
+
+    `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
+    """
+    spans = Conditions(parameters=asked.parameters)
+    add_span_times(spans, ranges)
+    candidates = (
+        f"SELECT trace_id, span_id FROM samples {asked.where} AND span_id != toFixedString('', 8)"
+        f" AND {has_rows('spans', spans)}"
+    )
+    names = select_span_names(asked, ranges, candidates)
     return f"{table} LEFT ANY JOIN ({names}) AS names_of USING (trace_id, span_id)"
 
 

@@ -94,13 +94,24 @@ class Selection:
             add_times(alternatives[-1], [(edge.start_unix_nano, edge.end_unix_nano) for edge in edges])
         return alternatives
 
-    def _without_time(self, parameters: dict[str, Any], ranges: Sequence[TimeRange]) -> Conditions:
-        """`ranges`: only samples in these times are selected."""
+    def of_any_request(self, ranges: Sequence[tuple[int, int]], parameters: dict[str, Any]) -> Conditions:
+        """Conditions on `samples` in these ranges [start, end) of Unix nanoseconds, without those on the operation and
+        the span: of the requests of such samples, these are looked for."""
+        conditions = self._of_series(parameters)
+        add_times(conditions, ranges)
+        return conditions
+
+    def _of_series(self, parameters: dict[str, Any]) -> Conditions:
         conditions = Conditions(parameters=parameters)
         conditions.add(f"profile_type = {conditions.bind(self.profile_type, 'String')}")
         add_matchers(conditions, series_matchers(self.matchers))
+        return conditions
+
+    def _without_time(self, parameters: dict[str, Any], ranges: Sequence[TimeRange]) -> Conditions:
+        """`ranges`: only samples in these times are selected."""
+        conditions = self._of_series(parameters)
         times = [(each.start_unix_nano, each.end_unix_nano) for each in ranges]
-        add_operation_matchers(conditions, times, self.matchers)
+        add_operation_matchers(conditions, self.of_any_request(times, parameters), times, self.matchers)
         add_span_matchers(conditions, times, self.matchers)
         return conditions
 

@@ -63,8 +63,9 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     if plan.samples:
         of_samples = selection.alternatives(plan.samples, conditions.parameters, whole_days=False)
         ranges = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
-        table = with_operations(conditions, ranges, selection.matchers) if OPERATION in sum_by else "samples"
-        table = with_span_names(table, conditions, ranges) if SPAN_NAME in sum_by else table
+        asked = selection.of_any_request(ranges, conditions.parameters)
+        table = with_operations(asked, ranges, selection.matchers) if OPERATION in sum_by else "samples"
+        table = with_span_names(table, asked, ranges) if SPAN_NAME in sum_by else table
         sources += [(table, "toUnixTimestamp64Milli(time)", each) for each in of_samples]
     first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
     last = conditions.bind(len(times) - 1, "Int64")

@@ -1,6 +1,6 @@
 """Samples of programs that send spans, but no activity, have the operation of the entry span above their span."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from api.settings import ApiSettings
+from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.api.conftest import Api, remove_rows
 from tests.api.fill import START_S, Sample, fill
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
@@ -100,6 +102,18 @@ def test_slow_requests_are_compared_by_all_their_reported_spans(api: Api, client
     assert (answer["samples"], answer["baseline_samples"]) == (10, 2)
 
 
+def test_slow_requests_have_their_samples_of_hours_later(api: Api, client: Client) -> None:
+    fast, slow = (Span(1, 0, "GET /", trace=t) for t in (b"f" * 16, b"s" * 16))
+    fill(client, sampled([fast, slow, replace(slow, at_s=60 + 5 * 3600)]))
+    report(client, [fast, slow])
+    client.command(
+        "INSERT INTO spans SELECT * REPLACE (end_time + INTERVAL 6 HOUR AS end_time) FROM spans"
+        f" WHERE trace_id = '{'s' * 16}'"
+    )
+    answer = api.json("/api/v1/operations/slow", selector='{service="shop", operation="GET /"}', fast=10)
+    assert (answer["samples"], answer["baseline_samples"]) == (2, 1)
+
+
 def test_what_activity_says_of_a_span_counts(api: Api, client: Client) -> None:
     known = Request(1, "GET /known", samples=1, inner_samples=1)
     insert_requests(client, [known])
@@ -119,6 +133,62 @@ def test_spans_in_a_circle_and_requests_of_very_many_spans_belong_to_none(api: A
     fill(client, sampled([*circle, many[-1], deep[-1]]))
     report(client, [*circle, *many, *deep])
     assert by_operation(api) == {("shop", ""): 4, ("shop", "GET /deep"): 1}
+
+
+def insert_chains(client: Client, first: int, requests: int, spans: int) -> None:
+    """Inserts requests, each a chain of spans below an entry span, with a sample in the last one."""
+    client.command(
+        "INSERT INTO spans (trace_id, span_id, parent_span_id, service, operation, start_time, end_time)"
+        f" WITH intDiv(number, {spans}) + {first} AS request, number % {spans} AS above"
+        " SELECT toFixedString(reinterpretAsString(request), 16), toFixedString(reinterpretAsString(above + 1), 8),"
+        " toFixedString(reinterpretAsString(above), 8), 'shop', if(above = 0, 'GET /deep', ''),"
+        f" toDateTime64({START_S + 60}, 9), toDateTime64({START_S + 61}, 9) FROM numbers({requests * spans})"
+    )
+    last = [
+        Sample((MAIN,), SAMPLE_NS, labels={"service": "shop"}, time_s=START_S + 60.5,
+               trace_id=i.to_bytes(16, "little"), span_id=spans.to_bytes(8, "little"))
+        for i in range(first, first + requests)
+    ]  # fmt: skip
+    fill(client, last)
+
+
+@pytest.mark.parametrize("settings", [ApiSettings(api_max_memory=300_000_000)])
+def test_memory_grows_with_the_spans_and_not_with_their_square(api: Api, client: Client) -> None:
+    insert_chains(client, 1, 20, 4000)
+    insert_chains(client, 21, 1, 500_000)
+    assert by_operation(api) == {("shop", "GET /deep"): 20, ("shop", ""): 1}
+    (row,) = api.json("/api/v1/operations")["operations"]
+    assert (row["operation"], row["samples"]) == ("GET /deep", 20)
+
+
+@pytest.mark.parametrize("settings", [ApiSettings(api_max_rows=60_000)])
+@pytest.mark.parametrize("spans", [[], ALL])
+def test_no_samples_of_other_services_are_read(api: Api, client: Client, spans: list[Span]) -> None:
+    client.command(
+        "INSERT INTO samples (profile_type, service, time, trace_id, span_id, count, value)"
+        f" SELECT '{DEFAULT_PROFILE_TYPE}', 'much', toDateTime64({START_S + 60}, 3), '{'a' * 16}', '{'b' * 8}', 1, 1"
+        " FROM numbers(100000)"
+    )
+    fill(client, sampled(ALL))
+    report(client, spans)
+    found = {
+        label: api.json("/api/v1/timeline", selector='{service="shop"}', sum_by=label, step="1h")["groups"]
+        for label in ("operation", "span_name")
+    }
+    assert {label: sum(sum(group["samples"]) for group in groups) for label, groups in found.items()} == {
+        "operation": 3, "span_name": 3
+    }  # fmt: skip
+    assert [group["labels"]["operation"] for group in found["operation"]] == ["GET /checkout" if spans else ""]
+    assert len(found["span_name"]) == (3 if spans else 1)
+
+
+def test_an_operation_selects_and_groups_at_once(api: Api, client: Client) -> None:
+    fill(client, sampled(ALL))
+    report(client, ALL)
+    line = api.json("/api/v1/timeline", selector='{operation!=""}', sum_by="operation,span_name", step="1h")
+    assert len(line["groups"]) == 5
+    merged = api.json("/api/v1/merge", selector='{operation="GET /checkout"}', group_by="operation")
+    assert merged["samples"] == 3
 
 
 _SPANS = st.lists(
