@@ -161,14 +161,30 @@ def test_memory_grows_with_the_spans_and_not_with_their_square(api: Api, client:
     assert (row["operation"], row["samples"]) == ("GET /deep", 20)
 
 
+def insert_many_samples(client: Client, service: str) -> None:
+    """Inserts 100,000 samples of a span."""
+    client.command(
+        "INSERT INTO samples (profile_type, service, time, trace_id, span_id, count, value)"
+        f" SELECT '{DEFAULT_PROFILE_TYPE}', '{service}', toDateTime64({START_S + 60}, 3), '{'a' * 16}', '{'b' * 8}',"
+        " 1, 1 FROM numbers(100000)"
+    )
+
+
+@pytest.mark.parametrize("settings", [ApiSettings(api_max_rows=150_000)])
+def test_samples_are_read_once_where_no_spans_were_sent(api: Api, client: Client) -> None:
+    insert_many_samples(client, "shop")
+    for label in ("operation", "span_name"):
+        (line,) = api.json("/api/v1/timeline", sum_by=label, step="1h")["groups"]
+        assert line["samples"] == [100_000]
+    assert api.json("/api/v1/merge", selector='{operation!="GET /"}')["samples"] == 100_000
+    report(client, ALL)
+    assert api.get("/api/v1/timeline", sum_by="operation", step="1h").status_code == 422  # twice
+
+
 @pytest.mark.parametrize("settings", [ApiSettings(api_max_rows=60_000)])
 @pytest.mark.parametrize("spans", [[], ALL])
 def test_no_samples_of_other_services_are_read(api: Api, client: Client, spans: list[Span]) -> None:
-    client.command(
-        "INSERT INTO samples (profile_type, service, time, trace_id, span_id, count, value)"
-        f" SELECT '{DEFAULT_PROFILE_TYPE}', 'much', toDateTime64({START_S + 60}, 3), '{'a' * 16}', '{'b' * 8}', 1, 1"
-        " FROM numbers(100000)"
-    )
+    insert_many_samples(client, "much")
     fill(client, sampled(ALL))
     report(client, spans)
     found = {
