@@ -21,8 +21,8 @@ from tests.pipeline.running import free_port
 from tests.waiting import PATIENCE_S
 
 
-def profile(number: int, size: int = 1000) -> Encoded:
-    return Encoded(b"host", [number.to_bytes(2) + bytes(size - 2)], 1)
+def profile(number: int, size: int = 1000, key: bytes = b"host") -> Encoded:
+    return Encoded(key, [number.to_bytes(2) + bytes(size - 2)], 1)
 
 
 def dropped() -> float:
@@ -41,6 +41,15 @@ class Recording(Intake):
         self.tried += encoded
         if self.away(number_of(encoded[0].messages[0])):
             raise unavailable("away")
+        await super().publish(encoded, format_name)
+
+
+class Hanging(Recording):
+    """Answers nothing to profiles of this key, as when its partition has no leader, until it is cancelled."""
+
+    async def publish(self, encoded: Sequence[Encoded], format_name: str) -> None:
+        if encoded[0].key == b"hanging":
+            await asyncio.Event().wait()
         await super().publish(encoded, format_name)
 
 
@@ -115,6 +124,108 @@ def test_a_profile_that_kafka_never_takes_holds_up_no_others(in_process_broker: 
     publisher.close()
     assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == list(range(40, 50))
     assert dropped() - before == 40
+
+
+def test_a_key_whose_messages_hang_holds_up_no_others(in_process_broker: KafkaSettings) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+
+    async def work() -> None:
+        intake = Hanging(settings, publisher, lambda _: False)
+        waiting = WaitingProfiles(intake, 10**6)
+        running = asyncio.create_task(waiting.run())
+        for number in range(100):  # most hang: more than are published at once
+            waiting.add(profile(number, key=b"host" if number % 5 == 0 else b"hanging"))
+            await asyncio.sleep(0.001)
+        while len(intake.tried) < 20:
+            await asyncio.sleep(0.01)
+        while REGISTRY.get_sample_value("icestream_gateway_scrape_waiting_bytes") != 80_000:
+            await asyncio.sleep(0.01)
+        await waiting.close(0.1)
+        running.cancel()
+
+    before = dropped()
+    run(work)
+    publisher.close()
+    kept = sorted(number_of(message.value() or b"") for message in messages(settings, RAW))
+    assert kept == list(range(0, 100, 5))
+    assert dropped() - before == 80
+
+
+def test_a_fault_of_ours_does_not_end_the_publishing(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+
+    async def work() -> None:
+        waiting = WaitingProfiles(Intake(settings, publisher), 10**6)
+        rightly, faults = waiting._next, iter([True, True])
+
+        def wrongly() -> list[int]:
+            if next(faults, False):
+                raise KeyError(7)
+            return rightly()
+
+        monkeypatch.setattr(waiting, "_next", wrongly)
+        running = asyncio.create_task(waiting.run())
+        waiting.add(profile(1))
+        await waiting.close(PATIENCE_S)
+        running.cancel()
+
+    run(work)
+    publisher.close()
+    assert caplog.text.count("KeyError: 7") == 2
+    assert [number_of(message.value() or b"") for message in messages(settings, RAW)] == [1]
+
+
+def test_more_than_the_limit_in_the_turn_after_profiles_were_chosen_drops_none_of_those(
+    in_process_broker: KafkaSettings,
+) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+    before = dropped()
+
+    async def work() -> None:
+        waiting = WaitingProfiles(Intake(settings, publisher), 3_000)
+        running = asyncio.create_task(waiting.run())
+        for number in range(3):
+            waiting.add(profile(number))
+        await asyncio.sleep(0)  # they are chosen, and no task of theirs has started
+        for number in range(3, 6):
+            waiting.add(profile(number))
+        await waiting.close(PATIENCE_S)
+        waiting.add(profile(6))
+        await waiting.close(PATIENCE_S)
+        running.cancel()
+
+    run(work)
+    publisher.close()
+    assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == [0, 1, 2, 6]
+    assert dropped() - before == 3
+
+
+def test_a_profile_above_the_limit_is_dropped_alone(
+    in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+    before = dropped()
+
+    async def work() -> None:
+        waiting = WaitingProfiles(Intake(settings, publisher), 30_000)
+        for number in range(5):
+            waiting.add(profile(number))
+        waiting.add(profile(9, size=30_001))
+        running = asyncio.create_task(waiting.run())
+        await waiting.close(PATIENCE_S)
+        running.cancel()
+
+    run(work)
+    publisher.close()
+    assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == list(range(5))
+    assert dropped() - before == 1
+    assert "a scraped profile of 30001 bytes is dropped: ICESTREAM_GATEWAY_SCRAPE_WAITING_MB" in caplog.text
 
 
 def test_with_a_broker_that_is_away_memory_stays_bounded_and_it_ends_in_time() -> None:
