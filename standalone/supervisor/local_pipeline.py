@@ -15,10 +15,11 @@ from typing import Self
 from confluent_kafka import KafkaException
 
 from collector.activity.activity_socket import answers
+from gateway.settings import GatewaySettings
 from icestream.commands import topics
 from icestream.data_folder import SYSTEM_SOCKET
 from icestream.metrics import HealthServer
-from icestream.settings import KafkaSettings, variable
+from icestream.settings import KafkaSettings, SettingError, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
 from standalone.supervisor.data_lock import DataLock, InUse
@@ -31,6 +32,10 @@ _READY_TIMEOUT_S = 90.0
 _KAFKA_PORT = 9092
 _MEMORY = "memory only: stored data stays, messages on their way are lost when this ends"
 _METRICS = {"streams": 4061, "collector": 4062}
+
+_STOP_S = 2.5
+_GATEWAY_STOP_S = 20.0
+"""Beside its waits for Kafka, the gateway waits for requests over HTTP (7 s) and over gRPC (5 s)."""
 
 _LISTEN = {"api": "listen", "gateway": "gateway_listen"}
 """Settings of the parts that serve more than metrics."""
@@ -159,7 +164,8 @@ class LocalPipeline:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
         if self._settings.gateway:
             grpc = {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}
-            parts.append(self._part("gateway", "gateway", environ | grpc, optional=True))
+            stop_s = _gateway_stop_s(environ)
+            parts.append(self._part("gateway", "gateway", environ | grpc, optional=True, stop_s=stop_s))
         if not self._settings.collector:
             log.info("this machine is not profiled: --no-collector")
         elif os.geteuid() != 0:
@@ -168,11 +174,13 @@ class LocalPipeline:
             parts.append(self._part("collect", "collector", environ, optional=True))
         return parts
 
-    def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> Part:
+    def _part(
+        self, command: str, name: str, environ: dict[str, str], optional: bool = False, stop_s: float = _STOP_S
+    ) -> Part:
         address = self._addresses[name]
         own = {variable(_LISTEN.get(name, "metrics_listen")): address}
         argv = [sys.executable, "-m", "icestream.cli", command]
-        return Part(command, argv, environ | own, partial(ask_ready, address), optional=optional)
+        return Part(command, argv, environ | own, partial(ask_ready, address), stop_s, optional)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
         RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._socket)).write(self._folder)
@@ -193,6 +201,15 @@ def choose_socket(settings: UpSettings) -> Path:
     except OSError:
         return elsewhere
     return SYSTEM_SOCKET if os.access(SYSTEM_SOCKET.parent, os.W_OK) and not answers(SYSTEM_SOCKET) else elsewhere
+
+
+def _gateway_stop_s(environ: Mapping[str, str]) -> float:
+    """Returns how long the gateway may take to end: scraped profiles that wait for Kafka have the time of one
+    acknowledgement, and what is on its way then has another."""
+    try:
+        return 2 * GatewaySettings.load(environ).gateway_ack_s + _GATEWAY_STOP_S
+    except SettingError:  # the gateway says it, and the others run without it
+        return _STOP_S
 
 
 def _in_process_settings(parquet: bool) -> dict[str, object]:

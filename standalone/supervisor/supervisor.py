@@ -18,7 +18,7 @@ from standalone.supervisor.child_process import spawn, terminate
 FAILED_STARTS = 5
 """The supervisor gives a part up after this many starts in a row that ended before the part was ready."""
 OPTIONAL_FAILED_STARTS = 2
-"""The same for an optional part."""
+"""The same for an optional part that never was ready."""
 QUICK_DEATHS = 20
 """It also gives a part up after this many deaths in a row within 30 s of their start. An optional part that was ready
 before is started again, after long waits."""
@@ -66,6 +66,8 @@ class _Child:
     failed_starts: int = 0
     quick_deaths: int = 0
     given_up: bool = False
+    set_aside: bool = False
+    """From a long wait on until it is ready again: others do not wait for it."""
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
     reader: threading.Thread | None = None
 
@@ -100,7 +102,9 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """Returns which parts are not ready and why, or None."""
-        waiting = [f"{c.part.name}: {c.reason}" for c in self._children if not c.ready and not c.given_up]
+        waiting = [
+            f"{c.part.name}: {c.reason}" for c in self._children if not (c.ready or c.given_up or c.set_aside)
+        ]
         return "; ".join(waiting) or None
 
     def close(self) -> None:
@@ -141,8 +145,9 @@ class Supervisor:
         child.reason = f"ended with {_exit(code)}"
         if child.reader is not None:
             child.reader.join(1)
-        failed = child.failed_starts >= (OPTIONAL_FAILED_STARTS if child.part.optional else FAILED_STARTS)
-        if failed or child.quick_deaths >= QUICK_DEATHS:
+        never_ready = child.part.optional and not child.ever_ready
+        failed_starts = OPTIONAL_FAILED_STARTS if never_ready else FAILED_STARTS
+        if child.failed_starts >= failed_starts or child.quick_deaths >= QUICK_DEATHS:
             self._give_up(child)
             return
         wait_s = _BACKOFF_S[min(child.quick_deaths, len(_BACKOFF_S) - 1)]
@@ -159,6 +164,7 @@ class Supervisor:
             child.given_up = True
             log.warning("%s\nicestream runs without it.", message)
         else:  # what it worked with may come back
+            child.set_aside = True
             child.restart_at = time.monotonic() + _LONG_WAIT_S
             log.warning("%s\nicestream runs without it, and starts it again in %.0f s.", message, _LONG_WAIT_S)
 
@@ -172,6 +178,7 @@ class Supervisor:
                         child.ready, child.reason = reason is None, reason or ""
                         child.was_ready |= child.ready
                         child.ever_ready |= child.ready
+                        child.set_aside &= not child.ready
                 PART_READY.labels(child.part.name).set(child.ready)
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,35 @@ def test_an_optional_part_that_dies_again_and_again_is_started_again_later_and_t
     store = running._children[1].process
     assert store is not None
     assert store.poll() is None
+
+
+def test_an_optional_part_that_was_ready_has_as_many_starts_as_others_and_then_nobody_waits_for_it(
+    running: Supervisor, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name, value in (("_BACKOFF_S", (0.01,)), ("_ASK_INTERVAL_S", 0.01), ("FAILED_STARTS", 3)):
+        monkeypatch.setattr(supervisor, name, value)
+    killed = tmp_path / "killed"
+    code = f"import os, time; time.sleep(0 if os.path.exists({str(killed)!r}) else 60); raise SystemExit(3)"
+    part = python("gateway", code, optional=True)
+    running.start(replace(part, ask=lambda: "waits for Kafka" if killed.exists() else None))
+    running.start(python("store", FOREVER))
+    stop = threading.Event()
+    answers: list[str | None] = []
+
+    def kill() -> None:
+        wait_until(lambda: running.not_ready() is None)
+        killed.touch()
+        os.kill(pids(running)[0], signal.SIGKILL)
+        wait_until(lambda: "and starts it again in 300 s" in caplog.text)
+        answers.append(running.not_ready())
+        stop.set()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    running.run(stop)
+    killer.join()
+    assert running._children[0].failed_starts == 3
+    assert answers == [None]
 
 
 def test_parts_end_in_the_reverse_order_and_a_stubborn_one_is_killed(running: Supervisor, tmp_path: Path) -> None:

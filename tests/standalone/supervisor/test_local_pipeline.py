@@ -1,0 +1,21 @@
+"""What `icestream up` runs, and how."""
+
+from pathlib import Path
+
+import pytest
+
+from standalone.settings import UpSettings
+from standalone.supervisor.local_pipeline import LocalPipeline
+
+
+@pytest.mark.parametrize(("ack_s", "more_than"), [("", 10.0), ("60", 60.0), ("absurd", 0.0)])
+def test_the_gateway_has_time_to_end_for_what_waits_for_kafka(tmp_path: Path, ack_s: str, more_than: float) -> None:
+    any_port = "127.0.0.1:0"
+    settings = UpSettings(
+        data=str(tmp_path), collector=False, listen=any_port, metrics_listen=any_port, gateway_listen=any_port,
+        gateway_grpc_listen=any_port,
+    )  # fmt: skip
+    with LocalPipeline(settings) as pipeline:
+        stop_s = {part.name: part.stop_s for part in pipeline._parts({"ICESTREAM_GATEWAY_ACK_S": ack_s})}
+    assert stop_s["gateway"] > more_than
+    assert stop_s["store"] < 10
