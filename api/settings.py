@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from icestream.allowed_hosts import allowed_hosts
 from icestream.settings import Settings, setting
 
 
@@ -26,3 +27,6 @@ class ApiSettings(Settings):
     api_max_concurrent: int = setting(4, "queries to answer at the same time; others wait")
     api_max_waiting: int = setting(32, "queries that may wait; more are refused with 503")
     api_cached_nodes: int = setting(10_000_000, "nodes of the call tree to keep in memory, about 50 bytes each")
+
+    def __post_init__(self) -> None:
+        allowed_hosts("api_allowed_hosts", self.api_allowed_hosts)

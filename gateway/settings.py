@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from icestream.allowed_hosts import allowed_hosts
 from icestream.producer_settings import ProducerSettings
 from icestream.settings import MessageSettings, SettingError, setting
 
@@ -56,3 +57,4 @@ class GatewaySettings(ProducerSettings, MessageSettings):
         ):
             if not low <= getattr(self, name) <= high:
                 raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+        allowed_hosts("gateway_allowed_hosts", self.gateway_allowed_hosts)

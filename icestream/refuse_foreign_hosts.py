@@ -1,13 +1,20 @@
 """Refuses requests for other hosts, which a page of a stranger makes by DNS rebinding."""
 
-import ipaddress
+import logging
 import socket
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from icestream.allowed_hosts import allowed_hosts, is_address
+from icestream.settings import variable
+
 _OPEN = ("/healthz", "/readyz", "/metrics")
 """Probes and Prometheus may use any name: these have no profiles."""
+_MOST_TOLD = 20
+"""Different names that are logged: a stranger chooses them."""
+
+_log = logging.getLogger(__name__)
 
 
 class RefuseForeignHosts:
@@ -17,26 +24,38 @@ class RefuseForeignHosts:
     Addresses cannot: a page has an address as its host only if it came from there.
     """
 
-    def __init__(self, app: ASGIApp, allowed: str, refusal: Callable[[], ASGIApp]) -> None:
-        """`allowed`: names, separated by commas; `.example.org` means all names below it, `*` all names. `refusal`
-        makes the answer to other requests."""
+    def __init__(self, app: ASGIApp, setting: str, allowed: str, refusal: Callable[[], ASGIApp]) -> None:
+        """`allowed` is the text of `setting` (icestream.allowed_hosts). `refusal` makes the answer to other requests.
+        Raises SettingError."""
         self._app = app
-        names = {name.strip().lower() for name in allowed.split(",")} - {""}
-        self._allowed = {"localhost", ".localhost", socket.gethostname().lower(), *names}
+        self._setting = setting
+        self._allowed = {"localhost", ".localhost", socket.gethostname().lower(), *allowed_hosts(setting, allowed)}
         self._refusal = refusal
+        self._told: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _OPEN:
             await self._app(scope, receive, send)
             return
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        answer = self._app if all(map(self._is_allowed, hosts)) else self._refusal()
+        foreign = [host for host in hosts if not self._is_allowed(host)]
+        if foreign:
+            self._tell(_name(foreign[0])[:100])
+        answer = self._refusal() if foreign else self._app
         await answer(scope, receive, send)
+
+    def _tell(self, name: str) -> None:
+        """Logs each name once: clients may have used it before names were looked at."""
+        if name not in self._told and len(self._told) < _MOST_TOLD:
+            self._told.add(name)
+            _log.warning(
+                "refused a request for the host %r; if it is this machine, add it to %s", name, variable(self._setting)
+            )
 
     def _is_allowed(self, host: str) -> bool:
         name = _name(host)
         suffixes = {name[at:] for at, character in enumerate(name) if character == "."}
-        return "*" in self._allowed or name in self._allowed or bool(suffixes & self._allowed) or _is_address(name)
+        return "*" in self._allowed or name in self._allowed or bool(suffixes & self._allowed) or is_address(name)
 
 
 def _name(host: str) -> str:
@@ -44,11 +63,3 @@ def _name(host: str) -> str:
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].lower().removesuffix(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True

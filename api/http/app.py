@@ -94,7 +94,9 @@ def create_app(
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)
-    app.add_middleware(RefuseForeignHosts, allowed=settings.api_allowed_hosts, refusal=_foreign_host)
+    app.add_middleware(
+        RefuseForeignHosts, setting="api_allowed_hosts", allowed=settings.api_allowed_hosts, refusal=_foreign_host
+    )
     app.add_middleware(AnswerHead)
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     app.add_middleware(SecureAnswers)

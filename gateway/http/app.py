@@ -28,7 +28,8 @@ def create_app(settings: GatewaySettings, publisher: Publisher, intake: Intake |
         app.include_router(routes.router)
     app.include_router(health.router)
     app.add_middleware(LimitRequests, running=settings.gateway_max_requests)
-    app.add_middleware(RefuseForeignHosts, allowed=settings.gateway_allowed_hosts, refusal=_foreign_host)
+    hosts = settings.gateway_allowed_hosts
+    app.add_middleware(RefuseForeignHosts, setting="gateway_allowed_hosts", allowed=hosts, refusal=_foreign_host)
     app.add_middleware(MeasureRequests, requests=metrics.REQUESTS, seconds=metrics.SECONDS)
     return app
 

@@ -102,9 +102,7 @@ class Supervisor:
 
     def not_ready(self) -> str | None:
         """Returns which parts are not ready and why, or None."""
-        waiting = [
-            f"{c.part.name}: {c.reason}" for c in self._children if not (c.ready or c.given_up or c.set_aside)
-        ]
+        waiting = [f"{c.part.name}: {c.reason}" for c in self._children if not (c.ready or c.given_up or c.set_aside)]
         return "; ".join(waiting) or None
 
     def close(self) -> None:

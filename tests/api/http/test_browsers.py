@@ -9,15 +9,19 @@ from fastapi.testclient import TestClient
 
 from api.http.app import create_app
 from api.settings import ApiSettings
+from gateway.settings import GatewaySettings
 from icestream.clickhouse import Clients
 from icestream.http_server import Server
+from icestream.settings import SettingError, variable
 
 AWAY = "http://127.0.0.1:1/default"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    settings = ApiSettings(api_allowed_hosts="profiles.example.org, .corp.example.net")
+    settings = ApiSettings(
+        api_allowed_hosts="profiles.example.org:443, *.corp.example.net, Icestream.Example.Org., ::1"
+    )
     server = Server(create_app(settings, Clients(AWAY)), "127.0.0.1:0")
     server.start()
     yield server
@@ -52,7 +56,8 @@ def test_a_name_of_a_stranger_is_refused_on_every_route_that_has_profiles(server
     "host",
     [
         "localhost", "LOCALHOST:4060", "icestream.localhost", "127.0.0.1", "127.0.0.1:4060", "[::1]:4060", "192.0.2.7",
-        "profiles.example.org:443", "Profiles.Example.Org.", "a.b.corp.example.net", socket.gethostname(),
+        "profiles.example.org:443", "Profiles.Example.Org.", "a.b.corp.example.net",
+        "icestream.example.org", socket.gethostname(),
     ],
 )  # fmt: skip
 def test_this_machines_names_addresses_and_allowed_names_are_answered(server: Server, host: str) -> None:
@@ -62,6 +67,28 @@ def test_this_machines_names_addresses_and_allowed_names_are_answered(server: Se
 def test_probes_and_prometheus_may_use_any_name(server: Server) -> None:
     assert _status(server, "icestream.monitoring.svc", "/healthz") == 200
     assert _status(server, "icestream.monitoring.svc", "/metrics") == 200
+
+
+def test_each_refused_name_is_in_the_log_once_with_the_setting_and_a_stranger_cannot_fill_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    client = TestClient(create_app(ApiSettings(), Clients(AWAY)))
+    for host in ["icestream.prod.svc:4060", "Icestream.Prod.svc", "new\\nline", *(f"{n}.example" for n in range(100))]:
+        assert client.get("/docs", headers={"Host": host}).status_code == 400
+    lines = [record.getMessage() for record in caplog.records if "refused a request" in record.getMessage()]
+    assert "'icestream.prod.svc'; if it is this machine, add it to ICESTREAM_API_ALLOWED_HOSTS" in lines[0]
+    assert sum("icestream.prod.svc" in line for line in lines) == 1
+    assert len(lines) == 20
+
+
+@pytest.mark.parametrize("settings", [ApiSettings, GatewaySettings])
+@pytest.mark.parametrize("text", ["http://example.org", "a, b c", "*a.example", "a.*.example", "example.org:http", "."])
+def test_what_can_never_match_is_refused_at_the_start(
+    settings: type[ApiSettings] | type[GatewaySettings], text: str
+) -> None:
+    name = "api_allowed_hosts" if settings is ApiSettings else "gateway_allowed_hosts"
+    with pytest.raises(SettingError, match=name):
+        settings.load({variable(name): text})
 
 
 def test_any_name_can_be_allowed() -> None:
