@@ -98,8 +98,9 @@ class WaitingProfiles:
             await asyncio.wait_for(self._changed.wait(), _AGAIN_S if self._profiles else None)
 
     def _next(self) -> list[int]:
-        """Returns which profiles to publish now. A key is a partition: one without a leader must not hold up others, so
-        keys that failed have a bound of their own, and are tried with one profile each, in turns."""
+        """Returns which profiles to publish now. Those of a key have one partition, and a partition without a leader
+        must not hold up others: so keys that failed have a bound of their own, and are tried with one profile each, in
+        turns."""
         now = time.monotonic()
         publishing = [self._profiles[number] for number in self._publishing]
         for one in publishing:
