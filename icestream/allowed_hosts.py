@@ -28,5 +28,5 @@ def _allowed(setting: str, entry: str) -> str:
     if found is None and is_address(entry):
         return entry
     if found is None:
-        raise SettingError(f"{setting}: expected names such as icestream.example.org, .example.org or *, got {entry!r}")
+        raise SettingError(f"{setting}: expected names such as profiles.example.org, .example.org or *, got {entry!r}")
     return found["name"] or found["any"]

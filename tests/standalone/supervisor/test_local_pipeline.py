@@ -12,7 +12,7 @@ from standalone.supervisor.local_pipeline import LocalPipeline
 def test_the_gateway_has_time_to_end_for_what_waits_for_kafka(tmp_path: Path, ack_s: str, more_than: float) -> None:
     any_port = "127.0.0.1:0"
     settings = UpSettings(
-        data=str(tmp_path), collector=False, listen=any_port, metrics_listen=any_port, gateway_listen=any_port,
+        data=tmp_path, collector=False, listen=any_port, metrics_listen=any_port, gateway_listen=any_port,
         gateway_grpc_listen=any_port,
     )  # fmt: skip
     with LocalPipeline(settings) as pipeline:
