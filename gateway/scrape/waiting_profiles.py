@@ -95,7 +95,9 @@ class WaitingProfiles:
             one.since = time.monotonic()
             self._publishing[number] = asyncio.create_task(self._publish(number, one))
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), _AGAIN_S if self._profiles else None)
+            # Not asyncio.wait_for: in Python 3.11 it loses a cancellation that comes together with the change.
+            async with asyncio.timeout(_AGAIN_S if self._profiles else None):
+                await self._changed.wait()
 
     def _next(self) -> list[int]:
         """Returns which profiles to publish now. Those of a key have one partition, and a partition without a leader

@@ -205,6 +205,23 @@ def test_more_than_the_limit_in_the_turn_after_profiles_were_chosen_drops_none_o
     assert dropped() - before == 3
 
 
+def test_it_ends_when_it_is_cancelled_as_the_last_profile_is_published(in_process_broker: KafkaSettings) -> None:
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    publisher = Publisher(settings)
+
+    async def work() -> None:
+        waiting = WaitingProfiles(Intake(settings, publisher), 30_000)
+        running = asyncio.create_task(waiting.run())
+        waiting.add(profile(1))
+        await waiting.close(PATIENCE_S)
+        running.cancel()
+        await asyncio.wait([running])
+        assert running.cancelled()
+
+    run(work)
+    publisher.close()
+
+
 def test_a_profile_above_the_limit_is_dropped_alone(
     in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
