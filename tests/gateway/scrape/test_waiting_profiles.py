@@ -98,7 +98,9 @@ def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_l
     run(work)
     publisher.close()
     kept = sorted(number_of(message.value() or b"") for message in messages(settings, RAW))
-    assert kept == list(range(70, 100))
+    assert len(set(kept)) == len(kept) == 30
+    assert set(kept) > set(range(86, 100))  # the newest, but for those of 16 that were being published at some moment
+    assert kept[0] >= 70 - 16
     assert dropped() - before == 70
     assert caplog.text.count("scraped profiles wait in memory") == 1
     assert "70 were dropped" in caplog.text
