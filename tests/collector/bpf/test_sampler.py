@@ -125,15 +125,13 @@ def functions(program: Path, pid: int) -> dict[int, str]:
 def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Path, loader: str) -> None:
     with running(999, loader) as sampler, walking(sampler):
         meet(busy, sampler)
-        run = profile(busy, sampler, threads=2, milliseconds=1500)
+        run = profile(busy, sampler, threads=2, milliseconds=4500)
     stacks = run.stacks()
     total = sum(stacks.values())
-    share = {
-        leaf: sum(n for s, n in stacks.items() if s and s[0] == leaf) / total
-        for leaf in ("three_quarters", "one_quarter")
-    }
-    assert share["three_quarters"] == pytest.approx(0.75, abs=0.03)
-    assert share["one_quarter"] == pytest.approx(0.25, abs=0.03)
+    of = {leaf: sum(n for s, n in stacks.items() if s and s[0] == leaf) for leaf in ("three_quarters", "one_quarter")}
+    # Of 9,000 samples the share of one function has a standard deviation of 0.5 %, and twice that where the sampling
+    # and the program's turns keep step for a while.
+    assert of["three_quarters"] / sum(of.values()) == pytest.approx(0.75, abs=0.03)
     chain = ("work", "descend", "descend", "descend", "descend", "run")
     assert sum(n for s, n in stacks.items() if s[1:7] == chain) / total > 0.97
 
