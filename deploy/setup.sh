@@ -39,11 +39,12 @@ install_packages() { # EXTRA: installs icestream with this extra, unless it is i
     if [ ! -x .venv/bin/icestream ] || [ pyproject.toml -nt "$stamp" ] || [ constraints.txt -nt "$stamp" ] ||
         [ icestream/tracing/pyproject.toml -nt "$stamp" ]; then
         echo "installing Python packages into .venv"
+        local pip=(.venv/bin/python -m pip install -qq --disable-pip-version-check)
         local packages=(-c constraints.txt -e icestream/tracing -e ".[$1]")
         # uv takes a quarter of pip's time. It reads no settings of pip, so pip does it where uv fails.
-        .venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt uv &&
+        "${pip[@]}" -c constraints.txt uv &&
             .venv/bin/uv pip install -q --compile-bytecode --python .venv/bin/python "${packages[@]}" ||
-            .venv/bin/python -m pip install -qq --disable-pip-version-check "${packages[@]}"
+            "${pip[@]}" "${packages[@]}"
         touch "$stamp" .venv/.installed-standalone # `test` includes `standalone`
     fi
 }

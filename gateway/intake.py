@@ -52,8 +52,7 @@ class Intake:
 
     async def encode(self, profiles: Sequence[SentProfile]) -> list[Encoded]:
         """Returns what `publish` takes, now or later. Raises Refused."""
-        times = self._limits.collected(time.time_ns() // 10**6)
-        encoded, _ = await asyncio.to_thread(_encode, profiles, times, False)
+        encoded, _ = await self._encode(profiles, partly=False)
         _count_dropped(profiles)
         return encoded
 
@@ -67,13 +66,16 @@ class Intake:
     async def _take(
         self, profiles: Sequence[SentProfile], format_name: str, partly: bool
     ) -> tuple[Counter[str], list[str]]:
-        times = self._limits.collected(time.time_ns() // 10**6)
-        encoded, refused = await asyncio.to_thread(_encode, profiles, times, partly)
+        encoded, refused = await self._encode(profiles, partly)
         await self.publish(encoded, format_name)
         dropped = _count_dropped(profiles)
         if refused:
             metrics.DROPPED.labels("profiles").inc(len(refused))
         return dropped, refused
+
+    async def _encode(self, profiles: Sequence[SentProfile], partly: bool) -> tuple[list[Encoded], list[str]]:
+        times = self._limits.collected(time.time_ns() // 10**6)
+        return await asyncio.to_thread(_encode, profiles, times, partly)
 
 
 def _count_dropped(profiles: Sequence[SentProfile]) -> Counter[str]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from icestream.kafka import consumer
+from icestream.kafka import committed_positions, consumer
 from icestream.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
@@ -107,12 +107,12 @@ class Backlog:
         if not self._readers:
             self._readers = [consumer(self._settings, group, log_level=0) for group in self._groups]
         try:
-            answers = [reader.committed(waiting, timeout=_ASK_TIMEOUT_S) for reader in self._readers]
+            answers = [committed_positions(reader, waiting, _ASK_TIMEOUT_S) for reader in self._readers]
         except KafkaException:
             return
-        for committed in zip(*answers, strict=True):
-            read_to = min(position.offset for position in committed)  # negative: a group that never committed
-            partition = committed[0].partition
+        for positions in zip(*answers, strict=True):
+            read_to = min(position.offset for position in positions)  # negative: a group that never committed
+            partition = positions[0].partition
             messages = self._unread[partition]
             while messages and messages[0][0] < read_to:
                 self._bytes[partition] -= messages.popleft()[1]

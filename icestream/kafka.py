@@ -72,6 +72,16 @@ def consumer(settings: KafkaSettings, group: str, **more: Any) -> Consumer:
     )
 
 
+def committed_positions(reader: Consumer, partitions: list[TopicPartition], timeout_s: float) -> list[TopicPartition]:
+    """Returns the positions that the reader's group has committed; a negative offset: none. Raises KafkaException, also
+    for an error of one partition only, which would look as if nothing were committed there."""
+    positions = reader.committed(partitions, timeout=timeout_s) if partitions else []
+    for position in positions:
+        if position.error is not None:
+            raise KafkaException(position.error)
+    return positions
+
+
 def unread(settings: KafkaSettings, positions: list[TopicPartition]) -> list[TopicPartition]:
     """Returns the positions at or after which there is a message. Raises KafkaException.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from icestream.kafka import consumer
+from icestream.kafka import committed_positions, consumer
 from icestream.settings import KafkaSettings
 
 log = logging.getLogger(__name__)
@@ -117,9 +117,9 @@ def look_at(reader: Consumer, topics: Sequence[str]) -> Look:
     """Asks Kafka for the offsets and the lag of the reader's group. Raises KafkaException."""
     committed, lags = 0, {}
     for topic in topics:
-        partitions = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        positions = reader.committed([TopicPartition(topic, partition) for partition in partitions], timeout=_TIMEOUT_S)
-        for position in positions:
+        numbers = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        for position in committed_positions(reader, partitions, _TIMEOUT_S):
             low, high = reader.get_watermark_offsets(TopicPartition(topic, position.partition), timeout=_TIMEOUT_S)
             offset = max(position.offset, low, 0)
             committed += offset

@@ -16,9 +16,10 @@ from functools import partial
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from icestream.kafka import client_config, consumer, unread
+from icestream.kafka import client_config, committed_positions, consumer, unread
+from icestream.progress import Progress
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, SAMPLES, STREAMS_GROUP
-from jobs.job import JobError, Progress
+from jobs.job import JobError
 from sinks.settings import StorageSettings
 
 log = logging.getLogger(__name__)
@@ -150,9 +151,9 @@ def _lag(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) ->
 
 def _commits(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends) -> Ends:
     """Returns the offsets that the reader's group has committed; negative: none."""
-    places = [TopicPartition(topic, number) for number in ends]
-    committed = reader.committed(places, timeout=settings.kafka_timeout_s) if places else []
-    return {place.partition: place.offset for place in committed}
+    partitions = [TopicPartition(topic, number) for number in ends]
+    positions = committed_positions(reader, partitions, settings.kafka_timeout_s)
+    return {position.partition: position.offset for position in positions}
 
 
 def _has_begun(settings: StorageSettings, group: str, ends: Mapping[str, Ends]) -> bool:

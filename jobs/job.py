@@ -4,7 +4,6 @@ import re
 import time
 from dataclasses import dataclass
 
-from icestream.progress import Progress as Progress
 from jobs.time_range import TimeRange
 
 SETTLED_NS = 120 * 10**9

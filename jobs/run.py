@@ -11,10 +11,11 @@ from clickhouse_connect.driver.exceptions import Error
 from deltalake.exceptions import DeltaError
 
 from icestream.clickhouse import Clients
+from icestream.progress import Progress
 from icestream.symcache import SymCaches
 from jobs.backfill import backfill, plan
 from jobs.cut import take_cut
-from jobs.job import Job, JobError, Progress
+from jobs.job import Job, JobError
 from jobs.lock import JobLock
 from jobs.replay import replay
 from jobs.slices import Work

@@ -17,7 +17,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from icestream.clickhouse import Clients
-from jobs.job import Job, JobError, Progress
+from icestream.progress import Progress
+from jobs.job import Job, JobError
 from sinks.settings import StorageSettings
 
 log = logging.getLogger(__name__)

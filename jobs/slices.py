@@ -13,8 +13,9 @@ from typing import Any
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
+from icestream.progress import Progress
 from jobs.fence import NO_FENCE, Fence
-from jobs.job import Job, Progress
+from jobs.job import Job
 from jobs.recompute import Counts, Unit
 from jobs.record import Record
 from jobs.sources import ArchiveSource

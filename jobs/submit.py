@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 from clickhouse_connect.driver.exceptions import Error
 
 from icestream.clickhouse import Clients
-from jobs.job import Job, JobError, Progress
+from icestream.progress import Progress
+from jobs.job import Job, JobError
 from jobs.server import ask_server, socket_path
 from sinks.migrate import shown
 from sinks.settings import StorageSettings

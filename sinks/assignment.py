@@ -6,6 +6,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
+from icestream.kafka import committed_positions
 from icestream.readiness import STANDSTILL_S, Look, Standstill
 from sinks import metrics
 from sinks.pending import Pending
@@ -97,17 +98,17 @@ class Assignment:
         """Asks Kafka for the ranges in flight of new partitions; False where none is new. Raises KafkaException."""
         if not self._new:
             return False
-        for committed in reader.committed([TopicPartition(*key) for key in sorted(self._new)], timeout=ASK_S):
-            key = (committed.topic, committed.partition)
+        for position in committed_positions(reader, [TopicPartition(*key) for key in sorted(self._new)], ASK_S):
+            key = (position.topic, position.partition)
             pending = self.pending.setdefault(key, Pending())
-            pending.in_flight = self._range_in_flight(reader, committed) if self._sink.keeps_ranges else None
+            pending.in_flight = self._range_in_flight(reader, position) if self._sink.keeps_ranges else None
             pending.retried = pending.in_flight is not None
-            if committed.offset >= 0 and pending.messages and (first := pending.messages[0].offset()) is not None:
-                self._next_offset[key] = committed.offset
+            if position.offset >= 0 and pending.messages and (first := pending.messages[0].offset()) is not None:
+                self._next_offset[key] = position.offset
                 self._count_gap(reader, key, first)
                 self._next_offset[key] = (pending.messages[-1].offset() or 0) + 1
-            elif committed.offset >= 0:
-                self._next_offset[key] = committed.offset
+            elif position.offset >= 0:
+                self._next_offset[key] = position.offset
             self._new.discard(key)
         return True
 

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from icestream.kafka import consumer
+from icestream.kafka import committed_positions, consumer
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
@@ -121,10 +121,8 @@ def _end(reader: Consumer, topic: str, partition: int) -> LogEnd:
 
 def _backlog(reader: Consumer, topic: str, partition: int) -> Backlog:
     end = _end(reader, topic, partition)
-    [committed] = reader.committed([TopicPartition(topic, partition)], timeout=_TIMEOUT_S)
-    if committed.error is not None:  # it would seem that nothing is committed
-        raise KafkaException(committed.error)
-    return Backlog(end, max(committed.offset, end.low))  # negative: none is committed
+    [position] = committed_positions(reader, [TopicPartition(topic, partition)], _TIMEOUT_S)
+    return Backlog(end, max(position.offset, end.low))
 
 
 def _portion(reader: Consumer, place: tuple[str, int], first: int, end: int) -> list[Message]:

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import Message, TopicPartition
 
+from icestream.kafka import committed_positions
 from icestream.messages.activity import decode_activity
 from icestream.messages.checks import parse
 from icestream.messages.message_id import MessageId
@@ -107,12 +108,13 @@ def read(settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMIT
     KafkaException when Kafka does not answer."""
     with contextlib.closing(log_consumer(settings)) as reader:
         cluster = str(reader.list_topics(SAMPLES, timeout=_TIMEOUT_S).cluster_id)
-        committed = reader.committed([TopicPartition(topic, partition) for topic in (RAW, ACTIVITY)], _TIMEOUT_S)
+        partitions = [TopicPartition(topic, partition) for topic in (RAW, ACTIVITY)]
+        positions = committed_positions(reader, partitions, _TIMEOUT_S)
         raw_low, activity_low = (log_range(reader, topic, partition)[0] for topic in (RAW, ACTIVITY))
         _, end = log_range(reader, SAMPLES, partition)
     messages = read_range(settings, SAMPLES, partition, end - TAIL, end)
     entries = [entry for message in messages if (entry := log_entry(message, cluster))]
-    raw_committed, activity_committed = (max(place.offset, 0) for place in committed)
+    raw_committed, activity_committed = (max(position.offset, 0) for position in positions)
     plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
     raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
     activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)

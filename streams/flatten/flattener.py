@@ -144,13 +144,11 @@ class _Flattener:
 
     def _load(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Takes the sources that the metadata of the committed offsets names; returns these offsets."""
-        if not partitions:
-            return []
-        committed = self._consumer.committed(partitions, timeout=_KAFKA_S)
-        for each in committed:
-            stored = json.loads(each.metadata) if each.metadata else {}
-            self._sources[each.partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
-        return committed
+        positions = kafka.committed_positions(self._consumer, partitions, _KAFKA_S)
+        for position in positions:
+            stored = json.loads(position.metadata) if position.metadata else {}
+            self._sources[position.partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
+        return positions
 
 
 def _decode(message: Message) -> SampleColumns | None:
