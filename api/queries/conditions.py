@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 from api.queries.selector import Matcher
+from icestream.times import DAY_NS, HOUR_NS
 
 _COLUMN_OF_LABEL = {"service": "service"}
 """Labels that are columns of the sample tables as well, so that the tables' primary key prunes by them."""
@@ -62,6 +63,12 @@ def add_times(conditions: Conditions, ranges: Iterable[tuple[int, int]], column:
         return f"fromUnixTimestamp64Milli({conditions.bind(unix_nano // 10**6, 'Int64')}, 'UTC')"
 
     conditions.add_any([f"{column} >= {bound(start)} AND {column} < {bound(end)}" for start, end in ranges])
+
+
+def add_span_times(conditions: Conditions, ranges: Iterable[tuple[int, int]]) -> None:
+    """Adds that `start_time` is that of a span that may have samples in these ranges. No span is longer than 23 hours
+    (gateway/readers/otlp_spans.py); an hour is for what a task does after its span, and for clocks that differ."""
+    add_times(conditions, [(max(0, start - DAY_NS), end + HOUR_NS) for start, end in ranges], "start_time")
 
 
 def add_days(conditions: Conditions, ranges: Iterable[tuple[int, int]]) -> None:

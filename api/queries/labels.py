@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass
 
-from api.queries.conditions import Conditions, add_matchers, add_series_matchers, add_time, add_value_matcher
+from api.queries.conditions import (
+    Conditions,
+    add_matchers,
+    add_series_matchers,
+    add_span_times,
+    add_time,
+    add_value_matcher,
+)
 from api.queries.database import Database, texts
 from api.queries.sample_operations import OPERATION, split_matchers
-from api.queries.sample_spans import SPAN_NAME, add_span_times, series_matchers, split_span_matchers
+from api.queries.sample_spans import SPAN_NAME, series_matchers, split_span_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.times import HOUR_NS

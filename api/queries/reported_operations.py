@@ -7,8 +7,7 @@ operation as soon as all spans from that of a sample up to the entry span are st
 
 from collections.abc import Sequence
 
-from api.queries.conditions import Conditions, add_times, has_rows
-from icestream.times import DAY_NS, HOUR_NS
+from api.queries.conditions import Conditions, add_span_times, has_rows
 
 _MOST_SPANS = 4000
 """Of a request. One with more has no operations here: anybody may send spans, and all would be held in memory."""
@@ -51,8 +50,7 @@ def select_reported_operations(asked: Conditions, ranges: Sequence[tuple[int, in
     `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
     """
     spans = Conditions(parameters=asked.parameters)
-    # As of sample_spans.py: no span is longer than 23 hours.
-    add_times(spans, [(max(0, start - DAY_NS), end + HOUR_NS) for start, end in ranges], "start_time")
+    add_span_times(spans, ranges)
     samples = f"{asked.where} AND span_id != toFixedString('', 8) AND (trace_id, span_id) NOT IN ({known})"
     requests = f"{has_rows('entry_spans', spans)} AND trace_id IN (SELECT trace_id FROM samples {samples})"
     return _SQL.format(times=spans.where, requests=requests)

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from api.errors import bad_request
-from api.queries.conditions import Conditions, add_times, add_value_matcher, has_rows, matching
+from api.queries.conditions import Conditions, add_span_times, add_value_matcher, has_rows, matching
 from api.queries.sample_operations import OPERATION
 from api.queries.selector import Matcher, SelectorError
-from icestream.times import DAY_NS, HOUR_NS
 
 SPAN_NAME, SPAN_ID = "span_name", "span_id"
 """Labels that are those of the span of a sample. Senders may give their series a label `span_name`, too."""
@@ -104,9 +103,3 @@ def select_span_names(conditions: Conditions, ranges: Sequence[tuple[int, int]],
         "SELECT trace_id, span_id, last_name AS name FROM (SELECT trace_id, span_id, argMax(name, (end_time, name))"
         f" AS last_name FROM spans {spans.where} GROUP BY trace_id, span_id)"
     )
-
-
-def add_span_times(conditions: Conditions, ranges: Sequence[tuple[int, int]]) -> None:
-    """Adds that `start_time` is that of a span that may have samples in these ranges. No span is longer than 23 hours
-    (gateway/readers/otlp_spans.py); an hour is for what a task does after its span, and for clocks that differ."""
-    add_times(conditions, [(max(0, start - DAY_NS), end + HOUR_NS) for start, end in ranges], "start_time")

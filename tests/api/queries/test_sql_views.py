@@ -6,7 +6,8 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from tests.api.conftest import Api
-from tests.api.fill import Frame, Sample, fill, frame, insert_locations, insert_samples, random_samples
+from tests.api.fill import START_S, Frame, Sample, fill, frame, insert_locations, insert_samples, random_samples
+from tests.api.queries.operations_data import SAMPLE_NS, Request, insert_requests
 
 RANGE = "start = '2026-02-02 00:00:00', end = '2026-02-03 00:00:00'"
 MAIN, HOT, OUTER = frame("main"), frame("hot"), Frame(("inlined", "outer"), 0x10)
@@ -39,6 +40,25 @@ def test_sums_of_functions_are_those_of_the_api(api: Api, client: Client) -> Non
     rows = client.query(f"SELECT function, flat_ns, cumulative_ns FROM function_cpu({RANGE})").result_rows
     top = api.json("/api/v1/top")["top"]
     assert sorted(rows) == sorted((row["name"], row["flat"], row["cumulative"]) for row in top)
+
+
+def test_sums_of_operations_are_those_of_the_api(api: Api, client: Client) -> None:
+    plain = [
+        Sample((MAIN,), SAMPLE_NS, labels={"service": service}, time_s=START_S + 61) for service in ("shop", "plain")
+    ]
+    requests = [
+        Request(1, "GET /", samples=2, inner_samples=1),
+        Request(2, "GET /", at_s=3700.0),
+        Request(3, "charge", service="pay", ended=False),
+    ]
+    insert_requests(client, requests, plain)
+    names = ("service", "operation", "sampled_cpu_ns", "samples", "thread_cpu_ns")
+    rows = set(client.query(f"SELECT {', '.join(names)} FROM operation_cpu({RANGE})").result_rows)
+    answer = api.json("/api/v1/operations", start="2026-02-02T00:00:00Z", end="2026-02-03T00:00:00Z")
+    expected = {tuple(row[name] for name in names) for row in answer["operations"]}
+    expected |= {(row["service"], "", row["sampled_cpu_ns"], row["samples"], 0) for row in answer["unattributed"]}
+    assert len(expected) == 3
+    assert rows == expected | {("plain", "", SAMPLE_NS, 1, 0)}  # the API lists services with requests
 
 
 def test_stacks_have_the_newest_names(client: Client, database: str) -> None:

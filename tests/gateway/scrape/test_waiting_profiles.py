@@ -57,12 +57,30 @@ def number_of(message: bytes) -> int:
     return int.from_bytes(message[:2])
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
+def run(publisher: Publisher, work: Callable[[], Awaitable[None]]) -> None:
+    """Does the work, and waits for what the publisher was given."""
+
     async def limited() -> None:
         async with asyncio.timeout(PATIENCE_S):
             await work()
 
     asyncio.run(limited())
+    publisher.close()
+
+
+@pytest.fixture
+def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
+    return GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+
+
+@pytest.fixture
+def publisher(settings: GatewaySettings) -> Publisher:
+    return Publisher(settings)
+
+
+def published(settings: GatewaySettings) -> list[int]:
+    """Numbers of the profiles that Kafka has, in ascending order."""
+    return sorted(number_of(message.value() or b"") for message in messages(settings, RAW))
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +89,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_limit_are_dropped(
-    in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
+    settings: GatewaySettings, publisher: Publisher, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
     before = dropped()
 
     async def work() -> None:
@@ -95,9 +111,8 @@ def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_l
             await asyncio.sleep(0.01)
         running.cancel()
 
-    run(work)
-    publisher.close()
-    kept = sorted(number_of(message.value() or b"") for message in messages(settings, RAW))
+    run(publisher, work)
+    kept = published(settings)
     assert len(set(kept)) == len(kept) == 30
     assert set(kept) > set(range(86, 100))  # the newest, but for those of 16 that were being published at some moment
     assert kept[0] >= 70 - 16
@@ -106,10 +121,7 @@ def test_what_waited_is_published_when_kafka_is_back_and_the_oldest_beyond_the_l
     assert "70 were dropped" in caplog.text
 
 
-def test_a_profile_that_kafka_never_takes_holds_up_no_others(in_process_broker: KafkaSettings) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
-
+def test_a_profile_that_kafka_never_takes_holds_up_no_others(settings: GatewaySettings, publisher: Publisher) -> None:
     async def work() -> None:
         intake = Recording(settings, publisher, lambda number: number < 40)
         waiting = WaitingProfiles(intake, 10**6)
@@ -122,16 +134,12 @@ def test_a_profile_that_kafka_never_takes_holds_up_no_others(in_process_broker: 
         running.cancel()
 
     before = dropped()
-    run(work)
-    publisher.close()
-    assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == list(range(40, 50))
+    run(publisher, work)
+    assert published(settings) == list(range(40, 50))
     assert dropped() - before == 40
 
 
-def test_a_key_whose_messages_hang_holds_up_no_others(in_process_broker: KafkaSettings) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
-
+def test_a_key_whose_messages_hang_holds_up_no_others(settings: GatewaySettings, publisher: Publisher) -> None:
     async def work() -> None:
         intake = Hanging(settings, publisher, lambda _: False)
         waiting = WaitingProfiles(intake, 10**6)
@@ -147,19 +155,15 @@ def test_a_key_whose_messages_hang_holds_up_no_others(in_process_broker: KafkaSe
         running.cancel()
 
     before = dropped()
-    run(work)
-    publisher.close()
-    kept = sorted(number_of(message.value() or b"") for message in messages(settings, RAW))
+    run(publisher, work)
+    kept = published(settings)
     assert kept == list(range(0, 100, 5))
     assert dropped() - before == 80
 
 
 def test_a_fault_of_ours_does_not_end_the_publishing(
-    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    settings: GatewaySettings, publisher: Publisher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
-
     async def work() -> None:
         waiting = WaitingProfiles(Intake(settings, publisher), 10**6)
         rightly, faults = waiting._next, iter([True, True])
@@ -175,17 +179,14 @@ def test_a_fault_of_ours_does_not_end_the_publishing(
         await waiting.close(PATIENCE_S)
         running.cancel()
 
-    run(work)
-    publisher.close()
+    run(publisher, work)
     assert caplog.text.count("KeyError: 7") == 2
-    assert [number_of(message.value() or b"") for message in messages(settings, RAW)] == [1]
+    assert published(settings) == [1]
 
 
 def test_more_than_the_limit_in_the_turn_after_profiles_were_chosen_drops_none_of_those(
-    in_process_broker: KafkaSettings,
+    settings: GatewaySettings, publisher: Publisher
 ) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
     before = dropped()
 
     async def work() -> None:
@@ -201,16 +202,14 @@ def test_more_than_the_limit_in_the_turn_after_profiles_were_chosen_drops_none_o
         await waiting.close(PATIENCE_S)
         running.cancel()
 
-    run(work)
-    publisher.close()
-    assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == [0, 1, 2, 6]
+    run(publisher, work)
+    assert published(settings) == [0, 1, 2, 6]
     assert dropped() - before == 3
 
 
-def test_it_ends_when_it_is_cancelled_as_the_last_profile_is_published(in_process_broker: KafkaSettings) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
-
+def test_it_ends_when_it_is_cancelled_as_the_last_profile_is_published(
+    settings: GatewaySettings, publisher: Publisher
+) -> None:
     async def work() -> None:
         waiting = WaitingProfiles(Intake(settings, publisher), 30_000)
         running = asyncio.create_task(waiting.run())
@@ -220,15 +219,12 @@ def test_it_ends_when_it_is_cancelled_as_the_last_profile_is_published(in_proces
         await asyncio.wait([running])
         assert running.cancelled()
 
-    run(work)
-    publisher.close()
+    run(publisher, work)
 
 
 def test_a_profile_above_the_limit_is_dropped_alone(
-    in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
+    settings: GatewaySettings, publisher: Publisher, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
-    publisher = Publisher(settings)
     before = dropped()
 
     async def work() -> None:
@@ -240,9 +236,8 @@ def test_a_profile_above_the_limit_is_dropped_alone(
         await waiting.close(PATIENCE_S)
         running.cancel()
 
-    run(work)
-    publisher.close()
-    assert sorted(number_of(message.value() or b"") for message in messages(settings, RAW)) == list(range(5))
+    run(publisher, work)
+    assert published(settings) == list(range(5))
     assert dropped() - before == 1
     assert "a scraped profile of 30001 bytes is dropped: ICESTREAM_GATEWAY_SCRAPE_WAITING_MB" in caplog.text
 
@@ -262,6 +257,5 @@ def test_with_a_broker_that_is_away_memory_stays_bounded_and_it_ends_in_time() -
         await waiting.close(0.2)
         running.cancel()
 
-    run(work)
-    publisher.close()
+    run(publisher, work)
     assert dropped() - before == 201
