@@ -8,14 +8,14 @@ FAST := not pipeline and not store and not slow and not kafka and not ebpf and n
 # says which tests share a process, and which go first.
 TOGETHER := -n 5
 # The steps of `make test`: first those that fail fast.
-STEPS := setup-test lint schemas-check bpf-check kafka test-together test-ebpf test-alone
+STEPS := setup-test lint-and-collect schemas-check bpf-check kafka test-together test-ebpf test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint schemas schemas-check bpf-check kafka docs bench chaos fuzz soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint lint-and-collect schemas schemas-check bpf-check kafka docs bench chaos fuzz soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ lint: setup-test ## check formatting, lint and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+# pytest compiles all tests beside mypy. Otherwise each process of pytest would do it.
+lint-and-collect:
+	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory lint; result=$$?; wait; exit $$result
 
 kafka: ## fetch Apache Kafka (Maven, Java), which `icestream up` then uses as its broker
 	@deploy/setup.sh kafka

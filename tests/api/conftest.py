@@ -13,6 +13,7 @@ from api.settings import ApiSettings
 from icestream.clickhouse import Clients, connect
 from sinks.migrate import migrate
 from tests.api.fill import START_S
+from tests.shared_routes import with_built_routes
 
 DATABASE = "api_tests"
 RANGE = {"start": str(START_S), "end": str(START_S + 3600)}
@@ -75,9 +76,6 @@ def settings() -> ApiSettings:
 
 @pytest.fixture
 def api(engine: str, database: str, settings: ApiSettings) -> Iterator[Api]:
-    with TestClient(
-        create_app(settings, Clients(engine, database=database)),
-        base_url="http://localhost",
-        raise_server_exceptions=False,
-    ) as http:
+    app = with_built_routes(create_app(settings, Clients(engine, database=database)), settings)
+    with TestClient(app, base_url="http://localhost", raise_server_exceptions=False) as http:
         yield Api(http)

@@ -1,7 +1,7 @@
 """A gateway on the in-process broker, asked without a network."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fastapi.testclient import TestClient
 from httpx2 import Response
@@ -12,6 +12,7 @@ from gateway.settings import GatewaySettings
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import RAW
 from tests.pipeline.reading import messages
+from tests.shared_routes import with_built_routes
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Gateway:
 
 def serve(settings: GatewaySettings) -> Iterator[Gateway]:
     publisher = Publisher(settings)
-    with TestClient(create_app(settings, publisher), "http://localhost", raise_server_exceptions=False) as http:
+    app = with_built_routes(create_app(settings, publisher), replace(settings, kafka=""))
+    with TestClient(app, "http://localhost", raise_server_exceptions=False) as http:
         yield Gateway(http, settings)
     publisher.close()
 

@@ -22,6 +22,7 @@ from tests.api.fill import START_S, Frame, Sample, fill, frame
 from tests.api.queries.operations_data import Request, insert_requests
 from tests.data.tables import insert_rows, to_datetime
 from tests.go import needs_go
+from tests.shared_routes import with_built_routes
 
 MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
 AT = format_unix_nano((START_S + 1) * 10**9)
@@ -33,7 +34,9 @@ def url(engine: str, database: str, client: Client) -> Iterator[str]:
     fill(client, [Sample((MAIN, HOT), trace_id=b"a" * 16, span_id=b"s" * 8)] * 3 + [Sample((MAIN, EVIL))])
     letter = {"time": to_datetime(START_S + 1), "host_id": "host-1", "topic": "icestream.raw", "error": "\x1b[31mred"}
     insert_rows(client, "dead_letters", [letter])
-    server = Server(create_app(ApiSettings(), Clients(engine, database=database)), "127.0.0.1:0")
+    settings = ApiSettings()
+    app = with_built_routes(create_app(settings, Clients(engine, database=database)), settings)
+    server = Server(app, "127.0.0.1:0")
     server.start()
     yield f"http://{server.address}"
     server.close()

@@ -1,5 +1,6 @@
 """The CPython interpreters that are on this machine."""
 
+import functools
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,6 +23,7 @@ class Interpreter(NamedTuple):
         return int(self.name.split(".")[1])
 
 
+@functools.cache
 def interpreters() -> list[Interpreter]:
     """Those of the distribution and of pyenv, each once."""
     paths = [shutil.which(f"python{version}", path="/usr/bin:/usr/local/bin") for version in VERSIONS]

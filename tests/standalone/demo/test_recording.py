@@ -33,6 +33,7 @@ def test_what_is_no_recording_is_a_clear_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.ebpf
+@pytest.mark.soak  # half a minute, for what only `make recording` uses
 def test_a_recording_of_this_machine_has_batches_and_the_symbols_of_their_files(tmp_path: Path) -> None:
     path = tmp_path / "recording"
     command = [
