@@ -7,8 +7,9 @@ final), a bucket that reaches out of the range is read as a whole: the answer sa
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from api.queries.conditions import Conditions, add_matchers
@@ -78,8 +79,9 @@ def make_plan(
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
     taken: dict[Level, list[Bucket]] = {}
     left: dict[Level, list[Bucket]] = {}
+    final_until = cache(lambda: _final_until(database, time_range))
     for level in (*levels, *coarser):
-        if _may_have_buckets(level, gaps, level in levels):
+        if _may_have_buckets(level, gaps, level in levels, final_until):
             found = _read_buckets(database, level, gaps)
             taken[level], gaps = _take(found if level in levels else [], gaps, whole=True)
             left[level] = [each for each in found if each.final]
@@ -116,12 +118,23 @@ _STACKS = {
 """Whether the selector has matchers of the service only, and the level."""
 
 
-def _may_have_buckets(level: Level, gaps: Sequence[Range], of_use: bool) -> bool:
+def _may_have_buckets(level: Level, gaps: Sequence[Range], of_use: bool, final_until: Callable[[], int]) -> bool:
     """Whether a whole bucket of the level lies in a gap and is `of_use`, or a gap is so old that samples may be gone
-    there."""
+    there: before `final_until`, in Unix nanoseconds."""
     length = level.bucket_s * _S
     whole = of_use and any(end // length > -(-start // length) for start, end in gaps)
-    return whole or (bool(gaps) and gaps[0][0] < time.time_ns() - DAY_S * _S)
+    return whole or (bool(gaps) and gaps[0][0] < final_until())
+
+
+def _final_until(database: Database, time_range: TimeRange) -> int:
+    """Returns the end of the newest final build, in Unix nanoseconds: samples after it are all there; 0: there is none.
+
+    It spares short ranges the question which builds of hours and days are valid, which takes five times as long.
+    """
+    if time_range.start_unix_nano >= time.time_ns() - DAY_S * _S:
+        return 0
+    answer = database.table("SELECT toUInt32(max(end_time)) AS until FROM rollup_builds WHERE state = 'final'")
+    return int(answer["until"][0].as_py()) * _S
 
 
 def _read_buckets(database: Database, level: Level, gaps: Sequence[Range]) -> list[Bucket]:
