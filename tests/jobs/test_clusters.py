@@ -113,6 +113,7 @@ def test_a_delete_on_a_cluster_depends_on_nothing_but_its_rows(on_cluster: OnClu
 
 
 @SHARDS_IN_CI
+@pytest.mark.soak  # it deletes and inserts as a backfill does
 def test_a_replay_on_a_cluster_restores_what_is_missing(on_cluster: OnCluster, stored: Stored) -> None:
     before = tables(stored.client)
     for where in ("stack_id % 2 = 0", "1"):

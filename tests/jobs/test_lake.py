@@ -172,7 +172,7 @@ def test_what_arrives_while_a_slice_is_replaced_in_the_lake_stays_once(
 
 
 # Before the first commit, or after two; after one is like after two.
-@pytest.mark.parametrize("call", [0, pytest.param(1, marks=pytest.mark.soak), 2])
+@pytest.mark.parametrize("call", [0, *(pytest.param(call, marks=pytest.mark.soak) for call in (1, 2))])
 def test_a_backfill_that_was_killed_before_a_commit_to_the_lake_continues(
     stored: Stored, call: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

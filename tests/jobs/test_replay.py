@@ -60,6 +60,11 @@ def test_a_dry_run_changes_nothing_and_what_was_deleted_comes_back(stored: Store
     assert tables(stored.client) == damaged
     run(stored)
     assert tables(stored.client) == before
+
+
+@pytest.mark.soak  # all at once is the test above
+def test_what_was_deleted_from_one_table_comes_back(stored: Stored) -> None:
+    before = tables(stored.client)
     for statement in DELETES:
         delete(stored, statement)
         assert tables(stored.client) != before, statement

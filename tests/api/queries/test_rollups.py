@@ -28,7 +28,7 @@ def shards(engine: str) -> Shards:
     return Shards(engine, "rollups_of_shards")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_sums_are_those_of_samples_whatever_happens(store: Store, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     sums_are_those_of_samples(store, seed, monkeypatch)
 

@@ -63,7 +63,7 @@ def pieces(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
             monkeypatch.setattr(module, name, 2)
 
 
-@pytest.mark.parametrize("seed", range(10, 12))
+@pytest.mark.parametrize("seed", [10, pytest.param(11, marks=pytest.mark.soak)])
 def test_every_format_says_the_same(api: Api, client: Client, pieces: None, seed: int) -> None:
     samples = random_samples(seed)
     fill(client, samples)
