@@ -81,6 +81,7 @@ def test_files_are_plain_parquet(tmp_path: Path) -> None:
     assert table["value"].to_pylist() == [b"v"]
 
 
+@pytest.mark.slow
 def test_an_archive_in_an_object_store_is_written_read_and_cleaned(bucket: str) -> None:
     uri = f"{bucket}/raw"
     sink = ArchiveSink(uri, keep_days=30)

@@ -188,6 +188,7 @@ def test_what_cannot_be_stored_is_a_dead_letter_and_the_sink_goes_on(
     assert len(rows(tmp_path, "samples")) == 10
 
 
+@pytest.mark.slow
 def test_tables_in_an_object_store(bucket: str) -> None:
     sink = ParquetSink(f"{bucket}/lake")
     sink.check()

@@ -43,6 +43,7 @@ def test_a_snippet_runs_and_sends_activity(code: str, listener: Listener) -> Non
     _run([sys.executable, "-c", code], listener)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_runs_and_sends_activity(command: str, listener: Listener) -> None:
     program, *arguments = shlex.split(command)

@@ -82,6 +82,7 @@ def test_each_threads_record_is_found_by_the_symbol_and_the_thread_pointer(child
     assert {outside.thread_record(child.pid, tid, offset) for tid in tids} == {None}
 
 
+@pytest.mark.slow
 def test_a_record_looked_at_any_time_is_whole() -> None:
     child = Child(
         """

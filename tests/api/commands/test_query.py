@@ -227,6 +227,7 @@ def test_what_is_wrong_is_one_line_and_exit_code_1(url: str, capsys: pytest.Capt
     assert "is `icestream up` or `icestream api` running there?" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_api_command_serves_and_ends_on_a_signal(tmp_path: Path) -> None:
     command = [
         sys.executable,

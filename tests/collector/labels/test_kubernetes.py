@@ -278,6 +278,7 @@ def test_pods_that_are_none_are_left_out() -> None:
     assert parse({"kind": "PodList", "items": None}) == {}
 
 
+@pytest.mark.slow
 @given(st.recursive(st.none() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_any_answer_is_taken_or_refused(answer: Any) -> None:
     for asked in (

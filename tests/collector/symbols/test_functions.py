@@ -127,6 +127,7 @@ def test_32_bit_files_have_names_too(tmp_path: Path) -> None:
     assert (main.name, main.end - main.start) == ("main", 2)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_files_that_lie_have_fewer_names_and_hurt_nobody(library: Path, data: st.DataObject) -> None:

@@ -222,6 +222,7 @@ INSTRUCTIONS = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.lists(INSTRUCTIONS, max_size=40), min_size=1, max_size=4), st.booleans())
 def test_many_programs_at_once_mean_what_one_after_the_other_means(
@@ -292,6 +293,7 @@ def _encoded_and_said(program: list[tuple[Any, ...]]) -> tuple[bytes, dict[int, 
     return encoded, said or {0: pack(CFA_RSP, 8, RBP_AT_CFA, -16)}
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
 def test_programs_of_garbage_are_survived(programs: list[bytes], eh: bool) -> None:
@@ -302,6 +304,7 @@ def test_programs_of_garbage_are_survived(programs: list[bytes], eh: bool) -> No
     assert (np.diff(address) > 0).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=300), st.booleans(), st.booleans())
 def test_sections_of_garbage_are_survived(data: bytes, eh: bool, records: bool) -> None:

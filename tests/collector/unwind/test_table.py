@@ -113,6 +113,7 @@ def test_every_row_of_a_program_is_what_readelf_reads(tmp_path: Path, command: s
     assert compared(path) == []
 
 
+@pytest.mark.slow
 @needs_readelf
 @pytest.mark.parametrize("path", [LIBC, LIBPYTHON], ids=["libc", "libpython"])
 def test_the_rows_of_large_libraries_are_what_readelf_reads(path: Path) -> None:
@@ -227,6 +228,7 @@ def test_what_is_no_x86_64_program_is_a_clear_error(program: Path) -> None:
     os.close(writer)
 
 
+@pytest.mark.slow
 def test_damaged_files_give_a_clear_error_or_a_table(program: Path, go_program: Path, tmp_path: Path) -> None:
     debug = compiled(tmp_path, "gcc", "-O2", "-g", "-fno-asynchronous-unwind-tables")
     chance = random.Random(1)
