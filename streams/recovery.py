@@ -16,6 +16,7 @@ There are two limits:
 """
 
 import contextlib
+import logging
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -46,6 +47,9 @@ TAIL = 2 * MAX_RAW
 """Offsets of icestream.samples to read back, for each partition. Messages have them, and ends of transactions."""
 _PORTION_BYTES = 1_000_000
 _TIMEOUT_S = 10.0
+
+
+_logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -110,15 +114,37 @@ def read(settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMIT
         cluster = str(reader.list_topics(SAMPLES, timeout=_TIMEOUT_S).cluster_id)
         partitions = [TopicPartition(topic, partition) for topic in (RAW, ACTIVITY)]
         positions = committed_positions(reader, partitions, _TIMEOUT_S)
-        raw_low, activity_low = (log_range(reader, topic, partition)[0] for topic in (RAW, ACTIVITY))
         _, end = log_range(reader, SAMPLES, partition)
+    # Workers also process messages of transactions that are open: the ends are behind those.
+    with contextlib.closing(log_consumer(settings, **{"isolation.level": "read_uncommitted"})) as reader:
+        (raw_low, raw_end), (activity_low, activity_end) = (
+            log_range(reader, topic, partition) for topic in (RAW, ACTIVITY)
+        )
     messages = read_range(settings, SAMPLES, partition, end - TAIL, end)
-    entries = [entry for message in messages if (entry := log_entry(message, cluster))]
+    all_entries = [entry for message in messages if (entry := log_entry(message, cluster))]
+    entries = of_present_logs(all_entries, raw_end, activity_end)
+    if len(entries) < len(all_entries):
+        _logger.warning("partition %d: a topic was made anew, what was processed before is not recovered", partition)
     raw_committed, activity_committed = (max(position.offset, 0) for position in positions)
     plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
     raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
     activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)
     return Recovery(plan, in_order(plan, _logged(RAW, raw, limits), _logged(ACTIVITY, activity, limits)))
+
+
+def of_present_logs(entries: list[LogEntry], raw_end: int, activity_end: int) -> list[LogEntry]:
+    """Returns the entries whose positions are offsets of the logs as they are now, which end there.
+
+    Offsets begin again if a topic is deleted and made anew. A position that lies behind the end of its log, or behind
+    a later position, is of the topic before. It must not count: messages of the new one would seem to be processed.
+    """
+    present = []
+    for entry in reversed(entries):
+        if entry.position.raw_next > raw_end or entry.position.activity_next > activity_end:
+            break
+        raw_end, activity_end = entry.position.raw_next, entry.position.activity_next
+        present.append(entry)
+    return present[::-1]
 
 
 def make_plan(

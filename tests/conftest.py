@@ -5,7 +5,7 @@ import functools
 import os
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -223,10 +223,10 @@ def delete_groups(settings: KafkaSettings) -> None:
             deletion.result(60)
 
 
-def delete_topics(settings: KafkaSettings) -> None:
-    """Deletes all our topics that are there, and waits until they are gone."""
+def delete_topics(settings: KafkaSettings, names: Collection[str] = ()) -> None:
+    """Deletes all our topics that are there, or those of these names, and waits until they are gone."""
     admin = AdminClient(client_config(settings))
-    ours = {topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS)}
+    ours = set(names) or {topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS)}
     deadline = time.monotonic() + 120
     while present := sorted(ours & set(admin.list_topics(timeout=300).topics)):
         assert time.monotonic() < deadline, f"still there: {present}"

@@ -12,8 +12,10 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import ANY_LIMITS, DAY_NS, TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES, STREAMS_GROUP
+from icestream.v1.common_pb2 import Source
 from streams import log_reader, recovery
 from streams.outbox import POSITION_HEADER
+from streams.position import Position
 from streams.process import Outputs, Processor
 from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import WINDOW_NS, context
@@ -199,3 +201,15 @@ def test_activity_that_was_committed_before_any_samples_is_still_known(in_proces
     recovered(broker, processor)
     outputs = processor.raw(RAWS[1].bytes(), MessageId(broker.cluster, RAW, 0, 0))
     assert rows(outputs.samples) == expected_rows(RAWS[1], FOUND[1])
+
+
+def test_positions_of_a_topic_that_was_deleted_and_made_anew_do_not_count() -> None:
+    offsets = [(1, 0), (7, 3), (9, 4), (2, 4), (2, 5), (3, 5)]
+    entries = [
+        recovery.LogEntry(Source(offset=raw_next - 1), Position(raw_next=raw_next, activity_next=activity_next))
+        for raw_next, activity_next in offsets
+    ]
+    assert recovery.of_present_logs(entries[:3], 9, 4) == entries[:3]
+    assert recovery.of_present_logs(entries, 4, 5) == entries[3:]
+    for ends in ((2, 5), (3, 4), (0, 0)):
+        assert recovery.of_present_logs(entries, *ends) == []

@@ -291,6 +291,33 @@ def assignments(worker: Worker) -> list[str]:
     return [line for line in worker.log.read_text().splitlines() if "assigned partitions: " in line]
 
 
+@pytest.mark.kafka
+def test_topics_that_are_made_anew_while_a_worker_runs_are_processed_from_their_beginning(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    worker = Worker(apache_kafka, tmp_path)
+    worker.start()
+    made = [window(START, sequence) for sequence in range(1, 7)]
+
+    def processed() -> bool:
+        if worker.process.poll() is not None:  # what runs it starts it again
+            worker.start()
+        return worker.values() == expected(made)
+
+    try:
+        for one in made[:4]:
+            worker.publish(one)
+        worker.wait(lambda: worker.values() == expected(made[:4]))
+        delete_topics(apache_kafka, {RAW, ACTIVITY})  # the log of samples still has positions of the old ones
+        create(apache_kafka, partitions=PARTITIONS, replication=1)
+        for one in made[4:]:
+            worker.publish(one)
+        wait_until(processed, lambda: worker.log.read_text())
+    finally:
+        worker.process.kill()
+        worker.process.wait()
+
+
 def test_a_backlog_that_does_not_fit_into_memory_is_processed_whole_if_raw_waits_for_activity(worker: Worker) -> None:
     made = [window(START, sequence) for sequence in range(1, 13)]
     for one in made:
