@@ -9,7 +9,7 @@ from gateway.settings import GatewaySettings
 from icestream.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
-from sinks.settings import SinkSettings
+from sinks.settings import LakeSettings, SinkSettings
 from standalone.settings import StoreSettings, UpSettings
 from streams.settings import StreamsSettings
 
@@ -27,6 +27,7 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Uploads of symbols", "`icestream symbols upload`, see [symbols](symbols.md).", UploadSettings),
     ("Stream processors", "`icestream streams`.", StreamsSettings),
     ("Sinks", "`icestream sink`, `icestream migrate`.", SinkSettings),
+    ("Lake", "`icestream lake`, see [lake](lake.md).", LakeSettings),
     (
         "Jobs",
         "`icestream replay`, `icestream backfill`.",

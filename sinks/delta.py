@@ -65,6 +65,20 @@ class Lake:
         )
         self._tables[name] = table
 
+    def replace_all(self, name: str, rows: pa.RecordBatchReader) -> None:
+        """Makes these rows, in Delta's types, all that a table has, in one commit; makes the table if there is none.
+
+        The table has no days. Raises deltalake's errors and OSError.
+        """
+        write_deltalake(
+            self._tables.get(name) or f"{self.uri}/{name}",
+            rows,
+            mode="overwrite",
+            schema_mode="overwrite",
+            configuration=_CONFIGURATION,
+            storage_options=self._options,
+        )
+
     def _make(self, name: str, schema: pa.Schema) -> DeltaTable:
         """Makes a table. Raises OSError if another process has made it since it was opened, and written to it."""
         table = DeltaTable.create(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import MessageSettings, setting
+from icestream.settings import MessageSettings, Settings, setting
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,13 @@ class StorageSettings(MessageSettings):
         "", "folder or URI (s3://, gs://) of the symbol store, the only place to read symbols from; empty: any place"
     )
     symbol_cache: str = setting("~/.cache/icestream/symcaches", "folder for SymCaches")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LakeSettings(Settings):
+    """What `icestream lake` takes."""
+
+    parquet: str = setting("", "folder or URI (s3://, gs://, az://) of the Delta tables")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A lake for years: the queries of its page, joined files, and days that go."""
 
 import re
+from collections import Counter
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from deltalake import DeltaTable
 
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.delta import Lake
+from sinks.lake_stacks import build_stacks
 from sinks.lake_upkeep import compact, retain
 from sinks.parquet import ParquetSink
 from tests.data.messages import PERIOD_NS
@@ -30,6 +32,7 @@ def lake(tmp_path: Path) -> Path:
     write(sink, STACKS, 0, tables(STACKS, stack_batch()), tables(STACKS, stack_batch(3, ["main", "work"])))
     write(sink, ACTIVITY, 0, *activity(1, 2))
     compact(Lake(str(tmp_path)), small_files=2)
+    build_stacks(Lake(str(tmp_path)))
     return tmp_path
 
 
@@ -44,18 +47,34 @@ def results(code: str, lake: Path) -> dict[str, Any]:
 
 
 def test_duckdb_gives_the_functions_with_the_most_cpu(lake: Path) -> None:
-    [query] = queries("duckdb")
+    query, _ = queries("duckdb")
     top = dict(results(query, lake)["top"])
     assert set(top) == {"main", "work", "?"}
     assert sum(top.values()) == pytest.approx(40 * PERIOD_NS / 1e9)
 
 
 def test_polars_gives_the_cpu_of_services_and_operations(lake: Path) -> None:
-    by_service, by_operation = queries("polars")
+    by_service, by_operation, _ = queries("polars")
     [service] = results(by_service, lake)["cpu_by_service"].to_dicts()
     assert service == {"service": "checkout", "cpu_s": pytest.approx(40 * PERIOD_NS / 1e9)}
     [operation] = results(by_operation, lake)["operations"].to_dicts()
     assert operation == {"name": "GET /", "requests": 2, "thread_cpu_s": pytest.approx(2 * 2_700_000 / 1e9)}
+
+
+def test_the_cpu_of_functions_with_what_they_call_is_that_of_a_walk_up_the_tree(lake: Path) -> None:
+    parents = {row["node_id"]: row["parent_id"] for row in rows(lake, "nodes")}
+    named = {1: "main", 2: "work"}
+    walked: Counter[str] = Counter()
+    for row in rows(lake, "samples"):
+        functions, node = set(), row["stack_id"]
+        while node:
+            functions.add(named.get(node, "[unresolved stack]"))
+            node = parents.get(node, 0)
+        walked.update(dict.fromkeys(functions, row["value"]))
+    expected = {function: pytest.approx(value / 1e9) for function, value in walked.items()}
+    assert set(expected) == {"main", "work", "[unresolved stack]"}
+    assert dict(results(queries("duckdb")[1], lake)["cumulative"]) == expected
+    assert dict(results(queries("polars")[2], lake)["cumulative"].rows()) == expected
 
 
 def test_reading_files_by_a_pattern_counts_twice_as_the_page_says(lake: Path) -> None:
@@ -65,7 +84,7 @@ def test_reading_files_by_a_pattern_counts_twice_as_the_page_says(lake: Path) ->
 
 def test_every_column_is_on_the_page(lake: Path) -> None:
     page = PAGE.read_text(encoding="utf-8")
-    for name in ("samples", "activity", "spans", "nodes", "locations", "series"):
+    for name in ("samples", "activity", "spans", "nodes", "locations", "series", "stacks"):
         [row] = re.findall(rf"^\| `{name}` .*", page, re.MULTILINE)
         columns = set(re.findall(r"`(\w+)`", row.split("|")[4]))
         assert columns == {field.name for field in DeltaTable(f"{lake}/{name}").schema().fields} - {"date", "month"}
