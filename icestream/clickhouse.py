@@ -1,6 +1,8 @@
 """Clients of ClickHouse: a server (`http://user:password@host:8123/database`) or the embedded engine (`chdb:///path`)."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,12 +12,31 @@ from clickhouse_connect.driver.client import Client
 
 
 class Clients:
-    """A client for each thread: a client runs one query at a time. One process at most opens an embedded engine."""
+    """Each client runs one query at a time, so threads share none. One process at most opens an embedded engine."""
 
     def __init__(self, dsn: str, **options: Any) -> None:
         self.dsn = dsn
         self._options = options
         self._local = threading.local()
+        self._idle: list[Client] = []
+
+    @contextmanager
+    def borrowed(self) -> Iterator[Client]:
+        """A client for one query, for threads that come and go: then another thread may have it. A new client asks for
+        all settings of ClickHouse, which takes longer than most queries. After an error it is closed: see `discard`.
+
+        Raises as `get`.
+        """
+        try:
+            client = self._idle.pop()
+        except IndexError:
+            client = connect(self.dsn, **self._options)
+        try:
+            yield client
+        except BaseException:
+            client.close()
+            raise
+        self._idle.append(client)
 
     def get(self) -> Client:
         """This thread's client. Raises clickhouse_connect's errors when the server cannot be reached."""

@@ -1,6 +1,8 @@
 """Levels of rollups: what the builder in sinks/rollups.py sums up, and what queries read instead of samples."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 HOUR_S = 3600
 DAY_S = 86_400
@@ -21,42 +23,60 @@ HOURS = Level("hour", HOUR_S)
 DAYS = Level("day", DAY_S)
 LEVELS = (MINUTES, HOURS, DAYS)
 
-# Of these two, `from` and `until` are Unix seconds, multiples of `bucket`.
-_CHANGES = """
-    SELECT intDiv(toUnixTimestamp(start_time), {bucket:UInt32}) * {bucket:UInt32} AS start,
-        sum(noted) AS changes, max(open) AS open, max(last) AS last
-    FROM
-    (
-        SELECT start_time, work, count() AS noted, argMax(state, noted_time) = 'begun' AS open,
-            toUnixTimestamp(max(noted_time)) AS last
-        FROM sample_changes
-        WHERE start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')
-        GROUP BY start_time, work
-    )
-    GROUP BY start"""
-CHANGES_SQL = f"SELECT start, changes, open, last FROM ({_CHANGES})"
-"""Of each bucket with changes: how many, whether a job has begun one and not ended it, and when the last one was."""
-VALID_BUILDS_SQL = f"""
-SELECT start, argMax(build, (is_final, build)) AS build, max(is_final) AS final
+# Of these, `from` and `until` are Unix seconds, multiples of `bucket`.
+_IN_RANGE = "start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+BUILDS_SQL = f"""
+SELECT toString(level) AS level, toUnixTimestamp(start_time) AS start, build, state = 'final' AS final, changes
+FROM rollup_builds WHERE {_IN_RANGE} AND state != 'begun'"""
+"""Complete builds of all levels: `changes` are those that a build knows."""
+CHANGED_HOURS_SQL = f"""
+SELECT toUnixTimestamp(start_time) AS start, count() AS changes FROM sample_changes WHERE {_IN_RANGE} GROUP BY start"""
+"""Of each hour with changes: how many."""
+CHANGES_SQL = f"""
+SELECT intDiv(toUnixTimestamp(start_time), {{bucket:UInt32}}) * {{bucket:UInt32}} AS start,
+    sum(noted) AS changes, max(open) AS open, max(last) AS last
 FROM
 (
-    SELECT toUnixTimestamp(start_time) AS start, build, state = 'final' AS is_final, changes AS known_changes
-    FROM rollup_builds
-    WHERE level = {{level:String}} AND state != 'begun'
-        AND start_time >= toDateTime({{from:UInt32}}, 'UTC') AND start_time < toDateTime({{until:UInt32}}, 'UTC')
-) AS builds
-LEFT JOIN ({_CHANGES}) AS changed ON builds.start = changed.start
-WHERE is_final OR known_changes = changes
-GROUP BY start
-ORDER BY start"""
-"""Of each bucket that queries may read from rollups: the build to read, and whether it is final."""
+    SELECT start_time, work, count() AS noted, argMax(state, noted_time) = 'begun' AS open,
+        toUnixTimestamp(max(noted_time)) AS last
+    FROM sample_changes WHERE {_IN_RANGE} GROUP BY start_time, work
+)
+GROUP BY start"""
+"""Of each bucket with changes: how many, whether a job has begun one and not ended it, and when the last one was."""
 
 
-def bucket_parameters(level: Level, from_unix_s: int, until_unix_s: int) -> dict[str, int | str]:
-    """Returns the parameters of these queries for the buckets of a level that lie in or reach into a time range."""
+class Build(NamedTuple):
+    """A complete build of a bucket. The larger one is the better one."""
+
+    final: bool
+    number: int
+
+
+def valid_builds(
+    builds: Iterable[tuple[int, int, int, int]], changes_of_hour: Mapping[int, int], level: Level
+) -> dict[int, Build]:
+    """Returns the best build that queries may read of each bucket, by its start, in order.
+
+    `builds`: start, build, final and changes of BUILDS_SQL, of the level. One is valid if it is final, or if it knows
+    all changes of its bucket.
+    """
+    changes: dict[int, int] = {}
+    for hour, count in changes_of_hour.items():
+        start = hour // level.bucket_s * level.bucket_s
+        changes[start] = changes.get(start, 0) + count
+    best: dict[int, Build] = {}
+    for start, number, final, known in builds:
+        if final or known == changes.get(start, 0):
+            build = Build(bool(final), number)
+            best[start] = max(best.get(start, build), build)
+    return dict(sorted(best.items()))
+
+
+def bucket_parameters(level: Level, from_unix_s: int, until_unix_s: int) -> dict[str, int]:
+    """Returns the parameters of these statements for the buckets of a level that lie in or reach into a time range."""
     first = max(from_unix_s, 0) // level.bucket_s * level.bucket_s
     last = -(-until_unix_s // level.bucket_s) * level.bucket_s
-    return {"level": level.name, "bucket": level.bucket_s, "from": min(first, _MAX_S), "until": min(last, _MAX_S)}
+    return {"bucket": level.bucket_s, "from": min(first, _MAX_S), "until": min(last, _MAX_S)}
 
 
 _MAX_S = 2**32 - 1

@@ -17,15 +17,7 @@ from typing import Any, NamedTuple
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import (
-    CHANGES_SQL,
-    DAY_S,
-    LEVELS,
-    MINUTES,
-    VALID_BUILDS_SQL,
-    Level,
-    bucket_parameters,
-)
+from icestream.rollups import CHANGES_SQL, DAY_S, LEVELS, MINUTES, Level, bucket_parameters
 from sinks import metrics
 from sinks.cluster import (
     ON_EACH_SHARD,
@@ -39,6 +31,7 @@ from sinks.cluster import (
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
+from sinks.rollup_builds import read_valid_builds
 from sinks.rollup_changes import insert_settings
 from sinks.rollup_tables import TABLES, build_number, fill, fill_parameters
 
@@ -137,9 +130,10 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
     ]
     if not closed:
         return []
-    parameters = bucket_parameters(level, min(closed), max(closed) + level.bucket_s)
-    valid = {row[0] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
-    changes = {row[0]: row[2:] for row in client.query(CHANGES_SQL, parameters=parameters).result_rows}
+    range_s = min(closed), max(closed) + level.bucket_s
+    valid = read_valid_builds(client, level, *range_s)
+    rows = client.query(CHANGES_SQL, parameters=bucket_parameters(level, *range_s)).result_rows
+    changes = {row[0]: row[2:] for row in rows}
     begun = client.query(
         "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String}"
         " GROUP BY start_time, build HAVING max(state != 'begun') = 0 AND max(noted_time) > now() - {started:UInt32}",
@@ -215,9 +209,8 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     if not rows:
         return
     first_day, end = rows[0][0] // DAY_S * DAY_S, (rows[-1][0] // DAY_S + 1) * DAY_S
-    parameters = bucket_parameters(level, first_day, end)
-    valid = {row[0]: row[1] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
-    changes = client.query(CHANGES_SQL, parameters=parameters).result_rows
+    valid = read_valid_builds(client, level, first_day, end)
+    changes = client.query(CHANGES_SQL, parameters=bucket_parameters(level, first_day, end)).result_rows
     filled = {start // DAY_S for start, *_, last in (*changes, *rows) if last + DAY_S > ages.now}
     numbers = {
         start: valid.get(start, last if start < ages.samples_went else 0)

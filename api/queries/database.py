@@ -36,7 +36,7 @@ def texts(column: pa.ChunkedArray | pa.Array) -> list[str]:
 
 
 class Database:
-    """May be used by many threads: each gets its own client."""
+    """May be used by many threads."""
 
     def __init__(self, clients: Clients, settings: ApiSettings) -> None:
         self._clients = clients
@@ -53,13 +53,11 @@ class Database:
     def table(self, sql: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
         """Returns the answer to a SELECT. Raises ApiError."""
         try:
-            with CLICKHOUSE_SECONDS.time():
-                client = self._clients.get()
+            with CLICKHOUSE_SECONDS.time(), self._clients.borrowed() as client:
                 data = client.raw_query(sql + self._limits, parameters=dict(parameters or {}), fmt="ArrowStream")
-            return pa.ipc.open_stream(data).read_all()
+                return pa.ipc.open_stream(data).read_all()
         except (ClickHouseError, pa.ArrowException, OSError) as error:
             CLICKHOUSE_ERRORS.inc()
-            self._clients.discard()
             raise _as_api_error(error) from error
 
     def ready(self) -> str | None:

@@ -1,6 +1,6 @@
 """How long questions take on a filled store, and how many bytes a sample takes in each table.
 
-    python -m benchmarks.storage [--rows 10000000] [--days 14] [--runs 5] [--no-rollups]
+    python -m benchmarks.storage [--rows 10000000] [--days 14] [--runs 5] [--no-rollups] [--data DIR]
 
 Fills an embedded ClickHouse (see benchmarks/storage/load.py), builds its rollups, and asks the API, in a process of its
 own. Prints one JSON object: warm medians in milliseconds, elapsed and of CPU, the first merge after a start, bytes a
@@ -32,25 +32,28 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=14, help="days that they spread over (default: 14)")
     parser.add_argument("--runs", type=int, default=5, help="warm runs of each question (default: 5)")
     parser.add_argument("--no-rollups", dest="rollups", action="store_false", help="answer from samples only")
-    parser.add_argument("--folder", help="where to put the store (default: a temporary folder)")
+    parser.add_argument("--data", type=Path, help="a folder for the store, filled once and kept (default: temporary)")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        dsn = f"chdb://{folder}/db"
-        clients = Clients(dsn)
-        result = fill(clients, args.rows, args.days, args.rollups)
-        (trace_id,) = clients.get().query("SELECT lower(hex(trace_id)) FROM trace_samples LIMIT 1").result_rows[0]
-        clients.discard()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = (args.data or Path(temporary)).resolve()
+        filled = folder / "filled.json"
+        if not filled.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            filled.write_text(json.dumps(fill(f"chdb://{folder}/db", args.rows, args.days, args.rollups)))
+        result = json.loads(filled.read_text())
         asked = subprocess.run(
-            [sys.executable, "-m", "benchmarks.storage.questions", dsn, str(args.days), str(args.runs), trace_id],
+            [sys.executable, "-m", "benchmarks.storage.questions", f"chdb://{folder}/db", str(result["days"]),
+             str(args.runs), result["trace_id"]],
             cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True,
         )  # fmt: skip
     print(json.dumps(result | json.loads(asked.stdout)))
     return 0
 
 
-def fill(clients: Clients, rows: int, days: int, rollups: bool) -> dict[str, object]:
-    """Returns how long it took, and bytes a sample."""
-    client, started = clients.get(), time.perf_counter()
+def fill(dsn: str, rows: int, days: int, rollups: bool) -> dict[str, object]:
+    """Returns how long it took, bytes a sample, and the ID of a trace."""
+    clients, started = Clients(dsn), time.perf_counter()
+    client = clients.get()
     migrate(client)
     fill_names(client)
     fill_samples(client, rows, days)
@@ -63,6 +66,9 @@ def fill(clients: Clients, rows: int, days: int, rollups: bool) -> dict[str, obj
     result["rollups_built_s"] = round(time.perf_counter() - merged, 1)
     sizes = _sizes(client)
     result["nodes"] = client.query("SELECT count() FROM nodes").result_rows[0][0]
+    (trace_id,) = client.query("SELECT lower(hex(trace_id)) FROM trace_samples LIMIT 1").result_rows[0]
+    clients.discard()
+    result["trace_id"] = trace_id
     result["bytes_a_sample"] = round(sum(sizes.values()) / rows, 2)
     return result | {f"bytes_a_sample_{table}": round(size / rows, 2) for table, size in sorted(sizes.items())}
 

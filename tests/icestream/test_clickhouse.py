@@ -1,4 +1,4 @@
-"""Clients of ClickHouse: one a thread, and a fresh one after a failure."""
+"""Clients of ClickHouse: one a thread or a query, and a fresh one after a failure."""
 
 import threading
 
@@ -40,6 +40,28 @@ def test_after_a_failed_query_a_new_client_answers_rightly(engine: str) -> None:
     assert clients.get().query("SELECT 1").result_rows == [(1,)]
     clients.discard()
     clients.discard()
+
+
+def test_a_client_is_borrowed_by_one_thread_after_the_other_and_not_after_a_failure(engine: str) -> None:
+    clients, seen = Clients(engine), []
+
+    def ask() -> None:
+        with clients.borrowed() as client:
+            seen.append((client, client.query("SELECT 1").result_rows))
+
+    for _ in range(3):
+        thread = threading.Thread(target=ask)
+        thread.start()
+        thread.join()
+    assert seen == [(seen[0][0], [(1,)])] * 3
+    with clients.borrowed() as first, clients.borrowed() as other:
+        assert first is seen[0][0]
+        assert other is not first
+    with pytest.raises(ClickHouseError), clients.borrowed() as failed:
+        failed.query("SELECT throwIf(number = 100000) FROM numbers(200000)")
+    with clients.borrowed() as one, clients.borrowed() as another:
+        assert failed not in (one, another)
+        assert one.query("SELECT 1").result_rows == [(1,)]
 
 
 def test_a_server_that_is_not_there_is_an_error_of_the_client() -> None:

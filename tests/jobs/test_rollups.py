@@ -8,9 +8,10 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import DAYS, VALID_BUILDS_SQL, bucket_parameters
+from icestream.rollups import DAYS
 from jobs.backfill import backfill
 from jobs.replay import replay
+from sinks.rollup_builds import read_valid_builds
 from sinks.rollups import QUIET_S, Rollups
 from tests.jobs.stored import END, T0, make_stored
 from tests.sinks.engine import client, clients, empty
@@ -25,8 +26,7 @@ def build(clients: Clients) -> None:
 
 
 def valid(client: Client) -> dict[int, int]:
-    parameters = bucket_parameters(DAYS, T0 // 10**9, END // 10**9)
-    return {row[0]: row[1] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows}
+    return read_valid_builds(client, DAYS, T0 // 10**9, END // 10**9)
 
 
 def test_rollups_are_those_of_what_a_backfill_stored(clients: Clients, client: Client, tmp_path: Path) -> None:

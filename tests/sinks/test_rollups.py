@@ -8,10 +8,11 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import DAY_S, HOURS, VALID_BUILDS_SQL, bucket_parameters
+from icestream.rollups import DAY_S, HOURS
 from icestream.topics import SAMPLES
 from sinks import rollups
 from sinks.clickhouse import ClickHouseSink
+from sinks.rollup_builds import read_valid_builds
 from sinks.rollup_changes import note_work_sql
 from sinks.rollups import QUIET_S, Bucket, Rollups, together
 from tests.sinks.messages import START_MS, make_range, sample_batch, tables
@@ -29,8 +30,7 @@ def build(clients: Clients) -> None:
 
 
 def valid(client: Client) -> list[int]:
-    parameters = bucket_parameters(HOURS, HOUR_S, HOUR_S + 1)
-    return [row[0] for row in client.query(VALID_BUILDS_SQL, parameters=parameters).result_rows]
+    return list(read_valid_builds(client, HOURS, HOUR_S, HOUR_S + 1))
 
 
 def sums(client: Client) -> list[int]:
@@ -125,5 +125,4 @@ def test_hours_that_are_built_together_leave_out_one_on_which_a_job_works(client
     assert len({row[1] for row in found.result_rows}) == 3  # each hour can be built again without the others
     client.command(note_work_sql("ended", (HOUR_S + 3600) * 10**9, (HOUR_S + 4200) * 10**9))
     assert rollups.build(client, Bucket(HOURS, hours[1]))
-    built = client.query(VALID_BUILDS_SQL, parameters=bucket_parameters(HOURS, hours[0], hours[-1] + 1)).result_rows
-    assert [row[0] for row in built] == hours
+    assert list(read_valid_builds(client, HOURS, hours[0], hours[-1] + 1)) == hours
