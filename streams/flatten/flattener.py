@@ -18,7 +18,7 @@ from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import FLAT, FLATTEN_GROUP, SAMPLES
 from streams.flatten.names_reader import NamesReader
-from streams.flatten.record import record
+from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import Sums
 
 _MESSAGES, _BYTES = 1_000, 32_000_000
@@ -35,9 +35,9 @@ Sources = dict[str, tuple[int, int]]
 """The highest offset and part that was read of each source topic and partition."""
 
 
-def flatten(settings: KafkaSettings, interval_ms: int, stop: threading.Event) -> None:
+def flatten(settings: KafkaSettings, interval_ms: int, stop: threading.Event, encode: Encode = as_json) -> None:
     """Works until `stop` is set. Raises KafkaException where it cannot go on; it may then be started again."""
-    worker = _Flattener(settings, interval_ms)
+    worker = _Flattener(settings, interval_ms, encode)
     try:
         worker.start()
         while not stop.is_set():
@@ -47,8 +47,9 @@ def flatten(settings: KafkaSettings, interval_ms: int, stop: threading.Event) ->
 
 
 class _Flattener:
-    def __init__(self, settings: KafkaSettings, interval_ms: int) -> None:
+    def __init__(self, settings: KafkaSettings, interval_ms: int, encode: Encode) -> None:
         self._interval_ms = interval_ms
+        self._encode = encode
         self._names = NamesReader(settings)
         self._consumer = kafka.consumer(settings, FLATTEN_GROUP)
         # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
@@ -105,7 +106,7 @@ class _Flattener:
     def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
         self._producer.begin_transaction()
         for key, of_key in sums.by_key.items():
-            value = record(key, of_key, self._interval_ms, self._names.names)
+            value = record(key, of_key, self._interval_ms, self._names.names, self._encode)
             while True:
                 try:
                     self._producer.produce(FLAT, value, key=key.host_id, partition=key.partition)

@@ -1,6 +1,7 @@
 """Records of icestream.flat: docs/topics.md describes the members."""
 
 import json
+from collections.abc import Callable
 
 from icestream.stack_names import StackNames
 from icestream.topics import MAX_MESSAGE_BYTES
@@ -10,13 +11,23 @@ NO_STACK, UNRESOLVED, CUT = "[no stack]", "[unresolved stack]", "[cut]"
 
 _FEWEST = 8
 """Frames that are never cut."""
+_LARGEST = 2**63 - 1
+"""Consumers read whole numbers of 64 bits. No honest sum is larger."""
+
+Fields = dict[str, object]
+Encode = Callable[[Fields], bytes]
+"""Turns the members of a record into a message."""
 
 
-def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames) -> bytes:
-    """One record as JSON. A stack that makes it too large for a message loses frames in its middle."""
+def as_json(fields: Fields) -> bytes:
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
+
+
+def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames, encode: Encode = as_json) -> bytes:
+    """One record. A stack that makes it too large for a message loses frames in its middle."""
     labels = dict(key.labels)
     frames = functions(key.stack_id, names)
-    fields: dict[str, object] = {
+    fields: Fields = {
         "start_unix_milli": key.start_unix_milli,
         "interval_ms": interval_ms,
         "profile_type": key.profile_type,
@@ -26,17 +37,13 @@ def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames) -
         "labels": labels,
         "stack_id": f"{key.stack_id:016x}",
         "functions": frames,
-        "value": of_key.value,
-        "samples": of_key.samples,
+        "value": _bounded(of_key.value),
+        "samples": _bounded(of_key.samples),
     }
-    while len(data := _encoded(fields)) > MAX_MESSAGE_BYTES and len(frames) >= _FEWEST:
+    while len(data := encode(fields)) > MAX_MESSAGE_BYTES and len(frames) >= _FEWEST:
         end = len(frames) // 4
         fields["functions"] = frames = [*frames[:end], CUT, *frames[-end:]]
     return data
-
-
-def _encoded(fields: dict[str, object]) -> bytes:
-    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
 def functions(stack_id: int, names: StackNames) -> list[str]:
@@ -44,3 +51,7 @@ def functions(stack_id: int, names: StackNames) -> list[str]:
     if not stack_id:
         return [NO_STACK]
     return names.frames(stack_id)[::-1] or [UNRESOLVED]
+
+
+def _bounded(value: int) -> int:
+    return max(-_LARGEST, min(value, _LARGEST))

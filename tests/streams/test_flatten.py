@@ -19,7 +19,7 @@ from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, MAX_MESSAGE_BYTES, SAMP
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from streams.flatten.flattener import flatten
-from streams.flatten.record import record
+from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import FlatKey, FlatSum
 from tests.data import messages as builders
 from tests.icestream.test_tail import TRACE, learn, send, stack_batch
@@ -43,13 +43,13 @@ def sample_batch(offset: int) -> bytes:
 
 
 @contextmanager
-def running(settings: KafkaSettings, interval_ms: int = 10_000) -> Iterator[None]:
+def running(settings: KafkaSettings, interval_ms: int = 10_000, encode: Encode = as_json) -> Iterator[None]:
     """The command's work, in a thread."""
     stop, failed = threading.Event(), []
 
     def work() -> None:
         try:
-            flatten(settings, interval_ms, stop)
+            flatten(settings, interval_ms, stop, encode)
         except Exception as error:  # told below
             failed.append(error)
 
@@ -114,7 +114,8 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
     assert sums == {(0, "inlined"): 6, (9_000, "[no stack]"): 3, (10_000, "inlined"): 3}
 
 
-def test_a_stack_too_large_for_a_message_loses_its_middle() -> None:
+def deep_stack() -> StackNames:
+    """Names of the stack 4096: 4,096 frames, together more than a message may have."""
     rows = list(range(1, 4097))
     locations = [100, *[101] * 4094, 102]
     batch = builders.stack_batch(
@@ -127,8 +128,12 @@ def test_a_stack_too_large_for_a_message_loses_its_middle() -> None:
     )  # fmt: skip
     names = StackNames()
     learn(names, StackBatch.FromString(batch))
+    return names
+
+
+def test_a_stack_too_large_for_a_message_loses_its_middle() -> None:
     key = FlatKey(0, "host-1", DEFAULT_PROFILE_TYPE, (("service", "shop"),), 4096, START_MS)
-    data = record(key, FlatSum(5, 1), 10_000, names)
+    data = record(key, FlatSum(5, 1), 10_000, deep_stack())
     frames = json.loads(data)["functions"]
     assert 200_000 < len(data) <= MAX_MESSAGE_BYTES
     assert (frames[0], frames[len(frames) // 2], frames[-1]) == ("main", "[cut]", "hot")
