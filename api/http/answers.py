@@ -18,6 +18,7 @@ from api.queries.stack_values import StackValues
 from api.render import collapsed, firefox, pgo, pprof, rows, speedscope
 from api.render.pprof_of_functions import pprof_of_functions
 from api.render.tree import tree
+from api.tree.distinct import distinct_ids
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
 from api.tree.stack_cache import FunctionStacks
@@ -64,7 +65,7 @@ def graph_response(
     stacks = view.stacks(state, values.stack_ids)
     arrangement = Arrangement(shape.invert, labels)
     if output_format is Format.TREE:
-        sums = {"total": values.total, "samples": values.samples, "stacks": len(np.unique(values.stack_ids))}
+        sums = {"total": values.total, "samples": values.samples, "stacks": len(distinct_ids(values.stack_ids))}
         drawn = draw(stacks, values.values[np.newaxis], arrangement, shape.root)
         return json_response(head.json | sums | tree_answer(drawn, shape, (1.0,)))
     return _export_response(arrangement.shown(stacks), values, head, output_format)

@@ -16,6 +16,36 @@ def distinct_ids(ids: Ids) -> Ids:
     return distinct
 
 
+def distinct_numbers(numbers: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """As np.unique with `return_inverse`, of numbers from 0 to 2^31.
+
+    It marks the blocks of 65,536 numbers that occur, and in these the numbers. That takes a thirtieth of the time of
+    sorting, unless numbers are few and far apart.
+    """
+    block = numbers >> _BLOCK_BITS
+    blocks, block_row = _marked(block, int(block.max(initial=0)) + 1)
+    if len(blocks) > _FEW_BLOCKS + len(numbers) // (1 << _BLOCK_BITS - 4):
+        return np.unique(numbers, return_inverse=True)
+    slot = (block_row[block] << _BLOCK_BITS) + (numbers & _IN_BLOCK)
+    slots, index = _marked(slot, len(blocks) << _BLOCK_BITS)
+    return (blocks[slots >> _BLOCK_BITS] << _BLOCK_BITS) + (slots & _IN_BLOCK), index[slot]
+
+
+_BLOCK_BITS = 16
+_FEW_BLOCKS = 4
+_IN_BLOCK = (1 << _BLOCK_BITS) - 1
+
+
+def _marked(numbers: npt.NDArray[np.integer], length: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Which numbers below `length` occur, in order, and by number: the index in these."""
+    occurs = np.zeros(length, bool)
+    occurs[numbers] = True
+    found = np.flatnonzero(occurs)
+    index = np.zeros(length, np.int64)
+    index[found] = np.arange(len(found))
+    return found, index
+
+
 def distinct_rows(*columns: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Returns, for parallel columns of small numbers >= 0, a code for each row (equal where rows are), and the first
     row of each code.

@@ -15,7 +15,7 @@ from api.tree.frame_functions import UNNAMED
 from api.tree.functions import NO_STACK, UNRESOLVED
 from api.tree.graph import Tree
 from api.tree.growing_tree import GrowingTree
-from api.tree.levels import order_by_depth, rows_above
+from api.tree.levels import rows_above, stable_order
 from api.tree.location_cache import LocationCache
 
 ROOT_ROW, NO_STACK_ROW, UNRESOLVED_ROW = range(3)
@@ -67,7 +67,7 @@ class FunctionTree:
             return
         locations = self._location_cache.rows(self._call_tree.location[calls])
         depth = self._call_tree.depth[calls]
-        order = order_by_depth(depth)
+        order = stable_order(depth)
         calls, locations = calls[order], locations[order]
         for level in np.split(np.arange(len(order)), np.flatnonzero(np.diff(depth[order])) + 1):
             parents = self._row_of_call[self._call_tree.parent[calls[level]]]

@@ -1,11 +1,13 @@
 """A flame graph as columns: the values of a query, summed up over the tree of functions."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from api.array_types import Depths, Rows, Values
-from api.tree.levels import levels, order_by_depth, rows_above
+from api.tree.levels import levels, rows_above, stable_order
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def _sum_up(tree: Tree, leaves: Rows, values: Values) -> Nodes:
     is_root = np.zeros(len(tree.parent), bool)
     is_root[0] = True
     rows = np.concatenate([np.zeros(1, np.int32), rows_above(leaves, tree.parent, is_root)])
-    rows = rows[order_by_depth(tree.depth[rows])]
+    rows = rows[stable_order(tree.depth[rows])]
     depth = tree.depth[rows]
     new_row = np.zeros(len(tree.parent), np.int32)
     new_row[rows] = np.arange(len(rows), dtype=np.int32)
@@ -62,7 +64,7 @@ def _sum_up(tree: Tree, leaves: Rows, values: Values) -> Nodes:
     total_values = self_values.copy()
     for start, end in reversed(levels(depth)[1:]):
         for side in total_values:
-            np.add.at(side, parent[start:end], side[start:end])
+            np.add.at(side, parent[start:end], side[start:end].copy())  # of an overlapping array, numpy copies all
     return Nodes(parent, tree.function[rows], depth, self_values, total_values)
 
 
@@ -71,11 +73,22 @@ def in_level_order(nodes: Nodes) -> tuple[Graph, Rows]:
     weight = np.abs(nodes.total_values).max(axis=0)
     order = np.zeros(len(nodes.parent), np.int32)  # new row -> row of `nodes`
     new_row = np.zeros(len(nodes.parent), np.int32)  # row of `nodes` -> new row
-    for start, end in levels(nodes.depth):
-        level = np.arange(start, end, dtype=np.int32)
-        level = level[np.lexsort((-weight[start:end], new_row[nodes.parent[start:end]]))]
-        order[start:end] = level
-        new_row[level] = np.arange(start, end, dtype=np.int32)
+    for (above, start), (_, end) in pairwise(levels(nodes.depth)):
+        parents = new_row[nodes.parent[start:end]] - above
+        new_row[start:end] = start + _places(parents, start - above, weight[start:end])
+        order[new_row[start:end]] = np.arange(start, end, dtype=np.int32)
     parent = new_row[nodes.parent[order]]
     parent[0] = -1
     return Graph(parent, nodes.function[order], nodes.self_values[:, order], nodes.total_values[:, order]), new_row
+
+
+def _places(parents: Rows, parent_count: int, weight: Values) -> npt.NDArray[np.intp]:
+    """The places of nodes in the order of their parents, of siblings the heaviest first. It sorts only those that have
+    siblings, which most have not."""
+    children = np.bincount(parents, minlength=parent_count)
+    places: npt.NDArray[np.intp] = (np.cumsum(children) - children)[parents]
+    siblings = np.flatnonzero(children[parents] > 1)
+    siblings = siblings[np.argsort(-weight[siblings], kind="stable")]
+    siblings = siblings[stable_order(parents[siblings])]
+    places[siblings] = np.flatnonzero(np.repeat(children > 1, children))
+    return places

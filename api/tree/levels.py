@@ -22,10 +22,12 @@ def levels(depth: Depths) -> list[tuple[int, int]]:
     return list(zip(starts, [*starts[1:], len(depth)], strict=True))
 
 
-def order_by_depth(depth: Depths) -> npt.NDArray[np.intp]:
-    """A stable order by depth. (numpy sorts 16 bits in linear time.)"""
-    fits_16_bits = int(depth.max(initial=0)) < 2**16
-    return np.argsort(depth.astype(np.uint16) if fits_16_bits else depth, kind="stable")
+def stable_order(numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.intp]:
+    """As a stable argsort, of numbers from 0 to 2^31. (numpy sorts 16 bits in linear time.)"""
+    order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
+    if int(numbers.max(initial=0)) > 0xFFFF:
+        order = order[np.argsort((numbers[order] >> 16).astype(np.uint16), kind="stable")]
+    return order
 
 
 def depth_first_intervals(parent: Rows) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -33,7 +35,7 @@ def depth_first_intervals(parent: Rows) -> tuple[npt.NDArray[np.int64], npt.NDAr
     bounds = list(pairwise(level_bounds(parent)[1:]))
     size = np.ones(len(parent), np.int64)
     for start, end in reversed(bounds):
-        np.add.at(size, parent[start:end], size[start:end])
+        np.add.at(size, parent[start:end], size[start:end].copy())  # of an overlapping array, numpy copies all
     first = np.zeros(len(parent), np.int64)
     for start, end in bounds:
         parents = parent[start:end]

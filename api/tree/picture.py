@@ -10,7 +10,7 @@ import numpy.typing as npt
 from api.array_types import Depths, Rows, Values
 from api.tree.functions import CUT
 from api.tree.graph import Graph, Nodes, in_level_order
-from api.tree.levels import depth_first_intervals, level_bounds, order_by_depth
+from api.tree.levels import depth_first_intervals, level_bounds, stable_order
 
 _NARROWEST = 0.5
 """Pixels: a narrower node cannot be seen."""
@@ -73,7 +73,7 @@ def _cut(graph: Graph, parent: Rows, depth: Depths, keep: npt.NDArray[np.bool_])
     for side_stubs, side_total in zip(stubs, graph.total_values[:, topmost], strict=True):
         np.add.at(side_stubs, stub_of_topmost, side_total)
     all_depths = np.concatenate([depth[keep], depth[parents] + 1]).astype(np.int32)
-    order = order_by_depth(all_depths)
+    order = stable_order(all_depths)
     new_row = np.empty(len(order), np.int32)  # row of kept nodes and stubs -> row in the result
     new_row[order] = np.arange(len(order), dtype=np.int32)
     row_of_node = np.full(len(keep), -1, np.int32)

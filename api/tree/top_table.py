@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from api.array_types import Values
+from api.tree.distinct import distinct_numbers
 from api.tree.graph import Graph
-from api.tree.levels import depth_first_intervals
+from api.tree.levels import depth_first_intervals, stable_order
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ def top_table(graph: Graph, group: npt.NDArray[np.integer], root: int = 0) -> To
     """
     first, end = depth_first_intervals(graph.parent)
     rows = np.flatnonzero((first >= first[root]) & (first < end[root]))
-    groups, index = np.unique(group[rows], return_inverse=True)
+    groups, index = distinct_numbers(group[rows])
     flat, cumulative = np.zeros((2, len(graph.self_values), len(groups)), np.int64)
-    outermost = ~_is_below_same_group(first[rows], end[rows], index)
+    outermost = ~_is_below_same_group(first[rows] - first[root], end[rows] - first[root], index)
     for side in range(len(flat)):
         np.add.at(flat[side], index, graph.self_values[side, rows])
         np.add.at(cumulative[side], index[outermost], graph.total_values[side, rows[outermost]])
@@ -43,12 +44,15 @@ def top_table(graph: Graph, group: npt.NDArray[np.integer], root: int = 0) -> To
 def _is_below_same_group(
     first: npt.NDArray[np.int64], end: npt.NDArray[np.int64], group: npt.NDArray[np.intp]
 ) -> npt.NDArray[np.bool_]:
-    """Whether a node has a node of its group above it. `first` and `end` are as of `depth_first_intervals`.
+    """Whether a node (n,) has a node of its group above it. `first` (0 to n - 1) and `end` are as of
+    `depth_first_intervals`.
 
     In depth-first order, the descendants of a node are the interval after it, and two intervals are nested or disjoint.
     So within a group, in that order, a node is below another if an interval that began before it has not ended.
     """
-    order = np.lexsort((first, group))
+    order = np.empty(len(first), np.intp)
+    order[first] = np.arange(len(first))
+    order = order[stable_order(group[order])]
     span = int(end.max(initial=0)) + 1
     # Each group gets its own range of numbers, so that one running maximum serves all groups.
     ends = (group[order] * span + end[order]).astype(np.int64)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from api.tree.graph import Tree
-from api.tree.levels import levels, order_by_depth, rows_above
+from api.tree.levels import levels, rows_above, stable_order
 from api.tree.stack_cache import FunctionStacks
 
 
@@ -17,7 +17,7 @@ def used_part(stacks: FunctionStacks) -> FunctionStacks:
     is_root = np.zeros(len(tree.parent), bool)
     is_root[0] = True
     rows = np.concatenate([np.zeros(1, np.int32), rows_above(stacks.leaves, tree.parent, is_root)])
-    rows = rows[order_by_depth(tree.depth[rows])]
+    rows = rows[stable_order(tree.depth[rows])]
     new_row = np.zeros(len(tree.parent), np.int32)
     new_row[rows] = np.arange(len(rows), dtype=np.int32)
     used = Tree(new_row[tree.parent[rows]], tree.function[rows], tree.depth[rows])
