@@ -78,8 +78,8 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
     merged = merge([raw for _, raw in inputs])
     raw = merged.columns
     location_id = identify.location_ids(raw)
-    stack_id = identify.stack_ids(raw, location_id, known.stacks)
-    stacks = _announce(known, merged, location_id, stack_id)
+    ids_of_stacks = identify.stack_ids(raw, location_id, known.stacks)
+    stacks = _announce(known, merged, location_id, ids_of_stacks)
     attached = activity.attach(merged, known.operators.attach)
     series = [known.series.get_or_make(labels, _id_and_bytes) for labels in raw.series]
     ranges = _ranges(merged, [data for _, data in series], attached.context)
@@ -93,7 +93,7 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
         series=raw.sample_series,
         pid=raw.sample_pid,
         tid=raw.sample_tid,
-        stack_id=stack_id[raw.sample_stack],
+        stack_id=ids_of_stacks.stack_id[raw.sample_stack],
         context=attached.context,
         count=raw.sample_count,
         value=raw.sample_value,
@@ -113,11 +113,11 @@ def _id_and_bytes(labels: Labels) -> IdAndBytes:
     return series_id, series_bytes(series_id, labels)
 
 
-def _announce(known: Known, merged: Merged, location_id: np.ndarray, stack_id: np.ndarray) -> list[StackTables]:
+def _announce(known: Known, merged: Merged, location_id: np.ndarray, stacks: identify.StackIds) -> list[StackTables]:
     """Returns the nodes and locations that were not returned for this day."""
     raw = merged.columns
     day = known.announced.day(raw.start_unix_nano)
-    new = deduplicate.unannounced(day, raw, location_id, stack_id)
+    new = deduplicate.unannounced(day, raw, location_id, stacks)
     if new is None:
         return []
     rows = new.location_rows

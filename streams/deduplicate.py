@@ -51,16 +51,17 @@ class Announcement:
     stacks: int  # stacks with a new node
 
 
-def unannounced(day: Day, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray) -> Announcement | None:
+def unannounced(day: Day, raw: RawColumns, location_id: np.ndarray, stacks: identify.StackIds) -> Announcement | None:
     """Returns the nodes and locations of a batch that were not announced that day, and notes them as announced.
 
     None where there are none. A node is always announced together with all its ancestors, so a stack whose leaf was
     announced needs no further check: a batch of known stacks costs one look-up for each stack.
     """
-    unknown = np.flatnonzero(~day.nodes.contains(stack_id) & (raw.stack_depth > 0))
+    unknown = np.flatnonzero(~day.nodes.contains(stacks.stack_id) & (raw.stack_depth > 0))
     if not len(unknown):
         return None
-    nodes = identify.nodes(raw, location_id, unknown)
+    # Mostly the stacks are new to the worker, too: their nodes were computed for their IDs.
+    nodes = (stacks.new and stacks.new.of(unknown)) or identify.nodes(raw, location_id, unknown)
     rows = _new(day.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
     location_rows = _new(day.locations, location_id, np.unique(nodes.location[rows]))
     node_location_id = location_id[nodes.location[rows]]

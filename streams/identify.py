@@ -5,7 +5,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from icestream import ids, index_ranges
+from icestream import ids, index_ranges, sorted_keys
 from icestream.messages.raw import MAX_DEPTH, RawColumns
 from icestream.recent_keys import RecentKeys
 
@@ -23,6 +23,24 @@ class Nodes:
     parent: np.ndarray  # uint64 (f,), 0: a root
     location: np.ndarray  # int64 (f,), rows of the batch's locations
     leaf: np.ndarray  # int64 (stacks,), the row of each stack's leaf
+    stacks: np.ndarray  # int64 (stacks,), rows of the batch's stacks, ascending
+
+    def of(self, stacks: np.ndarray) -> "Nodes | None":
+        """Returns the nodes of some of the stacks (rows of the batch's stacks); None if these have another one."""
+        at = sorted_keys.find(self.stacks, stacks)
+        if (at < 0).any():
+            return None
+        depth = np.diff(self.leaf, append=len(self.node_id))[at]
+        rows = index_ranges.expand(self.leaf[at], depth)
+        return Nodes(self.node_id[rows], self.parent[rows], self.location[rows], index_ranges.starts(depth), stacks)
+
+
+@dataclass(frozen=True)
+class StackIds:
+    """The IDs of a batch's stacks."""
+
+    stack_id: np.ndarray  # uint64 (s,), 0 where the stack is empty
+    new: Nodes | None  # of the stacks that were not known; None: all were
 
 
 def known_stacks(limit: int = KNOWN_STACKS) -> RecentKeys:
@@ -65,17 +83,18 @@ def _add_lines(raw: RawColumns, location_id: np.ndarray) -> None:
         location_id[rows] = ids.combine(location_id[rows], line_id[first[rows] + level])
 
 
-def stack_ids(raw: RawColumns, location_id: np.ndarray, known: RecentKeys) -> np.ndarray:
-    """uint64 (s,), 0 where the stack is empty. Nodes are computed only for stacks that are not known yet."""
+def stack_ids(raw: RawColumns, location_id: np.ndarray, known: RecentKeys) -> StackIds:
+    """Nodes are computed only for stacks that are not known yet."""
     keys = _stack_keys(raw, location_id)
     stack_id = known.find(keys)
     unknown = np.flatnonzero((stack_id == 0) & (raw.stack_depth > 0))
-    if len(unknown):
-        new = nodes(raw, location_id, unknown)
-        stack_id[unknown] = new.node_id[new.leaf]
-        known.add(keys[unknown], stack_id[unknown])
     stack_id[raw.stack_depth == 0] = 0
-    return stack_id
+    if not len(unknown):
+        return StackIds(stack_id, None)
+    new = nodes(raw, location_id, unknown)
+    stack_id[unknown] = new.node_id[new.leaf]
+    known.add(keys[unknown], stack_id[unknown])
+    return StackIds(stack_id, new)
 
 
 def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes:
@@ -97,7 +116,7 @@ def nodes(raw: RawColumns, location_id: np.ndarray, stacks: np.ndarray) -> Nodes
         parent = ids.combine(parent, frames[row])
         node_id[row] = parent
         row = row - 1
-    return Nodes(node_id, node_parent_id, location.astype(np.int64), ends - depth)
+    return Nodes(node_id, node_parent_id, location.astype(np.int64), ends - depth, stacks)
 
 
 def _stack_keys(raw: RawColumns, location_id: np.ndarray) -> np.ndarray:

@@ -30,6 +30,7 @@ from streams import deduplicate, identify, metrics
 from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
 from streams.correct import corrections
+from streams.identify import StackIds
 from streams.position import Position
 from streams.retained import CollectorStart, Limits, Recent
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
@@ -131,9 +132,9 @@ class Processor:
             return Outputs(key, position=state.position())
         raw = self._operators.change(raw)
         location_id = identify.location_ids(raw)
-        stack_id = identify.stack_ids(raw, location_id, self._known_stacks)
-        announced = self._announce(state, raw, location_id, stack_id, message_id)
-        samples = self._samples(state, raw, stack_id, message_id)
+        stacks = identify.stack_ids(raw, location_id, self._known_stacks)
+        announced = self._announce(state, raw, location_id, stacks, message_id)
+        samples = self._samples(state, raw, stacks.stack_id, message_id)
         metrics.MESSAGES.labels(RAW).inc()
         metrics.LOST_SAMPLES.inc(raw.lost_samples + raw.dropped_samples)
         metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
@@ -160,12 +161,12 @@ class Processor:
         return Outputs(key, [], samples, state.position())
 
     def _announce(
-        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stack_id: np.ndarray, message_id: MessageId
+        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stacks: StackIds, message_id: MessageId
     ) -> list[bytes]:
         """Returns messages of the nodes and locations that were not announced on the day of this batch."""
         day = state.announced.day(raw.start_unix_nano)
-        announcement = deduplicate.unannounced(day, raw, location_id, stack_id)
-        metrics.STACKS.labels("yes").inc(len(stack_id) - (announcement.stacks if announcement else 0))
+        announcement = deduplicate.unannounced(day, raw, location_id, stacks)
+        metrics.STACKS.labels("yes").inc(len(stacks.stack_id) - (announcement.stacks if announcement else 0))
         if announcement is None:
             return []
         metrics.STACKS.labels("no").inc(announcement.stacks)
