@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -19,8 +20,10 @@ KERNEL_FILE = "[kernel]"
 LOW_MEMORY = 1 << 32
 """A mapping below belongs to a program that is not moved when it is loaded: its addresses are those in the file."""
 
-_KERNEL = re.compile(r"\[(kernel|vmlinux|guest\.kernel)|^vmlinux$")
+_KERNEL_FILE = re.compile(r"\[(kernel|vmlinux|guest\.kernel)|^vmlinux$")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
+# The protobuf package looks a name of an enum up again each time that it is used.
+_FILE, _KERNEL, _NAMED, _SENT = map(int, (Mapping.FILE, Mapping.KERNEL, Mapping.NAMED, Mapping.SENT))
 _UNKNOWN = (int(Mapping.UNKNOWN), "", "")
 _NO_NAME = SentLine("", "", 0, 0)
 _U64 = 2**64 - 1
@@ -46,12 +49,17 @@ def file_address(address: int, memory_start: int, file_offset: int) -> int:
 
 def sent_line(function: str, file: str, line: int, start_line: int) -> SentLine:
     """Returns a line within the limits of messages: texts are cut, numbers that are none become 0."""
-    return SentLine(
-        function[:MAX_NAME],
-        file[:MAX_NAME],
-        line if 0 <= line <= MAX_LINE else 0,
-        start_line if 0 <= start_line <= MAX_LINE else 0,
-    )
+    return SentLine(function[:MAX_NAME], file[:MAX_NAME], line_number(line), line_number(start_line))
+
+
+def line_number(line: int) -> int:
+    """Returns the number of a line, 0 where that is none."""
+    return line if 0 <= line <= MAX_LINE else 0
+
+
+@lru_cache(maxsize=100)
+def _is_kernel(file: str) -> bool:
+    return _KERNEL_FILE.match(file) is not None
 
 
 class StackTable:
@@ -71,17 +79,16 @@ class StackTable:
         """Returns the row of a location: an ELF virtual address in the file with this build ID, with its lines."""
         lines = tuple([line for line in lines[:MAX_LINES] if line.function])
         if not lines:
-            kind = Mapping.FILE if identity or file else Mapping.UNKNOWN
-            return self._location((int(kind), identity, file), address, 0, ())
-        if _KERNEL.match(file):
-            return self._location((int(Mapping.KERNEL), "", KERNEL_FILE), 0, 0, lines)
+            return self._location((_FILE, identity, file) if identity or file else _UNKNOWN, address, 0, ())
+        if _is_kernel(file):
+            return self._location((_KERNEL, "", KERNEL_FILE), 0, 0, lines)
         if identity:
-            return self._location((int(Mapping.SENT), identity, file), address, 0, lines)
+            return self._location((_SENT, identity, file), address, 0, lines)
         if len(lines) == 1 and not lines[0].start_line:
             # As collectors name frames of interpreters: without an address, which nothing could be looked up with.
             name = self._names.setdefault(lines[0], len(self._names))
-            return self._location((int(Mapping.NAMED), "", file or NAMED_FILE), 0, name, ())
-        return self._location((int(Mapping.SENT), "", file), 0, 0, lines)
+            return self._location((_NAMED, "", file or NAMED_FILE), 0, name, ())
+        return self._location((_SENT, "", file), 0, 0, lines)
 
     def _location(self, mapping: tuple[int, str, str], address: int, name: int, lines: tuple[SentLine, ...]) -> int:
         row = self._mappings.setdefault(mapping, len(self._mappings))
