@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from api.queries.conditions import (
     Conditions,
+    add_hours,
     add_matchers,
     add_series_matchers,
     add_span_times,
@@ -34,7 +35,7 @@ class SelectedSeries:
         add_series_matchers(conditions, series_matchers(self.matchers))
         if self.time_range is not None:
             seen = Conditions(parameters=conditions.parameters)
-            self._add_hours(seen)
+            add_hours(seen, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
             conditions.add(f"series_id IN (SELECT series_id FROM series_seen {seen.where})")
         return conditions
 
@@ -46,7 +47,8 @@ class SelectedSeries:
         for matcher in of_operation:
             add_value_matcher(conditions, "operation", matcher)
         if self.time_range is not None:
-            self._add_hours(conditions)
+            start, end = self.time_range.start_unix_nano // HOUR_NS, -(-self.time_range.end_unix_nano // HOUR_NS)
+            add_time(conditions, start * HOUR_NS, end * HOUR_NS, "start_time")
         return conditions
 
     def span_conditions(self) -> Conditions:
@@ -60,11 +62,6 @@ class SelectedSeries:
             start = conditions.bind(self.time_range.start_unix_nano // 10**6, "Int64")
             conditions.add(f"end_time >= fromUnixTimestamp64Milli({start}, 'UTC')")
         return conditions
-
-    def _add_hours(self, conditions: Conditions) -> None:
-        assert self.time_range is not None
-        start, end = self.time_range.start_unix_nano // HOUR_NS, -(-self.time_range.end_unix_nano // HOUR_NS)
-        add_time(conditions, start * HOUR_NS, end * HOUR_NS, "start_time")
 
 
 def read_label_names(database: Database, selected: SelectedSeries, limit: int) -> list[str]:

@@ -2,12 +2,11 @@
 
 from dataclasses import dataclass
 
-from api.queries.conditions import Conditions, add_series_matchers, add_time
+from api.queries.conditions import Conditions, add_hours, add_series_matchers
 from api.queries.database import Database, texts
 from api.queries.sample_spans import series_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
-from icestream.rollups import HOUR_S
 
 
 @dataclass(frozen=True)
@@ -32,8 +31,7 @@ def read_seen_series(
     if profile_types is not None:
         seen.add(f"profile_type IN {seen.bind(profile_types, 'Array(String)')}")
     if time_range is not None:
-        hour_ns = HOUR_S * 10**9
-        add_time(seen, time_range.start_unix_nano // hour_ns * hour_ns, time_range.end_unix_nano, "start_time")
+        add_hours(seen, time_range.start_unix_nano, time_range.end_unix_nano)
     matching = Conditions(parameters=seen.parameters)
     add_series_matchers(matching, series_matchers(matchers))
     labels = "mapSort(labels)"
