@@ -7,8 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from gateway.encode import encode
+from gateway.readers.pprof import Source, read_pprof
 from icestream.messages.activity import decode_activity
 from icestream.messages.message_id import MessageId
+from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
@@ -23,6 +26,7 @@ from streams.process import Operators, Processor
 from streams.retained import Limits
 from tests.data.fleet import Fleet
 from tests.data.windows import window
+from tests.gateway.profiles import maker
 
 T0 = 1_770_000_000 * 10**9
 
@@ -72,6 +76,29 @@ def named() -> Batches:
     return [(one.raw, one.activity) for one in made]
 
 
+def sent() -> Batches:
+    """What the gateway makes of profiles whose locations have several lines, beside a window of a collector."""
+    profiles = []
+    for number in range(3):
+        made = maker([("cpu", "nanoseconds")], ("cpu", "nanoseconds"))
+        for row in range(1, 6):
+            file = made.string(f"{row * number}.go")
+            made.profile.function.add(id=row, name=made.string(f"f{row + number}"), filename=file, start_line=row)
+            location = made.profile.location.add(id=row)
+            for inlined in range(1, row + 1):
+                location.line.add(function_id=inlined, line=10 * row + number)
+            made.profile.sample.add(location_id=range(row, 0, -1), value=[row])
+        profiles.append(made.done().SerializeToString())
+    source = Source((("service", "shop"),))
+    raws = [encode(read_pprof(profile, source, 10), ANY_TIME).messages[0] for profile in profiles]
+    collected = window(T0, 1, samples=50)
+    return [
+        (raws[0], collected.activity),
+        (collected.raw, collected.activity),
+        *((raw, collected.activity) for raw in raws[1:]),
+    ]
+
+
 def large() -> Batches:
     """A window that becomes several messages, between others."""
     made = [window(T0, 1, samples=50), window(T0, 2, samples=30_000), window(T0, 3, samples=50)]
@@ -87,7 +114,7 @@ def doubled(raw: RawColumns) -> RawColumns:
     return dataclasses.replace(raw, sample_value=raw.sample_value * 2)
 
 
-@pytest.mark.parametrize("batches", [fleet(), named(), large()], ids=["fleet", "named", "large"])
+@pytest.mark.parametrize("batches", [fleet(), named(), sent(), large()], ids=["fleet", "named", "sent", "large"])
 @pytest.mark.parametrize("operators", [Operators(), Operators(attach=own_attach), Operators(change=doubled)])
 def test_many_batches_at_once_give_the_rows_of_one_by_one(batches: Batches, operators: Operators) -> None:
     expected, expected_batches, expected_series, expected_nodes = one_by_one(batches, operators)
