@@ -18,23 +18,25 @@ _NEAR_NS = 300 * 10**9
 _NO_SPAN = "0" * 16
 
 _CPU_SQL = """
-SELECT {key} AS key, toString(argMax(part.service, (part.sampled_cpu + part.thread_cpu, part.service))) AS service,
+SELECT k.1 AS column, k.2 AS key,
+    toString(argMax(part.service, (part.sampled_cpu + part.thread_cpu, part.service))) AS service,
     sum(if({has_clock}, part.thread_cpu, part.sampled_cpu)) AS cpu, sum(part.sampled_cpu) AS sampled_cpu,
     sum(part.thread_cpu) AS thread_cpu, sum(part.samples) AS samples, sum(part.squares) AS squares,
     max(part.longest_period) AS longest_period, min(part.first) AS first, max(part.last) AS last,
-    count() OVER () AS keys
+    count() OVER (PARTITION BY column) AS keys
 FROM
 (
-    SELECT {column} AS k, service, {sampled}, toInt64(0) AS thread_cpu,
+    SELECT arrayJoin([{keys}]) AS k, service, {sampled}, toInt64(0) AS thread_cpu,
         min(toUnixTimestamp64Milli(time)) * 1000000 AS first, max(toUnixTimestamp64Milli(time)) * 1000000 AS last
     FROM trace_samples {samples} GROUP BY k, service
     UNION ALL
-    SELECT {column} AS k, service, 0, 0, 0, 0, toInt64(sum(thread_cpu_ns)),
+    SELECT arrayJoin([{keys}]) AS k, service, 0, 0, 0, 0, toInt64(sum(thread_cpu_ns)),
         min(toUnixTimestamp64Nano(start_time)), max(toUnixTimestamp64Nano(start_time) + toInt64(duration_ns))
     FROM activity {activity} GROUP BY k, service
 ) AS part
-GROUP BY k ORDER BY cpu DESC, sampled_cpu DESC, key {limit}
+GROUP BY k ORDER BY column, cpu DESC, sampled_cpu DESC, key {limit}
 """
+_KEYS = {"service": "toString(service)", "span_id": "lower(hex(span_id))", "host_id": "toString(host_id)"}
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,8 @@ def read_trace_cpu(database: Database, trace_id: str, profile_type: str) -> Trac
 def read_breakdown(database: Database, cpu: TraceCpu) -> dict[str, Any]:
     """The request by span, service and host, as the API gives it. Raises ApiError."""
     clocked = [each.key for each in cpu.services if is_cpu(cpu.profile_type) and each.thread_cpu > 0]
-    spans, span_count = _read_sums(database, cpu.trace_id, cpu.profile_type, "span_id", clocked)
-    hosts, host_count = _read_sums(database, cpu.trace_id, cpu.profile_type, "host_id", clocked)
+    sums = _read_sums(database, cpu.trace_id, cpu.profile_type, ("span_id", "host_id"), clocked)
+    (spans, span_count), (hosts, host_count) = sums["span_id"], sums["host_id"]
 
     def listed(name: str, rows: Sequence[Sums]) -> list[dict[str, Any]]:
         return [{name: row.key} | row.as_json(cpu.period, cpu.profile_type) for row in rows]
@@ -152,7 +154,7 @@ def trace_conditions(trace_id: str, profile_type: str) -> Conditions:
 
 def _read_services(database: Database, trace_id: str, profile_type: str) -> list[Sums]:
     """All services of a request, heaviest first."""
-    services, _ = _read_sums(database, trace_id, profile_type, "service", [], limit=None)
+    services, _ = _read_sums(database, trace_id, profile_type, ("service",), [], limit=None)["service"]
     if is_cpu(profile_type):
         services = [replace(each, cpu=each.thread_cpu) if each.thread_cpu > 0 else each for each in services]
     return sorted(services, key=lambda each: (-each.cpu, each.key))
@@ -162,11 +164,11 @@ def _read_sums(
     database: Database,
     trace_id: str,
     profile_type: str,
-    column: str,
+    columns: Sequence[str],
     clocked: Sequence[str],
     limit: int | None = _MAX_ROWS,
-) -> tuple[list[Sums], int]:
-    """The sums by `column`, heaviest first, and how many there are without the limit.
+) -> dict[str, tuple[list[Sums], int]]:
+    """For each of the columns: the sums by it, heaviest first, and how many there are without the limit.
 
     CPU is thread CPU in the services that are `clocked`, and sampled CPU in the others.
     """
@@ -174,22 +176,24 @@ def _read_sums(
     has_clock = f"part.service IN {samples.bind(list(clocked), 'Array(String)')}"
     activity = Conditions(parameters=samples.parameters)
     activity.add(f"trace_id = {activity.bind_trace_id(trace_id)}")
+    keys = ", ".join(f"('{column}', {_KEYS[column]})" for column in columns)
     answer = database.table(
         _CPU_SQL.format(
-            key="lower(hex(k))" if column == "span_id" else "toString(k)", column=column, sampled=SAMPLED_COLUMNS,
-            has_clock=has_clock, samples=samples.where, activity=activity.where,
-            limit=f"LIMIT {int(limit)}" if limit else "",
+            keys=keys, sampled=SAMPLED_COLUMNS, has_clock=has_clock,
+            samples=samples.where, activity=activity.where, limit=f"LIMIT {int(limit)} BY column" if limit else "",
         ),
         samples.parameters,
     )  # fmt: skip
-    numbers = (answer[name].to_pylist() for name in ("cpu", "thread_cpu", "first", "last"))
-    rows = [
-        Sums(key, service, cpu, thread_cpu, sampled, first, last)
-        for key, service, sampled, cpu, thread_cpu, first, last in zip(
-            texts(answer["key"]), texts(answer["service"]), sampled_rows(answer), *numbers, strict=True
-        )
-    ]
-    return rows, answer["keys"][0].as_py() if rows else 0
+    found: dict[str, tuple[list[Sums], int]] = {column: ([], 0) for column in columns}
+    numbers = (answer[name].to_pylist() for name in ("cpu", "thread_cpu", "first", "last", "keys"))
+    names = (texts(answer[name]) for name in ("column", "key", "service"))
+    for column, key, service, sampled, cpu, thread_cpu, first, last, count in zip(
+        *names, sampled_rows(answer), *numbers, strict=True
+    ):
+        rows, _ = found[column]
+        rows.append(Sums(key, service, cpu, thread_cpu, sampled, first, last))
+        found[column] = rows, count
+    return found
 
 
 def _spans(cpu: TraceCpu, spans: Sequence[Sums]) -> list[dict[str, Any]]:
