@@ -29,10 +29,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "flat_top.py"
 START_MS = 1_790_000_000_000
 
 
-def sample_batch(offset: int) -> bytes:
+def sample_batch(offset: int, start_ms: int = START_MS) -> bytes:
     """Four samples of two stacks, of which one is not announced, in two intervals; streams' output of this offset."""
     return builders.sample_batch(
-        builders.source(builders.batch_id(), offset=offset), START_MS,
+        builders.source(builders.batch_id(), offset=offset), start_ms,
         {
             "sample_offset_ms": [5, 10, 9_999, 10_000], "sample_pid": [10] * 4, "sample_tid": [11] * 4,
             "sample_stack_id": [2, 2, 0, 2], "sample_context": [1, 0, 0, 0], "sample_value": [5_000_000] * 4,
