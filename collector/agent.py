@@ -21,7 +21,7 @@ from collector.bpf.sampler import Sampler
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.delivery.window_buffer import WindowBuffer
-from collector.guest import capabilities, memory
+from collector.guest import capabilities, memory, priority
 from collector.guest.own_cpu import process_seconds
 from collector.guest.pace import Pace, period_ns
 from collector.guest.thread_time import thread_seconds
@@ -44,6 +44,7 @@ class Agent:
 
     def __init__(self, settings: CollectorSettings) -> None:
         memory.keep_small()
+        priority.hand_over_soon()
         self._spool = Spool(settings.spool, settings.spool_limit_mb << 20)
         loaded = load(settings)
         _drop_capabilities()

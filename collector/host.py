@@ -14,6 +14,8 @@ from collector.python.processes import PythonProcesses
 from collector.unwind.cache import TableCache
 from collector.unwind.unwinding import Unwinding
 
+_CODE_AT_ONCE = 64  # code objects: some milliseconds
+
 
 class Host:
     """Answers the eBPF program's requests and handles the kernel's events, on a thread of its own from `start` to
@@ -27,6 +29,7 @@ class Host:
         listeners: Sequence[ProcessListener] = (),
     ) -> None:
         self._program, self._files, self._listeners = program, files, listeners
+        self._code: dict[int, list[int]] = {}  # process -> addresses of code objects to be read, the oldest first
         self.python = PythonProcesses(files.open, program.set_python_layout)
         self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
         walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
@@ -56,22 +59,27 @@ class Host:
             self._unwinding.close()
         self._files.close()
 
-    def _answer(self) -> None:
-        """Answers all requests; those for code objects first, because their processes may end soon."""
-        requests = take(self._program.requests)
-        code: dict[int, list[int]] = {}
-        for request in requests:
+    def _answer(self) -> bool:
+        """Answers all requests but those for code objects, which take longest: of these only some of one process.
+        Returns whether some are left for the next call."""
+        for request in take(self._program.requests):
             if request.kind == RequestKind.CODE:
-                code.setdefault(request.pid, []).append(request.value)
-        for pid, addresses in code.items():
-            self.python.read(pid, addresses)
-        for request in requests:
-            self._answer_one(request)
+                self._code.setdefault(request.pid, []).append(request.value)
+            else:
+                self._answer_one(request)
+        if self._code:
+            pid, addresses = next(iter(self._code.items()))
+            self.python.read(pid, addresses[:_CODE_AT_ONCE])
+            del addresses[:_CODE_AT_ONCE]
+            if not addresses:
+                del self._code[pid]
+        return bool(self._code)
 
     def _answer_one(self, request: Request) -> None:
         match request.kind:
-            case RequestKind.PROCESS if not (self._unwinding and self._unwinding.refuses(request.pid)):
-                self.mappings.announce(request.pid)
+            case RequestKind.PROCESS:
+                if self._unwinding is None or self._unwinding.lacks(request.pid, request.time_monotonic_ns):
+                    self.mappings.announce(request.pid)
             case RequestKind.MAPPING:
                 self.mappings.announce(request.pid, request.value)
             case RequestKind.CHUNK if self._unwinding:

@@ -22,11 +22,13 @@ class Request(NamedTuple):
     kind: int
     pid: int
     value: int
+    time_monotonic_ns: int
 
 
 def take(buffer: RingBuffer) -> list[Request]:
-    """Reads all requests. Several CPUs may request the same: each distinct request is returned once."""
+    """Reads all requests. Several CPUs may request the same: each distinct request is returned once, with the time of
+    the last."""
     complete = records.complete_requests(buffer.unread())
-    distinct = dict.fromkeys(map(tuple, complete[:, 1:3].tolist()))
+    distinct = {(what, value): time_monotonic_ns for what, value, time_monotonic_ns in complete[:, 1:4].tolist()}
     buffer.consume(complete.size)
-    return [Request(what & 0xFFFFFFFF, what >> 32, value) for what, value in distinct]
+    return [Request(what & 0xFFFFFFFF, what >> 32, value, time) for (what, value), time in distinct.items()]

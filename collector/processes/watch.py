@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from operator import attrgetter
 
+from collector.guest.priority import run_at_once
 from collector.processes.mappings import Mappings
 from collector.processes.perf_ring import Rings
 from collector.processes.process_events import Record, Records, parse
@@ -41,7 +42,8 @@ class Watcher:
         self._mappings = mappings
         self._budget = budget
         self._rings = Rings(ring_bytes)
-        self._sources: dict[int, Callable[[], None]] = {}
+        self._sources: dict[int, Callable[[], bool]] = {}
+        self._unfinished: set[int] = set()  # of them, those that left work for later
         self._epoll = select.epoll()
         self._ready = select.epoll()  # of the rings alone
         self._stop, self._stopping = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -56,8 +58,9 @@ class Watcher:
         self.lost = 0  # records that the kernel had no room for
         self.cpu_s = 0.0  # of the thread, so far
 
-    def add(self, fd: int, callback: Callable[[], None]) -> None:
-        """Calls `callback` on the watching thread while `fd` is readable."""
+    def add(self, fd: int, callback: Callable[[], bool]) -> None:
+        """Calls `callback` on the watching thread while `fd` is readable. While it returns True, it is called again, as
+        soon as the events that came meanwhile were read."""
         self._sources[fd] = callback
         self._epoll.register(fd, select.EPOLLIN)
 
@@ -80,21 +83,21 @@ class Watcher:
         os.close(self._stopping)
 
     def _run(self) -> None:
+        run_at_once()
         followed = time.monotonic()
         while True:
-            resting = self.resting
+            resting = self.resting and not self._unfinished
             if resting:
                 self._rest()
-            ready = {fd for fd, _ in self._epoll.poll(0 if resting else self._wait_s(), 64)}
+            ready = {fd for fd, _ in self._epoll.poll(0 if resting or self._unfinished else self._wait_s(), 64)}
             if self._stop in ready:
                 return
-            sources = ready & self._sources.keys()
+            sources = ready & self._sources.keys() | self._unfinished
             if self._ready.fileno() in ready and not sources:
                 time.sleep(_GATHER_S)
             if ready or time.monotonic() >= self._due:
                 self._guarded(self._read)  # before the callbacks, so that they know the latest events
-            for fd in sources:
-                self._guarded(self._sources[fd])
+            self._unfinished = {fd for fd in sources if self._guarded(self._sources[fd])}
             if time.monotonic() >= followed + _FOLLOW_CPUS_S:
                 followed = time.monotonic()
                 self._guarded(self._follow_cpus)
@@ -133,13 +136,15 @@ class Watcher:
             self.eager = eager
             self._epoll.modify(self._ready.fileno(), select.EPOLLIN if eager else 0)
 
-    def _guarded(self, call: Callable[[], None]) -> None:
-        """Calls a function, and logs its errors, so that the thread continues."""
+    def _guarded(self, call: Callable[[], bool | None]) -> bool:
+        """Calls a function, and logs its errors, so that the thread continues. Returns whether the function left
+        work."""
         try:
-            call()
+            return bool(call())
         except Exception:
             log.exception("watching processes failed")
             time.sleep(_PAUSE_S)  # the next call may fail at once, too
+            return False
 
     def _follow_cpus(self) -> None:
         """Reads the events of CPUs that came online, too. What happened there before is lost."""

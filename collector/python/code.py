@@ -4,12 +4,12 @@ A code object is identified by process, address and check (bpf/python_frames.h):
 same address later. A process's memory is not trusted: sizes are limited, and anything may be missing.
 """
 
+import codecs
 import struct
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +23,8 @@ MAX_NAME = 1000  # characters
 _READ_AT_ONCE = 256
 _CHECK = 0xFFFFFF
 _COMPACT, _ASCII = 32, 64  # in the state, above the kind
+_ENCODINGS = {size: codecs.lookup(name).name for size, name in ((1, "latin-1"), (2, "utf-16-le"), (4, "utf-32-le"))}
+"""By bytes of a character. Python loads an encoding from disk when it is first looked up."""
 
 
 class Key(NamedTuple):
@@ -31,11 +33,21 @@ class Key(NamedTuple):
     check: int
 
 
-@dataclass(frozen=True, slots=True)
 class Code:
-    function: str
-    file: str
-    lines: Lines
+    """What is known of one code object. Its lines are parsed when they are first asked for: who reads code objects
+    while their processes live has no time for that."""
+
+    __slots__ = ("_lines", "file", "function")
+
+    def __init__(self, function: str, file: str, table: bytes, first_line: int) -> None:
+        self.function, self.file = function, file
+        self._lines: Lines | tuple[bytes, int] = table, first_line
+
+    @property
+    def lines(self) -> Lines:
+        if isinstance(self._lines, tuple):
+            self._lines = parse_lines(*self._lines)
+        return self._lines
 
 
 class PythonCode:
@@ -99,8 +111,8 @@ def _read(pid: int, text: Text, addresses: np.ndarray) -> list[tuple[Key, Code]]
             continue
         file, table = _decode(spans[n + i][2], contents[n + i]) or "", contents[2 * n + i] or b""
         check = (int(first_line[i]) ^ int(pointers[i]) >> 4) & _CHECK
-        lines = parse_lines(table, int(first_line[i]))
-        result.append((Key(pid, int(addresses[there[i]]), check), Code(sys.intern(function), sys.intern(file), lines)))
+        code = Code(sys.intern(function), sys.intern(file), table, int(first_line[i]))
+        result.append((Key(pid, int(addresses[there[i]]), check), code))
     return result
 
 
@@ -130,5 +142,4 @@ def _decode(kind: int, data: bytes | None) -> str | None:
     """Decodes characters of 1 (Latin-1), 2 or 4 bytes."""
     if data is None or not kind:
         return None
-    encoding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[kind]
-    return data.decode(encoding, "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return data.decode(_ENCODINGS[kind], "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -11,12 +11,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from collector import metrics
-from collector.bpf.program import Image, ProfileProgram, image_of
+from collector.bpf.program import ProfileProgram, image_of
 from collector.elf.error import ElfTooLarge
 from collector.processes.mappings import MappedRange
 from collector.processes.process import Process, user_of
@@ -27,6 +26,7 @@ from collector.unwind.chunk_loader import ChunkLoader
 from collector.unwind.extents import Extents
 from collector.unwind.fair_share import file_to_evict, users_of_files
 from collector.unwind.files import UnwindFiles
+from collector.unwind.installed import Installed
 from collector.unwind.mapping_row import Place, mapping_row
 from collector.unwind.maps import (
     MAPPING,
@@ -37,6 +37,7 @@ from collector.unwind.maps import (
     UnwindMaps,
 )
 from collector.unwind.table import UnwindTable
+from collector.unwind.table_queue import TableQueue
 from collector.unwind.vdso import vdso_table
 
 log = logging.getLogger(__name__)
@@ -45,18 +46,6 @@ MAX_PROCESSES = 1 << 14
 _GRACE_S = 0.01
 _PROCESS_AGAIN_S = 5.0  # until a process without room is tried again
 _MOST_REFUSED = 20_000  # 2 MB: a process ID and a time each
-
-
-@dataclass
-class _Installed:
-    """What the maps say about a process."""
-
-    process: Process
-    ranges: list[MappedRange]
-    first: int
-    build_ids: set[str]
-    image: Image
-    user: int | None = None  # of the process, once it was needed
 
 
 class Unwinding:
@@ -69,11 +58,11 @@ class Unwinding:
         self._files = UnwindFiles(self._maps)
         self._mappings = Extents(MAX_MAPPINGS)
         self._freed: deque[tuple[float, int, int]] = deque()  # ranges of mappings that a walk may still read
-        self._installed: dict[int, _Installed] = {}
+        self._installed: dict[int, Installed] = {}
         self._lock = threading.Lock()
         self._chunks = ChunkLoader(self._files, self._lock)
-        self._wanted: queue.Queue[str | None] = queue.Queue()
-        self._large: queue.Queue[str | None] = queue.Queue()  # files that take long, so that they delay no others
+        self._wanted = TableQueue()
+        self._large = TableQueue()  # files that take long, so that they delay no others
         self._attempts = Attempts()
         self._refused: dict[int, float] = {}  # process without room -> when it may be tried again
         self._vdso = vdso_table()
@@ -93,9 +82,12 @@ class Unwinding:
         with self._lock:
             self._install(process, ranges[:MAX_MAPPINGS_OF_PROCESS], python)
 
-    def refuses(self, pid: int) -> bool:
-        """Whether there was no room for the process a short time ago."""
-        return self._refused.get(pid, 0.0) > time.monotonic()
+    def lacks(self, pid: int, monotonic_ns: int) -> bool:
+        """Whether a process that a walk did not find at that time should be set: not if that was done since, nor if
+        there was no room for it a short time ago."""
+        known = self._installed.get(pid)
+        done = known is not None and known.is_complete and known.since_monotonic_ns > monotonic_ns
+        return not done and self._refused.get(pid, 0.0) <= time.monotonic()
 
     def ended(self, pid: int) -> None:
         with self._lock:
@@ -110,7 +102,7 @@ class Unwinding:
             for mapped_range in known.ranges if known else ():
                 if mapped_range.start == start and self._may_have_table(mapped_range):
                     self._attempts.begin(mapped_range.file.build_id)
-                    self._wanted.put(mapped_range.file.build_id)
+                    self._wanted.put(mapped_range.file.build_id, mapped_range.end - mapped_range.start)
 
     def load_chunk(self, chunk: int) -> None:
         """The rows of a chunk, which a walk asked for: they will be there soon."""
@@ -125,8 +117,8 @@ class Unwinding:
     def close(self) -> None:
         self._cache.close()
         self._chunks.close()
-        self._wanted.put(None)
-        self._large.put(None)
+        self._wanted.end()
+        self._large.end()
         for thread in self._threads:
             if thread.is_alive():
                 thread.join()
@@ -135,9 +127,10 @@ class Unwinding:
 
     def _install(self, process: Process, ranges: list[MappedRange], python: Runtime | None) -> None:
         self._free_old()
-        before = self._installed.get(process.pid)
+        before, since_monotonic_ns = self._installed.get(process.pid), time.monotonic_ns()
+        same = before is not None and before.process == process and before.is_complete
         try:
-            image = before.image if before is not None and before.process == process else image_of(process.pid)
+            image = before.image if before is not None and same else image_of(process.pid)
         except OSError:  # it ended
             return
         first = self._mappings.allocate(len(ranges))
@@ -152,7 +145,7 @@ class Unwinding:
         rows = [mapping_row(mapped_range, places[mapped_range.file.build_id]) for mapped_range in ranges]
         self._maps.mappings[first : first + len(ranges)] = np.array(rows, MAPPING)
         self._forget(process.pid)
-        self._installed[process.pid] = _Installed(process, ranges, first, build_ids, image)
+        self._installed[process.pid] = Installed(process, ranges, first, build_ids, image, since_monotonic_ns)
         for build_id in build_ids:
             file = self._files.get(build_id)
             if file is not None:
@@ -195,11 +188,11 @@ class Unwinding:
         build_id = mapped_range.file.build_id
         return bool(build_id) and self._files.get(build_id) is None and self._attempts.may_begin(build_id)
 
-    def _load(self, wanted: "queue.Queue[str | None]", load: Callable[[str], None]) -> None:
+    def _load(self, wanted: TableQueue, load: Callable[[str], None]) -> None:
         """The threads that get tables."""
         while True:
             with contextlib.suppress(queue.Empty):
-                if (build_id := wanted.get(timeout=LOOK_S)) is None:
+                if (build_id := wanted.take(LOOK_S)) is None:
                     return
                 try:
                     load(build_id)
@@ -224,7 +217,7 @@ class Unwinding:
             else:
                 table = self._cache.get_small(build_id, lambda: self._open_file(build_id))
         except ElfTooLarge:
-            self._large.put(build_id)
+            self._large.put(build_id, 0)
         else:
             self._add(build_id, table)
 
@@ -273,14 +266,14 @@ class Unwinding:
         self._files.evict(evicted)
         return True
 
-    def _write_unknown(self, known: _Installed, build_id: str) -> None:
+    def _write_unknown(self, known: Installed, build_id: str) -> None:
         """Says in the maps that there is no table of a file."""
         for i, mapped_range in enumerate(known.ranges, known.first):
             if mapped_range.file.build_id == build_id:
                 self._maps.mappings[i : i + 1]["chunks"] = 0  # first: from then on the program sees no table
                 self._maps.mappings[i : i + 1]["first_chunk"] = UNKNOWN_CODE
 
-    def _write_again(self, known: _Installed, build_id: str) -> None:
+    def _write_again(self, known: Installed, build_id: str) -> None:
         """Updates the mappings of a file in the maps."""
         for i, mapped_range in enumerate(known.ranges, known.first):
             if mapped_range.file.build_id == build_id:

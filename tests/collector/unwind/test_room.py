@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from collector.bpf.program import ProfileProgram
+from collector.bpf.program import Image, ProfileProgram
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_ranges import MappedRange
 from collector.processes.process import read_process
@@ -174,12 +174,26 @@ def test_a_process_without_room_is_not_tried_at_every_request(
         _maps(unwinding, pid, *many)
     victim = start(VICTIM)
     _maps(unwinding, victim, "program")
-    assert unwinding.refuses(victim)
+    assert not unwinding.lacks(victim, time.monotonic_ns())
     unwinding.ended(full[0])
     time.sleep(2 * unwinding_module._GRACE_S)  # a walk may still read its mappings
     later = time.monotonic() + unwinding_module._PROCESS_AGAIN_S
     monkeypatch.setattr(time, "monotonic", lambda: later)
-    assert not unwinding.refuses(victim)
+    assert unwinding.lacks(victim, time.monotonic_ns())
+    requested_monotonic_ns = time.monotonic_ns()
     _maps(unwinding, victim, "program")
     assert unwinding.ready(victim)
-    assert not unwinding.refuses(victim)
+    assert unwinding.lacks(victim, time.monotonic_ns())
+    assert not unwinding.lacks(victim, requested_monotonic_ns)  # a walk before that asked for it
+
+
+def test_what_the_kernel_said_too_early_of_a_program_is_read_again(
+    unwinding: Unwinding, start: Callable[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, requested_monotonic_ns = start(VICTIM), time.monotonic_ns()
+    with monkeypatch.context() as early:
+        early.setattr(unwinding_module, "image_of", lambda pid: Image(0, 1))
+        _maps(unwinding, pid, "program")
+    assert unwinding.lacks(pid, requested_monotonic_ns)
+    _maps(unwinding, pid, "program")
+    assert not unwinding.lacks(pid, requested_monotonic_ns)
