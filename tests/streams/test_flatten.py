@@ -1,5 +1,7 @@
 """`icestream flatten` on both brokers, and the example that reads what it publishes."""
 
+import contextlib
+import itertools
 import json
 import subprocess
 import sys
@@ -11,13 +13,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
-from icestream.kafka import consumer
+from icestream.kafka import client_config, consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
-from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, MAX_MESSAGE_BYTES, SAMPLES, STACKS
+from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, FLATTEN_GROUP, MAX_MESSAGE_BYTES, SAMPLES, STACKS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
+from standalone.supervisor.in_process_broker import PARTITIONS
 from streams.flatten.flattener import flatten
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import FlatKey, FlatSum
@@ -112,6 +117,37 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
     for each in reader.records:
         sums[each["start_unix_milli"] - START_MS, each["functions"][-1]] += each["samples"]
     assert sums == {(0, "inlined"): 6, (9_000, "[no stack]"): 3, (10_000, "inlined"): 3}
+
+
+def test_each_sample_is_in_one_record_while_members_join_and_leave(apache_kafka: KafkaSettings) -> None:
+    send(apache_kafka, (STACKS, stack_batch().SerializeToString()))
+    admin, sender, reader = AdminClient(client_config(apache_kafka)), producer(apache_kafka), Reader(apache_kafka)
+    offsets = itertools.count(1)
+
+    def members() -> int:
+        """How many members of the group have partitions."""
+        [group] = admin.describe_consumer_groups([FLATTEN_GROUP]).values()
+        with contextlib.suppress(KafkaException):  # a Kafka that has just started looks for the group
+            return sum(1 for member in group.result(60).members if member.assignment.topic_partitions)
+        return 0
+
+    def work_on() -> int:
+        """Sends ten batches more, to all partitions; returns the sum of all so far."""
+        for offset in itertools.islice(offsets, 10):
+            sender.produce(SAMPLES, sample_batch(offset), partition=offset % PARTITIONS)
+        assert sender.flush(60) == 0
+        return offset * 20_000_000
+
+    with running(apache_kafka, 200):
+        work_on()
+        with running(apache_kafka, 200):
+            wait_until(lambda: work_on() and members() == 2)
+            work_on()
+        expected = work_on()
+        wait_until(lambda: reader.total() >= expected, reader.total)
+    time.sleep(0.5)
+    assert reader.total() == expected
+    reader.close()
 
 
 def deep_stack() -> StackNames:

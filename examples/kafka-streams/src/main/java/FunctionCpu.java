@@ -23,8 +23,8 @@ import org.apache.kafka.streams.kstream.TimeWindows;
  *
  * <pre>mvn -q compile exec:java -Dexec.args=127.0.0.1:9092</pre>
  *
- * A line has the start of the minute, the CPU in seconds, the service and the function, with tabs between them. The last
- * line of a minute, service and function counts. What comes more than an hour late is left out.
+ * A line has the start of the minute, the CPU in seconds, the service and the function, with tabs between them. The
+ * last line of a minute, service and function counts. What comes more than an hour late is left out.
  */
 public final class FunctionCpu {
     private static final String CPU = "process_cpu:cpu:nanoseconds:cpu:nanoseconds";
