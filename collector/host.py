@@ -10,11 +10,10 @@ from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, Mappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
+from collector.python.code_queue import CodeQueue
 from collector.python.processes import PythonProcesses
 from collector.unwind.cache import TableCache
 from collector.unwind.unwinding import Unwinding
-
-_CODE_AT_ONCE = 64  # code objects: some milliseconds
 
 
 class Host:
@@ -29,7 +28,7 @@ class Host:
         listeners: Sequence[ProcessListener] = (),
     ) -> None:
         self._program, self._files, self._listeners = program, files, listeners
-        self._code: dict[int, list[int]] = {}  # process -> addresses of code objects to be read, the oldest first
+        self._code = CodeQueue()
         self.python = PythonProcesses(files.open, program.set_python_layout)
         self._unwinding = Unwinding(program, tables, files.open) if program.unwinds else None
         walking = [StackWalking(self._unwinding, self.python)] if self._unwinding else []
@@ -64,15 +63,11 @@ class Host:
         Returns whether some are left for the next call."""
         for request in take(self._program.requests):
             if request.kind == RequestKind.CODE:
-                self._code.setdefault(request.pid, []).append(request.value)
+                self._code.put(request.pid, request.value)
             else:
                 self._answer_one(request)
         if self._code:
-            pid, addresses = next(iter(self._code.items()))
-            self.python.read(pid, addresses[:_CODE_AT_ONCE])
-            del addresses[:_CODE_AT_ONCE]
-            if not addresses:
-                del self._code[pid]
+            self.python.read(*self._code.take())
         return bool(self._code)
 
     def _answer_one(self, request: Request) -> None:
