@@ -18,7 +18,6 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
-from google.protobuf.unknown_fields import UnknownFieldSet
 
 _DTYPES: dict[int, "np.dtype[np.generic]"] = {
     FieldDescriptor.TYPE_FIXED32: np.dtype("<u4"),
@@ -41,8 +40,10 @@ def parse(kind: type[MessageT], data: bytes) -> MessageT:
     """Returns a message whose columns only `column` can read. Raises DecodeError, like the protobuf package."""
     message = _as_bytes(kind.DESCRIPTOR)()
     message.ParseFromString(data)
-    # Unknown are fields of a newer version, or of a column that is not packed, which is legal.
-    if len(UnknownFieldSet(message)):
+    # Unknown are fields of a newer version, or of a column that is not packed, which is legal. Without any, a message
+    # has the size that it had.
+    message.DiscardUnknownFields()
+    if message.ByteSize() != len(data):
         return kind.FromString(data)
     for name, dtype in _columns(kind.DESCRIPTOR).items():
         pieces = getattr(message, name)
