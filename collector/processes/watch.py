@@ -95,7 +95,7 @@ class Watcher:
             sources = ready & self._sources.keys() | self._unfinished
             if self._ready.fileno() in ready and not sources:
                 time.sleep(_GATHER_S)
-            if ready or time.monotonic() >= self._due:
+            if ready or self._unfinished or time.monotonic() >= self._due:
                 self._guarded(self._read)  # before the callbacks, so that they know the latest events
             self._unfinished = {fd for fd in sources if self._guarded(self._sources[fd])}
             if time.monotonic() >= followed + _FOLLOW_CPUS_S:
