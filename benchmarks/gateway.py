@@ -12,7 +12,6 @@ import argparse
 import gzip
 import http.client
 import json
-import os
 import random
 import statistics
 import subprocess
@@ -22,6 +21,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from collector.guest.own_cpu import seconds_of
 from icestream.commands.topics import create
 from icestream.messages.message_id import MessageId
 from icestream.topics import RAW
@@ -34,7 +34,6 @@ from tests.waiting import wait_until
 
 SERVICES, STACKS, FUNCTIONS, SAMPLES = 10, 2000, 1500, 150
 WINDOW_NS = 10 * 10**9
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -62,10 +61,10 @@ def measure(profiles: list[tuple[int, bytes]], senders: int) -> dict[str, float]
         try:
             wait_until(lambda: _answers(port))
             push(port, *profiles[0])  # imports, connections
-            before, started = cpu_s(gateway.pid), time.perf_counter()
+            before, started = seconds_of(gateway.pid), time.perf_counter()
             with ThreadPoolExecutor(senders) as pool:
                 acknowledged = list(pool.map(lambda one: push(port, *one), profiles[1:]))
-            took, gateway_s = time.perf_counter() - started, cpu_s(gateway.pid) - before
+            took, gateway_s = time.perf_counter() - started, seconds_of(gateway.pid) - before
         finally:
             gateway.terminate()
             gateway.wait()
@@ -94,13 +93,16 @@ def measure(profiles: list[tuple[int, bytes]], senders: int) -> dict[str, float]
 
 def process(published: list[bytes]) -> float:
     """Returns the CPU seconds of streams for the last half of the messages, times two: the stacks are known then."""
-    processor = Processor()
-    half = len(published) // 2
-    for offset, message in enumerate(published):
-        if offset == half:
-            started = time.process_time()
-        processor.raw(message, MessageId("bench", RAW, 0, offset))
-    return (time.process_time() - started) * len(published) / (len(published) - half)
+    processor, half = Processor(), len(published) // 2
+
+    def of(offsets: range) -> float:
+        started = time.process_time()
+        for offset in offsets:
+            processor.raw(published[offset], MessageId("bench", RAW, 0, offset))
+        return time.process_time() - started
+
+    of(range(half))
+    return of(range(half, len(published))) * len(published) / (len(published) - half)
 
 
 def make_profiles(count: int) -> list[tuple[int, bytes]]:
@@ -169,13 +171,6 @@ def _answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process."""
-    with open(f"/proc/{pid}/stat", encoding="ascii") as stat:
-        fields = stat.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ _BPF_ENABLE_STATS, _RUN_TIME = 32, 0
 def process_seconds() -> float:
     """The CPU time so far of this process and of its children, those that ended and those that live."""
     usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(_seconds, _living_children()))
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages) + sum(map(seconds_of, _living_children()))
 
 
 def _living_children() -> Iterator[int]:
@@ -36,7 +36,7 @@ def _living_children() -> Iterator[int]:
             yield from map(int, children.read().split())
 
 
-def _seconds(pid: int) -> float:
+def seconds_of(pid: int) -> float:
     """CPU time of a process: utime and stime in /proc/PID/stat, see proc(5)."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
