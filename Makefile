@@ -6,7 +6,7 @@ PROTOS := $(wildcard schemas/icestream/*/*.proto)
 FAST := not pipeline and not store and not slow and not kafka and not ebpf and not browser and not alone and not soak
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
-TOGETHER := -n 5
+TOGETHER := -n 6
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test lint-and-collect schemas-check bpf-check kafka test-together test-ebpf test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.

@@ -2,20 +2,19 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.unwind.cache import TableCache
+from tests.unwind_tables import TABLES
 
 
 @contextmanager
-def watching(frequency_hz: int, tables: Path, loader: str = "auto") -> Iterator[tuple[Host, Sampler]]:
-    """`tables`: the folder that unwinding tables are kept in."""
+def watching(frequency_hz: int, loader: str = "auto") -> Iterator[tuple[Host, Sampler]]:
     sampler = Sampler(frequency_hz, loader)
     sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(tables))
+    host = Host(sampler.program, FileCache(), TableCache(TABLES))
     host.start()
     sampler.start()
     try:

@@ -36,7 +36,7 @@ def on_call(number: int, work: Callable[[], None]) -> Operators:
 
 
 # The first batch, the last one, and one between them, which shows what the first one does.
-@pytest.mark.parametrize("call", [0, pytest.param(5, marks=pytest.mark.soak), 23])
+@pytest.mark.parametrize("call", [*(pytest.param(call, marks=pytest.mark.soak) for call in (0, 5)), 23])
 def test_batches_that_arrive_during_a_backfill_are_stored_once(stored: Stored, call: int) -> None:
     expected = {}
 

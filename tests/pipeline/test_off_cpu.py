@@ -55,7 +55,7 @@ def test_waits_are_a_profile_type_of_their_own_in_nanoseconds(pipeline: Pipeline
         pipeline.wait(wait_more, lambda found: found["nanosleep_20ms"] > 0)
         pipeline.settle_after(time.time_ns())
         before, told = Counter(measured), merged()
-        for _ in range(4):
+        for _ in range(2):
             wait_more()
         pipeline.stop("collect")
         process.kill()

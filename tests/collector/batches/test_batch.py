@@ -240,7 +240,7 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
     ]
     samples = to_samples(known, [])
     rows = rng.integers(0, 3000, count)
-    started = time.process_time()
+    started = time.thread_time()
     stacks = locate(samples, Processes(), NoKernel())
     big = raw_encoder.Window(
         time_unix_nano=np.sort(rng.integers(0, 5 * 10**9, count)), series=np.zeros(count, np.int64),
@@ -249,6 +249,6 @@ def test_a_large_window_becomes_parts_below_the_limit_quickly(count: int) -> Non
         start_unix_nano=0, end_unix_nano=5 * 10**9,
     )  # fmt: skip
     parts = raw_encoder.split(big, RawBatch())
-    assert time.process_time() - started < 2
+    assert time.thread_time() - started < 2
     assert max(len(part) for part in parts) < 900_000
     assert sum(len(RawBatch.FromString(part).sample_pid) for part in parts) == count

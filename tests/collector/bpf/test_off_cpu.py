@@ -29,6 +29,7 @@ from collector.unwind.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 from tests.endless import endless
+from tests.unwind_tables import TABLES
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
@@ -108,10 +109,10 @@ class Watch:
 
 
 @contextmanager
-def watching(folder: Path, waits: Waits, loader: str = "libbpf") -> Iterator[Watch]:
+def watching(waits: Waits, loader: str = "libbpf") -> Iterator[Watch]:
     sampler = Sampler(99, loader, waits=waits)
     sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(folder / "tables"))
+    host = Host(sampler.program, FileCache(), TableCache(TABLES))
     host.start()
     sampler.start()
     try:
@@ -133,9 +134,9 @@ def by_stack(samples: Samples, chosen: np.ndarray, functions: dict[int, str]) ->
 
 
 @pytest.fixture(scope="module")
-def watch(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watch]:
+def watch() -> Iterator[Watch]:
     """Follows all waits from 1 ms on."""
-    with watching(tmp_path_factory.mktemp("tables"), Waits(1, MS)) as watch:
+    with watching(Waits(1, MS)) as watch:
         yield watch
 
 
@@ -168,8 +169,8 @@ def test_waits_are_as_long_as_programs_measure_them_in_the_functions_that_wait(w
 
 
 @pytest.mark.ebpf
-def test_a_share_of_the_waits_stands_for_all_of_them(waiting: Path, tmp_path: Path) -> None:
-    with watching(tmp_path, Waits(0.25, MS // 2)) as watch:
+def test_a_share_of_the_waits_stands_for_all_of_them(waiting: Path) -> None:
+    with watching(Waits(0.25, MS // 2)) as watch:
         seen = watch.run(waiting, "many", 800)
     # 4 standard deviations of independent choices; ours deviate less.
     assert seen.waits == pytest.approx(200, abs=4 * (800 * 0.25 * 0.75) ** 0.5)
@@ -177,8 +178,8 @@ def test_a_share_of_the_waits_stands_for_all_of_them(waiting: Path, tmp_path: Pa
 
 
 @pytest.mark.ebpf
-def test_waits_below_the_threshold_are_left_out(waiting: Path, tmp_path: Path) -> None:
-    with watching(tmp_path, Waits(1, 15 * MS)) as watch:
+def test_waits_below_the_threshold_are_left_out(waiting: Path) -> None:
+    with watching(Waits(1, 15 * MS)) as watch:
         seen = watch.run(waiting, "short", 50)
         short = watch.sampler.stats()["off_cpu_short"]
     assert 0.9 * seen.measured["nanosleep_20ms"] < seen.of("nanosleep_20ms") <= seen.measured["nanosleep_20ms"]

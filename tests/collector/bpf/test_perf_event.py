@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from collector.bpf import perf_event
 from collector.bpf.perf_event import online_cpus
 from collector.bpf.sampler import Sampler
+from tests.open_files import EBPF, open_files
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_a_cpu_that_comes_online_is_profiled_from_the_next_drain_on_and_one_that
     sampler = Sampler(999)
     sampler.start()
     try:
-        descriptors = len(os.listdir("/proc/self/fd"))
+        descriptors = open_files(*EBPF)
         burn(second, 0.2)
         before = sampler.drain()
         online.write_text(f"{first},{second}\n")
@@ -59,7 +60,7 @@ def test_a_cpu_that_comes_online_is_profiled_from_the_next_drain_on_and_one_that
         after = sampler.drain()
         online.write_text(f"{first}\n")
         sampler.drain()
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert open_files(*EBPF) == descriptors
     finally:
         sampler.close()
     assert np.sum(before.tid == os.getpid()) < 50

@@ -20,6 +20,8 @@ from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.unwind.cache import TableCache
 from tests.endless import endless
+from tests.open_files import EBPF, open_files
+from tests.unwind_tables import TABLES
 
 pytestmark = pytest.mark.ebpf
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -76,7 +78,7 @@ def running(frequency_hz: int, loader: str = "auto", **options: dict[str, int]) 
 @contextmanager
 def walking(sampler: Sampler) -> Iterator[None]:
     """User stacks are walked to their ends."""
-    host = Host(sampler.program, FileCache(), TableCache(None))
+    host = Host(sampler.program, FileCache(), TableCache(TABLES))
     host.start()
     try:
         yield
@@ -122,6 +124,7 @@ def functions(program: Path, pid: int) -> dict[int, str]:
     return {base + int(row[0], 16): row[2] for row in rows if len(row) == 3 and row[1] in "tT"}
 
 
+@pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.soak)], indirect=True)
 def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Path, loader: str) -> None:
     with running(999, loader) as sampler, walking(sampler):
         meet(busy, sampler)
@@ -270,9 +273,9 @@ def test_without_privileges_the_error_says_what_is_missing() -> None:
 
 
 def test_this_machine_can_be_profiled_and_the_check_leaves_nothing_behind(loader: str) -> None:
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = open_files(*EBPF)
     assert check(loader) is None
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files(*EBPF) == descriptors
 
 
 @pytest.mark.parametrize("frequency", [0, -1, 10**9])

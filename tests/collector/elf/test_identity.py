@@ -61,9 +61,9 @@ def test_the_hash_of_a_file_that_is_shorter_than_a_page_has_it_twice(tmp_path: P
 def test_a_huge_file_is_hashed_at_once(tmp_path: Path) -> None:
     with open(tmp_path / "huge", "wb+") as file:
         file.truncate(1 << 40)
-        began = time.process_time()
+        began = time.thread_time()
         assert identity.file_hash(file.fileno()).startswith("htlhash:")
-        assert time.process_time() - began < 0.1
+        assert time.thread_time() - began < 0.1
 
 
 def test_file_offsets_become_the_addresses_that_the_linker_gave(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from collector.processes import held_files
 from collector.processes.held_files import HeldFiles
+from tests.open_files import open_files
 
 
 @pytest.fixture
@@ -36,7 +37,6 @@ def test_a_file_can_be_opened_after_it_is_gone_until_nobody_has_mapped_it_for_mi
     tmp_path: Path, now: list[float]
 ) -> None:
     files = HeldFiles()
-    descriptors = len(os.listdir("/proc/self/fd"))
     files.keep("gnu:aa", opened(tmp_path / "aa"))
     (tmp_path / "aa").unlink()
     now[0] += held_files.KEEP_S - 1
@@ -48,7 +48,7 @@ def test_a_file_can_be_opened_after_it_is_gone_until_nobody_has_mapped_it_for_mi
     files.expire()
     assert content(files, "gnu:aa") is None
     assert not files.touch("gnu:aa")
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files(str(tmp_path)) == []
 
 
 def test_the_files_seen_last_are_held(tmp_path: Path, now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -218,9 +218,9 @@ def test_a_path_that_holds_another_file_now_is_not_taken_for_the_old_one(tmp_pat
 def test_locating_takes_no_time_per_address(mine: Mappings) -> None:
     address = ctypes.cast(ctypes.CDLL("libc.so.6").malloc, ctypes.c_void_p).value or 0
     addresses = np.full(200_000, address, np.uint64)
-    started = time.process_time()
+    started = time.thread_time()
     mine.locate(os.getpid(), addresses)
-    assert time.process_time() - started < 1
+    assert time.thread_time() - started < 1
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from collector.processes import perfmap
 from collector.processes.perfmap import Name, PerfMap, PerfMaps
+from tests.open_files import open_files
 
 PID = 4321
 
@@ -142,7 +143,6 @@ def test_maps_of_many_processes_are_bounded_together(tmp_path: Path, monkeypatch
         folder.mkdir(parents=True)
         (folder.parents[1] / "status").write_text(f"NSpid:\t{pid}\n")
         (folder / f"perf-{pid}.map").write_text("".join(f"{16 * i:x} 10 {pid}\n" for i in range(1, 11)))
-    descriptors = len(os.listdir("/proc/self/fd"))
     kept = [maps.of(pid) for pid in (1, 2, 3)]
     for of in kept:
         of.refresh()
@@ -150,8 +150,9 @@ def test_maps_of_many_processes_are_bounded_together(tmp_path: Path, monkeypatch
     assert [len(of) for of in kept] == [10, 0, 10]
     for pid in (1, 2, 3):
         maps.forget(pid)
+    assert open_files(str(tmp_path))
     maps.expire()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files(str(tmp_path)) == []
 
 
 def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(map_file: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import MappedRange, Mappings
 from collector.processes.process import Process
 from collector.processes.watch import Watcher
+from tests.open_files import EBPF, open_files
 
 pytestmark = pytest.mark.ebpf
 
@@ -290,10 +291,10 @@ def test_processes_that_ran_before_are_read_in_advance() -> None:
 
 
 def test_a_watcher_leaves_nothing_open() -> None:
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files(*EBPF)
     with watching():
         time.sleep(0.05)
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files(*EBPF) == before
 
 
 def test_a_process_whose_first_thread_has_ended_lives_on_in_the_others(

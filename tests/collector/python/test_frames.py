@@ -119,13 +119,8 @@ LINES = lines_of_functions()
 
 
 @pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("tables")
-
-
-@pytest.fixture(scope="module")
-def watched(tables: Path) -> Iterator[tuple[Host, Sampler]]:
-    with watching(FREQUENCY_HZ, tables, "libbpf") as both:
+def watched() -> Iterator[tuple[Host, Sampler]]:
+    with watching(FREQUENCY_HZ, "libbpf") as both:
         yield both
 
 
@@ -230,8 +225,8 @@ def test_an_interpreter_in_the_interpreter_shows_with_who_called_it(
     assert len(wrong) <= len(within) / 50, wrong[:3]
 
 
-def test_functions_of_a_container_with_its_own_process_ids_show(tables: Path, loader: str) -> None:
-    with watching(FREQUENCY_HZ, tables, loader) as both:
+def test_functions_of_a_container_with_its_own_process_ids_show(loader: str) -> None:
+    with watching(FREQUENCY_HZ, loader) as both:
         seen, _ = run(both, "unshare", "--fork", "--pid", "--kill-child", sys.executable, str(PROGRAM), "nested")
     assert seen.share() >= 0.98
 

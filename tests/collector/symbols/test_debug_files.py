@@ -18,6 +18,7 @@ from collector.symbols import debug_files, symcache_child
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
+from tests.open_files import open_files
 
 SOURCE = """
 static __attribute__((noinline)) int local(int x) { return x * 42; }
@@ -238,13 +239,12 @@ def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
     files = SymbolFiles(held)
     for path in (program.path, program.whole, program.debug):
         path.unlink()
-    before = len(os.listdir("/proc/self/fd"))
     builder = SymbolBuilder("host", "", files)
     [answer] = builder.answer(program.build_id, str(program.path))
     builder.rest()
     os.close(descriptor)
     assert (answer.version, answer.error, asked) == (DEBUG_INFO, "", [program.build_id])
-    assert len(os.listdir("/proc/self/fd")) == before - 1
+    assert open_files(str(program.path.parent)) == []
 
 
 def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path: Path) -> None:

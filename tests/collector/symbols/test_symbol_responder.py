@@ -142,6 +142,7 @@ def test_a_request_among_thousands_for_other_hosts_is_answered_soon(
 
 
 @pytest.mark.ebpf
+@pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)  # the other would be started for this test
 def test_a_large_file_whose_names_take_long_holds_up_no_small_one(
     answers: Answers, asking: Producer, serve: Serve, tmp_path: Path
 ) -> None:

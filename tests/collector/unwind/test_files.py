@@ -14,6 +14,7 @@ from collector.unwind.maps import CHUNK, MAX_CHUNKS, NOT_LOADED
 from collector.unwind.rules import MAX_RULES_OF_FILE, KernelRules
 from collector.unwind.stored_rows import StoredRows
 from collector.unwind.table import RULE, UnwindTable, from_file, to_bytes
+from tests.open_files import open_files
 
 ROWS = 10_000
 
@@ -175,10 +176,10 @@ def test_rows_of_a_large_file_stay_on_disk_until_a_walk_needs_them(
     files.load(missing, None)
     assert files.missing(large.first_chunk + 3) is None
     assert maps.chunks["first"][large.first_chunk + 3] == NOT_LOADED
-    open_files = len(os.listdir("/proc/self/fd"))
+    assert len(open_files(str(path))) == 1
     del large, missing
     files.evict("large")
-    assert len(os.listdir("/proc/self/fd")) == open_files - 1
+    assert open_files(str(path)) == []
 
 
 @pytest.mark.parametrize("again", [False, True])

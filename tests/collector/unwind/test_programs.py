@@ -52,7 +52,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     folder = tmp_path_factory.mktemp("programs")
     programs = list(build(folder))
     found = {}
-    with watching(FREQUENCY_HZ, folder / "tables") as (host, sampler):
+    with watching(FREQUENCY_HZ) as (host, sampler):
         for i in range(0, len(programs), AT_ONCE):
             for seen in run(programs[i : i + AT_ONCE], host, sampler):
                 found[seen.program.name] = seen

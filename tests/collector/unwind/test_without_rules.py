@@ -29,9 +29,9 @@ Stacks = list[tuple[str, list[str]]]
 """Why each stack of a thread ends, and its named frames, leaf first."""
 
 
-def stacks(folder: Path, command: list[str | Path], enough: Callable[[Stacks], bool]) -> Stacks:
-    """Those of the program's first thread in the first second that is enough: its tables are made meanwhile."""
-    with watching(499, folder / "tables") as (host, sampler):
+def stacks(command: list[str | Path], enough: Callable[[Stacks], bool]) -> Stacks:
+    """Those of the program's first thread in the first second that is enough: its tables may be made meanwhile."""
+    with watching(499) as (host, sampler):
         process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert process.stdin
@@ -68,14 +68,14 @@ def share(found: Stacks, end: str) -> float:
 
 def test_a_frame_pointer_that_leads_to_no_frame_is_not_followed(tmp_path: Path) -> None:
     subprocess.run(["gcc", "-O2", HERE / "assembly.c", "-o", tmp_path / "assembly"], check=True)
-    found = stacks(tmp_path, [tmp_path / "assembly", "none"], lambda found: share(found, "no unwinding rule") == 1)
+    found = stacks([tmp_path / "assembly", "none"], lambda found: share(found, "no unwinding rule") == 1)
     assert share(found, "no unwinding rule") == 1
     assert not any("[without unwinding rule]" in names for _, names in found)
 
 
 def test_stacks_of_node_go_on_behind_its_built_in_functions(tmp_path: Path) -> None:
     (tmp_path / "work.js").write_text(WORKING)
-    found = stacks(tmp_path, ["node", tmp_path / "work.js"], lambda found: share(found, "") > 0.95)
+    found = stacks(["node", tmp_path / "work.js"], lambda found: share(found, "") > 0.95)
     assert share(found, "") > 0.95
     complete = [names for end, names in found if not end]
     marks = [names.count("[without unwinding rule]") for names in complete]

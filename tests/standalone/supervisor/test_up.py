@@ -94,7 +94,10 @@ def start(tmp_path: Path) -> Iterator[Start]:
         up.process.wait()
 
 
-@pytest.mark.parametrize("broker", ["--no-local-kafka", pytest.param("--local-kafka", id="apache_kafka")])
+@pytest.mark.parametrize(
+    "broker",
+    [pytest.param("--no-local-kafka", marks=pytest.mark.soak), pytest.param("--local-kafka", id="apache_kafka")],
+)
 def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(start: Start, broker: str) -> None:
     if broker == "--local-kafka" and (reason := why_unavailable()) and not os.environ.get("CI"):
         pytest.skip(reason)

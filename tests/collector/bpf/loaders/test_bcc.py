@@ -20,6 +20,7 @@ from collector.bpf.loaders.choose import choose
 from collector.bpf.loaders.libbpf import LibbpfLoader, describe
 from collector.bpf.loaders.loader import LoadError
 from collector.bpf.program import SOURCE
+from tests.open_files import EBPF, open_files
 
 ROOT = Path(__file__).parents[4]
 PERF_EVENT = 7
@@ -62,7 +63,7 @@ def test_a_kernel_whose_btf_is_out_of_reach_is_profiled() -> None:
 
 @pytest.mark.ebpf
 def test_programs_and_maps_are_those_of_the_other_loader_and_none_is_left_behind() -> None:
-    descriptors = len(os.listdir("/proc/self/fd"))
+    descriptors = open_files(*EBPF)
     one, other = BccLoader().load(SOURCE, "profile", {}), LibbpfLoader().load(SOURCE, "profile", {})
     assert set(one.programs()) == set(other.programs())
     assert one.fd == one.program_fd("profile")
@@ -75,7 +76,7 @@ def test_programs_and_maps_are_those_of_the_other_loader_and_none_is_left_behind
     one.close()
     one.close()
     other.close()
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert open_files(*EBPF) == descriptors
 
 
 @pytest.mark.ebpf
