@@ -84,6 +84,10 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # DuckDB complains of objects that are never deleted
+
+
 def _order(item: pytest.Item) -> int:
     marks = {mark.name for mark in item.iter_markers()}
     return next((i for i, mark in enumerate(("kafka", "browser", "pipeline", "ebpf")) if mark in marks), 4)
