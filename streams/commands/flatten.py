@@ -3,9 +3,10 @@
   icestream flatten --kafka kafka-1:9092 --interval 10
   icestream flatten --kafka kafka-1:9092 --format avro --schema-id 7
 
-One record for each series, stack and interval, for consumers that know nothing of icestream. Any number of processes
-share the partitions of icestream.samples. A process that cannot go on ends with exit code 1 and loses nothing; have
-systemd or the like start it again.
+One record for each series, operation, stack and interval, for consumers that know nothing of icestream. Add up their
+values: a record of negative value corrects samples whose operation became known later. Any number of processes share
+the partitions of icestream.samples. A process that cannot go on ends with exit code 1 and loses nothing; have systemd
+or the like start it again.
 
 The schema of Avro is schemas/flat.avsc. If readers look schemas up in a schema registry, as ksqlDB, Kafka Connect and
 Flink's avro-confluent do, register it there as icestream.flat-value, and give the ID that the registry answers with.

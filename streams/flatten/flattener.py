@@ -1,4 +1,4 @@
-"""Reads icestream.samples and publishes icestream.flat, each sample in exactly one record.
+"""Reads icestream.samples and publishes icestream.flat, where each sample counts once.
 
 Records of an interval's samples and the offsets of what they were made of are one transaction of Kafka. The metadata of
 these offsets has the sources that were read, so that an output that streams published again is not counted twice.
@@ -17,7 +17,9 @@ from icestream.messages.checks import BadMessage
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import FLAT, FLATTEN_GROUP, SAMPLES
+from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
+from streams.flatten.operations_reader import OperationsReader
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import Sums
 
@@ -26,6 +28,7 @@ _MESSAGES, _BYTES = 1_000, 32_000_000
 
 _AT_ONCE = 20
 _NAMES_WAIT_S = 5.0
+_OPERATIONS_S = 5.0
 _START_WAIT_S = 60.0
 _KAFKA_S = 30.0
 
@@ -55,6 +58,8 @@ class _Flattener:
         # Any name will do: Kafka refuses the offsets of a consumer that is no longer in the group.
         self._producer = kafka.producer(settings, **{"transactional.id": f"{FLATTEN_GROUP}.{uuid.uuid4()}"})
         self._in_process = kafka.is_in_process(self._consumer, _KAFKA_S)
+        self._operations = OperationsReader(settings, self._in_process)
+        self._late = LateOperations()
         self._collected: list[Message] = []  # of this interval
         self._sources: dict[int, Sources] = {}  # by partition of icestream.samples
 
@@ -66,20 +71,22 @@ class _Flattener:
     def close(self) -> None:
         self._consumer.close()
         self._names.close()
+        self._operations.close()
 
     def work(self, stop: threading.Event) -> None:
         """Publishes the records of what came in an interval."""
-        sums = Sums(self._interval_ms)
+        batches: list[tuple[int, SampleColumns]] = []  # partition, samples
         ends: dict[int, int] = {}
         for message in self._collect(stop):
             partition = message.partition() or 0
             ends[partition] = (message.offset() or 0) + 1
             samples = _decode(message)
             if samples is not None and self._is_new(partition, samples):
-                sums.add(partition, samples)
+                batches.append((partition, samples))
         if not ends:
             self._names.catch_up(time.monotonic() + 1.0)
             return
+        sums, corrected = self._sums(batches)
         self._names.wait_for(sums.stack_ids, time.monotonic() + _NAMES_WAIT_S)
         try:
             self._publish(sums, ends)
@@ -89,6 +96,16 @@ class _Flattener:
             _log.warning("reads again what it could not publish: %s", error.args[0].str())
             self._producer.abort_transaction(_KAFKA_S)
             self._read_again()
+        else:
+            self._late.published(sums, corrected)
+
+    def _sums(self, batches: list[tuple[int, SampleColumns]]) -> tuple[Sums, list[bytes]]:
+        """Returns the sums with the corrections of earlier ones, and the contexts that are corrected."""
+        self._operations.read(_times(batches), time.monotonic() + _OPERATIONS_S)
+        sums = Sums(self._interval_ms)
+        for partition, samples in batches:
+            sums.add(partition, samples, self._operations.of)
+        return sums, self._late.correct(sums, self._operations.of)
 
     def _collect(self, stop: threading.Event) -> list[Message]:
         """What comes within an interval, or less if it is much, or if nothing came."""
@@ -106,6 +123,8 @@ class _Flattener:
     def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
         self._producer.begin_transaction()
         for key, of_key in sums.by_key.items():
+            if not of_key.value and not of_key.samples:  # a correction of what is in these sums
+                continue
             value = record(key, of_key, self._interval_ms, self._names.names, self._encode)
             while True:
                 try:
@@ -137,6 +156,8 @@ class _Flattener:
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Forgets what is not committed: whoever has its partition now, maybe this consumer again, reads it again."""
         self._collected.clear()
+        self._late.clear()
+        self._operations.forget_positions()
 
     def _read_again(self) -> None:
         """Goes back to what is committed."""
@@ -150,6 +171,17 @@ class _Flattener:
             stored = json.loads(position.metadata) if position.metadata else {}
             self._sources[position.partition] = {origin: (output[0], output[1]) for origin, output in stored.items()}
         return positions
+
+
+def _times(batches: list[tuple[int, SampleColumns]]) -> dict[int, tuple[int, int]]:
+    """Returns the first and the last time of samples by partition, Unix milliseconds."""
+    times: dict[int, tuple[int, int]] = {}
+    for partition, samples in batches:
+        if len(samples.time_unix_milli):
+            first, last = int(samples.time_unix_milli.min()), int(samples.time_unix_milli.max())
+            before = times.get(partition, (first, last))
+            times[partition] = min(first, before[0]), max(last, before[1])
+    return times
 
 
 def _decode(message: Message) -> SampleColumns | None:

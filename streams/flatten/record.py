@@ -39,6 +39,7 @@ def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames, e
         "functions": frames,
         "value": _bounded(of_key.value),
         "samples": _bounded(of_key.samples),
+        "operation": key.operation,
     }
     while len(data := encode(fields)) > MAX_MESSAGE_BYTES and len(frames) >= _FEWEST:
         end = len(frames) // 4

@@ -1,12 +1,16 @@
-"""Samples summed up by series, stack and interval."""
+"""Samples summed up by series, operation, stack and interval."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from icestream.messages.checks import Labels
 from icestream.messages.samples import SampleColumns
+
+OperationOf = Callable[[bytes], str]
+"""Returns the operation of a trace context of 24 bytes; "" if it is not known."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class FlatKey:
     labels: Labels
     stack_id: int
     start_unix_milli: int  # of the interval
+    operation: str = ""  # "": there is none, or it is not known
 
 
 @dataclass
@@ -26,31 +31,59 @@ class FlatSum:
     value: int = 0
     samples: int = 0
 
+    def add(self, value: int, samples: int) -> None:
+        self.value += value
+        self.samples += samples
+
+
+SumsByKey = dict[FlatKey, FlatSum]
+
+
+def no_sums() -> SumsByKey:
+    return defaultdict(FlatSum)
+
 
 class Sums:
     """Adds up messages of icestream.samples."""
 
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
-        self.by_key: dict[FlatKey, FlatSum] = defaultdict(FlatSum)
+        self.by_key = no_sums()
+        self.unnamed: dict[bytes, SumsByKey] = defaultdict(no_sums)
+        """Of these sums, those of samples that have a trace context without a known operation, by context."""
 
     @property
     def stack_ids(self) -> set[int]:
         """Of all sums."""
         return {key.stack_id for key in self.by_key}
 
-    def add(self, partition: int, samples: SampleColumns) -> None:
+    def add(self, partition: int, samples: SampleColumns, operation_of: OperationOf) -> None:
         """Adds a message that came from this partition."""
         interval = samples.time_unix_milli // self._interval_ms
-        rows = np.stack([samples.series.astype(np.uint64), samples.stack_id, interval.astype(np.uint64)], axis=1)
+        request, requests = _requests(samples, operation_of)
+        columns = samples.series, samples.stack_id, interval, request
+        rows = np.stack([column.astype(np.uint64) for column in columns], axis=1)
         keys, index = np.unique(rows, axis=0, return_inverse=True)
         values, counts = np.zeros((2, len(keys)), np.int64)
         np.add.at(values, index, samples.value)
         np.add.at(counts, index, samples.count)
-        columns = (keys.tolist(), values.tolist(), counts.tolist())
-        for (series, stack_id, number), value, count in zip(*columns, strict=True):
+        sums = zip(keys.tolist(), values.tolist(), counts.tolist(), strict=True)
+        for (series, stack_id, number, row), value, count in sums:
             labels, start = samples.labels[series], number * self._interval_ms
-            key = FlatKey(partition, samples.host_id, samples.profile_type, labels, stack_id, start)
-            of_key = self.by_key[key]
-            of_key.value += value
-            of_key.samples += count
+            operation, context = requests[row]
+            key = FlatKey(partition, samples.host_id, samples.profile_type, labels, stack_id, start, operation)
+            self.by_key[key].add(value, count)
+            if context:
+                self.unnamed[context][key].add(value, count)
+
+
+def _requests(samples: SampleColumns, operation_of: OperationOf) -> tuple[np.ndarray, list[tuple[str, bytes]]]:
+    """Returns the row of each sample in a list of operations. Where the operation is not known, the list has the
+    trace context as well."""
+    rows = {("", b""): 0}
+    of_context = [0]
+    for context in samples.contexts:
+        operation = operation_of(context.tobytes())
+        request = ("", context.tobytes()) if not operation else (operation, b"")
+        of_context.append(rows.setdefault(request, len(rows)))
+    return np.array(of_context)[samples.context], list(rows)

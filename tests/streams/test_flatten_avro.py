@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from fastavro import schemaless_reader
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from fastavro.schema import load_schema
 from fastavro.validation import validate
 from hypothesis import given
@@ -49,7 +49,7 @@ _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _keys = st.builds(
     FlatKey, partition=st.just(0), host_id=_texts, profile_type=st.just("memory:inuse_space:bytes:space:bytes"),
     labels=st.dictionaries(_texts | st.just("service"), _texts, max_size=5).map(lambda labels: tuple(labels.items())),
-    stack_id=st.integers(0, 2**64 - 1), start_unix_milli=st.integers(0, 2**52),
+    stack_id=st.integers(0, 2**64 - 1), start_unix_milli=st.integers(0, 2**52), operation=_texts,
 )  # fmt: skip
 _numbers = st.integers(-(2**70), 2**70)
 
@@ -67,6 +67,21 @@ def test_avro_says_what_json_says(
         assert (avro[0], int.from_bytes(avro[1:5], "big")) == (0, schema_id)
         avro = avro[5:]
     assert read(avro) == json.loads(record(*arguments))
+
+
+def test_readers_with_the_schema_from_before_operations_read_new_records_and_the_other_way_round() -> None:
+    written = json.loads((ROOT / "schemas" / "flat.avsc").read_text())
+    before = parse_schema(written | {"fields": written["fields"][:-1]})
+    key = FlatKey(0, "host-1", DEFAULT_PROFILE_TYPE, (("service", "shop"),), 0, 0, "GET /checkout")
+    data = record(key, FlatSum(5, 1), 10_000, Named([]), avro_encoder(None))
+    new = read(data)
+    old = schemaless_reader(io.BytesIO(data), SCHEMA, before)
+    assert new.pop("operation") == "GET /checkout"
+    assert new == old
+    stream = io.BytesIO()
+    schemaless_writer(stream, before, new)
+    stream.seek(0)
+    assert schemaless_reader(stream, before, SCHEMA) == new | {"operation": ""}
 
 
 def test_the_record_on_the_page_is_one_of_the_schema() -> None:

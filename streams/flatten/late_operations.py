@@ -1,0 +1,51 @@
+"""Corrections for samples that were published before their operation was known."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from streams.flatten.sums import OperationOf, Sums, SumsByKey
+
+_LIMIT = 20_000
+"""Sums that are kept, those of all trace contexts together."""
+
+
+class LateOperations:
+    """What was published without an operation, by trace context. What came first is forgotten first."""
+
+    def __init__(self, limit: int = _LIMIT) -> None:
+        self._limit = limit
+        self._size = 0
+        self._published: dict[bytes, SumsByKey] = {}
+
+    def correct(self, sums: Sums, operation_of: OperationOf) -> list[bytes]:
+        """Adds to `sums` what moves values to their operation, where it is known now. Returns the contexts of these
+        values, for `published`."""
+        known = [context for context in self._published if operation_of(context)]
+        for context in known:
+            for key, of_key in self._published[context].items():
+                sums.by_key[key].add(-of_key.value, -of_key.samples)
+                sums.by_key[replace(key, operation=operation_of(context))].add(of_key.value, of_key.samples)
+        return known
+
+    def published(self, sums: Sums, corrected: Collection[bytes]) -> None:
+        """Says that these sums are published, and with them the corrections of these contexts."""
+        for context in corrected:
+            self._forget(context)
+        for context, unnamed in sums.unnamed.items():
+            known = self._published.setdefault(context, unnamed)
+            if known is unnamed:
+                self._size += len(unnamed)
+                continue
+            before = len(known)
+            for key, of_key in unnamed.items():
+                known[key].add(of_key.value, of_key.samples)
+            self._size += len(known) - before
+        while self._size > self._limit:
+            self._forget(next(iter(self._published)))
+
+    def clear(self) -> None:
+        self._published.clear()
+        self._size = 0
+
+    def _forget(self, context: bytes) -> None:
+        self._size -= len(self._published.pop(context))
