@@ -11,7 +11,7 @@ from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
 from sinks.settings import LakeSettings, SinkSettings
 from standalone.settings import StoreSettings, UpSettings
-from streams.settings import StreamsSettings
+from streams.settings import FlattenSettings, StreamsSettings
 
 FILE = Path(__file__).parent / "settings.md"
 
@@ -26,6 +26,7 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
     ("Collector", "`icestream collect` and `icestream record`.", CollectorSettings),
     ("Uploads of symbols", "`icestream symbols upload`, see [symbols](symbols.md).", UploadSettings),
     ("Stream processors", "`icestream streams`.", StreamsSettings),
+    ("Flatten", "`icestream flatten`, see [topics](topics.md#icestreamflat).", FlattenSettings),
     ("Sinks", "`icestream sink`, `icestream migrate`.", SinkSettings),
     ("Lake", "`icestream lake`, see [lake](lake.md).", LakeSettings),
     (

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-PARTS = ("api", "collector", "gateway", "sinks", "streams", "supervisor")
+PARTS = ("api", "collector", "flatten", "gateway", "sinks", "streams", "supervisor")
 """What has metrics of its own: their names begin with `icestream_PART_`."""
 
 # They are one more series for each counter, and say when the process began to count.

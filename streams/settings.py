@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from icestream.settings import MessageSettings, setting
+from icestream.settings import KafkaSettings, MessageSettings, setting
 from icestream.topics import CLICKHOUSE_GROUP
 
 
@@ -31,3 +31,10 @@ class StreamsSettings(MessageSettings):
         "with the in-process broker: groups that must keep up with stacks and samples, separated by commas; "
         "empty: none",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlattenSettings(KafkaSettings):
+    """What `icestream flatten` takes."""
+
+    metrics_listen: str = setting("127.0.0.1:4065", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")

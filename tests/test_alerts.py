@@ -21,7 +21,7 @@ OPERATIONS = (ROOT / "docs/operations.md").read_text().partition("## Holes")[2].
 
 def metrics() -> dict[str, set[str]]:
     """The names that a scrape may have, each with its labels."""
-    for part in ("api", "collector", "sinks", "standalone", "streams"):
+    for part in ("api", "collector", "sinks", "standalone", "streams", "streams.flatten"):
         importlib.import_module(f"{part}.metrics")
     labels: dict[str, set[str]] = {}
     for collector, names in REGISTRY._collector_to_names.items():

@@ -8,6 +8,8 @@ values: a record of negative value corrects samples whose operation became known
 the partitions of icestream.samples. A process that cannot go on ends with exit code 1 and loses nothing; have systemd
 or the like start it again.
 
+/metrics, /healthz and /readyz are on port 4065 (--metrics-listen): give each process of a machine its own.
+
 The schema of Avro is schemas/flat.avsc. If readers look schemas up in a schema registry, as ksqlDB, Kafka Connect and
 Flink's avro-confluent do, register it there as icestream.flat-value, and give the ID that the registry answers with.
 """
@@ -17,10 +19,10 @@ import argparse
 from confluent_kafka import KafkaException
 
 from icestream.cli import CommandError
-from icestream.settings import KafkaSettings
 from icestream.stop import stop_event
 from streams.flatten.flattener import flatten
 from streams.flatten.record import Encode, as_json
+from streams.settings import FlattenSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +33,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--schema-id", type=_schema_id, metavar="ID", help="with avro: ID of the schema in your schema registry, if any"
     )
-    KafkaSettings.add_arguments(parser)
+    FlattenSettings.add_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    settings = KafkaSettings.from_args(args)
+    settings = FlattenSettings.from_args(args)
     if args.schema_id is not None and args.format != "avro":
         raise CommandError("--schema-id is for --format avro: JSON needs no schema")
     encode: Encode = as_json
@@ -47,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         flatten(settings, args.interval, stop_event(), encode)
     except KafkaException as error:
         raise CommandError(f"Kafka at {settings.kafka}: {error.args[0].str()}") from None
+    except OSError as error:  # the address of /metrics is taken
+        raise CommandError(f"cannot listen on {settings.metrics_listen}: {error}") from None
     return 0
 
 

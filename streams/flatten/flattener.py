@@ -15,13 +15,15 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from icestream import kafka
 from icestream.messages.checks import BadMessage
 from icestream.messages.samples import SampleColumns, decode_samples
-from icestream.settings import KafkaSettings
-from icestream.topics import FLAT, FLATTEN_GROUP, SAMPLES
+from icestream.topics import FLAT, FLATTEN_GROUP, SAMPLES, STACKS
+from streams.flatten import metrics
+from streams.flatten.health import Health
 from streams.flatten.late_operations import LateOperations
 from streams.flatten.names_reader import NamesReader
 from streams.flatten.operations_reader import OperationsReader
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import Sums
+from streams.settings import FlattenSettings
 
 _MESSAGES, _BYTES = 1_000, 32_000_000
 """What one transaction may be made of."""
@@ -38,19 +40,27 @@ Sources = dict[str, tuple[int, int]]
 """The highest offset and part that was read of each source topic and partition."""
 
 
-def flatten(settings: KafkaSettings, interval_ms: int, stop: threading.Event, encode: Encode = as_json) -> None:
-    """Works until `stop` is set. Raises KafkaException where it cannot go on; it may then be started again."""
+def flatten(settings: FlattenSettings, interval_ms: int, stop: threading.Event, encode: Encode = as_json) -> None:
+    """Works until `stop` is set. Raises KafkaException where it cannot go on; it may then be started again. Raises
+    OSError where it cannot listen."""
     worker = _Flattener(settings, interval_ms, encode)
+    health = None
     try:
+        if settings.metrics_listen:
+            health = Health(settings, interval_ms, worker.problem, lambda: worker.partitions)
         worker.start()
         while not stop.is_set():
             worker.work(stop)
     finally:
+        if health is not None:
+            health.close()
         worker.close()
 
 
 class _Flattener:
-    def __init__(self, settings: KafkaSettings, interval_ms: int, encode: Encode) -> None:
+    def __init__(self, settings: FlattenSettings, interval_ms: int, encode: Encode) -> None:
+        self.partitions: set[int] = set()
+        self._started = False
         self._interval_ms = interval_ms
         self._encode = encode
         self._names = NamesReader(settings)
@@ -67,6 +77,11 @@ class _Flattener:
         self._producer.init_transactions(_KAFKA_S)
         self._names.catch_up(time.monotonic() + _START_WAIT_S)
         self._consumer.subscribe([SAMPLES], on_assign=self._on_assign, on_revoke=self._on_revoke)
+        self._started = True
+
+    def problem(self) -> str | None:
+        """Why it cannot work yet."""
+        return None if self._started else f"the names that {STACKS} has are being read"
 
     def close(self) -> None:
         self._consumer.close()
@@ -87,7 +102,7 @@ class _Flattener:
             self._names.catch_up(time.monotonic() + 1.0)
             return
         sums, corrected = self._sums(batches)
-        self._names.wait_for(sums.stack_ids, time.monotonic() + _NAMES_WAIT_S)
+        unresolved = self._names.wait_for(sums.stack_ids, time.monotonic() + _NAMES_WAIT_S)
         try:
             self._publish(sums, ends)
         except KafkaException as error:
@@ -95,9 +110,11 @@ class _Flattener:
                 raise
             _log.warning("reads again what it could not publish: %s", error.args[0].str())
             self._producer.abort_transaction(_KAFKA_S)
+            metrics.ABORTED.inc()
             self._read_again()
         else:
             self._late.published(sums, corrected)
+            _count(sums, unresolved, len(batches), len(corrected))
 
     def _sums(self, batches: list[tuple[int, SampleColumns]]) -> tuple[Sums, list[bytes]]:
         """Returns the sums with the corrections of earlier ones, and the contexts that are corrected."""
@@ -122,9 +139,7 @@ class _Flattener:
 
     def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
         self._producer.begin_transaction()
-        for key, of_key in sums.by_key.items():
-            if not of_key.value and not of_key.samples:  # a correction of what is in these sums
-                continue
+        for key, of_key in sums.records():
             value = record(key, of_key, self._interval_ms, self._names.names, self._encode)
             while True:
                 try:
@@ -146,15 +161,18 @@ class _Flattener:
         seen = self._sources.setdefault(partition, {})
         origin, output = f"{source.cluster}/{source.topic}/{source.partition}", (source.offset, source.part)
         if output <= seen.get(origin, (-1, 0)):
+            metrics.REPEATED.inc()
             return False
         seen[origin] = output
         return True
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._load(partitions)
+        self.partitions = {each.partition for each in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Forgets what is not committed: whoever has its partition now, maybe this consumer again, reads it again."""
+        self.partitions = set()
         self._collected.clear()
         self._late.clear()
         self._operations.forget_positions()
@@ -184,9 +202,19 @@ def _times(batches: list[tuple[int, SampleColumns]]) -> dict[int, tuple[int, int
     return times
 
 
+def _count(sums: Sums, unresolved: set[int], messages: int, corrected: int) -> None:
+    keys = [key for key, _ in sums.records()]
+    metrics.MESSAGES.inc(messages)
+    metrics.RECORDS.inc(len(keys))
+    metrics.UNRESOLVED.inc(sum(key.stack_id in unresolved for key in keys))
+    metrics.UNKNOWN.inc(len(sums.unnamed))
+    metrics.CORRECTED.inc(corrected)
+
+
 def _decode(message: Message) -> SampleColumns | None:
     try:
         return decode_samples(message.value())
     except BadMessage as error:  # sinks put it into icestream.dead-letters
+        metrics.REFUSED.inc()
         _log.warning("skips a message of %s: %s", SAMPLES, error)
         return None

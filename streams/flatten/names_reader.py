@@ -31,13 +31,15 @@ class NamesReader:
         while self._read(0.1 if self._behind else 0.0) or (self._behind and time.monotonic() < deadline):
             pass
 
-    def wait_for(self, stack_ids: Collection[int], deadline: float) -> None:
-        """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic())."""
+    def wait_for(self, stack_ids: Collection[int], deadline: float) -> set[int]:
+        """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic()); returns those
+        that are not known."""
         self.catch_up(deadline)
         missing = {each for each in stack_ids if each and not self.names.frames(each)}
         while missing and time.monotonic() < deadline:
             self._read(0.1)
             missing = {each for each in missing if not self.names.frames(each)}
+        return missing
 
     def close(self) -> None:
         self._consumer.close()

@@ -57,6 +57,10 @@ class Sums:
         """Of all sums."""
         return {key.stack_id for key in self.by_key}
 
+    def records(self) -> list[tuple[FlatKey, FlatSum]]:
+        """Returns what is to be published: not where a correction leaves nothing."""
+        return [(key, of_key) for key, of_key in self.by_key.items() if of_key.value or of_key.samples]
+
     def add(self, partition: int, samples: SampleColumns, operation_of: OperationOf) -> None:
         """Adds a message that came from this partition."""
         interval = samples.time_unix_milli // self._interval_ms

@@ -26,6 +26,7 @@ from standalone.supervisor.in_process_broker import PARTITIONS
 from streams.flatten.flattener import flatten
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import FlatKey, FlatSum
+from streams.settings import FlattenSettings
 from tests.data import messages as builders
 from tests.icestream.test_tail import TRACE, learn, send, stack_batch
 from tests.waiting import PATIENCE_S, wait_until
@@ -48,13 +49,16 @@ def sample_batch(offset: int, start_ms: int = START_MS) -> bytes:
 
 
 @contextmanager
-def running(settings: KafkaSettings, interval_ms: int = 10_000, encode: Encode = as_json) -> Iterator[None]:
+def running(
+    settings: KafkaSettings, interval_ms: int = 10_000, encode: Encode = as_json, metrics_listen: str = ""
+) -> Iterator[None]:
     """The command's work, in a thread."""
     stop, failed = threading.Event(), []
+    own = FlattenSettings(kafka=settings.kafka, metrics_listen=metrics_listen)
 
     def work() -> None:
         try:
-            flatten(settings, interval_ms, stop, encode)
+            flatten(own, interval_ms, stop, encode)
         except Exception as error:  # told below
             failed.append(error)
 

@@ -1,0 +1,44 @@
+"""/metrics, /healthz and /readyz of `icestream flatten`."""
+
+import contextlib
+from collections.abc import Callable
+
+from icestream.metrics import HealthServer
+from icestream.readiness import GroupWatch, Look
+from icestream.topics import FLATTEN_GROUP, SAMPLES
+from streams.flatten import metrics
+from streams.settings import FlattenSettings
+
+
+class Health:
+    """Answers until `close`. Raises OSError where it cannot listen."""
+
+    def __init__(
+        self, settings: FlattenSettings, interval_ms: int, problem: Callable[[], str | None],
+        partitions: Callable[[], set[int]],
+    ) -> None:  # fmt: skip
+        """`problem` returns why this process cannot work yet; `partitions` those that it has."""
+        self._own_problem = problem
+        self._partitions = partitions
+        self._watch = GroupWatch(settings, FLATTEN_GROUP, [SAMPLES], collects_s=interval_ms / 1000, looked=self._looked)
+        try:
+            self._server = HealthServer(settings.metrics_listen, self._problem, "flatten")
+        except OSError:
+            self._watch.close()
+            raise
+
+    def close(self) -> None:
+        self._watch.close()
+        self._server.close()
+
+    def _problem(self) -> str | None:
+        return self._own_problem() or self._watch.problem
+
+    def _looked(self, look: Look, standstill_s: float) -> None:
+        mine = self._partitions()
+        for (topic, partition), lag in look.lags.items():
+            if partition in mine:
+                metrics.LAG.labels(topic, str(partition)).set(lag)
+            else:
+                with contextlib.suppress(KeyError):
+                    metrics.LAG.remove(topic, str(partition))
