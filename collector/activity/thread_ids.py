@@ -16,6 +16,8 @@ from collector.processes.process import TICKS, read_process
 from icestream.byte_cache import ByteCache
 
 _KEPT_SECONDS = 60.0
+_FORGET_SECONDS = 10.0
+"""How often processes that were kept for long enough are looked for, so that very many short ones cost little each."""
 _MOST_BYTES = 16_000_000
 """Of all processes. Those that sent least recently are forgotten, and looked at again when they send."""
 _MOST_THREADS = 30_000  # of a process; one that is read anew may have twice as many, which _MOST_BYTES allows
@@ -34,6 +36,7 @@ class ThreadIds:
         self._own = _namespace(os.getpid())
         self._processes: ByteCache[int, _Process] = ByteCache(_MOST_BYTES, _size)
         self._pauses = ReadPauses(user_share(os.cpu_count() or 1))
+        self._forgot = -_FORGET_SECONDS  # time.monotonic
 
     def of_host(
         self, pid: int, uid: int, tids: np.ndarray, starts_monotonic_ns: np.ndarray, claimed_pid: int
@@ -76,6 +79,9 @@ class ThreadIds:
         return process
 
     def _forget(self, now: float) -> None:
+        if now - self._forgot < _FORGET_SECONDS:
+            return
+        self._forgot = now
         for pid, known in self._processes.items():
             if now - known.since > _KEPT_SECONDS:
                 self._processes.pop(pid)

@@ -128,9 +128,9 @@ class Unwinding:
     def _install(self, process: Process, ranges: list[MappedRange], python: Runtime | None) -> None:
         self._free_old()
         before, since_monotonic_ns = self._installed.get(process.pid), time.monotonic_ns()
-        same = before is not None and before.process == process and before.is_complete
+        known = before if before is not None and before.process == process and before.is_complete else None
         try:
-            image = before.image if before is not None and same else image_of(process.pid)
+            image = known.image if known is not None else image_of(process.pid)
         except OSError:  # it ended
             return
         first = self._mappings.allocate(len(ranges))

@@ -188,3 +188,26 @@ def test_threads_of_all_processes_take_a_bounded_number_of_bytes(monkeypatch: py
     finally:
         tracemalloc.stop()
     assert limit // 3 < size < limit * 1.2
+
+
+def test_processes_are_forgotten_after_a_while_and_not_gone_through_for_each_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, none = 0.0, 2**22 + 1  # the kernel gives no such process ID
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    ids = ThreadIds()
+    passes = 0
+
+    def items() -> list[tuple[int, object]]:
+        nonlocal passes
+        passes += 1
+        return all_items()
+
+    all_items = ids._processes.items
+    monkeypatch.setattr(ids._processes, "items", items)
+    for pid in range(none, none + 1000):
+        _of_host(ids, pid, 1)
+    assert (len(all_items()), passes) == (1000, 1)
+    now = 61.0
+    _of_host(ids, none + 1000, 1)
+    assert (len(all_items()), passes) == (1, 2)
