@@ -37,6 +37,11 @@ SCRAPE_SECONDS = Histogram(
 )
 SCRAPE_BYTES = Counter("icestream_gateway_scrape_bytes_total", "Bytes that targets answered", ["job"])
 SCRAPE_TARGETS = Gauge("icestream_gateway_scrape_targets", "Targets of a job that are scraped", ["job"])
+SCRAPE_DISCOVERY_FAILING = Gauge(
+    "icestream_gateway_scrape_discovery_failing",
+    "Files, URLs and names of a job that cannot say now which targets they have",
+    ["job"],
+)
 SCRAPE_LEFT_OUT = Gauge(
     "icestream_gateway_scrape_targets_left_out",
     "Targets of a job that are not scraped, because there are too many",

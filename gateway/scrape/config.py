@@ -1,12 +1,13 @@
 """The file of scrape jobs: YAML in the shape of Prometheus's scrape_configs, with the profiles as Parca writes them."""
 
 import re
+import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.scrape.fields import Fields, shown
-from gateway.scrape.job import GO_PROFILES, Http, ProfilePath, ScrapeJob, TargetGroup
+from gateway.scrape.job import GO_PROFILES, DnsName, Http, ProfilePath, ScrapeJob, TargetGroup, TargetsUrl
 from icestream.relabel import is_name
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
@@ -14,6 +15,8 @@ from icestream.settings import SettingError
 MAX_FILE = 1 << 20
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
+_URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
+_FAMILIES = {"": socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}
 _HOST_PORT = re.compile(r"[^\s/@?#]+:\d{1,5}")
 
 
@@ -52,33 +55,37 @@ def _job(fields: Fields) -> ScrapeJob:
         raise SettingError(f"{fields.where}: expected a job_name")
     fields.where = f"{fields.where} ({name})"
     interval_s = _seconds(fields, "scrape_interval", 15.0)
+    profiling = fields.group("profiling_config")
     job = ScrapeJob(
         name=name,
         interval_s=interval_s,
         timeout_s=_seconds(fields, "scrape_timeout", min(10.0, interval_s)),
         groups=tuple(_group(one) for one in fields.groups("static_configs")),
         files=tuple(file for one in fields.groups("file_sd_configs") for file in _files(one)),
+        urls=tuple(_url(one) for one in fields.groups("http_sd_configs")),
         dns=tuple(name for one in fields.groups("dns_sd_configs") for name in _dns(one)),
+        profiles=_profiles(profiling.group("pprof_config")),
         rules=parse_rules(fields.take("relabel_configs"), f"{fields.where}: relabel_configs"),
-        **_profiles_and_http(fields),
+        scheme=fields.text("scheme", "http"),
+        path_prefix=profiling.text("path_prefix"),
+        http=_http(fields),
     )
+    profiling.end()
     fields.end()
+    if job.scheme not in ("http", "https"):
+        raise SettingError(f"{fields.where}: scheme: expected http or https, got {shown(job.scheme)}")
     return job
 
 
-def _profiles_and_http(fields: Fields) -> dict[str, Any]:
-    profiling = fields.group("profiling_config")
-    prefix = profiling.text("path_prefix")
-    profiles = _profiles(profiling.group("pprof_config"))
-    profiling.end()
+def _http(fields: Fields) -> Http:
+    """Takes the fields that say how a server is asked."""
     basic, bearer, tls = (fields.group(name) for name in ("basic_auth", "authorization", "tls_config"))
-    credentials = bearer.text("credentials"), bearer.text("credentials_file")
+    token = fields.text("bearer_token"), fields.text("bearer_token_file")  # older than `authorization`
+    given = bearer.text("credentials"), bearer.text("credentials_file")
     http = Http(
-        scheme=fields.text("scheme", "http"),
-        path_prefix=prefix,
         follow_redirects=fields.flag("follow_redirects", True),
-        authorization=(bearer.text("type", "Bearer"), credentials[0]),
-        credentials_file=credentials[1],
+        authorization=(bearer.text("type", "Bearer"), given[0] or token[0]),
+        credentials_file=given[1] or token[1],
         basic=(basic.text("username"), basic.text("password")),
         password_file=basic.text("password_file"),
         ca_file=tls.text("ca_file"),
@@ -87,13 +94,13 @@ def _profiles_and_http(fields: Fields) -> dict[str, Any]:
         verify=not tls.flag("insecure_skip_verify", False),
         server_name=tls.text("server_name"),
     )
-    if http.scheme not in ("http", "https"):
-        raise SettingError(f"{fields.where}: scheme: expected http or https, got {shown(http.scheme)}")
-    if any(credentials) and http.basic[0]:
-        raise SettingError(f"{fields.where}: expected basic_auth or authorization, got both")
+    if sum(map(bool, (*given, *token, http.basic[0]))) > 1:
+        raise SettingError(f"{fields.where}: expected one of basic_auth, authorization and bearer_token, got several")
+    if http.key_file and not http.cert_file:
+        raise SettingError(f"{fields.where}: tls_config: expected a cert_file, as there is a key_file")
     for group in (basic, bearer, tls):
         group.end()
-    return {"profiles": profiles, "http": http}
+    return http
 
 
 def _profiles(given: Fields) -> Sequence[ProfilePath]:
@@ -134,15 +141,25 @@ def _files(fields: Fields) -> list[str]:
     return files
 
 
-def _dns(fields: Fields) -> list[tuple[str, int]]:
-    names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type", "A")
+def _url(fields: Fields) -> TargetsUrl:
+    url = fields.text("url")
+    if not _URL.fullmatch(url):
+        raise SettingError(f"{fields.where}: url: expected http(s)://HOST/PATH without a password, got {shown(url)}")
+    fields.take("refresh_interval")  # asked every 30 s
+    found = TargetsUrl(url, _http(fields))
+    fields.end()
+    return found
+
+
+def _dns(fields: Fields) -> list[DnsName]:
+    names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type")
     fields.take("refresh_interval")
     fields.end()
-    if kind not in ("A", "AAAA") or not isinstance(port, int) or not 0 < port < 2**16:
+    if kind not in _FAMILIES or not isinstance(port, int) or not 0 < port < 2**16:
         raise SettingError(
-            f"{fields.where}: expected the type A or AAAA and a port, got {shown(kind)} and {shown(port)}"
+            f"{fields.where}: expected a port and, if any, the type A or AAAA, got {shown(port)} and {shown(kind)}"
         )
-    return [(name, port) for name in names]
+    return [DnsName(name, port, _FAMILIES[kind]) for name in names]
 
 
 def _seconds(fields: Fields, name: str, default: float) -> float:

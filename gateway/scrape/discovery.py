@@ -2,18 +2,27 @@
 
 import asyncio
 import glob
+import itertools
+import json
 import logging
 import socket
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gateway import metrics
 from gateway.labels import to_labels
 from gateway.scrape.config import load_yaml, parse_groups
-from gateway.scrape.job import ScrapeJob, TargetGroup, labels_of_group
+from gateway.scrape.http_client import HttpClient, ScrapeError
+from gateway.scrape.job import DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group
 from icestream.messages.checks import Labels
 from icestream.relabel import apply_rules, lasting
 from icestream.settings import SettingError
+
+REFRESH_S = 30.0
+_ANSWER_S = 10.0
+_LARGEST_LIST = 10_000_000
+_HEADERS = {"Accept": "application/json", "X-Prometheus-Refresh-Interval-Seconds": f"{REFRESH_S:.0f}"}
 
 _log = logging.getLogger(__name__)
 
@@ -27,29 +36,54 @@ class Target:
 
 
 class Discovery:
-    """Finds the targets of one job. What a file or a name cannot say now is what it said before."""
+    """Finds the targets of one job. What a file, a server or a name cannot say now is what it said before."""
 
     def __init__(self, job: ScrapeJob) -> None:
         self._job = job
+        self._client = HttpClient()
         self._known: dict[str, tuple[TargetGroup, ...]] = {}
         self._failed: set[str] = set()
 
+    async def close(self) -> None:
+        await self._client.close()
+
     async def targets(self) -> set[Target]:
         """Returns the targets after relabeling."""
-        groups = list(self._job.groups)
-        for name, port in self._job.dns:
-            groups += await self._addresses(name, port)
-        groups += await asyncio.to_thread(self._of_files)
-        return set(_relabeled(self._job, groups))
+        found = await asyncio.gather(
+            asyncio.to_thread(self._of_files), *map(self._of_url, self._job.urls), *map(self._of_name, self._job.dns)
+        )
+        return set(_relabeled(self._job, itertools.chain(self._job.groups, *found)))
 
-    async def _addresses(self, name: str, port: int) -> tuple[TargetGroup, ...]:
+    async def _of_url(self, source: TargetsUrl) -> Sequence[TargetGroup]:
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(name, port, type=socket.SOCK_STREAM)
+            async with asyncio.timeout(_ANSWER_S):
+                data = await self._list(source)
+            groups = await asyncio.to_thread(_of_json, data, source.url)
+        except TimeoutError:
+            return self._as_before(source.url, f"no complete answer within {_ANSWER_S:.1f} s")
+        except (ScrapeError, SettingError) as error:
+            return self._as_before(source.url, str(error))
+        return self._found(source.url, groups)
+
+    async def _list(self, source: TargetsUrl) -> bytes:
+        async with self._client.get(source.url, source.http, {}, _HEADERS) as answer:
+            body = bytearray()
+            async for piece in answer.content.iter_any():
+                body += piece
+                if len(body) > _LARGEST_LIST:
+                    raise ScrapeError("too_large", f"its list has more than {_LARGEST_LIST} bytes")
+            return bytes(body)
+
+    async def _of_name(self, source: DnsName) -> Sequence[TargetGroup]:
+        name, port = source.name, source.port
+        loop = asyncio.get_running_loop()
+        try:
+            found = await loop.getaddrinfo(name, port, family=source.family, type=socket.SOCK_STREAM)
         except (OSError, UnicodeError) as error:  # UnicodeError: no name may be so
-            return self._as_before(name, str(error))
+            return self._as_before(f"{name}:{port}", str(error))
         hosts = sorted({str(address[0]) for *_, address in found})
         targets = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
-        return self._found(name, (TargetGroup(targets, (("__meta_dns_name", name),)),))
+        return self._found(f"{name}:{port}", (TargetGroup(targets, (("__meta_dns_name", name),)),))
 
     def _of_files(self) -> list[TargetGroup]:
         groups: list[TargetGroup] = []
@@ -66,14 +100,32 @@ class Discovery:
 
     def _found(self, source: str, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:
         self._known[source] = groups
-        self._failed.discard(source)
+        if source in self._failed:
+            self._failed.discard(source)
+            _log.info("scrape job %s: %s is read again", self._job.name, source)
+        self._count()
         return groups
 
     def _as_before(self, source: str, why: str) -> tuple[TargetGroup, ...]:
         if source not in self._failed:
             self._failed.add(source)
             _log.warning("scrape job %s: %s: %s", self._job.name, source, why)
+        self._count()
         return self._known.get(source, ())
+
+    def _count(self) -> None:
+        metrics.SCRAPE_DISCOVERY_FAILING.labels(self._job.name).set(len(self._failed))
+
+
+def _of_json(data: bytes, url: str) -> tuple[TargetGroup, ...]:
+    """Raises SettingError."""
+    try:
+        groups = parse_groups(json.loads(data), url)
+    except SettingError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise SettingError(f"expected a list of targets in JSON: {error}") from None
+    return tuple(replace(group, labels=(("__meta_url", url), *group.labels)) for group in groups)
 
 
 def _relabeled(job: ScrapeJob, groups: Iterable[TargetGroup]) -> Iterable[Target]:
@@ -82,7 +134,7 @@ def _relabeled(job: ScrapeJob, groups: Iterable[TargetGroup]) -> Iterable[Target
             labels = labels_of_group(job, address, dict(group.labels))
             if not apply_rules(labels, job.rules):
                 continue
-            scheme, address = labels.get("__scheme__", job.http.scheme), labels.get("__address__", "")
+            scheme, address = labels.get("__scheme__", job.scheme), labels.get("__address__", "")
             if not address or "/" in address or scheme not in ("http", "https"):
                 continue
             own = {"service": job.name, "instance": address, **lasting(labels)}

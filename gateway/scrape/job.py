@@ -1,5 +1,6 @@
 """What a scrape job says: which targets, which of their profiles, how often, and how they are asked."""
 
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,10 +37,8 @@ class TargetGroup:
 
 @dataclass(frozen=True)
 class Http:
-    """How targets are asked. Files are read for every request, so secrets may change."""
+    """With what a server is asked. Files are read for every request, so secrets may change."""
 
-    scheme: str = "http"
-    path_prefix: str = ""
     follow_redirects: bool = True
     authorization: tuple[str, str] = ("", "")  # type and credentials
     credentials_file: str = ""
@@ -53,6 +52,24 @@ class Http:
 
 
 @dataclass(frozen=True)
+class TargetsUrl:
+    """Where a server lists groups of targets."""
+
+    url: str
+    http: Http = field(default_factory=Http)
+
+
+@dataclass(frozen=True)
+class DnsName:
+    """Each of its addresses is a target at this port."""
+
+    name: str
+    port: int
+    family: int = socket.AF_UNSPEC
+    """AF_INET or AF_INET6: only addresses of this kind."""
+
+
+@dataclass(frozen=True)
 class ScrapeJob:
     name: str
     interval_s: float = 15.0
@@ -61,10 +78,12 @@ class ScrapeJob:
     groups: Sequence[TargetGroup] = ()
     files: Sequence[str] = ()
     """Patterns of files with groups of targets."""
-    dns: Sequence[tuple[str, int]] = ()
-    """Names, each of whose addresses is a target at this port."""
+    urls: Sequence[TargetsUrl] = ()
+    dns: Sequence[DnsName] = ()
     profiles: Sequence[ProfilePath] = GO_PROFILES
     rules: Sequence[Rule] = ()
+    scheme: str = "http"
+    path_prefix: str = ""
     http: Http = field(default_factory=Http)
 
     @property
@@ -75,4 +94,4 @@ class ScrapeJob:
 
 def labels_of_group(job: ScrapeJob, address: str, labels: Mapping[str, str]) -> dict[str, str]:
     """Returns the labels of a target before relabeling."""
-    return {"job": job.name, "__scheme__": job.http.scheme, **labels, "__address__": address}
+    return {"job": job.name, "__scheme__": job.scheme, **labels, "__address__": address}

@@ -14,7 +14,8 @@ from gateway.intake import Intake
 from gateway.readers.pprof import Source, read_pprof
 from gateway.scrape.cumulative import Restarted, Totals, split, totals
 from gateway.scrape.discovery import Target
-from gateway.scrape.fetch import Fetcher, ScrapeError
+from gateway.scrape.fetch import Fetcher
+from gateway.scrape.http_client import ScrapeError
 from gateway.scrape.job import ProfilePath, ScrapeJob
 from gateway.scrape.waiting_profiles import WaitingProfiles
 from gateway.sent_profile import SentProfile
@@ -114,4 +115,4 @@ class TargetLoop:
         self._failing = failing
 
     def _address(self) -> str:
-        return f"{self._target.base}{self._job.http.path_prefix}{self._profile.path}"
+        return f"{self._target.base}{self._job.path_prefix}{self._profile.path}"

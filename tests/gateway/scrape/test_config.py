@@ -1,11 +1,12 @@
 """Files of scrape jobs: what they mean, and how mistakes are told."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from gateway.scrape.config import load_jobs
-from gateway.scrape.job import GO_PROFILES, ProfilePath, TargetGroup
+from gateway.scrape.job import GO_PROFILES, DnsName, Http, ProfilePath, TargetGroup, TargetsUrl
 from icestream.settings import SettingError
 
 FULL = """
@@ -23,6 +24,12 @@ scrape_configs:
         refresh_interval: 1m
     dns_sd_configs:
       - {names: [shop.internal], port: 6060}
+      - {names: [six.internal], port: 6061, type: AAAA}
+    http_sd_configs:
+      - url: https://targets.internal/shop
+        refresh_interval: 1m
+        basic_auth: {username: u, password: p}
+        tls_config: {ca_file: /sd.pem}
     profiling_config:
       path_prefix: /admin
       pprof_config:
@@ -43,13 +50,16 @@ def test_a_job_has_what_its_file_says(tmp_path: Path) -> None:
     (job,) = load_jobs(tmp_path / "jobs.yaml")
     assert (job.name, job.interval_s, job.timeout_s, job.seconds) == ("shop", 90, 5, 90)
     assert job.groups == (TargetGroup(("shop-1:6060", "[::1]:6060"), (("service", "checkout"), ("zone", "3"))),)
-    assert (job.files, job.dns) == (("/etc/targets/*.yaml",), (("shop.internal", 6060),))
+    assert job.files == ("/etc/targets/*.yaml",)
+    assert job.dns == (DnsName("shop.internal", 6060), DnsName("six.internal", 6061, socket.AF_INET6))
+    http = Http(authorization=("Bearer", ""), basic=("u", "p"), ca_file="/sd.pem")
+    assert job.urls == (TargetsUrl("https://targets.internal/shop", http),)
     assert job.profiles == (
         ProfilePath("memory", "/debug/pprof/heap"),
         ProfilePath("goroutine", "/debug/pprof/goroutine"),
         ProfilePath("fgprof", "/debug/fgprof", delta=True),
     )
-    assert (job.http.scheme, job.http.path_prefix, job.http.follow_redirects) == ("https", "/admin", False)
+    assert (job.scheme, job.path_prefix, job.http.follow_redirects) == ("https", "/admin", False)
     assert (job.http.credentials_file, job.http.ca_file, job.http.verify) == ("/run/token", "/ca.pem", False)
     assert len(job.rules) == 1
 
@@ -58,6 +68,15 @@ def test_a_short_job_scrapes_what_go_serves(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text("scrape_configs: [{job_name: a, static_configs: [{targets: ['h:1']}]}]")
     (job,) = load_jobs(tmp_path / "jobs.yaml")
     assert (job.profiles, job.interval_s, job.timeout_s) == (GO_PROFILES, 15, 10)
+
+
+def test_a_bearer_token_may_be_written_in_the_old_way(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(
+        "scrape_configs: [{job_name: a, bearer_token: t}, {job_name: b, bearer_token_file: f}]"
+    )
+    first, second = load_jobs(tmp_path / "jobs.yaml")
+    assert first.http.authorization == ("Bearer", "t")
+    assert second.http.credentials_file == "f"
 
 
 @pytest.mark.parametrize(
@@ -72,8 +91,14 @@ def test_a_short_job_scrapes_what_go_serves(tmp_path: Path) -> None:
         ("{job_name: a, static_configs: [{targets: ['h:1'], labels: {a-b: c}}]}", "'a-b' is no label name"),
         ("{job_name: a, profiling_config: {pprof_config: {wall: {}}}}", "wall: path: expected /PATH"),
         ("{job_name: a, relabel_configs: [{action: jump}]}", "there is no action 'jump'"),
-        ("{job_name: a, dns_sd_configs: [{names: [x], port: 70000}]}", "and a port"),
-        ("{job_name: a, basic_auth: {username: u}, authorization: {credentials: c}}", "got both"),
+        ("{job_name: a, dns_sd_configs: [{names: [x], port: 70000}]}", "expected a port"),
+        ("{job_name: a, dns_sd_configs: [{names: [x], port: 1, type: SRV}]}", "A or AAAA"),
+        ("{job_name: a, http_sd_configs: [{url: 'ftp://h/x'}]}", "http_sd_configs 1: url: expected http"),
+        ("{job_name: a, http_sd_configs: [{url: 'http://u:secret@h/x'}]}", "without a password"),
+        ("{job_name: a, http_sd_configs: [{url: 'http://h/x', proxy_url: 'http://p'}]}", "no field 'proxy_url'"),
+        ("{job_name: a, basic_auth: {username: u}, authorization: {credentials: c}}", "got several"),
+        ("{job_name: a, bearer_token: t, authorization: {credentials_file: c}}", "got several"),
+        ("{job_name: a, tls_config: {key_file: k}}", "expected a cert_file"),
         ("{job_name: a, scheme: file}", "expected http or https"),
         ("5", "expected fields"),
         ("{job_name: a}, {job_name: a}", "several jobs"),

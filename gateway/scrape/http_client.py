@@ -1,0 +1,150 @@
+"""Asks over HTTP, with the credentials, TLS and redirects that a scrape job says."""
+
+import asyncio
+import base64
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+from yarl import URL
+
+from gateway.scrape.job import Http
+from icestream import __version__
+
+_MAX_REDIRECTS = 3
+_REDIRECTS = (301, 302, 303, 307, 308)
+_HEADERS = {"User-Agent": f"icestream/{__version__}", "Accept-Encoding": "identity"}
+
+
+class ScrapeError(Exception):
+    """Somebody did not answer as expected. `result` is the value of a metric's label."""
+
+    def __init__(self, result: str, message: str) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class HttpClient:
+    """Asks until `close`. Call it in an event loop."""
+
+    def __init__(self) -> None:
+        # One connection for each question: a target is asked rarely, and may have restarted.
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            headers=_HEADERS,
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=None),  # callers have their own; aiohttp's five minutes are an interval
+        )
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    @asynccontextmanager
+    async def get(
+        self, url: str, http: Http, parameters: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Gives the answer, which is 200, with its body unread. Raises ScrapeError, also for errors while its body is
+        read."""
+        with _told(http):
+            first = at = URL(url).extend_query(parameters)
+            own = True
+            for _ in range(_MAX_REDIRECTS + 1):
+                # Credentials are for the server that the job names, and for nobody whom it names.
+                own = own and (at.origin() == first.origin() or _is_upgrade(first, at))
+                allowed, context = await asyncio.to_thread(_secrets, http, own)
+                async with self._session.get(
+                    at,
+                    headers={**(headers or {}), **allowed},
+                    ssl=context,
+                    server_hostname=(http.server_name if own else "") or None,
+                    allow_redirects=False,
+                ) as answer:
+                    if not (http.follow_redirects and answer.status in _REDIRECTS and "Location" in answer.headers):
+                        if answer.status != 200:
+                            raise ScrapeError("status", f"it answers {answer.status} {answer.reason or ''}".rstrip())
+                        yield answer
+                        return
+                    at = _redirected(at, answer.headers["Location"])
+            raise ScrapeError("redirects", f"more than {_MAX_REDIRECTS} redirects")
+
+
+def _redirected(at: URL, location: str) -> URL:
+    """Raises ScrapeError and ValueError."""
+    to = at.join(URL(location))
+    if to.scheme not in ("http", "https") or not to.host:
+        raise ScrapeError("redirects", f"it redirects to {location!r:.100}")
+    return to
+
+
+def _is_upgrade(first: URL, now: URL) -> bool:
+    """Whether a server sends us from its HTTP to its HTTPS."""
+    return (first.scheme, now.scheme) == ("http", "https") and first.host == now.host
+
+
+def _secrets(http: Http, own: bool) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+    """Returns headers, and how TLS is done. Files are read each time, so secrets may change."""
+    return (_authorization(http) if own else {}), _tls(http, with_certificate=own)
+
+
+def _authorization(http: Http) -> dict[str, str]:
+    kind, credentials = http.authorization
+    if http.credentials_file:
+        credentials = Path(http.credentials_file).read_text(encoding="utf-8").strip()
+    user, password = http.basic
+    if http.password_file:
+        password = Path(http.password_file).read_text(encoding="utf-8").strip()
+    if user:
+        kind, credentials = "Basic", base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"Authorization": f"{kind} {credentials}"} if credentials else {}
+
+
+def _tls(http: Http, with_certificate: bool) -> ssl.SSLContext | bool:
+    with_certificate = with_certificate and bool(http.cert_file)
+    if not (http.ca_file or with_certificate or not http.verify):
+        return True
+    with _files(http.ca_file):
+        context = ssl.create_default_context(cafile=http.ca_file or None)
+    if not http.verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if with_certificate:
+        with _files(http.cert_file, http.key_file):
+            context.load_cert_chain(http.cert_file, http.key_file or None)
+    return context
+
+
+@contextmanager
+def _files(*names: str) -> Iterator[None]:
+    """Errors of OpenSSL do not name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise ScrapeError(
+            "tls", f"tls_config: {' and '.join(filter(None, names))}: {error.strerror or error}"
+        ) from None
+
+
+@contextmanager
+def _told(http: Http) -> Iterator[None]:
+    """Turns errors of HTTP and TLS into a ScrapeError that says what happened."""
+    try:
+        yield
+    except TimeoutError:  # the caller's
+        raise
+    except aiohttp.ClientConnectorCertificateError as error:
+        why = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        raise ScrapeError("tls", f"the certificate of {error.host}:{error.port} is not accepted: {why}") from None
+    except aiohttp.ClientConnectorSSLError as error:
+        raise ScrapeError("tls", f"no TLS with {error.host}:{error.port}: {error.os_error}") from None
+    except aiohttp.ClientConnectorError as error:
+        raise ScrapeError("unreachable", str(error)) from None
+    except aiohttp.ClientConnectionError as error:
+        # A server that needs a certificate says so after the handshake, or just goes away.
+        maybe = "" if http.cert_file else "; if it needs a client certificate, say which in tls_config"
+        raise ScrapeError("unreachable", f"the connection broke: {error}{maybe}") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        cause = error.__cause__ if isinstance(error, aiohttp.ClientPayloadError) and error.__cause__ else error
+        message = " ".join(str(getattr(cause, "message", "") or cause).split())
+        raise ScrapeError("unreachable", f"{message:.300}" or type(cause).__name__) from None

@@ -1,0 +1,125 @@
+"""Targets that a server lists, and those that a name has."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.scrape.config import load_jobs
+from gateway.scrape.discovery import Discovery, Target
+from gateway.scrape.job import ScrapeJob
+from tests.gateway.scrape.servers import Certificates, Request, serving
+
+
+class Asked:
+    """Asks for the targets of a job again and again."""
+
+    def __init__(self, job: ScrapeJob) -> None:
+        self._runner = asyncio.Runner()
+        self._discovery = self._runner.run(self._make(job))
+
+    async def _make(self, job: ScrapeJob) -> Discovery:
+        return Discovery(job)
+
+    def targets(self) -> dict[str, dict[str, str]]:
+        """Returns the labels of each target, by its address."""
+        found: set[Target] = self._runner.run(self._discovery.targets())
+        return {target.base.partition("://")[2]: dict(target.labels) for target in found}
+
+    def close(self) -> None:
+        self._runner.run(self._discovery.close())
+        self._runner.close()
+
+
+@contextmanager
+def asked(folder: Path, fields: str) -> Iterator[Asked]:
+    """`fields` of a job in YAML."""
+    (folder / "jobs.yaml").write_text(f"scrape_configs: [{{job_name: shop, {fields}}}]")
+    (job,) = load_jobs(folder / "jobs.yaml")
+    one = Asked(job)
+    try:
+        yield one
+    finally:
+        one.close()
+
+
+def test_a_server_lists_targets_over_https_to_whom_has_the_token(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    groups = [{"targets": ["shop-1:6060"], "labels": {"zone": "a", "__meta_rack": "7"}}, {"targets": ["shop-2:6060"]}]
+    with serving(lambda request: request.answer(json.dumps(groups).encode()), certificates.context()) as served:
+        source = (
+            f"{{url: '{served.url}/targets?of=shop', authorization: {{credentials: secret}},"
+            f" tls_config: {{ca_file: {certificates.file('ca.pem')}}}}}"
+        )
+        rules = (
+            "[{source_labels: [__meta_rack], target_label: rack},"
+            " {source_labels: [__meta_url], regex: '.*of=(.*)', target_label: list}]"
+        )
+        with asked(tmp_path, f"http_sd_configs: [{source}], relabel_configs: {rules}") as one:
+            targets = one.targets()
+    common = {"job": "shop", "service": "shop", "list": "shop"}
+    assert targets == {
+        "shop-1:6060": {"instance": "shop-1:6060", "zone": "a", "rack": "7", **common},
+        "shop-2:6060": {"instance": "shop-2:6060", **common},
+    }
+    assert served.authorizations == ["Bearer secret"]
+    assert served.headers[0]["X-Prometheus-Refresh-Interval-Seconds"] == "30"
+
+
+GOOD = b'[{"targets": ["shop-1:6060"]}]'
+WRONG: dict[bytes, str] = {
+    b"<html>": "expected a list of targets in JSON",
+    b'{"targets": []}': "expected a list",
+    b'[{"targets": ["http://shop-1"]}]': "expected HOST:PORT",
+    b'[{"targets": ["shop-1:1"], "port": 7}]': "no field 'port'",
+    b"[" * 100_000: "expected a list of targets in JSON",
+    b" " * 10_000_001: "more than 10000000 bytes",
+}
+
+
+def test_what_a_server_cannot_say_now_is_what_it_said_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    answers = [GOOD]
+
+    def answer(request: Request) -> None:
+        request.answer(answers[0], status=200 if answers[0] else 500)
+
+    with serving(answer) as served, asked(tmp_path, f"http_sd_configs: [{{url: '{served.url}/'}}]") as one:
+        assert set(one.targets()) == {"shop-1:6060"}
+        for body, told in {**WRONG, b"": "it answers 500"}.items():
+            caplog.clear()
+            for answers[0] in (body, body, GOOD):
+                assert set(one.targets()) == {"shop-1:6060"}
+            warning, info = (record.getMessage() for record in caplog.records)  # once, not each time
+            assert told in warning
+            assert served.url in warning
+            assert f"{served.url}/ is read again" in info
+        answers[0] = b"[]"
+        assert one.targets() == {}
+
+
+def test_a_server_that_says_nothing_holds_up_no_other_source_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gateway.scrape.discovery._ANSWER_S", 0.2)
+    with serving(lambda request: request.rfile.read(1)) as served:
+        fields = f"http_sd_configs: [{{url: '{served.url}/'}}], static_configs: [{{targets: ['static:1']}}]"
+        with asked(tmp_path, fields) as one:
+            assert set(one.targets()) == {"static:1"}
+    assert "no complete answer within 0.2 s" in caplog.text
+
+
+def test_each_address_of_a_name_is_a_target(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    no_name = "x" * 70
+    fields = f"dns_sd_configs: [{{names: [localhost], port: 6060, type: A}}, {{names: [{no_name}], port: 1}}]"
+    with asked(
+        tmp_path, f"{fields}, relabel_configs: [{{source_labels: [__meta_dns_name], target_label: dns}}]"
+    ) as one:
+        labels = {"job": "shop", "service": "shop", "instance": "127.0.0.1:6060", "dns": "localhost"}
+        assert one.targets() == {"127.0.0.1:6060": labels}
+        assert one.targets() == {"127.0.0.1:6060": labels}
+    assert caplog.text.count(f"{no_name}:1: ") == 1
