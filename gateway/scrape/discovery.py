@@ -52,7 +52,8 @@ class Discovery:
         found = await asyncio.gather(
             asyncio.to_thread(self._of_files), *map(self._of_url, self._job.urls), *map(self._of_name, self._job.dns)
         )
-        return set(_relabeled(self._job, itertools.chain(self._job.groups, *found)))
+        groups = itertools.chain(self._job.groups, *found)
+        return await asyncio.to_thread(lambda: set(_relabeled(self._job, groups)))
 
     async def _of_url(self, source: TargetsUrl) -> Sequence[TargetGroup]:
         try:

@@ -1,6 +1,5 @@
 """/metrics and /readyz of `icestream flatten`."""
 
-import urllib.error
 import urllib.request
 
 import pytest
@@ -12,7 +11,7 @@ from icestream.topics import SAMPLES, STACKS
 from tests.icestream.test_tail import send, stack_batch
 from tests.pipeline.running import free_port
 from tests.streams.test_flatten import running, sample_batch
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def test_metrics_say_what_was_published_and_what_it_lacks(
@@ -22,13 +21,13 @@ def test_metrics_say_what_was_published_and_what_it_lacks(
     listen = f"127.0.0.1:{free_port()}"
 
     def get(path: str) -> str:
-        with urllib.request.urlopen(f"http://{listen}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://{listen}{path}", timeout=PATIENCE_S) as answer:
             return str(answer.read().decode())
 
     def ready() -> bool:
         try:
             return get("/readyz") == '{"status": "ready"}'
-        except urllib.error.URLError:
+        except OSError:  # not yet, or 503
             return False
 
     def metric(name: str) -> float:

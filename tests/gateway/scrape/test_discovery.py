@@ -13,6 +13,13 @@ from gateway.scrape.config import load_jobs
 from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.job import ScrapeJob
 from tests.gateway.scrape.servers import Certificates, Request, serving
+from tests.waiting import PATIENCE_S
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers have time, also on a busy machine."""
+    monkeypatch.setattr("gateway.scrape.discovery._ANSWER_S", PATIENCE_S)
 
 
 class Asked:
@@ -70,6 +77,10 @@ def test_a_server_lists_targets_over_https_to_whom_has_the_token(tmp_path: Path)
     assert served.headers[0]["X-Prometheus-Refresh-Interval-Seconds"] == "30"
 
 
+def told_by(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name.startswith("gateway.scrape")]
+
+
 GOOD = b'[{"targets": ["shop-1:6060"]}]'
 WRONG: dict[bytes, str] = {
     b"<html>": "expected a list of targets in JSON",
@@ -82,7 +93,7 @@ WRONG: dict[bytes, str] = {
 
 
 def test_what_a_server_cannot_say_now_is_what_it_said_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "gateway.scrape")
     answers = [GOOD]
 
     def answer(request: Request) -> None:
@@ -94,7 +105,7 @@ def test_what_a_server_cannot_say_now_is_what_it_said_before(tmp_path: Path, cap
             caplog.clear()
             for answers[0] in (body, body, GOOD):
                 assert set(one.targets()) == {"shop-1:6060"}
-            warning, info = (record.getMessage() for record in caplog.records)  # once, not each time
+            warning, info = told_by(caplog)  # once, not each time
             assert told in warning
             assert served.url in warning
             assert f"{served.url}/ is read again" in info

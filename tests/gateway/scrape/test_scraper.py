@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 import gzip
 import http.server
+import json
 import logging
+import ssl
 import subprocess
 import threading
 import time
@@ -24,6 +26,7 @@ from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from tests.gateway.profiles import simple
+from tests.gateway.scrape.servers import Certificates, serving
 from tests.gateway.stored import Store, values
 from tests.go import needs_go
 from tests.pipeline.reading import messages
@@ -294,6 +297,31 @@ def test_targets_that_send_a_little_at_a_time_take_no_places_from_others(
     ):
         wait_until(lambda: metric("scrape_bytes_total", job="beside-slow") > 0)
         wait_until(lambda: metric("scrapes_total", job="beside-good", result="ok") >= 2)
+
+
+def test_targets_that_a_server_lists_are_scraped_over_tls(settings: GatewaySettings, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    tls = f"tls_config: {{ca_file: {certificates.file('ca.pem')}"
+    own = f"cert_file: {certificates.file('client.pem')}, key_file: {certificates.file('client.key')}"
+    with (
+        serving(lambda request: request.answer(good()), certificates.context(client=ssl.CERT_REQUIRED)) as target,
+        serving(
+            lambda request: request.answer(json.dumps([{"targets": [target.address]}]).encode()),
+            certificates.context(),
+        ) as lister,
+    ):
+        job = job_of("listed", "", "/own", "200ms").replace(
+            "static_configs: [{targets: ['']}]",
+            f"scheme: https, {tls}, {own}}}, authorization: {{credentials: of-targets}}, http_sd_configs:"
+            f" [{{url: '{lister.url}/', {tls}}}, authorization: {{credentials: of-lister}}}}]",
+        )
+        with scraping(settings, tmp_path / "jobs.yaml", f"scrape_configs: [{job}]"):
+            wait_until(lambda: metric("scrapes_total", job="listed", result="ok") >= 1, lambda: target)
+    assert {*target.authorizations} == {"Bearer of-targets"}
+    assert {*target.client_names} == {"client"}
+    assert {*lister.authorizations} == {"Bearer of-lister"}
+    kinds = {decode_raw(message.value()).profile_type for message in messages(settings, RAW)}
+    assert kinds == {"own:cpu:nanoseconds:cpu:nanoseconds"}
 
 
 def test_targets_beyond_the_limit_are_left_out_and_told(target: str, settings: GatewaySettings, tmp_path: Path) -> None:
