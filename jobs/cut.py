@@ -2,6 +2,7 @@
 
 A job takes the ends of the topics when it begins, and waits until the live pipeline has stored everything before them.
 So each message is either stored already, or not the job's business: the two never store one message at the same time.
+Where no stream processor has begun, there is nothing to wait for; a job then ends with an error when one begins.
 Where stream processors have begun, it waits for sinks that have not, too: they would skip the batches of which the job
 stored only the part in its range.
 """
@@ -64,6 +65,8 @@ class Cut:
 
     cluster: str = ""
     ends: Mapping[str, Ends] = field(default_factory=dict)  # by topic
+    live: bool = True
+    """Whether stream processors had begun to read this Kafka."""
 
     def includes(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
         return cluster != self.cluster or offset < self.ends.get(topic, {}).get(partition, 0)
@@ -95,11 +98,29 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         wait(_CLICKHOUSE, stored)
         if settings.parquet:
             wait(_PARQUET, stored)
-        return Cut(cluster, ends)
+        return Cut(cluster, ends, live)
     except KafkaException as error:
-        raise JobError(f"Kafka at {settings.kafka}: {error.args[0].str()}: start the job again") from error
+        raise _again(settings, error) from error
     finally:
         reader.close()
+
+
+def check_cut(settings: StorageSettings, cut: Cut) -> None:
+    """Raises JobError if stream processors have begun since a cut at which they had not: what they make of the messages
+    before the cut may be stored while the job stores the same."""
+    try:
+        begun = not cut.live and _has_begun(settings, STREAMS_GROUP, cut.ends)
+    except KafkaException as error:
+        raise _again(settings, error) from error
+    if begun:
+        raise JobError(
+            "stream processors began to read this Kafka while the job ran, and sinks may have stored what the job"
+            " stored: start the job again, which replaces both"
+        )
+
+
+def _again(settings: StorageSettings, error: KafkaException) -> JobError:
+    return JobError(f"Kafka at {settings.kafka}: {error.args[0].str()}: start the job again")
 
 
 def _wait(

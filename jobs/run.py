@@ -14,7 +14,7 @@ from icestream.clickhouse import Clients
 from icestream.progress import Progress
 from icestream.symcache import SymCaches
 from jobs.backfill import backfill, plan
-from jobs.cut import take_cut
+from jobs.cut import check_cut, take_cut
 from jobs.job import Job, JobError
 from jobs.lock import JobLock
 from jobs.replay import replay
@@ -46,7 +46,8 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
                 source = source.copy(folder, job.time_range)
             lake = Lake(settings.parquet) if settings.parquet else None
             operators = partial(make_operators, job.operators, settings)
-            work = Work(client, source, operators, job, progress, lock.check, lock.fence, lake)
+            cut_check = partial(check_cut, settings, source.cut)
+            work = Work(client, source, operators, job, progress, lock.check, cut_check, lock.fence, lake)
             if job.kind == "replay":
                 return replay(work).lines(job.dry_run)
             return plan(work) if job.dry_run else backfill(work).lines()

@@ -44,6 +44,8 @@ class Work:
     progress: Progress = _nothing
     check_lock: Callable[[Client], None] = _nothing
     """Raises JobError if the job may not write any more."""
+    check_cut: Callable[[], None] = _nothing
+    """Raises JobError if the live pipeline may store what the job stores."""
     fence: Fence = NO_FENCE
     lake: Lake | None = None
     """The Delta tables that the job corrects, too."""
@@ -104,9 +106,11 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         opened.insert_all()
         staging = opened.staging
         work.check_lock(work.client)
+        work.check_cut()
         staging.wait_for_replicas()
         store(staging)
         work.check_lock(work.client)
+        work.check_cut()
         record.finish(part)
         staging.drop()
         done_ns += part.end_unix_nano - part.start_unix_nano

@@ -46,6 +46,26 @@ def test_a_backfill_gives_the_same_tables_as_live_processing(stored: Stored) -> 
     assert [t for (t,) in stored.client.query("SHOW TABLES").result_rows if t.startswith("job_")] == ["job_locks"]
 
 
+def test_a_pipeline_that_begins_while_a_job_stores_ends_the_job_and_the_next_run_replaces_what_both_stored(
+    stored: Stored,
+) -> None:
+    before = tables(stored.client)
+    checks = 0
+
+    def check_cut() -> None:
+        nonlocal checks
+        checks += 1
+        if checks == 2:  # the job has stored a slice
+            stored.client.command("INSERT INTO samples SELECT * FROM samples", settings={"insert_deduplicate": 0})
+            raise JobError("stream processors began")
+
+    with pytest.raises(JobError, match="began"):
+        backfill(dataclasses.replace(stored.work("backfill"), check_cut=check_cut))
+    assert tables(stored.client) != before
+    run(stored)
+    assert tables(stored.client) == before
+
+
 def doubled(raw: RawColumns) -> RawColumns:
     return dataclasses.replace(raw, sample_value=raw.sample_value * 2)
 

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, PARQUET_GROUP, RAW, STREAMS_GROUP
-from jobs.cut import NO_CUT, take_cut
+from jobs.cut import NO_CUT, check_cut, take_cut
 from jobs.job import JobError
 from jobs.sources import ArchiveSource, KafkaSource, SourceError, choose
 from jobs.time_range import TimeRange
@@ -54,12 +54,16 @@ def test_messages_of_a_range_are_found_in_order(broker: KafkaSettings) -> None:
 def test_a_job_waits_for_a_pipeline_that_has_not_committed_anything_yet(apache_kafka: KafkaSettings) -> None:
     publish(apache_kafka, time.time_ns() - 3600 * 10**9)
     settings = StorageSettings(kafka=apache_kafka.kafka)
-    take_cut(settings, ignore)
+    cut = take_cut(settings, ignore)
+    check_cut(settings, cut)
     worker = consumer(apache_kafka, STREAMS_GROUP)
     worker.subscribe([RAW, ACTIVITY])
     wait_until(lambda: worker.poll(0.1) is not None)  # it is a member, and has read
     with pytest.raises(JobError, match="the stream processors: a lag of"):
         take_cut(settings, ignore, wait_s=0)
+    with pytest.raises(JobError, match="stream processors began to read this Kafka while the job ran"):
+        check_cut(settings, cut)
+    check_cut(settings, NO_CUT)
     worker.close()
     with pytest.raises(JobError, match="the stream processors: a lag of"):  # it was killed, and will come again
         take_cut(settings, ignore, wait_s=0)

@@ -33,6 +33,9 @@ from tests.unwind_tables import TABLES
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
+NO_WAIT = 0.5
+"""Less than this share of a few sleeps was no wait: on a busy machine, a thread may be preempted just before it sleeps,
+and woken before it runs again (docs/off-cpu.md)."""
 PROFILE_TYPES = (DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE)
 Stacks = Counter[tuple[str, ...]]
 
@@ -182,7 +185,8 @@ def test_waits_below_the_threshold_are_left_out(waiting: Path) -> None:
     with watching(Waits(1, 15 * MS)) as watch:
         seen = watch.run(waiting, "short", 50)
         short = watch.sampler.stats()["off_cpu_short"]
-    assert 0.9 * seen.measured["nanosleep_20ms"] < seen.of("nanosleep_20ms") <= seen.measured["nanosleep_20ms"]
+    measured = seen.measured["nanosleep_20ms"]
+    assert (1 - NO_WAIT) * measured < seen.of("nanosleep_20ms") <= measured
     assert short >= 50
     assert seen.of("nanosleep_short") < 25 * 15 * MS  # a busy machine does not wake all of them in time
 
@@ -205,7 +209,7 @@ def test_a_wait_that_lasts_longer_than_batches_has_its_stack(watch: Watch, waiti
 def test_a_wait_belongs_to_the_trace_in_which_it_began(watch: Watch, waiting: Path) -> None:
     seen = watch.run(waiting, "context", 10)
     asleep, reading = ((name, "measure", "main", "_start") for name in ("nanosleep_20ms", "read_from_pipe"))
-    assert seen.in_trace[asleep] == seen.stacks[asleep] > 200 * MS
+    assert seen.in_trace[asleep] == seen.stacks[asleep] > (1 - NO_WAIT) * 200 * MS
     assert seen.in_trace[reading] == 0 < seen.stacks[reading]
 
 
