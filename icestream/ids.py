@@ -29,12 +29,19 @@ def mapping_id(build_id: str, file: str) -> int:
     return xxhash.xxh3_64_intdigest(_text("mapping", build_id or (f"file:{file}" if file else "")))
 
 
-def named_id(function: str, file: str) -> int:
-    """Returns the hash that the ID of a location named by the host is combined from, with its line."""
-    # Written out, because streams hash every name that comes with a batch: this takes a third of the time of `_text`.
-    first, second = function.encode(), file.encode()
-    sizes = len(first).to_bytes(4, "little"), len(second).to_bytes(4, "little")
-    return xxhash.xxh3_64_intdigest(b"".join((_NAMED, sizes[0], first, sizes[1], second)))
+def named_ids(functions: Iterable[str], files: Iterable[str]) -> np.ndarray:
+    """Returns the hashes that the IDs of locations with these names are combined from, each with its line: uint64 (n,).
+
+    Of one function and one file each.
+    """
+    # Written out, because streams hash every name that comes with a batch.
+    digests = [
+        xxhash.xxh3_64_digest(
+            b"".join((_NAMED, len(first).to_bytes(4, "little"), first, len(second).to_bytes(4, "little"), second))
+        )
+        for first, second in zip(map(str.encode, functions), map(str.encode, files), strict=True)
+    ]
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
 def series_id(labels: Iterable[tuple[str, str]]) -> int:

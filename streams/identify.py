@@ -69,8 +69,10 @@ def _named_ids(raw: RawColumns, function: np.ndarray, file: np.ndarray) -> np.nd
     """Returns what the IDs of named locations and of lines are combined from: uint64, of the shape of the columns."""
     # Each pair of function and file is hashed once.
     distinct, inverse = np.unique(function.astype(np.uint64) << np.uint64(32) | file, return_inverse=True)
-    hashes = [ids.named_id(raw.strings[pair >> 32], raw.strings[pair & 0xFFFFFFFF]) for pair in distinct.tolist()]
-    return np.array(hashes, dtype=np.uint64)[inverse]
+    rows = (distinct >> np.uint64(32)).tolist(), (distinct & np.uint64(0xFFFFFFFF)).tolist()
+    functions, files = (map(raw.strings.__getitem__, of_texts) for of_texts in rows)
+    hashes: np.ndarray = ids.named_ids(functions, files)[inverse]
+    return hashes
 
 
 def _add_lines(raw: RawColumns, location_id: np.ndarray) -> None:

@@ -34,8 +34,10 @@ def test_combine_of_columns_is_combine_of_each(pairs: list[tuple[int, int]]) -> 
 @given(TEXT, TEXT, st.integers(0, 2**32 - 1))
 def test_mapping_and_named_ids_are_the_reference_ones(first: str, second: str, line: int) -> None:
     assert ids.mapping_id(first, second) == reference.mapping(first, second)
-    named = np.array([ids.named_id(first, second)], dtype=np.uint64)
-    assert ids.combine(named, np.array([line], dtype=np.uint64)).tolist() == [reference.named(first, second, line)]
+    pairs = [(first, second), (second, first), ("", first), (first, "")]
+    named = ids.named_ids(*zip(*pairs, strict=True))
+    expected = [reference.named(function, file, line) for function, file in pairs]
+    assert ids.combine(named, np.array([line], dtype=np.uint64)).tolist() == expected
 
 
 def test_the_vectors_of_locations_with_lines_are_what_streams_compute() -> None:
