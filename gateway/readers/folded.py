@@ -13,10 +13,10 @@ import numpy as np
 from gateway.errors import bad_profile
 from gateway.labels import host_id
 from gateway.profile_types import ValueType, profile_type
+from gateway.readers.location_table import LocationTable, SentLine, sent_line
 from gateway.readers.pprof import Source
-from gateway.readers.stack_table import SampleRows, StackTable, sent_line
+from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
-from icestream.messages.raw_encoder import SentLine
 
 _NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
 _MAX_VALUE = 2**62
@@ -69,17 +69,17 @@ def _lines(data: bytes, counted: bool) -> list[Weighted]:
 
 
 def _profile(stacks: Iterable[Weighted], data: bytes, source: Source, kind: ValueType, scale: int) -> SentProfile:
-    table, rows, values = StackTable(1), SampleRows(), []
+    table, locations, rows, values = StackTable(1), LocationTable(), SampleRows(), []
     start = source.start_unix_nano or time.time_ns()
     for stack, value in stacks:
         if not 0 <= value * scale <= _MAX_VALUE:
             raise bad_profile(f"expected values from 0 to {_MAX_VALUE // scale}, got {value}")
-        locations = tuple([table.location("", "", 0, [line]) for line in reversed(stack)])
-        rows.add(start, table.series(source.labels, source.labels), 0, 0, table.stack(locations), 0)
+        frames = tuple([locations.location("", "", 0, [line]) for line in reversed(stack)])
+        rows.add(start, table.series(source.labels, source.labels), 0, 0, table.stack(frames), 0)
         values.append(value * scale)
     counts = np.array(values, np.int64) // scale if scale > 1 else None
     return SentProfile(
-        window=table.window(start, max(source.end_unix_nano, start + 1), rows),
+        window=table.window(start, max(source.end_unix_nano, start + 1), rows, locations.all()),
         values=[Values(profile_type(source.name, kind, kind), scale, np.array(values, np.int64), counts)],
         host_id=host_id(source.labels),
         identity=data if source.start_unix_nano else b"",

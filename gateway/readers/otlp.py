@@ -21,12 +21,12 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as
 from gateway.errors import Refused, bad_profile
 from gateway.labels import host_id
 from gateway.profile_types import COUNT, CPU, ValueType, profile_type
+from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import check_version
-from gateway.readers.stack_table import SampleRows, StackTable, file_address, sent_line
+from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
 from icestream.messages.checks import MAX_ID, Labels
-from icestream.messages.raw_encoder import SentLine
 
 _BUILD_IDS = ("gnu", "go", "htlhash")
 """Kinds of build IDs, best first: attributes process.executable.build_id.KIND."""
@@ -106,6 +106,7 @@ class _Reader:
         self._given = {**given, **own}
         self._labels = labels_of(self._given)
         self._table = StackTable(max_series)
+        self._location_table = LocationTable()
         self._locations: dict[int, int] = {}
         self._stacks: dict[int, int] = {}
         self._of_attributes: dict[tuple[int, ...], tuple[Labels, int, int]] = {}
@@ -122,7 +123,8 @@ class _Reader:
         for sample in profile.samples:
             values += self._add(sample, start, rows)
         times = rows.time_unix_nano or [start]
-        window = self._table.window(min(start, *times), max(start + profile.duration_nano, max(times) + 1), rows)
+        end = max(start + profile.duration_nano, max(times) + 1)
+        window = self._table.window(min(start, *times), end, rows, self._location_table.all())
         if profile.dropped_attributes_count:
             self._table.dropped["attributes"] += profile.dropped_attributes_count
         return SentProfile(
@@ -213,7 +215,7 @@ class _Reader:
         lines = [self._line(line.function_index, line.line) for line in location.lines]
         if kind == "kernel" or (any(line.function for line in lines) and not build_id):
             file = _FRAME_FILES.get(kind, f"[{kind}]") or file
-        return self._table.location(build_id, file, address, lines)
+        return self._location_table.location(build_id, file, address, lines)
 
     def _line(self, function_index: int, line: int) -> SentLine:
         functions = self._dictionary.function_table

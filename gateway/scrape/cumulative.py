@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import xxhash
 
 from gateway.sent_profile import SentProfile, Values
 from icestream.messages.plausible import MAX_SPREAD_NS
-from icestream.messages.raw_encoder import Window
+from icestream.messages.raw_encoder import Stacks, Window
 from icestream.times import HOUR_NS
 
 CUMULATIVE = ("alloc_objects", "alloc_space", "contentions", "delay")
@@ -91,7 +92,7 @@ def _keys(window: Window) -> np.ndarray:
     frames = [
         repr((stacks.mappings[mapping], address, stacks.names[name], lines)).encode()
         for mapping, address, name, lines in zip(
-            stacks.mapping.tolist(), stacks.address.tolist(), stacks.name.tolist(), stacks.lines, strict=True
+            stacks.mapping.tolist(), stacks.address.tolist(), stacks.name.tolist(), _lines(stacks), strict=True
         )
     ]
     digests = np.array([xxhash.xxh3_64_intdigest(frame) for frame in frames], np.uint64)
@@ -110,3 +111,18 @@ def _keys(window: Window) -> np.ndarray:
         axis=1,
     )
     return np.array([xxhash.xxh3_64_intdigest(row.tobytes()) for row in parts], np.uint64)
+
+
+def _lines(stacks: Stacks) -> list[list[tuple[str, str, int, int]]]:
+    """Returns the lines of each location."""
+    lines = stacks.lines
+    if lines is None:
+        return [[] for _ in stacks.mapping]
+    rows = zip(
+        [lines.texts[row] for row in lines.function.tolist()],
+        [lines.texts[row] for row in lines.file.tolist()],
+        lines.number.tolist(),
+        lines.start_line.tolist(),
+        strict=True,
+    )
+    return [list(islice(rows, count)) for count in lines.count.tolist()]

@@ -5,7 +5,7 @@ Each part is self-contained: it has the stacks, locations, mappings, series and 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -35,13 +35,16 @@ class Name(Protocol):
     def line(self) -> int: ...
 
 
-class SentLine(NamedTuple):
-    """A line of a location, as the sender of a profile gave it."""
+@dataclass(frozen=True)
+class SentLines:
+    """The n lines of l locations, as the sender of a profile gave them: location after location, innermost first."""
 
-    function: str
-    file: str
-    line: int
-    start_line: int  # of the function; 0: not known
+    count: np.ndarray  # int64 (l,)
+    function: np.ndarray  # int64 (n,), rows of texts
+    file: np.ndarray  # int64 (n,), rows of texts
+    number: np.ndarray  # int64 (n,)
+    start_line: np.ndarray  # int64 (n,), of the function; 0: not known
+    texts: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,7 @@ class Stacks:
     frames: np.ndarray  # int64 (sum of depth,), rows of locations, leaf first
     mappings: Sequence[tuple[int, str, str]]  # kind, build ID, file; mappings[0] is unknown
     names: Sequence[Name]  # names[0] is empty
-    lines: Sequence[tuple[SentLine, ...]] = field(default=(), kw_only=True)
-    """Of each location, innermost first; empty: no location has lines."""
+    lines: SentLines | None = field(default=None, kw_only=True)  # None: no location has lines
 
 
 @dataclass(frozen=True)
@@ -194,18 +196,23 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
         ):
             columns[column] = np.array([strings.setdefault(text, len(strings)) for text in texts])[name_row]
         columns["location_line"] = np.array([name.line for name in chosen_names], np.uint32)[name_row]
-    if stacks.lines:
-        columns |= _line_columns([stacks.lines[row] for row in locations.tolist()], strings)
     message.strings.extend(strings)
+    if stacks.lines is not None:
+        columns |= _line_columns(stacks.lines, locations, message)
     return columns
 
 
-def _line_columns(of_locations: list[tuple[SentLine, ...]], strings: dict[str, int]) -> dict[str, np.ndarray]:
-    lines = [line for lines in of_locations for line in lines]
+def _line_columns(lines: SentLines, locations: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:
+    """The columns of the lines of some locations. Adds the strings that they need to the message."""
+    count = lines.count[locations]
+    rows = index_ranges.expand(index_ranges.starts(lines.count)[locations], count)
+    texts, text_row = renumber(np.stack([lines.function[rows], lines.file[rows]]), len(lines.texts))
+    function, file = text_row + len(message.strings)
+    message.strings.extend([lines.texts[row] for row in texts.tolist()])
     return {
-        "location_line_count": np.array([len(lines) for lines in of_locations], np.uint32),
-        "line_function": np.array([strings.setdefault(line.function, len(strings)) for line in lines], np.uint32),
-        "line_file": np.array([strings.setdefault(line.file, len(strings)) for line in lines], np.uint32),
-        "line_number": np.array([line.line for line in lines], np.uint32),
-        "line_start_line": np.array([line.start_line for line in lines], np.uint32),
+        "location_line_count": count,
+        "line_function": function,
+        "line_file": file,
+        "line_number": lines.number[rows],
+        "line_start_line": lines.start_line[rows],
     }

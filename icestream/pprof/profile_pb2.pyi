@@ -40,6 +40,30 @@ class Profile(_message.Message):
     doc_url: int
     def __init__(self, sample_type: _Optional[_Iterable[_Union[ValueType, _Mapping]]] = ..., sample: _Optional[_Iterable[_Union[Sample, _Mapping]]] = ..., mapping: _Optional[_Iterable[_Union[Mapping, _Mapping]]] = ..., location: _Optional[_Iterable[_Union[Location, _Mapping]]] = ..., function: _Optional[_Iterable[_Union[Function, _Mapping]]] = ..., string_table: _Optional[_Iterable[str]] = ..., drop_frames: _Optional[int] = ..., keep_frames: _Optional[int] = ..., time_nanos: _Optional[int] = ..., duration_nanos: _Optional[int] = ..., period_type: _Optional[_Union[ValueType, _Mapping]] = ..., period: _Optional[int] = ..., comment: _Optional[_Iterable[int]] = ..., default_sample_type: _Optional[int] = ..., doc_url: _Optional[int] = ...) -> None: ...
 
+class ProfileTables(_message.Message):
+    __slots__ = ("sample_type", "sample", "mapping", "location", "function", "string_table", "time_nanos", "duration_nanos", "period_type", "period")
+    SAMPLE_TYPE_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_FIELD_NUMBER: _ClassVar[int]
+    MAPPING_FIELD_NUMBER: _ClassVar[int]
+    LOCATION_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    STRING_TABLE_FIELD_NUMBER: _ClassVar[int]
+    TIME_NANOS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NANOS_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_TYPE_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    sample_type: _containers.RepeatedCompositeFieldContainer[ValueType]
+    sample: _containers.RepeatedScalarFieldContainer[bytes]
+    mapping: _containers.RepeatedCompositeFieldContainer[Mapping]
+    location: _containers.RepeatedScalarFieldContainer[bytes]
+    function: _containers.RepeatedScalarFieldContainer[bytes]
+    string_table: _containers.RepeatedScalarFieldContainer[str]
+    time_nanos: int
+    duration_nanos: int
+    period_type: ValueType
+    period: int
+    def __init__(self, sample_type: _Optional[_Iterable[_Union[ValueType, _Mapping]]] = ..., sample: _Optional[_Iterable[bytes]] = ..., mapping: _Optional[_Iterable[_Union[Mapping, _Mapping]]] = ..., location: _Optional[_Iterable[bytes]] = ..., function: _Optional[_Iterable[bytes]] = ..., string_table: _Optional[_Iterable[str]] = ..., time_nanos: _Optional[int] = ..., duration_nanos: _Optional[int] = ..., period_type: _Optional[_Union[ValueType, _Mapping]] = ..., period: _Optional[int] = ...) -> None: ...
+
 class ValueType(_message.Message):
     __slots__ = ("type", "unit")
     TYPE_FIELD_NUMBER: _ClassVar[int]

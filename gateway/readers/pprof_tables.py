@@ -1,0 +1,197 @@
+"""Reads the tables of a pprof profile as columns: functions, locations with their lines, samples."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from google.protobuf.message import DecodeError
+
+from gateway.errors import Refused, bad_profile
+from gateway.readers.number_messages import (
+    MAX_FIELDS,
+    PORTION_BYTES,
+    Fields,
+    NotNumbers,
+    Repeated,
+    fields,
+    messages,
+    portions,
+)
+from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
+from icestream.pprof.profile_pb2 import Function, Location, Sample
+
+Kind = type[Function] | type[Location] | type[Sample]
+
+
+class ById:
+    """Rows by their IDs."""
+
+    def __init__(self, ids: np.ndarray) -> None:
+        """`ids`: uint64 (n,). Of several rows with one ID the last one counts."""
+        self._rows = np.argsort(ids, kind="stable")
+        self._ids = ids[self._rows]
+
+    def rows(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the rows of IDs: int64. Raises KeyError with an ID that there is not."""
+        at = np.searchsorted(self._ids, ids, side="right") - 1
+        known = at >= 0
+        known[known] = self._ids[at[known]] == ids[known]
+        if not known.all():
+            raise KeyError(int(ids[~known][0]))
+        found: np.ndarray = self._rows[at]
+        return found
+
+
+@dataclass(frozen=True)
+class Functions:
+    """n functions. A text is a row of `texts`; row 0 is empty."""
+
+    by_id: ById
+    name: np.ndarray  # int64 (n,), 0: it has none
+    file: np.ndarray  # int64 (n,)
+    start_line: np.ndarray  # int64 (n,), 0: not known
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Lines:
+    """The n lines of l locations: location after location, innermost first. All have names."""
+
+    count: np.ndarray  # int64 (l,)
+    function: np.ndarray  # int64 (n,), rows of functions
+    number: np.ndarray  # int64 (n,)
+
+
+class Labels(NamedTuple):
+    """The n labels of samples, whose columns are as pprof has them."""
+
+    sample: np.ndarray  # int64 (n,), row of the sample
+    key: np.ndarray  # int64 (n,)
+    text: np.ndarray  # int64 (n,)
+    number: np.ndarray  # int64 (n,)
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples."""
+
+    count: int
+    location_id: Repeated
+    value: Repeated
+    labels: Labels
+
+
+def read_functions(serialized: Sequence[bytes], strings: Sequence[str]) -> Functions:
+    """Raises Refused."""
+    columns = _table(Function, serialized, 5).columns
+    name, system_name, file, start_line = columns[1:].view(np.int64)
+    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+    texts = [text[:MAX_NAME] for text in strings] if lengths.max(initial=0) > MAX_NAME else strings
+    empty = lengths == 0
+    name, file = _text_rows(name, empty), _text_rows(file, empty)
+    unnamed = np.flatnonzero(name == 0)
+    name[unnamed] = _text_rows(system_name[unnamed], empty)
+    return Functions(ById(columns[0]), name, file, line_numbers(start_line), texts)
+
+
+def _text_rows(rows: np.ndarray, empty: np.ndarray) -> np.ndarray:
+    """Returns rows of texts, 0 for those of empty texts. Raises Refused."""
+    if len(rows) and not 0 <= rows.min() <= rows.max() < len(empty):
+        raise no_string(int(rows.min() if rows.min() < 0 else rows.max()), len(empty))
+    return np.where(empty[rows], 0, rows)
+
+
+def no_string(index: int, strings: int) -> Refused:
+    return bad_profile(f"string_table: expected indices below {strings}, got {index}")
+
+
+def line_numbers(lines: np.ndarray) -> np.ndarray:
+    """Returns the numbers of lines, 0 for those that are none."""
+    return np.where((lines >= 0) & (lines <= MAX_LINE), lines, 0)
+
+
+class LocationIds(NamedTuple):
+    """l locations as pprof has them: uint64 (l,)."""
+
+    id: np.ndarray
+    mapping_id: np.ndarray
+    address: np.ndarray
+
+
+def read_locations(serialized: Sequence[bytes], functions: Functions) -> tuple[LocationIds, Lines]:
+    """Returns the locations, and those of their lines that have a name. Raises Refused."""
+    of = _table(Location, serialized, 3, Location.LINE_FIELD_NUMBER, 2)
+    location = of.owner
+    try:
+        function = functions.by_id.rows(of.nested[0])
+    except KeyError as error:
+        raise bad_profile(f"location.line: there is no function {error}") from None
+    first = np.searchsorted(location, location)  # of the lines of the same location
+    kept = (np.arange(len(location)) - first < MAX_LINES) & (functions.name[function] > 0)
+    count = np.bincount(location[kept], minlength=len(serialized))
+    number = line_numbers(of.nested[1].view(np.int64))
+    return LocationIds(*of.columns), Lines(count, function[kept], number[kept])
+
+
+def read_samples(serialized: Sequence[bytes]) -> Samples:
+    """Reads one of the `number_messages.portions` of all samples. Raises Refused."""
+    of, sample, labels = _parse(Sample, serialized, Sample.LABEL_FIELD_NUMBER)
+    columns = (labels.numbers(number).view(np.int64) for number in (1, 2, 3))
+    return Samples(len(serialized), of.repeated(1), of.repeated(2), Labels(sample, *columns))
+
+
+class _Table(NamedTuple):
+    """n messages, and their m nested messages."""
+
+    columns: np.ndarray  # uint64 (fields, n)
+    owner: np.ndarray  # int64 (m,), which message each nested one is of
+    nested: np.ndarray  # uint64 (fields, m)
+
+
+def _table(kind: Kind, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1) -> _Table:
+    """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Raises
+    Refused."""
+    parts, messages_before = [], 0
+    for portion in portions(serialized):
+        of, owner, inner = _parse(kind, portion, nested)
+        columns = np.array([of.numbers(number) for number in range(1, count + 1)])
+        inner_columns = np.array([inner.numbers(number) for number in range(1, nested_count + 1)])
+        parts.append(_Table(columns, owner + messages_before, inner_columns))
+        messages_before += len(portion)
+    return _Table(*(np.concatenate(column, axis=-1) for column in zip(*parts, strict=True)))
+
+
+class _Parsed(NamedTuple):
+    fields: Fields
+    owner: np.ndarray  # int64, which message each nested message is of
+    nested: Fields
+
+
+def _parse(kind: Kind, serialized: Sequence[bytes], nested: int = 0) -> _Parsed:
+    """Returns the fields of messages, and those of the messages in field `nested`. Raises Refused."""
+    try:
+        return _parse_numbers(serialized, nested)
+    except NotNumbers:
+        pass
+    name = kind.DESCRIPTOR.name.lower()
+    try:
+        return _parse_numbers([_plain(kind.FromString(one)) for one in serialized], nested)
+    except DecodeError as error:
+        raise bad_profile(f"no pprof profile: {name}: {error}") from None
+    except NotNumbers:
+        raise bad_profile(f"{name}: expected at most {MAX_FIELDS} fields in {PORTION_BYTES} bytes") from None
+
+
+def _parse_numbers(serialized: Sequence[bytes], nested: int) -> _Parsed:
+    of = fields(messages(serialized))
+    owner, inner = of.messages(nested)
+    return _Parsed(of, owner, fields(inner))
+
+
+def _plain(message: Function | Location | Sample) -> bytes:
+    """Returns a message as most write it: without fields that pprof does not have, and with numbers packed."""
+    message.DiscardUnknownFields()
+    if isinstance(message, Location):
+        del message.line[MAX_LINES:]
+    return message.SerializeToString()
