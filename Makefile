@@ -6,7 +6,7 @@ PROTOS := $(wildcard schemas/icestream/*/*.proto)
 FAST := not pipeline and not store and not slow and not kafka and not ebpf and not browser and not alone and not soak
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
-TOGETHER := -n 6
+TOGETHER := -n 5
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test lint-and-collect schemas-check bpf-check kafka test-together test-ebpf test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
@@ -36,8 +36,12 @@ test: ## install what tests need, run all tests, and print how long each step to
 # mark fails (tests/conftest.py), so none is left out.
 files-with = $(shell grep -rl --include=test_*.py 'mark\.$(1)' tests)
 
+# ClickHouse and Kafka write many small files: into memory, if there is enough and programs may run from there.
+in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && awk '$$2 == "/dev/shm" && !/noexec/ {print \
+   "PYTEST_DEBUG_TEMPROOT=/dev/shm"; exit}' /proc/mounts)
+
 test-together:
-	$(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
+	$(in-memory) $(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
