@@ -18,6 +18,7 @@ MAX_FIELDS = 300
 """Fields of a message that are read. Each takes time, however few messages have so many."""
 PORTION_BYTES = 1_000_000
 """Of messages that are read together, and of one message: each byte takes a hundred bytes of memory meanwhile."""
+PORTION_MESSAGES = 100_000
 _MAX_VARINT = 10
 _VARINT, _LENGTH_DELIMITED = 0, 2
 
@@ -80,11 +81,12 @@ class Fields:
 
 def portions(serialized: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Yields messages that may be read together, in their order: at least one portion, which may be empty."""
-    end = np.cumsum(np.fromiter(map(len, serialized), np.int64, len(serialized)))
-    number = end // PORTION_BYTES
-    cuts = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(serialized)]
-    for first, last in itertools.pairwise(cuts):
-        yield serialized[first:last]
+    for begin in range(0, max(len(serialized), 1), PORTION_MESSAGES):
+        some = serialized[begin : begin + PORTION_MESSAGES]
+        end = np.cumsum(np.fromiter(map(len, some), np.int64, len(some)))
+        cuts = np.flatnonzero(np.diff(end // PORTION_BYTES)) + 1
+        for first, last in itertools.pairwise([0, *cuts.tolist(), len(some)]):
+            yield some[first:last]
 
 
 def messages(serialized: Sequence[bytes]) -> Messages:

@@ -56,14 +56,14 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
     strings = list(profile.string_table)
     types = _value_types(profile, strings)
     start, end = _times(profile, source)
-    functions = read_functions(profile.function[:], strings)
-    location_ids, lines = read_locations(profile.location[:], functions)
+    functions = read_functions(profile.function, strings)
+    location_ids, lines = read_locations(profile.location, functions)
     mappings = [_mapping(mapping, strings) for mapping in profile.mapping]
     locations, row = distinct_locations(location_ids, lines, functions, mappings)
     reader = _Reader(strings, source.labels, max_series)
     by_id = ById(location_ids.id)
     values = np.concatenate(
-        [reader.read(read_samples(part), by_id, row, start, len(types)) for part in portions(profile.sample[:])]
+        [reader.read(read_samples(part), by_id, row, start, len(types)) for part in portions(profile.sample)]
     )
     own_time = profile.time_nanos or source.start_unix_nano
     return SentProfile(

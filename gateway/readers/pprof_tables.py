@@ -21,6 +21,9 @@ from gateway.readers.number_messages import (
 from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.pprof.profile_pb2 import Function, Location, Sample
 
+MAX_ROWS = 1_000_000
+"""Functions of a profile, and locations. Each takes 150 bytes of memory, also if it says nothing."""
+
 Kind = type[Function] | type[Location] | type[Sample]
 
 
@@ -152,6 +155,8 @@ class _Table(NamedTuple):
 def _table(kind: Kind, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1) -> _Table:
     """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Raises
     Refused."""
+    if len(serialized) > MAX_ROWS:
+        raise bad_profile(f"{_name(kind)}: expected at most {MAX_ROWS}, got {len(serialized)}")
     parts, messages_before = [], 0
     for portion in portions(serialized):
         of, owner, inner = _parse(kind, portion, nested)
@@ -174,13 +179,12 @@ def _parse(kind: Kind, serialized: Sequence[bytes], nested: int = 0) -> _Parsed:
         return _parse_numbers(serialized, nested)
     except NotNumbers:
         pass
-    name = kind.DESCRIPTOR.name.lower()
     try:
         return _parse_numbers([_plain(kind.FromString(one)) for one in serialized], nested)
     except DecodeError as error:
-        raise bad_profile(f"no pprof profile: {name}: {error}") from None
+        raise bad_profile(f"no pprof profile: {_name(kind)}: {error}") from None
     except NotNumbers:
-        raise bad_profile(f"{name}: expected at most {MAX_FIELDS} fields in {PORTION_BYTES} bytes") from None
+        raise bad_profile(f"{_name(kind)}: expected at most {MAX_FIELDS} fields in {PORTION_BYTES} bytes") from None
 
 
 def _parse_numbers(serialized: Sequence[bytes], nested: int) -> _Parsed:
@@ -195,3 +199,7 @@ def _plain(message: Function | Location | Sample) -> bytes:
     if isinstance(message, Location):
         del message.line[MAX_LINES:]
     return message.SerializeToString()
+
+
+def _name(kind: Kind) -> str:
+    return str(kind.DESCRIPTOR.name).lower()

@@ -14,6 +14,7 @@ from gateway.errors import Refused
 from gateway.readers.location_table import LocationTable, SentLine, build_id, file_address, sent_line
 from gateway.readers.number_messages import MAX_FIELDS, PORTION_BYTES
 from gateway.readers.pprof import Source, read_pprof
+from gateway.readers.pprof_tables import MAX_ROWS
 from gateway.sent_profile import SentProfile
 from icestream.messages.checks import MAX_LINE, MAX_LINES
 from icestream.messages.plausible import ANY_TIME
@@ -178,8 +179,9 @@ def test_large_profiles_are_read_in_portions(monkeypatch: pytest.MonkeyPatch) ->
     profile = simple({(f"main{number}", f"work{number % 7}", "leaf"): (number, 5) for number in range(100)})
     for location in profile.location[::3]:
         location.line.add(function_id=2, line=9)
-    for size in (60, 100, 1000):
+    for size, count in ((60, 50), (100, 100_000), (10**6, 3)):
         monkeypatch.setattr("gateway.readers.number_messages.PORTION_BYTES", size)
+        monkeypatch.setattr("gateway.readers.number_messages.PORTION_MESSAGES", count)
         sent, found = read(profile.SerializeToString())
         assert found == expected(profile)
         assert sent.values[0].count is not None
@@ -191,6 +193,13 @@ def test_a_sample_with_absurdly_many_frames_is_refused() -> None:
     profile.sample.add(location_id=[1] * PORTION_BYTES, value=[1, 1])
     with pytest.raises(Refused):
         read_pprof(profile.SerializeToString(), SOURCE, 10)
+
+
+@pytest.mark.parametrize("number", [4, 5])
+def test_absurdly_many_functions_and_locations_are_refused(number: int) -> None:
+    empty = bytes([number << 3 | 2, 0])
+    with pytest.raises(Refused):
+        read_pprof(simple({("main",): (5, 50)}).SerializeToString() + empty * MAX_ROWS, SOURCE, 10)
 
 
 def test_of_functions_with_one_id_the_last_one_counts() -> None:
