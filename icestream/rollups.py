@@ -1,4 +1,4 @@
-"""Levels of rollups: what the builder in sinks/rollups.py sums up, and what queries read instead of samples."""
+"""Levels of rollups: what the builder in sinks/rollups.py sums up, and what queries read instead of rows."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,24 +13,40 @@ class Level:
     """Rollups that are computed together, one bucket at a time."""
 
     name: str
+    """In `rollup_builds`."""
+    unit: str
+    """minute, hour or day: what their rows are sums over."""
     bucket_s: int
     """Length of a bucket. Buckets start at multiples of it, in Unix seconds."""
+    of_requests: bool = False
+    """Whether they depend on activity and spans as well as on samples."""
+    source: "Level | None" = None
+    """The level whose rows are summed up; None: samples, activity and spans are."""
 
 
-MINUTES = Level("minute", HOUR_S)
+MINUTES = Level("minute", "minute", HOUR_S)
 """Sums over minutes; those of an hour are computed together."""
-HOURS = Level("hour", HOUR_S)
-DAYS = Level("day", DAY_S)
+HOURS = Level("hour", "hour", HOUR_S)
+DAYS = Level("day", "day", DAY_S)
 LEVELS = (MINUTES, HOURS, DAYS)
+"""Those of samples."""
+OPERATION_MINUTES = Level("operation minute", "minute", HOUR_S, of_requests=True)
+OPERATION_HOURS = Level("operation hour", "hour", HOUR_S, of_requests=True, source=OPERATION_MINUTES)
+OPERATION_DAYS = Level("operation day", "day", DAY_S, of_requests=True, source=OPERATION_HOURS)
+OPERATION_LEVELS = (OPERATION_MINUTES, OPERATION_HOURS, OPERATION_DAYS)
+"""Those of operations and their requests."""
+REQUESTS = "requests"
+"""With this, `work` in `sample_changes` begins where activity or spans changed, which only rollups of requests have."""
 
 # Of these, `from` and `until` are Unix seconds, multiples of `bucket`.
 _IN_RANGE = "start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+_OF_LEVEL = f"{_IN_RANGE} AND ({{requests:UInt8}} OR NOT startsWith(work, '{REQUESTS}'))"
 BUILDS_SQL = f"""
 SELECT toString(level) AS level, toUnixTimestamp(start_time) AS start, build, state = 'final' AS final, changes
 FROM rollup_builds WHERE {_IN_RANGE} AND state != 'begun'"""
 """Complete builds of all levels: `changes` are those that a build knows."""
 CHANGED_HOURS_SQL = f"""
-SELECT toUnixTimestamp(start_time) AS start, count() AS changes FROM sample_changes WHERE {_IN_RANGE} GROUP BY start"""
+SELECT toUnixTimestamp(start_time) AS start, count() AS changes FROM sample_changes WHERE {_OF_LEVEL} GROUP BY start"""
 """Of each hour with changes: how many."""
 CHANGES_SQL = f"""
 SELECT intDiv(toUnixTimestamp(start_time), {{bucket:UInt32}}) * {{bucket:UInt32}} AS start,
@@ -39,7 +55,7 @@ FROM
 (
     SELECT start_time, work, count() AS noted, argMax(state, noted_time) = 'begun' AS open,
         toUnixTimestamp(max(noted_time)) AS last
-    FROM sample_changes WHERE {_IN_RANGE} GROUP BY start_time, work
+    FROM sample_changes WHERE {_OF_LEVEL} GROUP BY start_time, work
 )
 GROUP BY start"""
 """Of each bucket with changes: how many, whether a job has begun one and not ended it, and when the last one was."""
@@ -73,10 +89,18 @@ def valid_builds(
 
 
 def bucket_parameters(level: Level, from_unix_s: int, until_unix_s: int) -> dict[str, int]:
-    """Returns the parameters of these statements for the buckets of a level that lie in or reach into a time range."""
+    """Returns the parameters of these statements for the buckets of a level that lie in or reach into a time range.
+
+    The changes are those that rollups of the level do not have.
+    """
     first = max(from_unix_s, 0) // level.bucket_s * level.bucket_s
     last = -(-until_unix_s // level.bucket_s) * level.bucket_s
-    return {"bucket": level.bucket_s, "from": min(first, _MAX_S), "until": min(last, _MAX_S)}
+    return {
+        "bucket": level.bucket_s,
+        "from": min(first, _MAX_S),
+        "until": min(last, _MAX_S),
+        "requests": int(level.of_requests),
+    }
 
 
 _MAX_S = 2**32 - 1

@@ -167,16 +167,13 @@ class Staging:
 
         `condition` restricts it further. The view fills `trace_samples`.
         """
-        changes_samples = "samples" in tables
-        if changes_samples:
-            self._note_work("begun")
+        self._note_work("begun", tables)
         for table in (name for name in TIMES if name in tables):
             rows = f"{within(TIMES[table])} AND ({condition}) AND {self.of_recomputed_batches(table)}"
             self._delete(table, rows)
         for table in (name for name in ("samples", "activity") if name in tables):
             self.change(f"INSERT INTO {table} SELECT * FROM {self.table(table)}", condition)
-        if changes_samples:
-            self._note_work("ended")
+        self._note_work("ended", tables)
 
     def _delete(self, table: str, condition: str) -> None:
         if not self.fence.cluster.name:
@@ -198,11 +195,11 @@ class Staging:
         (day,) = self.time_range.days()
         return f"IN PARTITION '{day}'"
 
-    def _note_work(self, state: str) -> None:
-        """Notes that samples of the slice are being replaced, so that rollups of it are not read."""
-        self.change(
-            rollup_changes.note_work_sql(state, self.time_range.start_unix_nano, self.time_range.end_unix_nano), "1"
-        )
+    def _note_work(self, state: str, tables: tuple[str, ...]) -> None:
+        """Notes that rows of the slice are being replaced, so that rollups of them are not read."""
+        start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
+        for table in (name for name in ("samples", "activity") if name in tables):
+            self.change(rollup_changes.note_work_sql(state, start, end, of_requests=table == "activity"), "1")
 
     def insert_new_names(self) -> None:
         """Copies the staged series, nodes, spans and locations that the live tables lack, and better names.
@@ -216,7 +213,11 @@ class Staging:
                 continue
             staged = self.table(name)
             live = f"FROM {name} WHERE {where} AND {key} {self.globally}IN (SELECT {key} FROM {staged})"
-            self._insert_one_by(name, key, order, f"{key} NOT IN (SELECT {key} {live})")
+            new = f"{key} NOT IN (SELECT {key} {live})"
+            hours = self._hours_of_spans(new) if name == "spans" else set()
+            self._note_spans(hours)  # if the job ends in the middle, these spans are not new when it goes on
+            self._insert_one_by(name, key, order, new)
+            self._note_spans(hours)
         if "locations" not in self._filled:
             return
         live = f"FROM locations WHERE location_id {self.globally}IN (SELECT location_id FROM {self.table('locations')})"
@@ -225,6 +226,16 @@ class Staging:
             f"(location_id, version) NOT IN (SELECT location_id, version {live})"
             f" AND (version > 0 OR location_id NOT IN (SELECT location_id {live}))",
         )  # fmt: skip
+
+    def _hours_of_spans(self, condition: str) -> set[int]:
+        """Returns the hours whose rollups depend on these staged spans."""
+        bounds = "intDiv(toUnixTimestamp(start_time), 3600), intDiv(toUnixTimestamp(end_time), 3600)"
+        sql = f"SELECT DISTINCT {bounds} FROM {self.table('spans')} WHERE {condition}"
+        return rollup_changes.hours_of_spans(self.client.query(sql, parameters=self.time_range.parameters).result_rows)
+
+    def _note_spans(self, hours: set[int]) -> None:
+        if hours:
+            self.change(rollup_changes.note_requests_sql(hours), "1")
 
     def _insert_one_by(self, name: str, key: str, order: str, condition: str) -> None:
         """Copies staged rows to a live table: of each key the first one in this order, where the condition is true."""

@@ -30,7 +30,7 @@ from sinks import cluster, metrics, stored_batches
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
-from sinks.rollup_changes import note_added
+from sinks.rollup_changes import note_added, note_requests
 from sinks.seen import SeriesDays
 from sinks.tables import dead_letters
 from sinks.tables.activity import ActivityTables
@@ -67,6 +67,7 @@ class ClickHouseSink:
         self._series = SeriesDays()
         self._cleaned = time.monotonic()
         self._cluster = cluster.ONE_SERVER
+        self._noted_hours: dict[int, float] = {}
 
     def check(self) -> None:
         """Raises MigrationError where tables are missing."""
@@ -115,6 +116,8 @@ class ClickHouseSink:
         if new_activity := self._not_stored(activity, message_range):
             self._insert("spans", [m.spans for m in new_activity])
             self._insert("activity", [m.intervals for m in new_activity], name)
+            intervals, spans = (m.intervals for m in new_activity), (m.spans for m in new_activity)
+            note_requests(self._clients.get(), intervals, spans, self._noted_hours, self._cluster)
             self._insert("batches", [stored_batches.table([m.batch for m in new_activity], name)], name)
 
     def _not_stored(

@@ -5,6 +5,7 @@ import time
 
 from clickhouse_connect.driver.client import Client
 
+from icestream.rollups import LEVELS, OPERATION_LEVELS
 from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, delete_from, on_cluster, quoted
 from sinks.migrate import MigrationError, cluster_of_tables
 from sinks.settings import RollupDays
@@ -29,9 +30,9 @@ _LEAST_SAMPLE_DAYS = 2
 _REFERRED_TO = {"nodes": ("last_seen", 2, 1), "series": ("last_seen", 2, 1), "series_seen": ("start_time", 0, 1)}
 # Rows of rollups go after the builds that they belong to.
 _ROLLUPS = {
-    "minute": ("service_minutes",),
-    "hour": ("series_hours", "service_stack_hours"),
-    "day": ("series_stack_days", "service_stack_days"),
+    "minute": ("service_minutes", "operation_minutes"),
+    "hour": ("series_hours", "service_stack_hours", "operation_hours"),
+    "day": ("series_stack_days", "service_stack_days", "operation_days"),
 }
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
@@ -54,8 +55,8 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(),
     What rows refer to by ID is kept for as long as any of them. Locations have no age, see `drop_unused_locations`. A
     table with partitions drops whole parts, so a row may live longer: a day, in `batches` a week, in rollups a month.
     """
-    of_level = {"minute": rollups.minute, "hour": rollups.hour, "day": rollups.day}
-    for number in (days or 0, *of_level.values()):
+    of_unit = {"minute": rollups.minute, "hour": rollups.hour, "day": rollups.day}
+    for number in (days or 0, *of_unit.values()):
         if not 0 <= number <= MAX_DAYS:
             raise MigrationError(f"retention is 0 (for ever) to {MAX_DAYS} days, not {number}")
     tables = _Tables(client)
@@ -66,13 +67,14 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(),
             tables.drop_after(table, column, max(days + more, least) if days else 0)
     samples = sample_days(client, tables.cluster)
     tables.drop_after("samples", "time", 0)
-    all_days = (samples, *of_level.values())
+    all_days = (samples, *of_unit.values())
     longest = max(all_days) if all(all_days) else 0
     for table, (column, more, least) in _REFERRED_TO.items():
         tables.drop_after(table, column, max(longest + more, least) if longest else 0)
-    for level, names in _ROLLUPS.items():
+    for unit, names in _ROLLUPS.items():
         for table in names:
-            tables.drop_after(table, "start_time", of_level[level] + 2 if of_level[level] else 0)
+            tables.drop_after(table, "start_time", of_unit[unit] + 2 if of_unit[unit] else 0)
+    of_level = {level.name: of_unit[level.unit] for level in (*LEVELS, *OPERATION_LEVELS)}
     expiries = [
         f"start_time + INTERVAL {kept} DAY DELETE WHERE level = '{level}'" for level, kept in of_level.items() if kept
     ]

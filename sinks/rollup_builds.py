@@ -1,5 +1,7 @@
 """Reads which builds of rollups are valid."""
 
+from collections.abc import Collection
+
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import BUILDS_SQL, CHANGED_HOURS_SQL, Level, bucket_parameters, valid_builds
@@ -14,3 +16,17 @@ def read_valid_builds(client: Client, level: Level, start_unix_s: int, end_unix_
     of_level = [(start, number, final, known) for name, start, number, final, known in rows if name == level.name]
     valid = valid_builds(of_level, changes, level)
     return {start: build.number for start, build in valid.items()}
+
+
+def read_sources(client: Client, level: Level, starts: Collection[int]) -> dict[int, list[int]]:
+    """Returns the valid builds that buckets of a level are summed up from, by the start of the bucket; of those buckets
+    that have them for all of their time. A level that is summed up from rows needs none. Raises the client's errors."""
+    if level.source is None or not starts:
+        return {start: [] for start in starts}
+    valid = read_valid_builds(client, level.source, min(starts), max(starts) + level.bucket_s)
+    parts = {start: range(start, start + level.bucket_s, level.source.bucket_s) for start in starts}
+    return {
+        start: [valid[part] for part in of_bucket]
+        for start, of_bucket in parts.items()
+        if all(part in valid for part in of_bucket)
+    }

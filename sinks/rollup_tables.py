@@ -1,9 +1,11 @@
 """The tables of rollups, and the statements that fill them, for all buckets that are built together."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icestream.rollups import DAY_S, DAYS, HOUR_S, HOURS, MINUTES, Level
+from sinks import operation_tables
+from sinks.operation_tables import OPERATION_TABLES
 
 _SUMS = "sum(count) AS count_, sum(value) AS value_"
 _NOT_ZERO = "HAVING count_ != 0 OR value_ != 0"
@@ -17,7 +19,7 @@ _ROLLUPS = (
     "WHERE start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
     " AND build IN {builds:Array(UInt64)}"
 )
-TABLES = {
+TABLES: dict[Level, dict[str, str]] = OPERATION_TABLES | {
     MINUTES: {
         "service_minutes": f"SELECT profile_type, service, toStartOfMinute(time) AS start_, {_SUMS}, {_BUILD}"
         " FROM samples",
@@ -62,14 +64,15 @@ def fill(level: Level, builds: Mapping[int, int]) -> dict[str, str]:
     }
 
 
-def fill_parameters(level: Level, builds: Mapping[int, int]) -> dict[str, Any]:
-    """Returns the parameters of these statements."""
+def fill_parameters(level: Level, builds: Mapping[int, int], sources: Sequence[int] = ()) -> dict[str, Any]:
+    """Returns the parameters of these statements. `sources`: builds of the level that this one is summed up from."""
     first = min(builds)
     return {
         "from": first,
         "until": max(builds) + level.bucket_s,
         "starts": sorted(builds),
         "builds": sorted(builds.values()),
+        "sources": sorted(sources),
         "build": builds[first] - build_number(0, first),
     }
 
@@ -77,5 +80,7 @@ def fill_parameters(level: Level, builds: Mapping[int, int]) -> dict[str, Any]:
 def _columns(table: str) -> str:
     if table == "series_seen":
         return ""
+    if table.startswith("operation_"):
+        return f"({operation_tables.COLUMNS})"
     keys = {"service_minutes": "", "series_hours": "series_id, ", "series_stack_days": "stack_id, series_id, "}
     return f"(profile_type, service, start_time, {keys.get(table, 'stack_id, ')}count, value, build)"

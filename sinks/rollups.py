@@ -1,5 +1,5 @@
-"""Builds rollups of closed buckets from samples, then drops old samples. docs/storage.md explains why the sums are
-always those of samples.
+"""Builds rollups of closed buckets, then drops old samples. docs/storage.md explains why the sums are always those of
+the rows.
 
 Any number of processes may build at the same time: each build has a number of its own, and queries read one of them. A
 build counts when its row `built` is there, after all its rows; one that was killed before does not count.
@@ -17,35 +17,26 @@ from typing import Any, NamedTuple
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import CHANGES_SQL, DAY_S, LEVELS, MINUTES, Level, bucket_parameters
-from sinks import metrics
-from sinks.cluster import (
-    ON_EACH_SHARD,
-    ON_EVERY_HOST,
-    ONE_SERVER,
-    Cluster,
-    delete_from,
-    quoted,
-    wait_for_replicas,
-)
+from icestream.rollups import CHANGES_SQL, DAY_S, HOUR_S, LEVELS, OPERATION_LEVELS, Level, bucket_parameters
+from sinks import metrics, operation_tables
+from sinks.cluster import ON_EACH_SHARD, ONE_SERVER, Cluster, quoted, wait_for_replicas
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
-from sinks.rollup_builds import read_valid_builds
-from sinks.rollup_changes import insert_settings
-from sinks.rollup_tables import TABLES, build_number, fill, fill_parameters
+from sinks.rollup_builds import read_sources, read_valid_builds
+from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
+from sinks.rollup_tables import build_number, fill, fill_parameters
+from sinks.unused_builds import STARTED_S, drop_unused
 
 GRACE_S = 600
 """A bucket is built so long after its end: batches of the bucket are stored then, except for late ones."""
 QUIET_S = 300
 """A bucket that has changed is built again so long after its last change."""
-_STARTED_S = 3600
-"""A build that began so long ago and did not complete was killed."""
-_IN_USE_S = 600
-"""A query may read a build for so long after there is a newer one."""
 _STEP_S = 20.0
 _TOGETHER = 20_000_000
 """Samples of which hours are built together. Hours of more samples are built one by one."""
+_REQUESTS_TOGETHER = 5_000_000
+"""Likewise rows of samples, activity and requests, which are joined."""
 _LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
 log = logging.getLogger(__name__)
 
@@ -103,30 +94,40 @@ class Rollups:
         client = self._clients.get()
         cluster = check(client, self._clients.dsn)
         ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
-        samples = _samples_of_days(client, cluster)
-        days = sorted(samples)
+        samples = _rows_of_days(client, cluster, "samples")
+        traced = _rows_of_days(client, cluster, "activity", "entry_spans")
+        rows = _rows_of_days(client, cluster, *operation_tables.READ) if traced else {}
         try:
-            for level in LEVELS:
-                for buckets in together(due(client, level, days, ages, cluster), samples):
+            for level in (*LEVELS, *OPERATION_LEVELS):
+                of_days, most = (rows, _REQUESTS_TOGETHER) if level.of_requests else (samples, _TOGETHER)
+                for buckets in together(due(client, level, sorted(of_days), ages, cluster), of_days, most):
                     if stop.is_set():
                         return
-                    build(client, *buckets, cluster=cluster, last_time_before_s=ages.samples_may_go)
+                    quiet_since = ages.now - REQUESTS_QUIET_S if level.of_requests else 0
+                    build(
+                        client,
+                        *buckets,
+                        cluster=cluster,
+                        last_time_before_s=ages.samples_may_go,
+                        quiet_since=quiet_since,
+                    )
                 finish(client, level, ages, cluster)
                 drop_unused(client, level, ages.now, cluster)
         finally:  # also where nothing can be built because the disk is full
             levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
-            if dropped := drop_old_samples(client, days, ages.samples_went, levels, cluster):
+            if dropped := drop_old_samples(client, sorted(samples), ages.samples_went, levels, cluster):
                 log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
 
 
 def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Cluster = ONE_SERVER) -> list[Bucket]:
-    """Returns the buckets to build, newest first. `days`: those with samples, in Unix seconds."""
+    """Returns the buckets to build, newest first. `days`: those with rows, in Unix seconds."""
     first = oldest(client, level, ages, cluster)
+    grace_s = GRACE_S + (HOUR_S if level.of_requests else 0)  # the requests of an hour may end in the next one
     closed = [
         start
         for day in days
         for start in range(day, day + DAY_S, level.bucket_s)
-        if start + level.bucket_s + GRACE_S <= ages.now and start >= first
+        if start + level.bucket_s + grace_s <= ages.now and start >= first
     ]
     if not closed:
         return []
@@ -137,57 +138,73 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
     begun = client.query(
         "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String}"
         " GROUP BY start_time, build HAVING max(state != 'begun') = 0 AND max(noted_time) > now() - {started:UInt32}",
-        parameters={"level": level.name, "started": _STARTED_S},
+        parameters={"level": level.name, "started": STARTED_S},
     ).result_rows
     others = {row[0] for row in begun}
+    quiet_s = REQUESTS_QUIET_S if level.of_requests else QUIET_S
 
     def waits(start: int) -> bool:
         is_open, last_change = changes.get(start, (0, 0))
         was_left = start < ages.samples_may_go and last_change + DAY_S <= ages.now  # by a job that ended in the middle
-        return start in others or last_change + QUIET_S > ages.now or (is_open and not was_left)
+        return start in others or last_change + quiet_s > ages.now or (is_open and not was_left)
 
     missing = [start for start in closed if start not in valid and not waits(start)]
-    return [Bucket(level, start) for start in sorted(missing, reverse=True)]
+    return [Bucket(level, start) for start in sorted(read_sources(client, level, missing), reverse=True)]
 
 
 def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> int:
-    """Returns the start of the time for which rollups of a level are kept, in Unix seconds."""
+    """Returns the start of the time for which rollups of a level are kept, in Unix seconds; of those that are summed up
+    from activity and spans, while none of these may be gone: ClickHouse drops them by their age."""
     kept = kept_days(client, "rollup_builds", level.name, cluster)
-    return ages.now - kept * DAY_S if kept else 0
+    first = ages.now - kept * DAY_S if kept else 0
+    if level.of_requests and level.source is None and (kept := kept_days(client, "activity", cluster=cluster)):
+        return max(first, ages.now - (kept - 1) * DAY_S)  # the day before has spans of its requests
+    return first
 
 
-def together(buckets: Sequence[Bucket], samples: Mapping[int, int]) -> Iterator[list[Bucket]]:
+def together(buckets: Sequence[Bucket], rows: Mapping[int, int], most: int = _TOGETHER) -> Iterator[list[Bucket]]:
     """Yields buckets of one level in groups, each of one day, that are built together; they keep their order.
 
-    `samples`: how many each day has, by its start.
+    `rows`: how many each day has, by its start. `most`: how many of them are read at once, if a bucket has no more.
     """
     for day, of_day in groupby(buckets, key=lambda bucket: bucket.start_unix_s // DAY_S * DAY_S):
-        hour = samples.get(day, 0) // 24
-        left, size = list(of_day), max(_TOGETHER // max(hour, 1), 1)
+        hour = rows.get(day, 0) // 24
+        left, size = list(of_day), max(most // max(hour, 1), 1)
         yield from (left[first : first + size] for first in range(0, len(left), size))
 
 
-def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, last_time_before_s: int = 0) -> bool:
+def build(
+    client: Client,
+    *buckets: Bucket,
+    cluster: Cluster = ONE_SERVER,
+    last_time_before_s: int = 0,
+    quiet_since: int = 0,
+) -> bool:
     """Computes the rollups of buckets of one level and day; returns whether all count. Raises the client's errors.
 
     `last_time_before_s`: samples before may soon be dropped, so it builds even from those that a job has not replaced
-    completely.
+    completely. `quiet_since`: it leaves out what has changed since, because not all later changes are noted.
     """
     level, first = buckets[0].level, time.time_ns()
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
     _note(client, level, begun, "begun", {}, cluster)
-    wait_for_replicas(client, cluster, "sample_changes", "samples")
+    wait_for_replicas(
+        client, cluster, "sample_changes", *(operation_tables.READ if level.of_requests else ("samples",))
+    )
     changes = _changes(client, buckets)
-    at_work = {start for start, each in changes.items() if each.is_open and start >= last_time_before_s}
-    builds = {start: number for start, number in begun.items() if start not in at_work}
+    at_work = {
+        start
+        for start, each in changes.items()
+        if (each.is_open and start >= last_time_before_s) or (quiet_since and each.last_unix_s > quiet_since)
+    }
+    sources = read_sources(client, level, begun.keys() - at_work)
+    builds = {start: number for start, number in begun.items() if start in sources}
     if not builds:
         return False
+    parameters = fill_parameters(level, builds, [number for numbers in sources.values() for number in numbers])
+    of_shards = operation_tables.SETTINGS if level.of_requests else ON_EACH_SHARD if cluster.local else {}
     for table, statement in fill(level, builds).items():
-        client.command(
-            statement,
-            parameters=fill_parameters(level, builds),
-            settings=insert_settings(cluster) | _LIMITS | (ON_EACH_SHARD if cluster.local else {}),
-        )
+        client.command(statement, parameters=parameters, settings=insert_settings(cluster) | _LIMITS | of_shards)
         wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
     noted = {start: each.noted for start, each in changes.items()}
     _note(client, level, builds, "built", noted, cluster)
@@ -221,44 +238,13 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
         _note(client, level, final, "final", {}, cluster)
 
 
-def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> None:
-    """Deletes the rows of builds that were killed, or that have been followed by another one for a while."""
-    rows = client.query(
-        "SELECT start, groupArray((final, complete, build, noted)) AS builds FROM"
-        " (SELECT toUnixTimestamp(start_time) AS start, build, max(state = 'final') AS final,"
-        "  max(state != 'begun') AS complete, toUnixTimestamp(max(noted_time)) AS noted"
-        "  FROM rollup_builds WHERE level = {level:String} GROUP BY start, build)"
-        " GROUP BY start HAVING count() > 1 OR min(complete) = 0",
-        parameters={"level": level.name},
-    ).result_rows
-    starts, numbers = [], []
-    for start, builds in rows:
-        *others, best = sorted(builds)
-        followed = best[1] and best[3] + _IN_USE_S < now_unix_s
-        for _, complete, number, noted in (*others, *(() if best[1] else (best,))):
-            if (followed and complete) or (not complete and noted + _STARTED_S < now_unix_s):
-                starts.append(start)
-                numbers.append(number)
-    if not numbers:
-        return
-    unused = {"starts": sorted(set(starts)), "builds": numbers}
-    key = "toStartOfHour(start_time)" if level is MINUTES else "start_time"
-    for table in (*TABLES[level], "rollup_builds"):
-        if table != "series_seen":
-            client.command(
-                f"{delete_from(table, cluster)} WHERE {key} IN"
-                " (SELECT toDateTime(arrayJoin({starts:Array(UInt32)}), 'UTC')) AND build IN {builds:Array(UInt64)}",
-                parameters=unused,
-                settings=ON_EVERY_HOST,
-            )
-
-
 class _Changes(NamedTuple):
     """The changes that are noted of a bucket."""
 
     noted: int
     is_open: bool
     """A job is at work there."""
+    last_unix_s: int
 
 
 def _changes(client: Client, buckets: Sequence[Bucket]) -> dict[int, _Changes]:
@@ -269,7 +255,7 @@ def _changes(client: Client, buckets: Sequence[Bucket]) -> dict[int, _Changes]:
         max(bucket.end_unix_s for bucket in buckets),
     )
     rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
-    return {int(start): _Changes(int(count), bool(is_open)) for start, count, is_open, _ in rows}
+    return {int(start): _Changes(int(count), bool(is_open), int(last)) for start, count, is_open, last in rows}
 
 
 def _note(
@@ -284,13 +270,16 @@ def _note(
     client.insert("rollup_builds", rows, column_names=columns, settings=insert_settings(cluster))
 
 
-def _samples_of_days(client: Client, cluster: Cluster) -> dict[int, int]:
-    """Returns how many samples each day has, by the Unix seconds of its start; on a cluster, those of all replicas."""
+def _rows_of_days(client: Client, cluster: Cluster, *tables: str) -> dict[int, int]:
+    """Returns how many rows of these tables each day has, by the Unix seconds of its start; on a cluster, those of all
+    replicas."""
     parts, database = "system.parts", "currentDatabase()"
     if cluster.local:
         parts, database = f"clusterAllReplicas({quoted(cluster.name)}, system, parts)", quoted(cluster.local)
     rows = client.query(
         f"SELECT partition, sum(rows) FROM {parts}"
-        f" WHERE database = {database} AND table = 'samples' AND active AND rows > 0 GROUP BY partition"
+        f" WHERE database = {database} AND table IN {{tables:Array(String)}} AND active AND rows > 0"
+        " GROUP BY partition",
+        parameters={"tables": list(tables)},
     ).result_rows
     return {int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp()): int(n) for day, n in rows}

@@ -1,80 +1,49 @@
 """The operations of services: how many requests they had, and what these used."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from api.errors import bad_request, too_large
-from api.queries.conditions import Conditions, add_matchers, add_time, add_value_matcher
+from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
 from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
-from api.queries.sample_operations import OPERATION, split_matchers, with_operations
+from api.queries.rollups import Plan, make_plan
+from api.queries.sample_operations import OPERATION, select_span_operations, split_matchers
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import Matcher
+from icestream import operation_sums
+from icestream.operation_sums import QUANTILES
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
 from icestream.times import DAY_NS, HOUR_NS
 
-_QUANTILES = "0.01, 0.5, 0.95, 0.99"
-"""Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
 _PERCENTILES = ("p50", "p95", "p99")
 _AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
 """What is read after the time range for requests that began in it: at least, and at most (a span lasts 23 hours at
 most, gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
 
+# at_: whether it is of the time range; else it is of the period before.
 _SQL = f"""
-SELECT of, op, ({{matches}}) AS matches, sum(c) AS samples, sum(sq) AS squares, max(longest) AS longest_period,
-    sum(v) AS sampled_cpu_ns, sum(pv) AS previous_sampled_cpu_ns,
-    toInt64(sum(w)) AS thread_cpu_ns, toInt64(sum(pw)) AS previous_thread_cpu_ns,
-    toInt64(sum(n)) AS requests, toInt64(sum(pn)) AS previous_requests,
-    sum(cpu_sum) / sum(measured) AS mean_cpu_ns, sum(duration_sum) / requests AS mean_duration_ns,
-    quantilesDDMerge({_QUANTILES})(cpu) AS cpu_quantiles, quantilesDDMerge({_QUANTILES})(duration) AS duration_quantiles
+SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_) AS squares,
+    maxIf(longest, at_) AS longest_period,
+    sumIf(v, at_) AS sampled_cpu_ns, sumIf(v, NOT at_) AS previous_sampled_cpu_ns,
+    toInt64(sumIf(w, at_)) AS thread_cpu_ns, toInt64(sumIf(w, NOT at_)) AS previous_thread_cpu_ns,
+    toInt64(sumIf(n, at_)) AS requests, toInt64(sumIf(n, NOT at_)) AS previous_requests,
+    sumIf(cpu_sum, at_) / sumIf(measured_, at_) AS mean_cpu_ns, sumIf(duration_sum, at_) / requests AS mean_duration_ns,
+    quantilesDDMergeIf({QUANTILES})(cpu_, at_) AS cpu_quantiles,
+    quantilesDDMergeIf({QUANTILES})(duration_, at_) AS duration_quantiles
 FROM ({{parts}})
 GROUP BY of, op
 LIMIT {_MAX_OPERATIONS + 1}"""
-REQUESTS = """
-(
-    SELECT service, trace_id, span_id, argMax(named, lasted) AS operation, min(began) AS start_time,
-        max(lasted) AS duration_ns
-    FROM
-    (
-        SELECT service, trace_id, span_id, operation AS named, start_time AS began, duration_ns AS lasted
-        FROM entry_spans {where}
-    )
-    GROUP BY service, trace_id, span_id
-) AS entries
-LEFT ANY JOIN
-(
-    SELECT trace_id, entry_span_id AS span_id, sum(thread_cpu_ns) AS request_cpu, count() AS intervals
-    FROM activity {intervals}
-    GROUP BY trace_id, entry_span_id
-) AS used USING (trace_id, span_id)"""
-"""Requests with `duration_ns` and `request_cpu`, each once. Without `intervals`, no clock measured it."""
-_NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS pn, toUInt64(0) AS measured,
-    toUInt64(0) AS cpu_sum, toUInt64(0) AS duration_sum,
-    quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS cpu,
-    quantilesDDStateIf({_QUANTILES})(toFloat64(0), 0) AS duration"""
-_NO_SAMPLES = "toInt64(0) AS c, toFloat64(0) AS sq, toFloat64(0) AS longest"
-_SAMPLES = f"""
-SELECT toString(service) AS of, toString(operation) AS op, sumIf(value, {{now}}) AS v, sumIf(value, NOT {{now}}) AS pv,
-    toInt64(sumIf(count, {{now}})) AS c, toFloat64(sumIf(value / count * value, {{now}} AND count > 0)) AS sq,
-    toFloat64(maxIf(value / count, {{now}} AND count > 0)) AS longest,
-    toUInt64(0) AS w, toUInt64(0) AS pw, {_NO_REQUESTS}
-FROM {{table}} {{where}} GROUP BY of, op"""
-_INTERVALS = f"""
-SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, {_NO_SAMPLES},
-    sumIf(thread_cpu_ns, {{now}}) AS w, sumIf(thread_cpu_ns, NOT {{now}}) AS pw, {_NO_REQUESTS}
-FROM activity {{where}} GROUP BY of, op"""
-_REQUESTS = f"""
-SELECT toString(service) AS of, toString(operation) AS op, toInt64(0) AS v, toInt64(0) AS pv, {_NO_SAMPLES},
-    toUInt64(0) AS w, toUInt64(0) AS pw, countIf({{now}}) AS n, countIf(NOT {{now}}) AS pn,
-    countIf({{now}} AND intervals > 0) AS measured,
-    sumIf(request_cpu, {{now}}) AS cpu_sum, sumIf(duration_ns, {{now}}) AS duration_sum,
-    quantilesDDStateIf({_QUANTILES})(toFloat64(request_cpu), {{now}} AND intervals > 0) AS cpu,
-    quantilesDDStateIf({_QUANTILES})(toFloat64(duration_ns), {{now}}) AS duration
-FROM {{requests}}
-GROUP BY of, op"""
+_TABLES = {
+    OPERATION_MINUTES: "operation_minutes",
+    OPERATION_HOURS: "operation_hours",
+    OPERATION_DAYS: "operation_days",
+}
 
 
 @dataclass(frozen=True)
@@ -83,6 +52,8 @@ class Operations:
 
     all: list[dict[str, Any]]
     """A row whose operation is "" has what belongs to none. `matches`: the matchers of the operation do."""
+    rollups: list[dict[str, Any]]
+    """What was read of the time range from rollups, for people."""
 
     @property
     def matching(self) -> list[dict[str, Any]]:
@@ -103,21 +74,18 @@ def read_operations(database: Database, selection: Selection) -> Operations:
     of_operation, of_service = split_operation(selection.matchers)
     time_range = selection.time_range
     length = time_range.end_unix_nano - time_range.start_unix_nano
-    both = TimeRange(max(0, time_range.start_unix_nano - length), time_range.end_unix_nano)
+    before = TimeRange(max(0, time_range.start_unix_nano - length), time_range.start_unix_nano)
+    levels, finer = (OPERATION_DAYS, OPERATION_HOURS), (OPERATION_MINUTES,)
+    now_plan, before_plan = (make_plan(database, each, levels, finer=finer) for each in (time_range, before))
     conditions = Conditions()
-    start = f"fromUnixTimestamp64Milli({conditions.bind(time_range.start_unix_nano // 10**6, 'Int64')}, 'UTC')"
-    ranges = [(both.start_unix_nano, both.end_unix_nano)]
-    samples = Selection(selection.profile_type, tuple(of_service), both).of_any_request(ranges, conditions.parameters)
-    table = with_operations(samples, ranges, of_service)
-    activity = request_conditions(conditions.parameters, of_service, both)
-    intervals = request_conditions(conditions.parameters, of_service, until_ended(database, of_service, time_range))
-    parts = [
-        _SAMPLES.format(now=f"time >= {start}", table=table, where=samples.where),
-        _INTERVALS.format(now=f"start_time >= {start}", where=activity.where),
-        _REQUESTS.format(
-            now=f"start_time >= {start}", requests=REQUESTS.format(where=activity.where, intervals=intervals.where)
-        ),
-    ]
+    parts = []
+    for plan, each, at in ((now_plan, time_range, "1"), (before_plan, before, "0")):
+        of_period = Selection(selection.profile_type, tuple(of_service), each)
+        for part in plan.parts:
+            where = part.conditions(of_period, conditions.parameters).where
+            parts.append(operation_sums.of_rollups(_TABLES[part.level], at, where))
+    if now_plan.samples or before_plan.samples:
+        parts += _of_rows(database, selection, of_service, now_plan, before_plan, conditions)
     matches = Conditions(parameters=conditions.parameters)
     for matcher in of_operation:
         add_value_matcher(matches, "op", matcher)
@@ -127,7 +95,42 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         raise too_large(f"more than {_MAX_OPERATIONS} operations", "select fewer services, or a shorter time range")
     rows = _rows(answer, selection.profile_type)
     traced = {row["service"] for row in rows if row["operation"] or row["thread_cpu_ns"]}
-    return Operations([row for row in rows if row["service"] in traced])
+    return Operations([row for row in rows if row["service"] in traced], now_plan.as_json())
+
+
+def _of_rows(
+    database: Database, selection: Selection, of_service: list[Matcher], now: Plan, before: Plan, conditions: Conditions
+) -> list[str]:
+    """Returns SELECTs of what these plans do not read from rollups; parameters are added. Raises ApiError."""
+    parameters = conditions.parameters
+    gaps = _joined([*before.samples, *now.samples])
+    start = conditions.bind(selection.time_range.start_unix_nano // 10**6, "Int64")
+    from_start = f">= fromUnixTimestamp64Milli({start}, 'UTC')"
+    ranges = [(each.start_unix_nano, each.end_unix_nano) for each in gaps]
+    of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
+    samples = of_any.of_any_request(ranges, parameters)
+    spans = select_span_operations(samples, ranges, of_service)
+    began = request_conditions(parameters, of_service, gaps).where
+    intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
+    if now.samples:
+        ended = until_ended(database, of_service, now.samples)
+        intervals = request_conditions(parameters, of_service, ended).where
+    requests = operation_sums.requests_from(began, intervals)
+    return [
+        operation_sums.of_samples(f"time {from_start}", spans, samples.where),
+        operation_sums.of_intervals(f"start_time {from_start}", began),
+        operation_sums.of_requests(f"start_time {from_start}", requests),
+    ]
+
+
+def _joined(ranges: Sequence[TimeRange]) -> list[TimeRange]:
+    """Returns ranges, in order, with those as one that follow each other without a gap."""
+    joined: list[TimeRange] = []
+    for each in ranges:
+        if joined and joined[-1].end_unix_nano == each.start_unix_nano:
+            each = TimeRange(joined.pop().start_unix_nano, each.end_unix_nano)
+        joined.append(each)
+    return joined
 
 
 def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[Matcher]]:
@@ -142,10 +145,10 @@ def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[
     return of_operation, others
 
 
-def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], time_range: TimeRange) -> Conditions:
-    """Conditions on `activity` and `entry_spans`, which begin in a time range."""
+def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], ranges: Sequence[TimeRange]) -> Conditions:
+    """Conditions on `activity` and `entry_spans`, which begin in these time ranges."""
     added = Conditions(parameters=parameters)
-    add_time(added, time_range.start_unix_nano, time_range.end_unix_nano, "start_time")
+    add_times(added, [(each.start_unix_nano, each.end_unix_nano) for each in ranges], "start_time")
     add_matchers(added, [matcher for matcher in matchers if matcher.label != OPERATION])
     for matcher in matchers:
         if matcher.label == OPERATION:
@@ -153,12 +156,12 @@ def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], time
     return added
 
 
-def until_ended(database: Database, matchers: list[Matcher], time_range: TimeRange) -> TimeRange:
-    """Until the requests that begin in a time range have ended. Raises ApiError."""
-    began = request_conditions({}, matchers, time_range)
+def until_ended(database: Database, matchers: list[Matcher], ranges: Sequence[TimeRange]) -> list[TimeRange]:
+    """Until the requests that begin in these time ranges have ended. Raises ApiError."""
+    began = request_conditions({}, matchers, ranges)
     answer = database.table(f"SELECT max(duration_ns) AS longest FROM entry_spans {began.where}", began.parameters)
-    longest = min(answer["longest"][0].as_py(), _LONGEST_NS)
-    return TimeRange(time_range.start_unix_nano, time_range.end_unix_nano + max(longest, _AFTER_NS))
+    longest = max(min(answer["longest"][0].as_py(), _LONGEST_NS), _AFTER_NS)
+    return [TimeRange(each.start_unix_nano, each.end_unix_nano + longest) for each in ranges]
 
 
 def _rows(answer: pa.Table, profile_type: str) -> list[dict[str, Any]]:

@@ -5,11 +5,11 @@ from typing import Literal
 
 from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database
-from api.queries.operations import REQUESTS, request_conditions, split_operation, until_ended
-from api.queries.reported_operations import select_reported_operations
-from api.queries.sample_operations import span_hours
+from api.queries.operations import request_conditions, split_operation, until_ended
+from api.queries.sample_operations import select_reported_operations, span_hours
 from api.queries.selection import Selection, TimeRange
 from api.queries.stack_values import StackValues, read_stack_values
+from icestream.operation_sums import requests_from
 
 Measure = Literal["duration", "cpu"]
 _COLUMNS: dict[Measure, str] = {"duration": "duration_ns", "cpu": "request_cpu"}
@@ -36,7 +36,7 @@ def read_slow_and_fast(
     """
     column = _COLUMNS[measure]
     split_operation(selection.matchers)
-    ended = until_ended(database, list(selection.matchers), selection.time_range)
+    (ended,) = until_ended(database, list(selection.matchers), [selection.time_range])
     low, high = Conditions(), Conditions()
     answer = database.table(
         f"SELECT quantileExactHigh({slow / 100})({column}) AS slow, quantileExactLow({fast / 100})({column}) AS fast,"
@@ -65,10 +65,10 @@ def read_slow_and_fast(
 def _requests(selection: Selection, ended: TimeRange, conditions: Conditions) -> str:
     """What to select from; parameters are added to `conditions`. `ended`: the time range until they have ended."""
     matchers, time_range = list(selection.matchers), selection.time_range
-    requests = request_conditions(conditions.parameters, matchers, time_range)
+    requests = request_conditions(conditions.parameters, matchers, [time_range])
     of_service = [matcher for matcher in matchers if matcher.label == "service"]
-    intervals = request_conditions(conditions.parameters, of_service, ended)
-    return REQUESTS.format(where=requests.where, intervals=intervals.where)
+    intervals = request_conditions(conditions.parameters, of_service, [ended])
+    return requests_from(requests.where, intervals.where)
 
 
 def _read_stacks(

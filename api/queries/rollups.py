@@ -29,6 +29,7 @@ from icestream.rollups import (
 from icestream.times import format_unix_nano
 
 _S = 10**9
+_MINUTE_NS = 60 * _S
 Range = tuple[int, int]
 """[start, end) in Unix nanoseconds."""
 
@@ -51,10 +52,16 @@ class Part:
     buckets: list[Bucket]
 
     def conditions(self, selection: Selection, parameters: dict[str, Any]) -> Conditions:
-        """Conditions on a table of the level."""
+        """Conditions on a table of the level; of hours that reach out of the time range, only the minutes in it."""
         conditions = Conditions(parameters=parameters)
-        conditions.add(f"profile_type = {conditions.bind(selection.profile_type, 'String')}")
+        profile_type = conditions.bind(selection.profile_type, "String")
+        # What is of requests has no profile type.
+        if_of_requests = f"IN ({profile_type}, '')"
+        conditions.add(f"profile_type {if_of_requests if self.level.of_requests else f'= {profile_type}'}")
         first, last = self.buckets[0].start_unix_nano // _S, self.buckets[-1].end_unix_nano // _S
+        if self.level.unit == "minute":
+            first = max(first, selection.time_range.start_unix_nano // _MINUTE_NS * 60)
+            last = min(last, -(-selection.time_range.end_unix_nano // _S))
         conditions.add(f"start_time >= toDateTime({conditions.bind(first, 'UInt32')}, 'UTC')")
         conditions.add(f"start_time < toDateTime({conditions.bind(last, 'UInt32')}, 'UTC')")
         conditions.add(f"build IN {conditions.bind([each.build for each in self.buckets], 'Array(UInt64)')}")
@@ -63,7 +70,7 @@ class Part:
 
     def as_json(self) -> dict[str, Any]:
         return {
-            "level": self.level.name,
+            "level": self.level.unit,
             "buckets": len(self.buckets),
             "start": format_unix_nano(self.buckets[0].start_unix_nano),
             "end": format_unix_nano(self.buckets[-1].end_unix_nano),
@@ -82,24 +89,28 @@ class Plan:
 
 
 def make_plan(
-    database: Database, time_range: TimeRange, levels: Sequence[Level], coarser: Sequence[Level] = ()
+    database: Database,
+    time_range: TimeRange,
+    levels: Sequence[Level],
+    coarser: Sequence[Level] = (),
+    finer: Sequence[Level] = (),
 ) -> Plan:
-    """`levels`: those that can answer the query, the best one first; `coarser`: others, which it reads only where
-    samples may be gone. Raises ApiError."""
+    """`levels`: those that can answer the query, the best one first; `coarser`, `finer`: others, which it reads only
+    where samples may be gone, the finer ones first. Raises ApiError."""
     gaps: list[Range] = [(time_range.start_unix_nano, time_range.end_unix_nano)]
     if not _may_have_buckets(database, time_range, levels, coarser):
         return Plan([], [time_range])
-    found = _read_buckets(database, time_range, (*levels, *coarser))
+    found = _read_buckets(database, time_range, (*levels, *coarser, *finer))
     taken: dict[Level, list[Bucket]] = {}
-    for level in (*levels, *coarser):
+    for level in found:
         taken[level], gaps = _take(found[level] if level in levels else [], gaps, whole=True)
-    for level in sorted(found, key=lambda level: level.bucket_s):
+    for level in (*finer, *sorted((*levels, *coarser), key=lambda level: level.bucket_s)):
         days = {each.start_unix_nano // (DAY_S * _S) for other in taken.values() for each in other}
         # A day of which hours were taken would count these twice.
         usable = [
             each
             for each in found[level]
-            if each.final and (level is not DAYS or each.start_unix_nano // (DAY_S * _S) not in days)
+            if each.final and (level.bucket_s < DAY_S or each.start_unix_nano // (DAY_S * _S) not in days)
         ]
         widened, gaps = _take(usable, gaps, whole=False)
         taken[level] = sorted(taken[level] + widened, key=lambda each: each.start_unix_nano)

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from api.queries.conditions import Conditions, add_matchers, add_times, matching
-from api.queries.reported_operations import select_reported_operations
+from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, matching
 from api.queries.selector import Matcher
+from icestream import span_operations
 from icestream.times import HOUR_NS
 
 OPERATION = "operation"
@@ -30,19 +30,21 @@ def select_span_operations(asked: Conditions, ranges: Sequence[tuple[int, int]],
     `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
     Of `matchers`, those of the service choose among the spans that activity knows.
     """
+    active = Conditions(parameters=asked.parameters)
+    add_times(active, [span_hours(start, end) for start, end in ranges], "start_time")
+    add_matchers(active, [matcher for matcher in matchers if matcher.label == "service"])
     spans = Conditions(parameters=asked.parameters)
-    add_times(spans, [span_hours(start, end) for start, end in ranges], "start_time")
-    add_matchers(spans, [matcher for matcher in matchers if matcher.label == "service"])
-    known = f"SELECT trace_id, span_id FROM span_operations {spans.where}"
-    reported = select_reported_operations(asked, ranges, known)
-    # What activity says of a span counts, if it says something.
-    return (
-        "SELECT trace_id, span_id, toString(argMax(named, (at_time, named))) AS operation FROM"
-        " (SELECT trace_id, span_id, toString(operation) AS named, toUnixTimestamp64Nano(start_time) AS at_time"
-        f" FROM span_operations {spans.where}"
-        f" UNION ALL SELECT trace_id, span_id, operation, toInt64(-1) FROM ({reported}))"
-        " GROUP BY trace_id, span_id"
-    )
+    add_span_times(spans, ranges)
+    return span_operations.select_span_operations(asked.where, active.where, spans.where)
+
+
+def select_reported_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], known: str) -> str:
+    """Returns a SELECT of trace_id, span_id, operation and entry_span_id, each span once, for the requests that have
+    samples whose spans are not in `known`, a SELECT of trace_id and span_id. For `asked`, see `select_span_operations`.
+    """
+    spans = Conditions(parameters=asked.parameters)
+    add_span_times(spans, ranges)
+    return span_operations.select_reported_operations(asked.where, spans.where, known)
 
 
 def add_operation_matchers(

@@ -12,7 +12,7 @@ from api.errors import ApiError, too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
 from api.queries.gauges import total_of
-from api.queries.rollups import Part, make_plan
+from api.queries.rollups import make_plan
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import SPAN_NAME, check_groups, with_span_names
 from api.queries.selection import Selection, TimeRange
@@ -56,7 +56,7 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
         (
             _TABLES[by_service, part.level],
             "toUnixTimestamp(start_time) * 1000",
-            _conditions(part, selection, conditions.parameters),
+            part.conditions(selection, conditions.parameters),
         )
         for part in plan.parts
     ]
@@ -123,17 +123,6 @@ def _levels(time_range: TimeRange, step_ms: int, by_service: bool) -> list[Level
         and step_ms % (UNIT_S[level] * 1000) == 0
         and length_ns >= _UNITS * UNIT_S[level] * 10**9
     ]
-
-
-def _conditions(part: Part, selection: Selection, parameters: dict[str, Any]) -> Conditions:
-    """Those of the part; of hours that reach out of the time range, only the minutes that lie in it."""
-    conditions = part.conditions(selection, parameters)
-    if part.level is MINUTES:
-        first = selection.time_range.start_unix_nano // (60 * 10**9) * 60
-        end = -(-selection.time_range.end_unix_nano // 10**9)
-        conditions.add(f"start_time >= toDateTime({conditions.bind(max(first, 0), 'UInt32')}, 'UTC')")
-        conditions.add(f"start_time < toDateTime({conditions.bind(min(end, 2**32 - 1), 'UInt32')}, 'UTC')")
-    return conditions
 
 
 def _timeline(

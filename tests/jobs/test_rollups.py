@@ -8,11 +8,12 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import DAYS
+from icestream.rollups import DAYS, OPERATION_DAYS, Level
 from jobs.backfill import backfill
 from jobs.replay import replay
 from sinks.rollup_builds import read_valid_builds
-from sinks.rollups import QUIET_S, Rollups
+from sinks.rollup_changes import REQUESTS_QUIET_S
+from sinks.rollups import Rollups
 from tests.jobs.stored import END, T0, make_stored
 from tests.sinks.engine import client, clients, empty
 
@@ -22,11 +23,11 @@ pytestmark = pytest.mark.pipeline
 
 
 def build(clients: Clients) -> None:
-    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * QUIET_S)
+    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
 
 
-def valid(client: Client) -> dict[int, int]:
-    return read_valid_builds(client, DAYS, T0 // 10**9, END // 10**9)
+def valid(client: Client, level: Level = DAYS) -> dict[int, int]:
+    return read_valid_builds(client, level, T0 // 10**9, END // 10**9)
 
 
 def test_rollups_are_those_of_what_a_backfill_stored(clients: Clients, client: Client, tmp_path: Path) -> None:
@@ -47,3 +48,34 @@ def test_rollups_are_those_of_what_a_backfill_stored(clients: Clients, client: C
         assert rolled == stored.total()
     replay(stored.work("replay"))  # nothing is missing, so it changes nothing
     assert len(valid(client)) == 2
+
+
+def test_rollups_of_operations_are_those_of_what_jobs_stored(clients: Clients, client: Client, tmp_path: Path) -> None:
+    stored = make_stored(client, tmp_path)
+    expected = of_rows(client)
+    client.command("DELETE FROM activity WHERE host_id = 'host-1'", settings={"lightweight_deletes_sync": 2})
+    build(clients)
+    assert of_rollups(client) == of_rows(client) != expected
+    backfill(stored.work("backfill"))
+    assert valid(client, OPERATION_DAYS) == {}
+    build(clients)
+    assert of_rollups(client) == of_rows(client) == expected
+    client.command("TRUNCATE TABLE spans")
+    replay(stored.work("replay"))  # brings back spans, and nothing else
+    assert (len(valid(client)), valid(client, OPERATION_DAYS)) == (2, {})
+    build(clients)
+    assert of_rollups(client) == of_rows(client) == expected
+
+
+def of_rows(client: Client) -> tuple[int, ...]:
+    """Nanoseconds of thread CPU and of sampled CPU."""
+    sums = "(SELECT sum(thread_cpu_ns) FROM activity), (SELECT sum(value) FROM samples)"
+    return tuple(client.query(f"SELECT {sums}").result_rows[0])
+
+
+def of_rollups(client: Client) -> tuple[int, ...]:
+    rows = client.query(
+        "SELECT sum(thread_cpu_ns), sum(value) FROM operation_days WHERE build IN {builds:Array(UInt64)}",
+        parameters={"builds": list(valid(client, OPERATION_DAYS).values())},
+    ).result_rows
+    return tuple(rows[0])

@@ -191,7 +191,9 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     assert ttl("nodes").endswith("toIntervalDay(1097)")  # of the rollups by day
     retention.retain(client, None, by_day)
     assert [retention.kept_days(client, "rollup_builds", level) for level in ("minute", "hour", "day")] == [0, 7, 60]
-    assert [ttl(table) for table in ("service_minutes", "nodes")] == ["", ""]
+    assert [retention.kept_days(client, "rollup_builds", f"operation {unit}") for unit in ("hour", "day")] == [7, 60]
+    assert [ttl(table) for table in ("service_minutes", "operation_minutes", "nodes")] == ["", "", ""]
+    assert ttl("operation_hours").endswith("toIntervalDay(9)")
     assert retention.sample_days(client) == 5
     with monkeypatch.context() as patch:
         patch.setattr(client, "command", None)  # nothing is changed that is so already

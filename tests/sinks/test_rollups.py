@@ -8,14 +8,14 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import DAY_S, HOURS
-from icestream.topics import SAMPLES
+from icestream.rollups import DAY_S, HOURS, OPERATION_HOURS, Level
+from icestream.topics import ACTIVITY, SAMPLES
 from sinks import rollups
 from sinks.clickhouse import ClickHouseSink
 from sinks.rollup_builds import read_valid_builds
-from sinks.rollup_changes import note_work_sql
-from sinks.rollups import QUIET_S, Bucket, Rollups, together
-from tests.sinks.messages import START_MS, make_range, sample_batch, tables
+from sinks.rollup_changes import REQUESTS_QUIET_S, note_work_sql
+from sinks.rollups import Bucket, Rollups, together
+from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, tables
 
 HOUR_S = START_MS // 3_600_000 * 3600
 
@@ -26,11 +26,26 @@ def store(clients: Clients, sequence: int, **more: Any) -> None:
 
 
 def build(clients: Clients) -> None:
-    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * QUIET_S)
+    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
 
 
-def valid(client: Client) -> list[int]:
-    return list(read_valid_builds(client, HOURS, HOUR_S, HOUR_S + 1))
+def store_activity(clients: Clients, sequence: int, **more: Any) -> None:
+    batch = tables(ACTIVITY, activity_batch(sequence))
+    ClickHouseSink(clients).write(make_range(ACTIVITY, [batch], first=sequence, **more))
+
+
+def valid(client: Client, level: Level = HOURS) -> list[int]:
+    return list(read_valid_builds(client, level, HOUR_S, HOUR_S + 1))
+
+
+def of_requests(client: Client) -> tuple[int, ...]:
+    """Requests, nanoseconds of thread CPU, and those per request that the rollups of the hour have."""
+    rows = client.query(
+        "SELECT sum(requests), sum(thread_cpu_ns), sum(request_cpu_ns), round(quantilesDDMerge(0.01, 0.5, 0.95, 0.99)"
+        "(cpu)[1] / 100000) FROM operation_hours WHERE build IN {builds:Array(UInt64)}",
+        parameters={"builds": list(read_valid_builds(client, OPERATION_HOURS, HOUR_S, HOUR_S + 1).values())},
+    ).result_rows
+    return tuple(int(number) for number in rows[0])
 
 
 def sums(client: Client) -> list[int]:
@@ -72,6 +87,46 @@ def test_a_change_is_noted_when_the_sink_dies_before_it_says_so(
     assert valid(client) == []
     build(clients)
     assert sums(client) == [10] * 6
+
+
+def test_late_activity_counts_once_in_rollups_of_operations_and_leaves_the_others_alone(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(clients, 1)
+    store_activity(clients, 1)
+    build(clients)
+    assert (valid(client), valid(client, OPERATION_HOURS)) == ([HOUR_S], [HOUR_S])
+    assert of_requests(client) == (1, 2_700_000, 2_700_000, 27)
+    store_activity(clients, 1, nonce="1" * 12)  # again, from another sender
+    assert valid(client, OPERATION_HOURS) == [HOUR_S]
+
+    def die(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("sinks.clickhouse.note_requests", die)
+    with pytest.raises(KeyboardInterrupt):
+        store_activity(clients, 2)
+    monkeypatch.undo()
+    store_activity(clients, 2, retried=True)
+    assert (valid(client), valid(client, OPERATION_HOURS)) == ([HOUR_S], [])
+    build(clients)
+    assert of_requests(client) == (2, 5_400_000, 5_400_000, 27)
+
+
+def test_a_sink_notes_an_hour_to_which_activity_comes_all_the_time_once_in_a_while(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_activity(clients, 1)
+    build(clients)
+    sink, changes = ClickHouseSink(clients), "SELECT countIf(toUnixTimestamp(start_time) = %d) FROM sample_changes"
+    for sequence, noted in ((2, 1), (3, 1), (4, 2)):
+        sink.write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(sequence))], first=sequence))
+        assert client.query(changes % HOUR_S).result_rows == [(noted,)]
+        monkeypatch.setattr("sinks.rollup_changes.NOTED_S", 3600 if sequence == 2 else 0)
+    Rollups(clients).step(threading.Event(), int(time.time()) + REQUESTS_QUIET_S // 2)
+    assert valid(client, OPERATION_HOURS) == []  # others may follow that are not noted
+    build(clients)
+    assert of_requests(client)[0] == 4
 
 
 def test_nothing_is_built_again_without_a_change(clients: Clients, client: Client) -> None:

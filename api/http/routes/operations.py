@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query
 from starlette.responses import Response
 
-from api.http.answer_model import Answer, RangeAnswer, described
+from api.http.answer_model import Answer, SelectionAnswer, described
 from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import selection
@@ -52,11 +52,7 @@ class Unattributed(Answer):
     share: float
 
 
-class OperationsAnswer(RangeAnswer):
-    profile_type: str
-    unit: str
-    aggregation: str
-    selector: str
+class OperationsAnswer(SelectionAnswer):
     operations: list[Operation]
     count: int
     unattributed: list[Unattributed]
@@ -88,6 +84,7 @@ _EXAMPLE = {
     "selector": '{service="shop"}',
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",
+    "rollups": [],
     "operations": [
         {
             "service": "shop", "operation": "GET /checkout", "sampled_cpu_ns": 36000000000,
@@ -146,6 +143,7 @@ def operations(
     return json_response(
         selection.as_json()
         | {
+            "rollups": found.rollups,
             "operations": [_members(row, Operation) for row in rows[offset : offset + limit]],
             "count": len(rows),
             "unattributed": [_members(row, Unattributed) for row in found.unattributed],

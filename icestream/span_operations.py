@@ -1,0 +1,72 @@
+"""SELECTs of the operation of each span, for queries and for rollups.
+
+Activity says the operation of each span that had CPU (table `span_operations`). Spans that came without activity, as
+senders of OTLP send them, have that of their entry spans: a program whose threads publish contexts, but which sends no
+activity, has samples with a trace and a span, and no row in `span_operations`. Each of its spans comes when it has
+ended, so an entry span comes last. The operation is known as soon as all spans from that of a sample up to the entry
+span are stored.
+"""
+
+_MOST_SPANS = 4000
+"""Of a request. One with more has no operations here: anybody may send spans, and all would be held in memory."""
+_ROUNDS = 12
+"""Each doubles the number of steps up, so the deepest span is covered."""
+
+# Each round has a row for each span that may still arrive, and joins the round before with itself: what a span has
+# reached goes on to what that has reached. So memory grows with the spans, and not with their square. Who reports a
+# span twice may give it different parents and operations. The greatest count: the aggregate functions that would choose
+# the last ones take ten times the memory.
+_REPORTED = """
+WITH RECURSIVE reached AS
+(
+    SELECT trace_id, span_id, toUInt8(0) AS round, toLowCardinality(named) AS operation,
+        if(named != '', span_id, parent) AS up, named != '' AS arrives
+    FROM
+    (
+        SELECT trace_id, span_id, reinterpretAsFixedString(max(reinterpretAsUInt64(parent_span_id))) AS parent,
+            max(toString(operation)) AS named
+        FROM spans {spans} AND trace_id IN
+        (
+            SELECT trace_id FROM spans {spans} AND {requests}
+            GROUP BY trace_id HAVING count() <= {most}
+        )
+        GROUP BY trace_id, span_id
+    )
+    UNION ALL
+    SELECT low.trace_id, low.span_id, toUInt8(low.round + 1), high.operation, high.up,
+        low.operation = '' AND high.operation != ''
+    FROM reached AS low INNER JOIN reached AS high ON low.trace_id = high.trace_id AND low.up = high.span_id
+    WHERE low.round < {rounds} AND 1 IN (SELECT operation = '' FROM reached)
+)
+SELECT trace_id, span_id, toString(operation) AS operation, up AS entry_span_id FROM reached WHERE arrives"""
+
+
+def select_span_operations(samples: str, active: str, spans: str) -> str:
+    """Returns a SELECT of trace_id, span_id and operation, each span once.
+
+    `samples`: WHERE ... of the samples that it is about; `active`: of the rows of `span_operations` near them. For
+    `spans`, see `select_reported_operations`.
+    """
+    known = f"SELECT trace_id, span_id FROM span_operations {active}"
+    reported = select_reported_operations(samples, spans, known)
+    # What activity says of a span counts, if it says something.
+    return (
+        "SELECT trace_id, span_id, toString(argMax(named, (at_time, named))) AS operation FROM"
+        " (SELECT trace_id, span_id, toString(operation) AS named, toUnixTimestamp64Nano(start_time) AS at_time"
+        f" FROM span_operations {active}"
+        f" UNION ALL SELECT trace_id, span_id, operation, toInt64(-1) FROM ({reported}))"
+        " GROUP BY trace_id, span_id"
+    )
+
+
+def select_reported_operations(samples: str, spans: str, known: str) -> str:
+    """Returns a SELECT of trace_id, span_id, operation and entry_span_id, each span once, for the requests that have
+    samples whose spans are not in `known`, a SELECT of trace_id and span_id.
+
+    `samples`: WHERE ... of the samples; `spans`: of the spans that may be theirs, also of entry spans.
+    """
+    unknown = f"{samples} AND span_id != toFixedString('', 8) AND (trace_id, span_id) NOT IN ({known})"
+    # Without entry spans, the count is 0, and what it is joined to by AND is not read.
+    any_entry = f"(SELECT count() FROM (SELECT 1 FROM entry_spans {spans} LIMIT 1)) > 0"
+    requests = f"{any_entry} AND trace_id IN (SELECT trace_id FROM samples {unknown})"
+    return _REPORTED.format(spans=spans, requests=requests, most=_MOST_SPANS, rounds=_ROUNDS)

@@ -1,0 +1,79 @@
+"""The tables of rollups of operations, and the SELECTs that fill them.
+
+A request belongs to the minute in which it began, samples and intervals to that in which they were. So all sums are
+those of rows, and rows are counted once. Hours are summed up from minutes, and days from hours.
+"""
+
+from icestream import operation_sums
+from icestream.operation_sums import KEYS, MERGED, SUMS
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
+from icestream.span_operations import select_span_operations
+from sinks.cluster import GLOBAL
+
+COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
+_FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
+READ = ("samples", "activity", "entry_spans", "span_operations", "spans")
+"""The tables that hold what is summed up."""
+SETTINGS: dict[str, int | str] = GLOBAL | {
+    "parallel_distributed_insert_select": 0,  # a request may have rows on several shards: one server joins those of all
+    "join_algorithm": "grace_hash",  # an hour may have more requests than memory has room for
+    "max_bytes_in_join": 400_000_000,
+}
+
+
+def _between(first_s: str, until_s: str, column: str = "start_time") -> str:
+    """WHERE ... of rows in [first, until), SQL expressions of Unix seconds."""
+    return (
+        f"WHERE {column} >= fromUnixTimestamp64Milli(({first_s}) * 1000, 'UTC')"
+        f" AND {column} < fromUnixTimestamp64Milli(({until_s}) * 1000, 'UTC')"
+    )
+
+
+def _of_buckets(column: str = "start_time") -> str:
+    hour = f"toUnixTimestamp(toStartOfHour({column})) IN {{starts:Array(UInt32)}}"
+    return f"{_between(_FROM, _UNTIL, column)} AND {hour}"
+
+
+def _minutes() -> str:
+    samples = _of_buckets("time")
+    # An interval takes an hour at most, and a row of `span_operations` says when the last one of its hour began. A span
+    # takes 23 hours at most (gateway/readers/otlp_spans.py).
+    spans = select_span_operations(
+        samples, _between(f"{_FROM} - 3600", _UNTIL), _between(f"{_FROM} - 86400", f"{_UNTIL} + 3600")
+    )
+    # What tasks do after the end of their request counts for an hour.
+    longest = f"(SELECT intDiv(max(duration_ns), 1000000000) + 1 FROM entry_spans {_of_buckets()})"
+    intervals = _between(_FROM, f"{_UNTIL} + toInt64(least(greatest({longest}, 3600), 86400))")
+    return " UNION ALL ".join(
+        (
+            operation_sums.of_samples("toStartOfMinute(time)", spans, samples),
+            operation_sums.of_intervals("toStartOfMinute(start_time)", _of_buckets()),
+            operation_sums.of_requests(
+                "toStartOfMinute(start_time)", operation_sums.requests_from(_of_buckets(), intervals)
+            ),
+        )
+    )
+
+
+def _coarser(table: str, start: str) -> str:
+    """`start`: a function that rounds times."""
+    sources = (
+        "WHERE start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+        " AND build IN {sources:Array(UInt64)}"
+    )
+    return operation_sums.of_rollups(table, f"{start}(start_time)", sources)
+
+
+def _summed_up(rows: str) -> str:
+    return (
+        f"SELECT of_type, of, op, toDateTime(at_, 'UTC') AS start_, {MERGED}, {{build:UInt64}} + toHour(start_)"
+        f" FROM ({rows}) GROUP BY of_type, of, op, at_"
+    )
+
+
+OPERATION_TABLES: dict[Level, dict[str, str]] = {
+    OPERATION_MINUTES: {"operation_minutes": _summed_up(_minutes())},
+    OPERATION_HOURS: {"operation_hours": _summed_up(_coarser("operation_minutes", "toStartOfHour"))},
+    OPERATION_DAYS: {"operation_days": _summed_up(_coarser("operation_hours", "toStartOfDay"))},
+}
+"""Of each level its table, and the SELECT that fills it, for the parameters of sinks/rollup_tables.py."""

@@ -1,0 +1,117 @@
+"""Answers about operations are those from rows, whatever was built, came late, was replaced or is gone."""
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+
+from api.queries.operations import read_operations
+from icestream.clickhouse import Clients
+from icestream.rollups import LEVELS, OPERATION_LEVELS, OPERATION_MINUTES
+from sinks import rollups
+from sinks.rollup_builds import read_valid_builds
+from tests.api.conftest import Api
+from tests.api.queries.request_store import Requests, whole_minutes
+from tests.api.queries.rollup_store import DAY, HOUR, T0, select
+from tests.data.tables import to_datetime
+from tests.sinks.clusters import Shards
+
+
+@pytest.fixture
+def requests(engine: str, database: str) -> Requests:
+    return Requests(Clients(engine, database=database))
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak)])
+def test_sums_and_percentiles_are_those_of_rows_whatever_happens(requests: Requests, seed: int) -> None:
+    requests.random = random.Random(seed)
+    requests.come(100)
+    requests.build()
+    requests.check_everything()
+    unfinished: list[Callable[[], None]] = []
+    for event in requests.random.sample(("late", "replace", "job is killed"), 3):
+        if event == "late":
+            requests.come(5)
+        else:
+            end = requests.begin_replace()
+            requests.build()  # meanwhile
+            unfinished.append(end)
+            if event == "replace":
+                unfinished.pop()()
+        requests.check_everything()
+    for end in unfinished:
+        end()
+    requests.build()
+    requests.check_everything()
+    found = read_operations(requests.database, select((), T0, T0 + 2 * DAY))
+    assert [(part["level"], part["buckets"]) for part in found.rollups] == [("day", 2)]
+    for _ in range(3):
+        requests.check(requests.selection())
+
+
+def test_rows_of_all_shards_are_one_answer(engine: str) -> None:
+    shards = Shards(engine, "operations_of_shards")
+    requests = Requests(shards, shards.cluster)
+    requests.come(60, days=0.1)
+    requests.build()
+    requests.check(select((), T0, T0 + DAY))
+    assert read_operations(requests.database, select((), T0, T0 + DAY)).rollups[0]["level"] == "day"
+
+
+def test_operations_stay_when_rows_are_gone(requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    requests.come(200)
+    requests.build()
+    selections = list(whole_minutes(random.Random(3)))
+    expected = [requests.answer_of_rows(selection) for selection in selections]
+    requests.build(time.time() + 2 * DAY)
+    for table in ("activity", "spans", "entry_spans", "span_operations"):
+        requests.client.command(f"TRUNCATE TABLE {table}")
+    assert requests.client.query("SELECT count() FROM samples").result_rows == [(0,)]
+    assert [requests.answer(selection) for selection in selections] == expected
+    answer = api.json("/api/v1/operations", start=str(T0 + 60), end=str(T0 + 3 * HOUR + 60))
+    parts = [(part["level"], part["start"][11:16], part["end"][11:16]) for part in answer["rollups"]]
+    assert parts == [("hour", "01:00", "03:00"), ("minute", "00:00", "04:00")]
+    # Rollups by minute are kept for a shorter time: then whole hours are read.
+    requests.client.command("TRUNCATE TABLE operation_minutes")
+    requests.client.command("DELETE FROM rollup_builds WHERE level = 'operation minute'")
+    hours = read_operations(requests.database, select((), T0 + HOUR + 60, T0 + 2 * HOUR + 60))
+    assert [(part["level"], part["buckets"]) for part in hours.rollups] == [("hour", 2)]
+
+
+def test_only_rollups_of_operations_are_built_again_for_late_requests(requests: Requests) -> None:
+    """From the hour in which a request began to the hour after its end."""
+    requests.come(20, days=0.5)
+    requests.build()
+    begun = {level: valid(requests, level) for level in (*LEVELS, *OPERATION_LEVELS)}
+    span = {"trace_id": b"a" * 16, "span_id": b"a" * 8, "name": "GET /late", "operation": "GET /late"}
+    times = {"start_time": to_datetime(T0 + 5.5 * HOUR), "end_time": to_datetime(T0 + 7.1 * HOUR)}
+    requests.bring("spans", [span | times | {"service": "cart", "host_id": "a"}])
+    for level in LEVELS:
+        assert valid(requests, level) == begun[level]
+    gone = {hour for hour in begun[OPERATION_MINUTES] if hour not in valid(requests, OPERATION_MINUTES)}
+    assert gone == {T0 + hour * HOUR for hour in (5, 6, 7, 8)}
+    requests.check_everything()
+
+
+def test_what_a_task_does_in_the_next_hour_counts_for_its_request_also_when_it_comes_late(requests: Requests) -> None:
+    of_request = {"trace_id": b"a" * 16, "service": "cart", "host_id": "a", "operation": "GET /"}
+    began, ended = (to_datetime(T0 + DAY - before) for before in (2, 1))
+    times = {"start_time": began, "end_time": ended}
+    interval = {"span_id": b"a" * 8, "entry_span_id": b"a" * 8, "duration_ns": 1000, "thread_cpu_ns": 1000}
+    requests.bring("spans", [of_request | times | {"span_id": b"a" * 8, "name": "GET /"}])
+    requests.bring("activity", [of_request | interval | {"start_time": began}])
+    requests.build()
+    before = valid(requests, OPERATION_MINUTES)
+    requests.bring("activity", [of_request | interval | {"start_time": to_datetime(T0 + DAY + 0.8 * HOUR)}])
+    gone = before.keys() - valid(requests, OPERATION_MINUTES).keys()
+    assert gone == {T0 + 23 * HOUR}
+    requests.build()
+    (row,) = requests.answer(select((), T0, T0 + 2 * DAY))
+    assert (row["requests"], row["mean_cpu_ns"], row["thread_cpu_ns"]) == (1, 2000, 2000)
+    assert read_operations(requests.database, select((), T0, T0 + 2 * DAY)).rollups[0]["level"] == "day"
+
+
+def valid(requests: Requests, level: rollups.Level) -> dict[int, int]:
+    return read_valid_builds(requests.client, level, T0, T0 + 2 * DAY)
