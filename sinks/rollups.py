@@ -35,8 +35,8 @@ QUIET_S = 300
 _STEP_S = 20.0
 _TOGETHER = 20_000_000
 """Samples of which hours are built together. Hours of more samples are built one by one."""
-_REQUESTS_TOGETHER = 5_000_000
-"""Likewise rows of samples, activity and requests, which are joined."""
+_REQUESTS_TOGETHER = 1_000_000
+"""Likewise rows of samples, activity and requests: with the sketches of few hours, the memory of a build suffices."""
 _LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
 log = logging.getLogger(__name__)
 
