@@ -2,7 +2,7 @@
 
 A job takes the ends of the topics when it begins, and waits until the live pipeline has stored everything before them.
 So each message is either stored already, or not the job's business: the two never store one message at the same time.
-Where no stream processor has begun, there is nothing to wait for; a job then ends with an error when one begins.
+Where no part of the pipeline has begun, there is nothing to wait for; a job then ends with an error when one begins.
 Where stream processors have begun, it waits for sinks that have not, too: they would skip the batches of which the job
 stored only the part in its range.
 """
@@ -30,6 +30,8 @@ WAIT_S = 60.0
 LAKE_MORE_S = 120.0
 """How much longer it waits for the Parquet sink, which collects rows for a minute before it writes them."""
 _POLL_S = 0.5
+_SURE_S = 20.0
+"""How long a job asks again whether a part of the pipeline has begun, while Kafka cannot say so."""
 _WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 
@@ -65,8 +67,8 @@ class Cut:
 
     cluster: str = ""
     ends: Mapping[str, Ends] = field(default_factory=dict)  # by topic
-    live: bool = True
-    """Whether stream processors had begun to read this Kafka."""
+    absent: tuple[_Reader, ...] = ()
+    """The parts of the pipeline that had not begun to read these messages."""
 
     def includes(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
         return cluster != self.cluster or offset < self.ends.get(topic, {}).get(partition, 0)
@@ -98,7 +100,10 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
         wait(_CLICKHOUSE, stored)
         if settings.parquet:
             wait(_PARQUET, stored)
-        return Cut(cluster, ends, live)
+        readers = (_STREAMS, _CLICKHOUSE, *([_PARQUET] if settings.parquet else []))
+        if live or all(_is_empty(reader, topic, of, timeout_s) for topic, of in ends.items()):
+            return Cut(cluster, ends)
+        return Cut(cluster, ends, tuple(each for each in readers if not _has_begun(settings, each.group, ends)))
     except KafkaException as error:
         raise _again(settings, error) from error
     finally:
@@ -106,17 +111,23 @@ def take_cut(settings: StorageSettings, progress: Progress, wait_s: float = WAIT
 
 
 def check_cut(settings: StorageSettings, cut: Cut) -> None:
-    """Raises JobError if stream processors have begun since a cut at which they had not: what they make of the messages
-    before the cut may be stored while the job stores the same."""
-    try:
-        begun = not cut.live and _has_begun(settings, STREAMS_GROUP, cut.ends)
-    except KafkaException as error:
-        raise _again(settings, error) from error
-    if begun:
-        raise JobError(
-            "stream processors began to read this Kafka while the job ran, and sinks may have stored what the job"
-            " stored: start the job again, which replaces both"
-        )
+    """Raises JobError if a part of the pipeline has begun since a cut at which it had not: the messages before the cut
+    may be stored by a sink while the job stores the same."""
+    deadline = time.monotonic() + _SURE_S
+    for part in cut.absent:
+        while True:
+            try:
+                begun = _has_begun(settings, part.group, cut.ends, deadline)
+                break
+            except KafkaException as error:
+                if time.monotonic() > deadline:
+                    raise _again(settings, error) from error
+                time.sleep(_POLL_S)
+        if begun:
+            raise JobError(
+                f"{part.name} began to read this Kafka while the job ran, so a sink may have stored what the job"
+                " stored: start the job again, which replaces both"
+            )
 
 
 def _again(settings: StorageSettings, error: KafkaException) -> JobError:
@@ -177,27 +188,41 @@ def _commits(settings: StorageSettings, reader: Consumer, topic: str, ends: Ends
     return {position.partition: position.offset for position in positions}
 
 
-def _has_begun(settings: StorageSettings, group: str, ends: Mapping[str, Ends]) -> bool:
-    """Whether the group has committed something of these topics, or may be about to."""
+def _has_begun(settings: StorageSettings, group: str, ends: Mapping[str, Ends], deadline: float = 0.0) -> bool:
+    """Whether the group has committed something of these topics, or may be about to.
+
+    Where Kafka cannot say so, as while it loads its groups after a restart, it is asked again until `deadline`
+    (time.monotonic()); then the group is taken to be there.
+    """
     with closing(consumer(settings, group, log_level=2)) as reader:
         commits = [offset for topic, of in ends.items() for offset in _commits(settings, reader, topic, of).values()]
-    return any(offset >= 0 for offset in commits) or _may_exist(settings, group)
+    if any(offset >= 0 for offset in commits):
+        return True
+    while (exists := _exists(settings, group)) is None and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    return exists is not False
 
 
-def _may_exist(settings: StorageSettings, group: str) -> bool:
-    """Whether there is such a group. It may not have committed anything yet, and nobody may be in it at the moment,
-    because its process was killed. Also if Kafka cannot say so now, while it loads its groups after a restart."""
+def _exists(settings: StorageSettings, group: str) -> bool | None:
+    """Whether there is such a group, None if Kafka cannot say so now. It may not have committed anything yet, and
+    nobody may be in it at the moment, because its process was killed."""
     admin = AdminClient(client_config(settings) | {"log_level": 2})
     try:
         described = admin.describe_consumer_groups([group], request_timeout=settings.kafka_timeout_s)[group].result()
     except KafkaException as error:
-        return error.args[0].code() not in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError._UNSUPPORTED_FEATURE)
+        none = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError._UNSUPPORTED_FEATURE)
+        return False if error.args[0].code() in none else None
     return bool(described.state != ConsumerGroupState.DEAD)
 
 
 def _ends(reader: Consumer, topic: str, timeout_s: float) -> Ends:
     numbers: Iterable[int] = reader.list_topics(topic, timeout=timeout_s).topics[topic].partitions
     return {number: _watermarks(reader, topic, number, timeout_s)[1] for number in numbers}
+
+
+def _is_empty(reader: Consumer, topic: str, ends: Ends, timeout_s: float) -> bool:
+    """Whether no message is before these ends."""
+    return all(_watermarks(reader, topic, number, timeout_s)[0] >= end for number, end in ends.items())
 
 
 def _watermarks(reader: Consumer, topic: str, number: int, timeout_s: float) -> tuple[int, int]:

@@ -4,6 +4,7 @@ import importlib
 import logging
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -46,8 +47,9 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
                 source = source.copy(folder, job.time_range)
             lake = Lake(settings.parquet) if settings.parquet else None
             operators = partial(make_operators, job.operators, settings)
-            cut_check = partial(check_cut, settings, source.cut)
-            work = Work(client, source, operators, job, progress, lock.check, cut_check, lock.fence, lake)
+            work = Work(client, source, operators, job, progress, lock.check, fence=lock.fence, lake=lake)
+            if not job.dry_run:
+                work = replace(work, check_cut=partial(check_cut, settings, source.cut))
             if job.kind == "replay":
                 return replay(work).lines(job.dry_run)
             return plan(work) if job.dry_run else backfill(work).lines()

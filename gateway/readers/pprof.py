@@ -24,7 +24,7 @@ from gateway.readers.pprof_tables import (
 )
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
-from icestream.messages.checks import Labels
+from icestream.messages.checks import MAX_ENTRIES, Labels
 from icestream.pprof.profile_pb2 import Mapping, ProfileTables
 from icestream.pprof.profile_pb2 import ValueType as PprofValueType
 
@@ -58,6 +58,8 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
     start, end = _times(profile, source)
     functions = read_functions(profile.function, strings)
     location_ids, lines = read_locations(profile.location, functions)
+    if len(profile.mapping) > MAX_ENTRIES:
+        raise bad_profile(f"mapping: expected at most {MAX_ENTRIES}, got {len(profile.mapping)}")
     mappings = [_mapping(mapping, strings) for mapping in profile.mapping]
     locations, row = distinct_locations(location_ids, lines, functions, mappings)
     reader = _Reader(strings, source.labels, max_series)

@@ -13,6 +13,8 @@ from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
 
 MAX_FILE = 1 << 20
+MAX_TARGETS = 100_000
+"""Of one list."""
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
@@ -46,7 +48,10 @@ def load_yaml(path: Path) -> Any:
 
 def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:
     """Makes a list of targets with labels into groups. Raises SettingError, whose message begins with `where`."""
-    return tuple(_group(one) for one in Fields({"groups": loaded}, where).groups("groups"))
+    groups = tuple(_group(one) for one in Fields({"groups": loaded}, where).groups("groups"))
+    if (targets := sum(len(group.targets) for group in groups)) > MAX_TARGETS:
+        raise SettingError(f"{where}: expected at most {MAX_TARGETS} targets, got {targets}")
+    return groups
 
 
 def _job(fields: Fields) -> ScrapeJob:

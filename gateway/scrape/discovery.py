@@ -1,12 +1,14 @@
 """Which targets a job has now."""
 
 import asyncio
+import functools
 import glob
 import itertools
 import json
 import logging
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +25,9 @@ REFRESH_S = 30.0
 _ANSWER_S = 10.0
 _LARGEST_LIST = 10_000_000
 _HEADERS = {"Accept": "application/json", "X-Prometheus-Refresh-Interval-Seconds": f"{REFRESH_S:.0f}"}
+
+# Of its own: name servers that do not answer must not take the threads that everything else needs.
+_RESOLVERS = ThreadPoolExecutor(4, "resolve")
 
 _log = logging.getLogger(__name__)
 
@@ -41,8 +46,8 @@ class Discovery:
     def __init__(self, job: ScrapeJob) -> None:
         self._job = job
         self._client = HttpClient()
-        self._known: dict[str, tuple[TargetGroup, ...]] = {}
-        self._failed: set[str] = set()
+        self._known: dict[Hashable, tuple[TargetGroup, ...]] = {}  # by file, URL with credentials, or DNS question
+        self._failed: set[Hashable] = set()
 
     async def close(self) -> None:
         await self._client.close()
@@ -61,10 +66,10 @@ class Discovery:
                 data = await self._list(source)
             groups = await asyncio.to_thread(_of_json, data, source.url)
         except TimeoutError:
-            return self._as_before(source.url, f"no complete answer within {_ANSWER_S:.1f} s")
+            return self._as_before(source, source.url, f"no complete answer within {_ANSWER_S:.1f} s")
         except (ScrapeError, SettingError) as error:
-            return self._as_before(source.url, str(error))
-        return self._found(source.url, groups)
+            return self._as_before(source, source.url, str(error))
+        return self._found(source, source.url, groups)
 
     async def _list(self, source: TargetsUrl) -> bytes:
         async with self._client.get(source.url, source.http, {}, _HEADERS) as answer:
@@ -77,40 +82,40 @@ class Discovery:
 
     async def _of_name(self, source: DnsName) -> Sequence[TargetGroup]:
         name, port = source.name, source.port
-        loop = asyncio.get_running_loop()
+        ask = functools.partial(socket.getaddrinfo, name, port, family=source.family, type=socket.SOCK_STREAM)
         try:
-            found = await loop.getaddrinfo(name, port, family=source.family, type=socket.SOCK_STREAM)
+            found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, ask)
         except (OSError, UnicodeError) as error:  # UnicodeError: no name may be so
-            return self._as_before(f"{name}:{port}", str(error))
+            return self._as_before(source, f"{name}:{port}", str(error))
         hosts = sorted({str(address[0]) for *_, address in found})
         targets = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
-        return self._found(f"{name}:{port}", (TargetGroup(targets, (("__meta_dns_name", name),)),))
+        return self._found(source, f"{name}:{port}", (TargetGroup(targets, (("__meta_dns_name", name),)),))
 
     def _of_files(self) -> list[TargetGroup]:
         groups: list[TargetGroup] = []
         for pattern in self._job.files:
             files = sorted(glob.glob(pattern))
             if not files:
-                self._as_before(pattern, "there is no such file, so it has no targets")
+                self._as_before(pattern, pattern, "there is no such file, so it has no targets")
             for file in files:
                 try:
-                    groups += self._found(file, parse_groups(load_yaml(Path(file)), file))
+                    groups += self._found(file, file, parse_groups(load_yaml(Path(file)), file))
                 except SettingError as error:
-                    groups += self._as_before(file, str(error))
+                    groups += self._as_before(file, file, str(error))
         return groups
 
-    def _found(self, source: str, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:
+    def _found(self, source: Hashable, name: str, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:
         self._known[source] = groups
         if source in self._failed:
             self._failed.discard(source)
-            _log.info("scrape job %s: %s is read again", self._job.name, source)
+            _log.info("scrape job %s: %s is read again", self._job.name, name)
         self._count()
         return groups
 
-    def _as_before(self, source: str, why: str) -> tuple[TargetGroup, ...]:
+    def _as_before(self, source: Hashable, name: str, why: str) -> tuple[TargetGroup, ...]:
         if source not in self._failed:
             self._failed.add(source)
-            _log.warning("scrape job %s: %s: %s", self._job.name, source, why)
+            _log.warning("scrape job %s: %s: %s", self._job.name, name, why)
         self._count()
         return self._known.get(source, ())
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from icestream.settings import SettingError
 
-_MAX_ENTRIES = 10_000
+_MAX_ENTRIES = 100_000
 
 
 class Fields:

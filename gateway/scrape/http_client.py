@@ -54,7 +54,7 @@ class HttpClient:
             for _ in range(_MAX_REDIRECTS + 1):
                 # Credentials are for the server that the job names, and for nobody whom it names.
                 own = own and (at.origin() == first.origin() or _is_upgrade(first, at))
-                allowed, context = await asyncio.to_thread(_secrets, http, own)
+                allowed, context = await asyncio.to_thread(_secrets, http, own, at.scheme)
                 async with self._session.get(
                     at,
                     headers={**(headers or {}), **allowed},
@@ -84,9 +84,10 @@ def _is_upgrade(first: URL, now: URL) -> bool:
     return (first.scheme, now.scheme) == ("http", "https") and first.host == now.host
 
 
-def _secrets(http: Http, own: bool) -> tuple[dict[str, str], ssl.SSLContext | bool]:
-    """Returns headers, and how TLS is done. Files are read each time, so secrets may change."""
-    return (_authorization(http) if own else {}), _tls(http, with_certificate=own)
+def _secrets(http: Http, own: bool, scheme: str) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+    """Returns headers, and how TLS is done, if it is. Files are read each time, so secrets may change."""
+    headers = _authorization(http) if own else {}
+    return headers, _tls(http, with_certificate=own) if scheme == "https" else True
 
 
 def _authorization(http: Http) -> dict[str, str]:

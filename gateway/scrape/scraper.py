@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import heapq
 import logging
 import threading
 from collections.abc import Coroutine
@@ -80,8 +81,10 @@ class Scraper:
         for target in loops.keys() - wanted:
             await _end(loops.pop(target))
             self._scraped -= 1
-        new = sorted(wanted - loops.keys(), key=lambda target: (target.base, target.labels))
-        for target in new[: max(0, self._settings.gateway_scrape_targets - self._scraped)]:
+        room = max(0, self._settings.gateway_scrape_targets - self._scraped)
+        new = wanted - loops.keys()
+        # In a thread: a list may be long.
+        for target in await asyncio.to_thread(heapq.nsmallest, room, new, lambda target: (target.base, target.labels)):
             loops[target] = [asyncio.create_task(run) for run in self._runs(job, target, fetcher, waiting)]
             self._scraped += 1
         self._tell(job, len(loops), len(wanted) - len(loops))

@@ -31,7 +31,9 @@ _MESSAGES, _BYTES = 1_000, 32_000_000
 _AT_ONCE = 20
 _NAMES_WAIT_S = 5.0
 _OPERATIONS_S = 5.0
-_START_WAIT_S = 60.0
+_STREAMS_LAG_MS = 3_600_000
+"""Operations of samples that streams publish later than this after their activity may stay unknown."""
+_START_WAIT_S = 300.0
 _KAFKA_S = 30.0
 
 _log = logging.getLogger(__name__)
@@ -48,7 +50,7 @@ def flatten(settings: FlattenSettings, interval_ms: int, stop: threading.Event, 
     try:
         if settings.metrics_listen:
             health = Health(settings, interval_ms, worker.problem, lambda: worker.partitions)
-        worker.start()
+        worker.start(stop)
         while not stop.is_set():
             worker.work(stop)
     finally:
@@ -73,9 +75,11 @@ class _Flattener:
         self._collected: list[Message] = []  # of this interval
         self._sources: dict[int, Sources] = {}  # by partition of icestream.samples
 
-    def start(self) -> None:
+    def start(self, stop: threading.Event) -> None:
         self._producer.init_transactions(_KAFKA_S)
-        self._names.catch_up(time.monotonic() + _START_WAIT_S)
+        deadline = time.monotonic() + _START_WAIT_S
+        while not stop.is_set() and time.monotonic() < deadline and not self._names.catch_up(time.monotonic() + 1.0):
+            pass
         self._consumer.subscribe([SAMPLES], on_assign=self._on_assign, on_revoke=self._on_revoke)
         self._started = True
 
@@ -90,14 +94,14 @@ class _Flattener:
 
     def work(self, stop: threading.Event) -> None:
         """Publishes the records of what came in an interval."""
-        batches: list[tuple[int, SampleColumns]] = []  # partition, samples
+        batches: list[tuple[Message, SampleColumns]] = []
         ends: dict[int, int] = {}
         for message in self._collect(stop):
             partition = message.partition() or 0
             ends[partition] = (message.offset() or 0) + 1
             samples = _decode(message)
             if samples is not None and self._is_new(partition, samples):
-                batches.append((partition, samples))
+                batches.append((message, samples))
         if not ends:
             self._names.catch_up(time.monotonic() + 1.0)
             return
@@ -116,12 +120,12 @@ class _Flattener:
             self._late.published(sums, corrected)
             _count(sums, unresolved, len(batches), len(corrected))
 
-    def _sums(self, batches: list[tuple[int, SampleColumns]]) -> tuple[Sums, list[bytes]]:
+    def _sums(self, batches: list[tuple[Message, SampleColumns]]) -> tuple[Sums, list[bytes]]:
         """Returns the sums with the corrections of earlier ones, and the contexts that are corrected."""
         self._operations.read(_times(batches), time.monotonic() + _OPERATIONS_S)
         sums = Sums(self._interval_ms)
-        for partition, samples in batches:
-            sums.add(partition, samples, self._operations.of)
+        for message, samples in batches:
+            sums.add(message.partition() or 0, samples, self._operations.of)
         return sums, self._late.correct(sums, self._operations.of)
 
     def _collect(self, stop: threading.Event) -> list[Message]:
@@ -191,14 +195,19 @@ class _Flattener:
         return positions
 
 
-def _times(batches: list[tuple[int, SampleColumns]]) -> dict[int, tuple[int, int]]:
-    """Returns the first and the last time of samples by partition, Unix milliseconds."""
+def _times(batches: list[tuple[Message, SampleColumns]]) -> dict[int, tuple[int, int]]:
+    """Returns between which times there may be activity of samples, by partition, Unix milliseconds.
+
+    Samples that are days old, as from a collector's spool, came with their activity: it is not looked for in all of
+    these days.
+    """
     times: dict[int, tuple[int, int]] = {}
-    for partition, samples in batches:
+    for message, samples in batches:
         if len(samples.time_unix_milli):
             first, last = int(samples.time_unix_milli.min()), int(samples.time_unix_milli.max())
+            first, partition = max(first, message.timestamp()[1] - _STREAMS_LAG_MS), message.partition() or 0
             before = times.get(partition, (first, last))
-            times[partition] = min(first, before[0]), max(last, before[1])
+            times[partition] = min(first, before[0]), max(first, last, before[1])
     return times
 
 

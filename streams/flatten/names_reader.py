@@ -26,10 +26,13 @@ class NamesReader:
         self._behind = set(partitions)  # partitions that were not read to their end yet
         self._consumer.assign([TopicPartition(STACKS, partition, OFFSET_BEGINNING) for partition in partitions])
 
-    def catch_up(self, deadline: float) -> None:
-        """Reads to the end of the topic, as far as `deadline` (time.monotonic()) permits."""
-        while self._read(0.1 if self._behind else 0.0) or (self._behind and time.monotonic() < deadline):
+    def catch_up(self, deadline: float) -> bool:
+        """Reads to the end of the topic, as far as `deadline` (time.monotonic()) permits.
+
+        Returns whether it got there."""
+        while time.monotonic() < deadline and (self._read(0.1 if self._behind else 0.0) or self._behind):
             pass
+        return not self._behind
 
     def wait_for(self, stack_ids: Collection[int], deadline: float) -> set[int]:
         """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic()); returns those

@@ -69,6 +69,27 @@ def test_a_job_waits_for_a_pipeline_that_has_not_committed_anything_yet(apache_k
         take_cut(settings, ignore, wait_s=0)
 
 
+def test_a_sink_that_begins_before_stream_processors_ends_a_job_that_began_without_both(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    settings = StorageSettings(kafka=apache_kafka.kafka)
+    before_any_message = take_cut(settings, ignore)
+    publish(apache_kafka, time.time_ns() - 3600 * 10**9)
+    cut, with_lake = take_cut(settings, ignore), take_cut(replace(settings, parquet=str(tmp_path)), ignore)
+    sink = consumer(apache_kafka, PARQUET_GROUP)
+    sink.commit(offsets=[TopicPartition(ACTIVITY, 0, 0)], asynchronous=False)
+    sink.close()
+    check_cut(settings, cut)
+    with pytest.raises(JobError, match="the Parquet sink began to read"):
+        check_cut(settings, with_lake)
+    sink = consumer(apache_kafka, CLICKHOUSE_GROUP)
+    sink.commit(offsets=[TopicPartition(ACTIVITY, 0, 0)], asynchronous=False)
+    sink.close()
+    with pytest.raises(JobError, match="the ClickHouse sink began to read"):
+        check_cut(settings, cut)
+    check_cut(settings, before_any_message)  # nothing that both could store
+
+
 def test_a_job_takes_no_pipeline_for_none_because_kafka_cannot_say_who_is_there(
     apache_kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

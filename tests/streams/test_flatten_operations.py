@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +14,9 @@ from icestream.kafka import producer
 from icestream.messages.samples import SampleColumns, decode_samples
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
+from streams.flatten.flattener import _times
 from streams.flatten.late_operations import LateOperations
+from streams.flatten.names_reader import NamesReader
 from streams.flatten.operations_reader import OperationsReader
 from streams.flatten.sums import FlatKey, Sums, SumsByKey
 from tests.data import messages as builders
@@ -170,3 +173,25 @@ def test_without_an_answer_of_kafka_operations_are_not_known(
         operations.read({4711: (START_MS, START_MS)}, time.monotonic() + PATIENCE_S)  # there is no such partition
     assert operations.of(builders.context(1)) == ""
     assert len([record for record in caplog.records if "operations are not known" in record.getMessage()]) == 1
+
+
+def test_names_that_come_faster_than_they_are_read_hold_up_nothing(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(NamesReader(in_process_broker)) as names:
+        monkeypatch.setattr(names, "_read", lambda timeout_s: True)
+        assert not names.catch_up(time.monotonic() + 0.05)
+
+
+def test_activity_of_samples_that_came_late_is_looked_for_near_their_arrival() -> None:
+    class Arrived:
+        def partition(self) -> int:
+            return 3
+
+        def timestamp(self) -> tuple[int, int]:
+            return TIMESTAMP_LOG_APPEND_TIME, START_MS + 7 * 24 * 60 * MINUTE_MS
+
+    late = decode_samples(samples(1, [(0, 2, 1), (5, 2, 1)]))
+    ((first, last),) = _times([(Arrived(), late)]).values()  # type: ignore[list-item]
+    assert first == START_MS + (7 * 24 - 1) * 60 * MINUTE_MS
+    assert last >= first

@@ -16,7 +16,7 @@ from gateway.readers.number_messages import MAX_FIELDS, PORTION_BYTES
 from gateway.readers.pprof import Source, read_pprof
 from gateway.readers.pprof_tables import MAX_ROWS
 from gateway.sent_profile import SentProfile
-from icestream.messages.checks import MAX_LINE, MAX_LINES
+from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import decode_raw
 from icestream.messages.raw_encoder import Stacks
@@ -195,11 +195,11 @@ def test_a_sample_with_absurdly_many_frames_is_refused() -> None:
         read_pprof(profile.SerializeToString(), SOURCE, 10)
 
 
-@pytest.mark.parametrize("number", [4, 5])
-def test_absurdly_many_functions_and_locations_are_refused(number: int) -> None:
+@pytest.mark.parametrize(("number", "most"), [(3, MAX_ENTRIES), (4, MAX_ROWS), (5, MAX_ROWS)])
+def test_absurdly_many_mappings_functions_and_locations_are_refused(number: int, most: int) -> None:
     empty = bytes([number << 3 | 2, 0])
     with pytest.raises(Refused):
-        read_pprof(simple({("main",): (5, 50)}).SerializeToString() + empty * MAX_ROWS, SOURCE, 10)
+        read_pprof(simple({("main",): (5, 50)}).SerializeToString() + empty * (most + 1), SOURCE, 10)
 
 
 def test_of_functions_with_one_id_the_last_one_counts() -> None:

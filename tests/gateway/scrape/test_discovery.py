@@ -3,15 +3,18 @@
 import asyncio
 import json
 import logging
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from gateway.scrape.config import load_jobs
+from gateway.scrape.config import MAX_TARGETS, load_jobs, parse_groups
 from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.job import ScrapeJob
+from icestream.settings import SettingError
 from tests.gateway.scrape.servers import Certificates, Request, serving
 from tests.waiting import PATIENCE_S
 
@@ -134,3 +137,58 @@ def test_each_address_of_a_name_is_a_target(tmp_path: Path, caplog: pytest.LogCa
         assert one.targets() == {"127.0.0.1:6060": labels}
         assert one.targets() == {"127.0.0.1:6060": labels}
     assert caplog.text.count(f"{no_name}:1: ") == 1
+
+
+def test_a_name_without_addresses_of_one_kind_says_nothing_of_the_other_kind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.scrape")
+
+    def only_ipv4(name: str, port: int, family: int, **more: object) -> list[tuple]:
+        if family == socket.AF_INET6:
+            raise OSError("no address of that kind")
+        return [(family, socket.SOCK_STREAM, 0, "", ("127.0.0.7", port))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", only_ipv4)
+    kinds = ", ".join(f"{{names: [shop], port: 6060, type: {kind}}}" for kind in ("A", "AAAA"))
+    with asked(tmp_path, f"dns_sd_configs: [{kinds}]") as one:
+        for _ in range(3):
+            assert set(one.targets()) == {"127.0.0.7:6060"}
+    assert len(told_by(caplog)) == 1
+
+
+def test_name_servers_that_do_not_answer_take_no_threads_from_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answered = threading.Event()
+
+    def waits(*arguments: object, **more: object) -> list[tuple]:
+        assert answered.wait(PATIENCE_S)
+        return []
+
+    names = [f"shop-{number}" for number in range(50)]
+    (tmp_path / "jobs.yaml").write_text(
+        f"scrape_configs: [{{job_name: shop, dns_sd_configs: [{{names: {names}, port: 1}}]}}]"
+    )
+    (job,) = load_jobs(tmp_path / "jobs.yaml")
+
+    async def ask() -> set[Target]:
+        discovery = Discovery(job)
+        monkeypatch.setattr(socket, "getaddrinfo", waits)
+        asking = asyncio.create_task(discovery.targets())
+        try:
+            await asyncio.sleep(0.1)  # all names are asked for by now, or wait for a thread
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "others work"), 30) == "others work"
+        finally:
+            answered.set()
+        await discovery.close()
+        return await asking
+
+    assert asyncio.run(ask()) == set()
+
+
+def test_a_list_of_too_many_targets_is_refused() -> None:
+    groups = [{"targets": ["shop:1"] * MAX_TARGETS}]
+    assert len(parse_groups(groups, "list")) == 1
+    with pytest.raises(SettingError, match="list: expected at most 100000 targets, got 100001"):
+        parse_groups([*groups, {"targets": ["shop:2"]}], "list")

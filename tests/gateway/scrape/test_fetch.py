@@ -112,6 +112,11 @@ def test_the_name_of_a_certificate_may_be_given_and_checks_may_be_switched_off(
         assert fetch(served, tmp_path, tls(certificates, insecure_skip_verify="true")) == PROFILE
 
 
+def test_without_tls_nothing_of_tls_config_is_needed(tmp_path: Path) -> None:
+    with serving(answer) as served:
+        assert fetch(served, tmp_path, "tls_config: {ca_file: /nowhere/ca.pem}") == PROFILE
+
+
 def test_a_token_is_read_for_each_request(tmp_path: Path) -> None:
     token = tmp_path / "token"
     with serving(answer) as served:
