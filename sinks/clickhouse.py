@@ -67,7 +67,7 @@ class ClickHouseSink:
         self._series = SeriesDays()
         self._cleaned = time.monotonic()
         self._cluster = cluster.ONE_SERVER
-        self._noted_hours: dict[int, float] = {}
+        self._noted_hours: dict[int, tuple[float, float]] = {}
 
     def check(self) -> None:
         """Raises MigrationError where tables are missing."""

@@ -41,16 +41,17 @@ def note_requests(
     client: Client,
     intervals: Iterable[pa.Table],
     spans: Iterable[pa.Table],
-    noted: dict[int, float],
+    noted: dict[int, tuple[float, float]],
     cluster: Cluster = ONE_SERVER,
 ) -> None:
     """Notes that rows of `activity` and `spans` were added, for hours whose rollups of operations may have begun.
 
     An interval may belong to a request that began an hour before, and tell the operation of samples an hour after.
-    `noted`: when this process has noted which hour, by its monotonic clock. Long spans that end all the time change
-    all hours of a day each time, so an hour is noted again after NOTED_S: nothing of it is built before.
+    `noted`: when this process has noted which hour, by its monotonic clock, which stands still while the machine is
+    suspended, and by its wall clock, which may be set. Long spans that end all the time change all hours of a day each
+    time, so an hour is noted again after NOTED_S by either: nothing of it is built before.
     """
-    begun_s, now = _begun(client, cluster, OPERATION_MINUTES.name), time.monotonic()
+    begun_s, now = _begun(client, cluster, OPERATION_MINUTES.name), (time.monotonic(), time.time())
     hours: set[int] = set()
     for table in intervals if begun_s else ():
         for hour in np.unique(_hours(table["start_time"])).tolist():
@@ -58,8 +59,9 @@ def note_requests(
     for table in spans if begun_s else ():
         bounds = np.stack([_hours(table["start_time"]), _hours(table["end_time"])], axis=1)
         hours |= hours_of_spans(np.unique(bounds, axis=0).tolist())
-    for hour in [hour for hour, at in noted.items() if at + NOTED_S <= now]:
-        del noted[hour]
+    for hour, at in list(noted.items()):
+        if not all(0 <= clock - before < NOTED_S for clock, before in zip(now, at, strict=True)):
+            del noted[hour]
     hours = {hour for hour in hours - noted.keys() if 0 <= hour * HOUR_S < begun_s}
     _note_added(client, hours, begun_s, REQUESTS, cluster)
     noted |= dict.fromkeys(hours, now)
@@ -67,8 +69,9 @@ def note_requests(
 
 def hours_of_spans(bounds: Iterable[Sequence[int]]) -> set[int]:
     """Returns the hours whose rollups depend on spans with these first and last hours: a span may tell the operation of
-    samples from its start to its end, and of what tasks do in the hour after it."""
-    return {hour for first, last in bounds for hour in range(first, min(last, first + _DAY_HOURS) + 2)}
+    samples from its start to its end, and of what tasks do in the hour after it. One that ends before it starts, by the
+    clock of its sender, is a request where it starts."""
+    return {hour for first, last in bounds for hour in range(first, min(max(last, first), first + _DAY_HOURS) + 2)}
 
 
 def note_requests_sql(hours: Iterable[int]) -> str:

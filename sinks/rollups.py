@@ -6,12 +6,11 @@ build counts when its row `built` is there, after all its rows; one that was kil
 """
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from clickhouse_connect.driver.client import Client
@@ -19,13 +18,15 @@ from clickhouse_connect.driver.client import Client
 from icestream.clickhouse import Clients
 from icestream.rollups import CHANGES_SQL, DAY_S, HOUR_S, LEVELS, OPERATION_LEVELS, Level, bucket_parameters
 from sinks import metrics, operation_tables
-from sinks.cluster import ON_EACH_SHARD, ONE_SERVER, Cluster, quoted, wait_for_replicas
+from sinks.buckets import Bucket, together
+from sinks.cluster import ON_EACH_SHARD, ONE_SERVER, Cluster, wait_for_replicas
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
 from sinks.rollup_tables import build_number, fill, fill_parameters
+from sinks.stored_days import rows_of_days
 from sinks.unused_builds import STARTED_S, drop_unused
 
 GRACE_S = 600
@@ -33,24 +34,10 @@ GRACE_S = 600
 QUIET_S = 300
 """A bucket that has changed is built again so long after its last change."""
 _STEP_S = 20.0
-_TOGETHER = 20_000_000
-"""Samples of which hours are built together. Hours of more samples are built one by one."""
-_REQUESTS_TOGETHER = 1_000_000
-"""Likewise rows of samples, activity and requests: with the sketches of few hours, the memory of a build suffices."""
+_OPERATIONS_S = 20.0
+"""Each level of operations is left for the next step after this time: samples do not wait for a backlog of hours."""
 _LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Bucket:
-    """A bucket of a level."""
-
-    level: Level
-    start_unix_s: int
-
-    @property
-    def end_unix_s(self) -> int:
-        return self.start_unix_s + self.level.bucket_s
 
 
 @dataclass(frozen=True)
@@ -68,6 +55,11 @@ class Ages:
         days = sample_days(client, cluster)
         return cls(now_unix_s, now_unix_s - (days - 1) * DAY_S if days else 0, now_unix_s - days * DAY_S if days else 0)
 
+    def left_before(self, level: Level) -> int:
+        """Returns the time before which no job is waited for that has been quiet for a day. Rollups of operations can
+        only be built while their rows may not go (`oldest`), so they need a day in which they do not wait."""
+        return self.samples_may_go + DAY_S if level.of_requests and self.samples_may_go else self.samples_may_go
+
 
 class Rollups:
     """Builds what is due, for as long as the sinks run. Used by one thread."""
@@ -81,9 +73,7 @@ class Rollups:
             try:
                 self.step(stop)
             except Exception as error:  # the next step tries again; until then queries read samples
-                self._clients.discard()
-                metrics.FAILURES.labels("rollups").inc()
-                log.error("rollups: %s", error)
+                self._failed(error)
         self._clients.discard()
 
     def step(self, stop: threading.Event, now_unix_s: int | None = None) -> None:
@@ -94,29 +84,49 @@ class Rollups:
         client = self._clients.get()
         cluster = check(client, self._clients.dsn)
         ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
-        samples = _rows_of_days(client, cluster, "samples")
-        traced = _rows_of_days(client, cluster, "activity", "entry_spans")
-        rows = _rows_of_days(client, cluster, *operation_tables.READ) if traced else {}
+        samples = rows_of_days(client, cluster, "samples")
+        traced = rows_of_days(client, cluster, "activity", "entry_spans")
+        rows = rows_of_days(client, cluster, *operation_tables.READ) if traced else {}
         try:
-            for level in (*LEVELS, *OPERATION_LEVELS):
-                of_days, most = (rows, _REQUESTS_TOGETHER) if level.of_requests else (samples, _TOGETHER)
-                for buckets in together(due(client, level, sorted(of_days), ages, cluster), of_days, most):
-                    if stop.is_set():
-                        return
-                    quiet_since = ages.now - REQUESTS_QUIET_S if level.of_requests else 0
-                    build(
-                        client,
-                        *buckets,
-                        cluster=cluster,
-                        last_time_before_s=ages.samples_may_go,
-                        quiet_since=quiet_since,
-                    )
-                finish(client, level, ages, cluster)
-                drop_unused(client, level, ages.now, cluster)
+            for level in LEVELS:
+                self._step_level(level, samples, ages, cluster, stop)
+            for level in OPERATION_LEVELS:
+                try:
+                    self._step_level(level, rows, ages, cluster, stop)
+                except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
+                    self._failed(error)
         finally:  # also where nothing can be built because the disk is full
+            client = self._clients.get()
             levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
             if dropped := drop_old_samples(client, sorted(samples), ages.samples_went, levels, cluster):
                 log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
+
+    def _step_level(
+        self, level: Level, rows: Mapping[int, int], ages: Ages, cluster: Cluster, stop: threading.Event
+    ) -> None:
+        """`rows`: how many that level is summed up from each day has. Where hours of operations cannot be built, the
+        others are; they are tried again when their builds count as killed. Raises other errors of the client."""
+        client = self._clients.get()
+        until = time.monotonic() + _OPERATIONS_S if level.of_requests else math.inf
+        for buckets in together(due(client, level, sorted(rows), ages, cluster), rows):
+            if stop.is_set():
+                return
+            try:
+                build(client, *buckets, cluster=cluster, ages=ages)
+            except Exception as error:
+                if not level.of_requests:
+                    raise
+                self._failed(error)
+                client = self._clients.get()
+            if time.monotonic() >= until:
+                break
+        finish(client, level, ages, cluster)
+        drop_unused(client, level, ages.now, cluster)
+
+    def _failed(self, error: Exception) -> None:
+        self._clients.discard()
+        metrics.FAILURES.labels("rollups").inc()
+        log.error("rollups: %s", error)
 
 
 def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Cluster = ONE_SERVER) -> list[Bucket]:
@@ -145,7 +155,8 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
 
     def waits(start: int) -> bool:
         is_open, last_change = changes.get(start, (0, 0))
-        was_left = start < ages.samples_may_go and last_change + DAY_S <= ages.now  # by a job that ended in the middle
+        # By a job that ended in the middle.
+        was_left = start < ages.left_before(level) and last_change + DAY_S <= ages.now
         return start in others or last_change + quiet_s > ages.now or (is_open and not was_left)
 
     missing = [start for start in closed if start not in valid and not waits(start)]
@@ -162,28 +173,11 @@ def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     return first
 
 
-def together(buckets: Sequence[Bucket], rows: Mapping[int, int], most: int = _TOGETHER) -> Iterator[list[Bucket]]:
-    """Yields buckets of one level in groups, each of one day, that are built together; they keep their order.
-
-    `rows`: how many each day has, by its start. `most`: how many of them are read at once, if a bucket has no more.
-    """
-    for day, of_day in groupby(buckets, key=lambda bucket: bucket.start_unix_s // DAY_S * DAY_S):
-        hour = rows.get(day, 0) // 24
-        left, size = list(of_day), max(most // max(hour, 1), 1)
-        yield from (left[first : first + size] for first in range(0, len(left), size))
-
-
-def build(
-    client: Client,
-    *buckets: Bucket,
-    cluster: Cluster = ONE_SERVER,
-    last_time_before_s: int = 0,
-    quiet_since: int = 0,
-) -> bool:
+def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages: Ages = Ages(0, 0, 0)) -> bool:
     """Computes the rollups of buckets of one level and day; returns whether all count. Raises the client's errors.
 
-    `last_time_before_s`: samples before may soon be dropped, so it builds even from those that a job has not replaced
-    completely. `quiet_since`: it leaves out what has changed since, because not all later changes are noted.
+    Rows that may soon be dropped are summed up even where a job has not replaced them completely. Rollups of operations
+    that have just changed are left out, because not all later changes are noted.
     """
     level, first = buckets[0].level, time.time_ns()
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
@@ -192,10 +186,11 @@ def build(
         client, cluster, "sample_changes", *(operation_tables.READ if level.of_requests else ("samples",))
     )
     changes = _changes(client, buckets)
+    left_before, quiet_since = ages.left_before(level), ages.now - REQUESTS_QUIET_S if level.of_requests else 0
     at_work = {
         start
         for start, each in changes.items()
-        if (each.is_open and start >= last_time_before_s) or (quiet_since and each.last_unix_s > quiet_since)
+        if (each.is_open and start >= left_before) or (quiet_since > 0 and each.last_unix_s > quiet_since)
     }
     sources = read_sources(client, level, begun.keys() - at_work)
     builds = {start: number for start, number in begun.items() if start in sources}
@@ -268,18 +263,3 @@ def _note(
     ]
     columns = ["level", "start_time", "end_time", "build", "state", "changes"]
     client.insert("rollup_builds", rows, column_names=columns, settings=insert_settings(cluster))
-
-
-def _rows_of_days(client: Client, cluster: Cluster, *tables: str) -> dict[int, int]:
-    """Returns how many rows of these tables each day has, by the Unix seconds of its start; on a cluster, those of all
-    replicas."""
-    parts, database = "system.parts", "currentDatabase()"
-    if cluster.local:
-        parts, database = f"clusterAllReplicas({quoted(cluster.name)}, system, parts)", quoted(cluster.local)
-    rows = client.query(
-        f"SELECT partition, sum(rows) FROM {parts}"
-        f" WHERE database = {database} AND table IN {{tables:Array(String)}} AND active AND rows > 0"
-        " GROUP BY partition",
-        parameters={"tables": list(tables)},
-    ).result_rows
-    return {int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp()): int(n) for day, n in rows}

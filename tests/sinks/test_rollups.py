@@ -2,19 +2,23 @@
 
 import threading
 import time
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import DAY_S, HOURS, OPERATION_HOURS, Level
+from icestream.rollups import DAY_S, HOURS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.topics import ACTIVITY, SAMPLES
 from sinks import rollups
+from sinks.buckets import Bucket, together
 from sinks.clickhouse import ClickHouseSink
 from sinks.rollup_builds import read_valid_builds
-from sinks.rollup_changes import REQUESTS_QUIET_S, note_work_sql
-from sinks.rollups import Bucket, Rollups, together
+from sinks.rollup_changes import REQUESTS_QUIET_S, hours_of_spans, note_work_sql
+from sinks.rollups import Rollups
+from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, tables
 
 HOUR_S = START_MS // 3_600_000 * 3600
@@ -127,6 +131,96 @@ def test_a_sink_notes_an_hour_to_which_activity_comes_all_the_time_once_in_a_whi
     assert valid(client, OPERATION_HOURS) == []  # others may follow that are not noted
     build(clients)
     assert of_requests(client)[0] == 4
+
+
+def test_a_sink_notes_an_hour_again_after_a_clock_has_jumped(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The monotonic clock stands still while a machine is suspended; the wall clock may be set to before."""
+    store_activity(clients, 1)
+    build(clients)
+    sink, changes = ClickHouseSink(clients), "SELECT countIf(toUnixTimestamp(start_time) = %d) FROM sample_changes"
+    wall = time.time()
+    for sequence, now, noted in ((2, wall, 1), (3, wall + 60, 1), (4, wall + 3600, 2), (5, wall + 3540, 3)):
+        clocks = SimpleNamespace(monotonic=lambda: 1000.0, time=partial(float, now))
+        monkeypatch.setattr("sinks.rollup_changes.time", clocks)
+        sink.write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(sequence))], first=sequence))
+        assert client.query(changes % HOUR_S).result_rows == [(noted,)]
+
+
+def test_a_span_that_ends_before_it_starts_changes_the_hour_of_its_start() -> None:
+    assert hours_of_spans([[100, 101], [200, 190]]) == {100, 101, 102, 200, 201}
+
+
+def test_an_hour_of_operations_that_cannot_be_built_leaves_the_others_and_all_samples_alone(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hours = [HOUR_S + hour * 3600 for hour in range(4)]
+    store_hours(clients, 4)
+    build_one, bad = rollups.build, Bucket(OPERATION_MINUTES, hours[2])
+
+    def build_others(client: Client, *buckets: Bucket, **named: Any) -> bool:
+        if bad in buckets:
+            client.command("SELECT throwIf(1)")
+        return build_one(client, *buckets, **named)
+
+    monkeypatch.setattr(rollups, "build", build_others)
+    build(clients)
+    client = clients.get()  # another one: that of the error is closed
+    for level, expected in (
+        (HOURS, hours),
+        *((level, hours[:2] + hours[3:]) for level in (OPERATION_MINUTES, OPERATION_HOURS)),
+    ):
+        assert list(read_valid_builds(client, level, hours[0], hours[-1] + 1)) == expected
+    monkeypatch.undo()
+    build(clients)
+    assert list(read_valid_builds(client, OPERATION_HOURS, hours[0], hours[-1] + 1)) == hours
+
+
+def test_a_backlog_of_operations_is_left_for_the_next_steps(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "_OPERATIONS_S", 0)
+    store_hours(clients, 1)
+    day = HOUR_S // DAY_S * DAY_S
+    for built in (1, 2, 3):
+        build(clients)
+        for level, expected in ((HOURS, 24), (OPERATION_MINUTES, built), (OPERATION_HOURS, built)):
+            assert len(read_valid_builds(client, level, day, day + DAY_S)) == expected
+
+
+def test_an_hour_of_operations_does_not_depend_on_what_is_built_in_the_same_step(
+    clients: Clients, client: Client
+) -> None:
+    """A span has another operation in the second hour."""
+    span = {"trace_id": b"a" * 16, "span_id": b"a" * 8, "entry_span_id": b"a" * 8, "service": "checkout"}
+    for hour, operation in enumerate(("GET /", "GET /b")):
+        at = {"start_time": to_datetime(HOUR_S + hour * 3600 + 60), "operation": operation}
+        insert_rows(client, "activity", [span | at | {"duration_ns": 1000, "thread_cpu_ns": 1000}])
+        sample = {"time": to_datetime(HOUR_S + hour * 3600 + 60), "count": 1, "value": 10, "service": "checkout"}
+        insert_rows(client, "samples", [sample | {"trace_id": b"a" * 16, "span_id": b"a" * 8}])
+    build(clients)
+    together = sampled_operations(client)
+    client.command("TRUNCATE TABLE rollup_builds")
+    client.command("TRUNCATE TABLE operation_minutes")
+    for hour in (0, 3600):
+        assert rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S + hour))
+    assert together == sampled_operations(client) == [(HOUR_S + 60, "GET /"), (HOUR_S + 3660, "GET /b")]
+
+
+def store_hours(clients: Clients, hours: int) -> None:
+    """Samples and activity of so many hours."""
+    of_hours = [1 + hour * 720 for hour in range(hours)]
+    sink = ClickHouseSink(clients)
+    sink.write(make_range(SAMPLES, [tables(SAMPLES, sample_batch(sequence)) for sequence in of_hours]))
+    sink.write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(sequence)) for sequence in of_hours]))
+
+
+def sampled_operations(client: Client) -> list[Any]:
+    rows = client.query(
+        "SELECT toUnixTimestamp(start_time), operation FROM operation_minutes WHERE value > 0 ORDER BY ALL"
+    ).result_rows
+    return [tuple(row) for row in rows]
 
 
 def test_nothing_is_built_again_without_a_change(clients: Clients, client: Client) -> None:

@@ -12,6 +12,7 @@ from api.queries.stack_values import read_selected_stacks
 from api.queries.timeline import read_timeline
 from icestream.rollups import HOURS
 from sinks import rollups
+from sinks.buckets import Bucket
 from sinks.retention import DEFAULT_DAYS, retain
 from sinks.rollup_changes import note_work_sql
 from sinks.settings import RollupDays
@@ -43,9 +44,9 @@ def test_answers_stay_when_samples_go_and_samples_stay_until_their_rollups_are_c
 ) -> None:
     expected = answers(unbuilt, api)
     unbuilt.client.command("OPTIMIZE TABLE samples")  # ClickHouse drops what it finds too old
-    build, waits = rollups.build, [rollups.Bucket(HOURS, OLD + 5 * HOUR)]
+    build, waits = rollups.build, [Bucket(HOURS, OLD + 5 * HOUR)]
 
-    def build_others(client: Client, *buckets: rollups.Bucket, **named: Any) -> bool:
+    def build_others(client: Client, *buckets: Bucket, **named: Any) -> bool:
         others = [each for each in buckets if each not in waits and each.start_unix_s < YOUNG]  # whose samples may stay
         return bool(others) and build(client, *others, **named)
 

@@ -14,6 +14,7 @@ from icestream.clickhouse import connect
 from icestream.rollups import DAYS, HOURS, MINUTES
 from icestream.times import format_unix_nano
 from sinks import rollups
+from sinks.buckets import Bucket
 from sinks.cluster import ON_EACH_SHARD, delete_from
 from sinks.rollup_changes import insert_settings, note_added
 from sinks.rollup_tables import fill, fill_parameters
@@ -124,7 +125,7 @@ def test_two_builders_at_once_count_once(store: Store) -> None:
     other.__dict__.update(store.__dict__ | {"builder": Rollups(store.clients)})
     for level in (HOURS, DAYS):
         for _ in range(2):
-            rollups.build(store.client, rollups.Bucket(level, T0))
+            rollups.build(store.client, Bucket(level, T0))
     other.build()
     assert_from_rollups(store, T0, T0 + DAY)
     store.check(select((), T0, T0 + DAY))
