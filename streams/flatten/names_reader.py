@@ -21,6 +21,7 @@ class NamesReader:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.names = StackNames()
+        self._missed: set[int] = set()  # stacks that were not known at the end of the last wait
         self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.names", **{"enable.partition.eof": True})
         partitions = self._consumer.list_topics(STACKS, timeout=_TIMEOUT_S).topics[STACKS].partitions
         self._behind = set(partitions)  # partitions that were not read to their end yet
@@ -36,16 +37,21 @@ class NamesReader:
 
     def wait_for(self, stack_ids: Collection[int], deadline: float) -> set[int]:
         """Reads until these stacks are known, but no longer than until `deadline` (time.monotonic()); returns those
-        that are not known."""
+        that are not known. It does not wait again for those that the last call has waited for."""
         self.catch_up(deadline)
-        missing = {each for each in stack_ids if each and not self.names.frames(each)}
-        while missing and time.monotonic() < deadline:
+        missing = self._unknown(stack_ids)
+        awaited = missing - self._missed
+        while awaited and time.monotonic() < deadline:
             self._read(0.1)
-            missing = {each for each in missing if not self.names.frames(each)}
-        return missing
+            awaited = self._unknown(awaited)
+        self._missed = self._unknown(missing)
+        return self._missed
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _unknown(self, stack_ids: Collection[int]) -> set[int]:
+        return {each for each in stack_ids if each and not self.names.frames(each)}
 
     def _read(self, timeout_s: float) -> bool:
         """Whether something came."""

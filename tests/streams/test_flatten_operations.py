@@ -195,3 +195,11 @@ def test_activity_of_samples_that_came_late_is_looked_for_near_their_arrival() -
     ((first, last),) = _times([(Arrived(), late)]).values()  # type: ignore[list-item]
     assert first == START_MS + (7 * 24 - 1) * 60 * MINUTE_MS
     assert last >= first
+
+
+def test_a_stack_that_nobody_announces_is_waited_for_once(in_process_broker: KafkaSettings) -> None:
+    with closing(NamesReader(in_process_broker)) as names:
+        assert names.wait_for({0, 4711}, time.monotonic() + 0.3) == {4711}
+        began = time.monotonic()
+        assert names.wait_for({4711}, began + 2 * PATIENCE_S) == {4711}
+        assert time.monotonic() < began + PATIENCE_S
