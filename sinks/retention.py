@@ -30,10 +30,15 @@ _LEAST_SAMPLE_DAYS = 2
 _REFERRED_TO = {"nodes": ("last_seen", 2, 1), "series": ("last_seen", 2, 1), "series_seen": ("start_time", 0, 1)}
 # Rows of rollups go after the builds that they belong to.
 _ROLLUPS = {
-    "minute": ("service_minutes", "operation_minutes"),
-    "hour": ("series_hours", "service_stack_hours", "operation_hours"),
-    "day": ("series_stack_days", "service_stack_days", "operation_days"),
+    "minute": ("service_minutes",),
+    "hour": ("series_hours", "service_stack_hours"),
+    "day": ("series_stack_days", "service_stack_days"),
+    "operation minute": ("operation_minutes",),
+    "operation hour": ("operation_hours",),
+    "operation day": ("operation_days",),
 }
+_MORE_THAN_ROWS = 4
+"""Rollups of operations are kept for so many days longer than the rows: coarser ones are built again from them."""
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
 MAX_TOKENS = 10_000_000
@@ -44,8 +49,8 @@ _MOST_DELETED = 10_000
 
 
 def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:
-    """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age. Raises
-    MigrationError for negative or too large numbers.
+    """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age, those of
+    operations not before the rows. Raises MigrationError for negative or too large numbers.
 
     `new`: the tables have just been made; None then is `DEFAULT_DAYS`.
 
@@ -71,10 +76,13 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(),
     longest = max(all_days) if all(all_days) else 0
     for table, (column, more, least) in _REFERRED_TO.items():
         tables.drop_after(table, column, max(longest + more, least) if longest else 0)
-    for unit, names in _ROLLUPS.items():
+    of_level = {level.name: of_unit[level.unit] for level in LEVELS}
+    for level in OPERATION_LEVELS:
+        kept = of_unit[level.unit]
+        of_level[level.name] = max(kept, samples + _MORE_THAN_ROWS) if kept and samples else 0
+    for name, names in _ROLLUPS.items():
         for table in names:
-            tables.drop_after(table, "start_time", of_unit[unit] + 2 if of_unit[unit] else 0)
-    of_level = {level.name: of_unit[level.unit] for level in (*LEVELS, *OPERATION_LEVELS)}
+            tables.drop_after(table, "start_time", of_level[name] + 2 if of_level[name] else 0)
     expiries = [
         f"start_time + INTERVAL {kept} DAY DELETE WHERE level = '{level}'" for level, kept in of_level.items() if kept
     ]

@@ -18,15 +18,18 @@ def read_valid_builds(client: Client, level: Level, start_unix_s: int, end_unix_
     return {start: build.number for start, build in valid.items()}
 
 
-def read_sources(client: Client, level: Level, starts: Collection[int]) -> dict[int, list[int]]:
+def read_sources(client: Client, level: Level, starts: Collection[int], complete_s: int = 0) -> dict[int, list[int]]:
     """Returns the valid builds that buckets of a level are summed up from, by the start of the bucket; of those buckets
-    that have them for all of their time. A level that is summed up from rows needs none. Raises the client's errors."""
+    that have them for all of their time. A level that is summed up from rows needs none. Raises the client's errors.
+
+    `complete_s`: before, no source is built any more, so buckets are summed up from those that there are.
+    """
     if level.source is None or not starts:
         return {start: [] for start in starts}
     valid = read_valid_builds(client, level.source, min(starts), max(starts) + level.bucket_s)
     parts = {start: range(start, start + level.bucket_s, level.source.bucket_s) for start in starts}
     return {
-        start: [valid[part] for part in of_bucket]
+        start: [valid[part] for part in of_bucket if part in valid]
         for start, of_bucket in parts.items()
-        if all(part in valid for part in of_bucket)
+        if all(part in valid or part < complete_s for part in of_bucket) and any(part in valid for part in of_bucket)
     }

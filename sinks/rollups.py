@@ -26,7 +26,7 @@ from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
 from sinks.rollup_tables import build_number, fill, fill_parameters
-from sinks.stored_days import rows_of_days
+from sinks.stored_days import days_of_builds, rows_of_days
 from sinks.unused_builds import STARTED_S, drop_unused
 
 GRACE_S = 600
@@ -36,6 +36,8 @@ QUIET_S = 300
 _STEP_S = 20.0
 _OPERATIONS_S = 20.0
 """Each level of operations is left for the next step after this time: samples do not wait for a backlog of hours."""
+_WAIT_S = 7 * DAY_S
+"""For so long after the rows are gone, sums of hours and days are built that no sink has built before."""
 _LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
 log = logging.getLogger(__name__)
 
@@ -59,6 +61,12 @@ class Ages:
         """Returns the time before which no job is waited for that has been quiet for a day. Rollups of operations can
         only be built while their rows may not go (`oldest`), so they need a day in which they do not wait."""
         return self.samples_may_go + DAY_S if level.of_requests and self.samples_may_go else self.samples_may_go
+
+    @property
+    def sources_complete(self) -> int:
+        """The time before which there are all builds that coarser rollups may be summed up from: `finish` has chosen
+        the last ones."""
+        return self.samples_went - 2 * DAY_S
 
 
 class Rollups:
@@ -108,6 +116,9 @@ class Rollups:
         others are; they are tried again when their builds count as killed. Raises other errors of the client."""
         client = self._clients.get()
         until = time.monotonic() + _OPERATIONS_S if level.of_requests else math.inf
+        if level.source and ages.samples_went:  # a day may be built when its rows have just gone
+            since = ages.samples_went - _WAIT_S
+            rows = dict.fromkeys(days_of_builds(client, level.source, since), 0) | dict(rows)
         for buckets in together(due(client, level, sorted(rows), ages, cluster), rows):
             if stop.is_set():
                 return
@@ -160,7 +171,10 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
         return start in others or last_change + quiet_s > ages.now or (is_open and not was_left)
 
     missing = [start for start in closed if start not in valid and not waits(start)]
-    return [Bucket(level, start) for start in sorted(read_sources(client, level, missing), reverse=True)]
+    return [
+        Bucket(level, start)
+        for start in sorted(read_sources(client, level, missing, ages.sources_complete), reverse=True)
+    ]
 
 
 def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> int:
@@ -192,7 +206,7 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
         for start, each in changes.items()
         if (each.is_open and start >= left_before) or (quiet_since > 0 and each.last_unix_s > quiet_since)
     }
-    sources = read_sources(client, level, begun.keys() - at_work)
+    sources = read_sources(client, level, begun.keys() - at_work, ages.sources_complete)
     builds = {start: number for start, number in begun.items() if start in sources}
     if not builds:
         return False

@@ -1,9 +1,10 @@
-"""Reads which days have rows."""
+"""Reads which days have rows or rollups."""
 
 from datetime import datetime, timezone
 
 from clickhouse_connect.driver.client import Client
 
+from icestream.rollups import DAY_S, Level
 from sinks.cluster import Cluster, quoted
 
 
@@ -20,3 +21,13 @@ def rows_of_days(client: Client, cluster: Cluster, *tables: str) -> dict[int, in
         parameters={"tables": list(tables)},
     ).result_rows
     return {int(datetime.fromisoformat(day).replace(tzinfo=timezone.utc).timestamp()): int(n) for day, n in rows}
+
+
+def days_of_builds(client: Client, level: Level, from_unix_s: int) -> list[int]:
+    """Returns the starts of days since a moment with builds of a level."""
+    rows = client.query(
+        "SELECT DISTINCT intDiv(toUnixTimestamp(start_time), {day:UInt32}) * {day:UInt32} FROM rollup_builds"
+        " WHERE level = {level:String} AND state != 'begun' AND start_time >= toDateTime({from:UInt32}, 'UTC')",
+        parameters={"day": DAY_S, "level": level.name, "from": max(from_unix_s, 0)},
+    ).result_rows
+    return [int(day) for (day,) in rows]

@@ -191,15 +191,20 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     assert ttl("nodes").endswith("toIntervalDay(1097)")  # of the rollups by day
     retention.retain(client, None, by_day)
     assert [retention.kept_days(client, "rollup_builds", level) for level in ("minute", "hour", "day")] == [0, 7, 60]
-    assert [retention.kept_days(client, "rollup_builds", f"operation {unit}") for unit in ("hour", "day")] == [7, 60]
+    assert [retention.kept_days(client, "rollup_builds", f"operation {unit}") for unit in ("hour", "day")] == [9, 60]
     assert [ttl(table) for table in ("service_minutes", "operation_minutes", "nodes")] == ["", "", ""]
-    assert ttl("operation_hours").endswith("toIntervalDay(9)")
+    assert ttl("operation_hours").endswith("toIntervalDay(11)")  # four days and two more than rows
     assert retention.sample_days(client) == 5
     with monkeypatch.context() as patch:
         patch.setattr(client, "command", None)  # nothing is changed that is so already
         retention.retain(client, 5, by_day)
-    retention.retain(clients.get(), 30)
-    assert ttl("trace_samples").endswith("toIntervalDay(30)")
+    retention.retain(clients.get(), 60)
+    assert ttl("trace_samples").endswith("toIntervalDay(60)")
+    assert [retention.kept_days(client, "rollup_builds", f"{of}minute") for of in ("", "operation ")] == [30, 64]
+    assert [ttl(table)[-17:] for table in ("service_minutes", "operation_minutes")] == [
+        "toIntervalDay(32)",
+        "toIntervalDay(66)",
+    ]
     retention.retain(clients.get(), 0, RollupDays(0, 0, 0))
     assert {ttl(table) for table in ("samples", "nodes", "batches", "spans", "rollup_builds")} == {""}
     assert retention.sample_days(client) == 0

@@ -10,7 +10,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import DAY_S, HOURS, OPERATION_HOURS, OPERATION_MINUTES, Level
+from icestream.rollups import DAY_S, HOURS, OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.topics import ACTIVITY, SAMPLES
 from sinks import rollups
 from sinks.buckets import Bucket, together
@@ -206,6 +206,46 @@ def test_an_hour_of_operations_does_not_depend_on_what_is_built_in_the_same_step
     for hour in (0, 3600):
         assert rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S + hour))
     assert together == sampled_operations(client) == [(HOUR_S + 60, "GET /"), (HOUR_S + 3660, "GET /b")]
+
+
+def test_an_hour_of_operations_that_a_job_has_left_is_built_before_its_rows_go(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store(clients, 1)
+    store_activity(clients, 1)
+    build(clients)
+    client.command(note_work_sql("begun", HOUR_S * 10**9, (HOUR_S + 600) * 10**9, of_requests=True))
+    build(clients)
+    assert valid(client, OPERATION_HOURS) == []
+    now = int(time.time()) + 2 * DAY_S
+    keep_rows(monkeypatch, (now - HOUR_S) // DAY_S + 2)
+    Rollups(clients).step(threading.Event(), now)
+    assert valid(client, OPERATION_HOURS) == [HOUR_S]
+    assert valid(client, OPERATION_DAYS) == [HOUR_S // DAY_S * DAY_S]
+
+
+def test_a_day_of_operations_is_built_without_an_hour_that_could_not_be_built_once_rows_are_gone(
+    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store_hours(clients, 3)
+    build_one, bad = rollups.build, Bucket(OPERATION_MINUTES, HOUR_S + 3600)
+    with monkeypatch.context() as patch:
+        patch.setattr(rollups, "build", lambda client, *of, **named: bad not in of and build_one(client, *of, **named))
+        build(clients)
+    assert valid(client, OPERATION_DAYS) == []
+    for table in ("samples", "activity", "spans", "entry_spans", "span_operations"):
+        client.command(f"TRUNCATE TABLE {table}")
+    now = int(time.time()) + 2 * DAY_S
+    keep_rows(monkeypatch, (now - HOUR_S) // DAY_S - 4)
+    Rollups(clients).step(threading.Event(), now)
+    assert valid(client, OPERATION_DAYS) == [HOUR_S // DAY_S * DAY_S]
+    assert client.query("SELECT sum(thread_cpu_ns) FROM operation_days").result_rows == [(2 * 2_700_000,)]
+
+
+def keep_rows(monkeypatch: pytest.MonkeyPatch, days: int) -> None:
+    """Rows are kept for so many days, and rollups for ever."""
+    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: days)
+    monkeypatch.setattr(rollups, "kept_days", lambda client, table, *_, **named: days if table == "activity" else 0)
 
 
 def store_hours(clients: Clients, hours: int) -> None:
