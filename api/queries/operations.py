@@ -109,12 +109,15 @@ def _of_rows(
     ranges = [(each.start_unix_nano, each.end_unix_nano) for each in gaps]
     of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
     samples = of_any.of_any_request(ranges, parameters)
-    spans = select_span_operations(samples, ranges, of_service)
+    # Rollups know the spans and intervals of all services, whose names for one request may differ.
+    spans = select_span_operations(samples, ranges, (), of_their_traces=bool(of_service))
     began = request_conditions(parameters, of_service, gaps).where
     intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
     if now.samples:
-        ended = until_ended(database, of_service, now.samples)
-        intervals = request_conditions(parameters, of_service, ended).where
+        of_requests = request_conditions(parameters, [], until_ended(database, [], now.samples))
+        if of_service:
+            of_requests.add(f"trace_id IN (SELECT trace_id FROM entry_spans {began})")
+        intervals = of_requests.where
     requests = operation_sums.requests_from(began, intervals)
     return [
         operation_sums.of_samples(f"time {from_start}", spans, samples.where),

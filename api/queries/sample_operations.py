@@ -24,15 +24,23 @@ def span_hours(start_unix_nano: int, end_unix_nano: int) -> tuple[int, int]:
     return max(0, start_unix_nano // HOUR_NS - 1) * HOUR_NS, -(-end_unix_nano // HOUR_NS) * HOUR_NS
 
 
-def select_span_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
+def select_span_operations(
+    asked: Conditions,
+    ranges: Sequence[tuple[int, int]],
+    matchers: Iterable[Matcher],
+    of_their_traces: bool = False,
+) -> str:
     """Returns a SELECT of trace_id, span_id and operation, each span once.
 
     `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
-    Of `matchers`, those of the service choose among the spans that activity knows.
+    Of `matchers`, those of the service choose among the spans that activity knows. `of_their_traces`: only the traces
+    of the samples are read, which are few of all.
     """
     active = Conditions(parameters=asked.parameters)
     add_times(active, [span_hours(start, end) for start, end in ranges], "start_time")
     add_matchers(active, [matcher for matcher in matchers if matcher.label == "service"])
+    if of_their_traces:
+        active.add(f"trace_id IN (SELECT trace_id FROM samples {asked.where})")
     spans = Conditions(parameters=asked.parameters)
     add_span_times(spans, ranges)
     return span_operations.select_span_operations(asked.where, active.where, spans.where)

@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from api.queries.operations import read_operations
+from api.queries.selector import parse
 from icestream.clickhouse import Clients
+from icestream.ids import series_id
 from icestream.rollups import LEVELS, OPERATION_LEVELS, OPERATION_MINUTES
 from sinks import rollups
 from sinks.rollup_builds import read_valid_builds
 from tests.api.conftest import Api
 from tests.api.queries.request_store import Requests, whole_minutes
-from tests.api.queries.rollup_store import DAY, HOUR, T0, select
+from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, select
 from tests.data.tables import to_datetime
 from tests.sinks.clusters import Shards
 
@@ -56,6 +58,7 @@ def test_rows_of_all_shards_are_one_answer(engine: str) -> None:
     requests.come(60, days=0.1)
     requests.build()
     requests.check(select((), T0, T0 + DAY))
+    requests.check(select(parse('{service="cart"}'), T0, T0 + DAY))
     assert read_operations(requests.database, select((), T0, T0 + DAY)).rollups[0]["level"] == "day"
 
 
@@ -111,6 +114,25 @@ def test_what_a_task_does_in_the_next_hour_counts_for_its_request_also_when_it_c
     (row,) = requests.answer(select((), T0, T0 + 2 * DAY))
     assert (row["requests"], row["mean_cpu_ns"], row["thread_cpu_ns"]) == (1, 2000, 2000)
     assert read_operations(requests.database, select((), T0, T0 + 2 * DAY)).rollups[0]["level"] == "day"
+
+
+def test_a_service_has_the_same_operations_from_rollups_as_from_rows(requests: Requests) -> None:
+    """Also where its spans and its activity name it differently, and where a sample lies in a span of another one."""
+    of_request = {"trace_id": b"a" * 16, "host_id": "a", "operation": "GET /"}
+    at = to_datetime(T0 + HOUR)
+    span = {"span_id": b"a" * 8, "name": "GET /", "start_time": at, "end_time": to_datetime(T0 + HOUR + 1)}
+    interval = {"span_id": b"a" * 8, "entry_span_id": b"a" * 8, "duration_ns": 1000, "thread_cpu_ns": 1000}
+    sample = {"trace_id": b"a" * 16, "span_id": b"a" * 8, "time": at, "count": 1, "value": 10}
+    requests.bring("spans", [of_request | span | {"service": "cart"}])
+    requests.bring("activity", [of_request | interval | {"service": "checkout", "start_time": at}])
+    requests.bring("samples", [sample | {"service": "cart", "host_id": "a", "series_id": series_id(LABELS[0].items())}])
+    selection = select(parse('{service="cart"}'), T0, T0 + DAY)
+    of_rows = requests.answer(selection)
+    requests.build()
+    assert read_operations(requests.database, selection).rollups[0]["level"] == "day"
+    assert requests.answer(selection) == of_rows
+    (row,) = of_rows
+    assert (row["operation"], row["requests"], row["mean_cpu_ns"], row["sampled_cpu_ns"]) == ("GET /", 1, 1000, 10)
 
 
 def valid(requests: Requests, level: rollups.Level) -> dict[int, int]:
