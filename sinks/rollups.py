@@ -72,8 +72,10 @@ class Ages:
 class Rollups:
     """Builds what is due, for as long as the sinks run. Used by one thread."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, operations_s: float = _OPERATIONS_S) -> None:
+        """`operations_s`: see _OPERATIONS_S."""
         self._clients = clients
+        self._operations_s = operations_s
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""
@@ -115,7 +117,7 @@ class Rollups:
         """`rows`: how many that level is summed up from each day has. Where hours of operations cannot be built, the
         others are; they are tried again when their builds count as killed. Raises other errors of the client."""
         client = self._clients.get()
-        until = time.monotonic() + _OPERATIONS_S if level.of_requests else math.inf
+        until = time.monotonic() + self._operations_s if level.of_requests else math.inf
         if level.source and ages.samples_went:  # a day may be built when its rows have just gone
             since = ages.samples_went - _WAIT_S
             rows = dict.fromkeys(days_of_builds(client, level.source, since), 0) | dict(rows)

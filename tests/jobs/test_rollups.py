@@ -16,6 +16,7 @@ from sinks.rollup_changes import REQUESTS_QUIET_S
 from sinks.rollups import Rollups
 from tests.jobs.stored import END, T0, make_stored
 from tests.sinks.engine import client, clients, empty
+from tests.waiting import PATIENCE_S
 
 __all__ = ["client", "clients", "empty"]
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.pipeline
 
 
 def build(clients: Clients) -> None:
-    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
 
 
 def valid(client: Client, level: Level = DAYS) -> dict[int, int]:

@@ -20,6 +20,7 @@ from sinks.rollup_changes import REQUESTS_QUIET_S, hours_of_spans, note_work_sql
 from sinks.rollups import Rollups
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, tables
+from tests.waiting import PATIENCE_S
 
 HOUR_S = START_MS // 3_600_000 * 3600
 
@@ -30,7 +31,7 @@ def store(clients: Clients, sequence: int, **more: Any) -> None:
 
 
 def build(clients: Clients) -> None:
-    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
 
 
 def store_activity(clients: Clients, sequence: int, **more: Any) -> None:
@@ -127,7 +128,7 @@ def test_a_sink_notes_an_hour_to_which_activity_comes_all_the_time_once_in_a_whi
         sink.write(make_range(ACTIVITY, [tables(ACTIVITY, activity_batch(sequence))], first=sequence))
         assert client.query(changes % HOUR_S).result_rows == [(noted,)]
         monkeypatch.setattr("sinks.rollup_changes.NOTED_S", 3600 if sequence == 2 else 0)
-    Rollups(clients).step(threading.Event(), int(time.time()) + REQUESTS_QUIET_S // 2)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), int(time.time()) + REQUESTS_QUIET_S // 2)
     assert valid(client, OPERATION_HOURS) == []  # others may follow that are not noted
     build(clients)
     assert of_requests(client)[0] == 4
@@ -177,14 +178,11 @@ def test_an_hour_of_operations_that_cannot_be_built_leaves_the_others_and_all_sa
     assert list(read_valid_builds(client, OPERATION_HOURS, hours[0], hours[-1] + 1)) == hours
 
 
-def test_a_backlog_of_operations_is_left_for_the_next_steps(
-    clients: Clients, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollups, "_OPERATIONS_S", 0)
+def test_a_backlog_of_operations_is_left_for_the_next_steps(clients: Clients, client: Client) -> None:
     store_hours(clients, 1)
     day = HOUR_S // DAY_S * DAY_S
     for built in (1, 2, 3):
-        build(clients)
+        Rollups(clients, operations_s=0).step(threading.Event(), int(time.time()) + 2 * REQUESTS_QUIET_S)
         for level, expected in ((HOURS, 24), (OPERATION_MINUTES, built), (OPERATION_HOURS, built)):
             assert len(read_valid_builds(client, level, day, day + DAY_S)) == expected
 
@@ -219,7 +217,7 @@ def test_an_hour_of_operations_that_a_job_has_left_is_built_before_its_rows_go(
     assert valid(client, OPERATION_HOURS) == []
     now = int(time.time()) + 2 * DAY_S
     keep_rows(monkeypatch, (now - HOUR_S) // DAY_S + 2)
-    Rollups(clients).step(threading.Event(), now)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), now)
     assert valid(client, OPERATION_HOURS) == [HOUR_S]
     assert valid(client, OPERATION_DAYS) == [HOUR_S // DAY_S * DAY_S]
 
@@ -237,7 +235,7 @@ def test_a_day_of_operations_is_built_without_an_hour_that_could_not_be_built_on
         client.command(f"TRUNCATE TABLE {table}")
     now = int(time.time()) + 2 * DAY_S
     keep_rows(monkeypatch, (now - HOUR_S) // DAY_S - 4)
-    Rollups(clients).step(threading.Event(), now)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), now)
     assert valid(client, OPERATION_DAYS) == [HOUR_S // DAY_S * DAY_S]
     assert client.query("SELECT sum(thread_cpu_ns) FROM operation_days").result_rows == [(2 * 2_700_000,)]
 
@@ -273,9 +271,9 @@ def test_nothing_is_built_again_without_a_change(clients: Clients, client: Clien
 
 def test_an_hour_is_built_after_it_ended_and_batches_of_it_are_stored(clients: Clients, client: Client) -> None:
     store(clients, 1)
-    Rollups(clients).step(threading.Event(), HOUR_S + 3600 + 60)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), HOUR_S + 3600 + 60)
     assert valid(client) == []
-    Rollups(clients).step(threading.Event(), HOUR_S + 3600 + 1200)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), HOUR_S + 3600 + 1200)
     assert valid(client) == [HOUR_S]
 
 
@@ -288,7 +286,7 @@ def test_an_old_day_is_final_with_all_that_a_backlog_brings_not_with_its_first_r
     build(clients)
     store(clients, 2)
     build(clients)
-    Rollups(clients).step(threading.Event(), int(time.time()) + 2 * DAY_S)
+    Rollups(clients, PATIENCE_S).step(threading.Event(), int(time.time()) + 2 * DAY_S)
     assert sums(client) == [0] + [10] * 5
 
 

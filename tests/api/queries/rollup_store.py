@@ -23,6 +23,7 @@ from sinks.cluster import ONE_SERVER, Cluster, delete_from
 from sinks.rollup_changes import insert_settings, note_added, note_work_sql
 from sinks.rollups import Rollups
 from tests.data.tables import insert_columns, insert_series, to_datetime
+from tests.waiting import PATIENCE_S
 
 DAY, HOUR = 86_400, 3600
 T0 = 1_770_000_000 // DAY * DAY
@@ -40,7 +41,7 @@ class Store:
         self.cluster = cluster
         self.database = Database(clients, ApiSettings())
         self.random = random.Random(0)
-        self.builder = Rollups(clients)
+        self.builder = Rollups(clients, PATIENCE_S)
         insert_series(self.client, LABELS, to_datetime(T0))
         self._flush("series")
 

@@ -22,6 +22,7 @@ from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
 from tests.sinks.clusters import Shards
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ def test_samples_that_come_while_a_build_reads_are_counted(store: Store, monkeyp
 def test_two_builders_at_once_count_once(store: Store) -> None:
     store.add(100, days=1)
     other = Store.__new__(Store)
-    other.__dict__.update(store.__dict__ | {"builder": Rollups(store.clients)})
+    other.__dict__.update(store.__dict__ | {"builder": Rollups(store.clients, PATIENCE_S)})
     for level in (HOURS, DAYS):
         for _ in range(2):
             rollups.build(store.client, Bucket(level, T0))
