@@ -46,7 +46,8 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     pipeline.settle()  # corrections
     rows = {row["trace_id"]: row for row in pages(pipeline, begin, end) if row["trace_id"] in known}
     assert sum(row["thread_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
-    assert sum(row["sampled_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.03)
+    # Samples count what a hypervisor takes away from a thread (2 to 3 % on a busy host), the thread's clock does not.
+    assert sum(row["sampled_cpu_ns"] for row in rows.values()) == pytest.approx(clock, rel=0.06)
     assert {rows[r["trace_id"]]["operation"] for r in requests} == {r["operation"] for r in requests}
     for by in ("thread", "asyncio"):
         mine = [rows[r["trace_id"]] for r in requests if r["by"] == by]
