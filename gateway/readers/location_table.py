@@ -52,7 +52,7 @@ class Locations:
     lines: SentLines | None
 
 
-class Kinds(NamedTuple):
+class FileMappings(NamedTuple):
     """The mappings that locations in one file have, by what is known of them."""
 
     unnamed: MappingKey
@@ -61,15 +61,15 @@ class Kinds(NamedTuple):
     named: MappingKey | None  # of locations whose only line has no first line of its function; None: as others
 
 
-def kinds(identity: str, file: str) -> Kinds:
+def file_mappings(identity: str, file: str) -> FileMappings:
     """Returns the mappings of locations in a file with this build ID."""
     unnamed = (_FILE, identity, file) if identity or file else UNKNOWN
     if _KERNEL_FILE.match(file):
-        return Kinds(unnamed, (_KERNEL, "", KERNEL_FILE), False, None)
+        return FileMappings(unnamed, (_KERNEL, "", KERNEL_FILE), False, None)
     if identity:
-        return Kinds(unnamed, (_SENT, identity, file), True, None)
+        return FileMappings(unnamed, (_SENT, identity, file), True, None)
     # As collectors name frames of interpreters: without an address, which nothing could be looked up with.
-    return Kinds(unnamed, (_SENT, "", file), False, (_NAMED, "", file or NAMED_FILE))
+    return FileMappings(unnamed, (_SENT, "", file), False, (_NAMED, "", file or NAMED_FILE))
 
 
 def build_id(text: str) -> str:
@@ -104,7 +104,7 @@ class LocationTable:
     """Takes locations one by one."""
 
     def __init__(self) -> None:
-        self._kinds: dict[tuple[str, str], Kinds] = {}
+        self._of_files: dict[tuple[str, str], FileMappings] = {}
         self._mappings: dict[MappingKey, int] = {UNKNOWN: 0}
         self._names: dict[SentLine, int] = {NO_NAME: 0}
         self._locations: dict[tuple[int, int, int, tuple[SentLine, ...]], int] = {}
@@ -112,9 +112,9 @@ class LocationTable:
     def location(self, identity: str, file: str, address: int, lines: Sequence[SentLine]) -> int:
         """Returns the row of a location: an ELF virtual address in the file with this build ID, with its lines."""
         lines = tuple([line for line in lines[:MAX_LINES] if line.function])
-        of_file = self._kinds.get((identity, file))
+        of_file = self._of_files.get((identity, file))
         if of_file is None:
-            of_file = self._kinds[identity, file] = kinds(identity, file)
+            of_file = self._of_files[identity, file] = file_mappings(identity, file)
         if not lines:
             return self._location(of_file.unnamed, address, 0, ())
         if of_file.named and len(lines) == 1 and not lines[0].start_line:

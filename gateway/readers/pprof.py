@@ -13,7 +13,7 @@ from gateway.labels import host_id, to_labels
 from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type
 from gateway.readers.location_table import build_id
 from gateway.readers.number_messages import portions
-from gateway.readers.pprof_locations import FileMapping, distinct_locations
+from gateway.readers.pprof_locations import PprofMapping, distinct_locations
 from gateway.readers.pprof_tables import (
     ById,
     Samples,
@@ -89,9 +89,9 @@ def _value_type(given: PprofValueType, strings: Sequence[str]) -> ValueType:
     return ValueType(_string(strings, given.type), _string(strings, given.unit))
 
 
-def _mapping(mapping: Mapping, strings: Sequence[str]) -> FileMapping:
+def _mapping(mapping: Mapping, strings: Sequence[str]) -> PprofMapping:
     identity = build_id(_string(strings, mapping.build_id))
-    return FileMapping(
+    return PprofMapping(
         mapping.id, identity, _string(strings, mapping.filename), mapping.memory_start, mapping.file_offset
     )
 

@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 
 from gateway.errors import bad_profile
-from gateway.readers.location_table import LOW_MEMORY, NO_NAME, UNKNOWN, Locations, MappingKey, SentLine, kinds
+from gateway.readers.location_table import LOW_MEMORY, NO_NAME, UNKNOWN, Locations, MappingKey, SentLine, file_mappings
 from gateway.readers.pprof_tables import ById, Functions, Lines, LocationIds
 from icestream import index_ranges
 from icestream.messages.raw_encoder import SentLines
 
 
-class FileMapping(NamedTuple):
-    """A mapping of a profile."""
+class PprofMapping(NamedTuple):
+    """A mapping of a pprof profile."""
 
     id: int
     build_id: str
@@ -25,7 +25,7 @@ class FileMapping(NamedTuple):
     file_offset: int
 
 
-NO_MAPPING = FileMapping(0, "", "", 0, 0)
+NO_MAPPING = PprofMapping(0, "", "", 0, 0)
 
 
 class _Placed(NamedTuple):
@@ -38,7 +38,7 @@ class _Placed(NamedTuple):
 
 
 def distinct_locations(
-    of: LocationIds, lines: Lines, functions: Functions, mappings: Sequence[FileMapping]
+    of: LocationIds, lines: Lines, functions: Functions, mappings: Sequence[PprofMapping]
 ) -> tuple[Locations, np.ndarray]:
     """Returns the distinct locations, and the row among these of each given one. Raises Refused."""
     first_line = index_ranges.starts(lines.count)
@@ -71,14 +71,14 @@ def distinct_locations(
 
 
 def _place(
-    of: LocationIds, lines: Lines, functions: Functions, mappings: Sequence[FileMapping], first_line: np.ndarray
+    of: LocationIds, lines: Lines, functions: Functions, mappings: Sequence[PprofMapping], first_line: np.ndarray
 ) -> _Placed:
     """Of mappings with one ID, the last one counts. Raises Refused."""
     try:
         of_mapping = ById(np.array([mapping.id for mapping in mappings], np.uint64)).rows(of.mapping_id)
     except KeyError as error:
         raise bad_profile(f"location.mapping_id: there is no mapping {error}") from None
-    of_files = [kinds(mapping.build_id, mapping.file) for mapping in mappings]
+    of_files = [file_mappings(mapping.build_id, mapping.file) for mapping in mappings]
     table: dict[MappingKey, int] = {UNKNOWN: 0}
 
     def rows(keys: Sequence[MappingKey]) -> np.ndarray:
@@ -91,16 +91,16 @@ def _place(
         return found
 
     has_lines = lines.count > 0
-    is_named = (lines.count == 1) & flags([kind.named is not None for kind in of_files])
+    is_named = (lines.count == 1) & flags([of_file.named is not None for of_file in of_files])
     is_named[is_named] = functions.start_line[lines.function[first_line[is_named]]] == 0
-    unnamed, lined = rows([kind.unnamed for kind in of_files]), rows([kind.lined for kind in of_files])
-    named = rows([kind.named or kind.lined for kind in of_files])
+    unnamed, lined = rows([of_file.unnamed for of_file in of_files]), rows([of_file.lined for of_file in of_files])
+    named = rows([of_file.named or of_file.lined for of_file in of_files])
     address = _file_addresses(of.address, of_mapping, mappings)
-    address[is_named | (has_lines & ~flags([kind.keeps_address for kind in of_files]))] = 0
+    address[is_named | (has_lines & ~flags([of_file.keeps_address for of_file in of_files]))] = 0
     return _Placed(np.where(is_named, named, np.where(has_lines, lined, unnamed)), address, is_named, list(table))
 
 
-def _file_addresses(address: np.ndarray, of_mapping: np.ndarray, mappings: Sequence[FileMapping]) -> np.ndarray:
+def _file_addresses(address: np.ndarray, of_mapping: np.ndarray, mappings: Sequence[PprofMapping]) -> np.ndarray:
     """Returns ELF virtual addresses, as `location_table.file_address` does."""
     start = np.array([mapping.memory_start for mapping in mappings], np.uint64)[of_mapping]
     offset = np.array([mapping.file_offset for mapping in mappings], np.uint64)[of_mapping]

@@ -24,7 +24,7 @@ from icestream.pprof.profile_pb2 import Function, Location, Sample
 MAX_ROWS = 1_000_000
 """Functions of a profile, and locations. Each takes 150 bytes of memory, also if it says nothing."""
 
-Kind = type[Function] | type[Location] | type[Sample]
+MessageType = type[Function] | type[Location] | type[Sample]
 
 
 class ById:
@@ -152,14 +152,16 @@ class _Table(NamedTuple):
     nested: np.ndarray  # uint64 (fields, m)
 
 
-def _table(kind: Kind, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1) -> _Table:
+def _table(
+    message_type: MessageType, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1
+) -> _Table:
     """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Raises
     Refused."""
     if len(serialized) > MAX_ROWS:
-        raise bad_profile(f"{_name(kind)}: expected at most {MAX_ROWS}, got {len(serialized)}")
+        raise bad_profile(f"{_name(message_type)}: expected at most {MAX_ROWS}, got {len(serialized)}")
     parts, messages_before = [], 0
     for portion in portions(serialized):
-        of, owner, inner = _parse(kind, portion, nested)
+        of, owner, inner = _parse(message_type, portion, nested)
         columns = np.array([of.numbers(number) for number in range(1, count + 1)])
         inner_columns = np.array([inner.numbers(number) for number in range(1, nested_count + 1)])
         parts.append(_Table(columns, owner + messages_before, inner_columns))
@@ -173,18 +175,20 @@ class _Parsed(NamedTuple):
     nested: Fields
 
 
-def _parse(kind: Kind, serialized: Sequence[bytes], nested: int = 0) -> _Parsed:
+def _parse(message_type: MessageType, serialized: Sequence[bytes], nested: int = 0) -> _Parsed:
     """Returns the fields of messages, and those of the messages in field `nested`. Raises Refused."""
     try:
         return _parse_numbers(serialized, nested)
     except NotNumbers:
         pass
     try:
-        return _parse_numbers([_plain(kind.FromString(one)) for one in serialized], nested)
+        return _parse_numbers([_plain(message_type.FromString(one)) for one in serialized], nested)
     except DecodeError as error:
-        raise bad_profile(f"no pprof profile: {_name(kind)}: {error}") from None
+        raise bad_profile(f"no pprof profile: {_name(message_type)}: {error}") from None
     except NotNumbers:
-        raise bad_profile(f"{_name(kind)}: expected at most {MAX_FIELDS} fields in {PORTION_BYTES} bytes") from None
+        raise bad_profile(
+            f"{_name(message_type)}: expected at most {MAX_FIELDS} fields in {PORTION_BYTES} bytes"
+        ) from None
 
 
 def _parse_numbers(serialized: Sequence[bytes], nested: int) -> _Parsed:
@@ -201,5 +205,5 @@ def _plain(message: Function | Location | Sample) -> bytes:
     return message.SerializeToString()
 
 
-def _name(kind: Kind) -> str:
-    return str(kind.DESCRIPTOR.name).lower()
+def _name(message_type: MessageType) -> str:
+    return str(message_type.DESCRIPTOR.name).lower()
