@@ -11,21 +11,21 @@ from google.protobuf.message import DecodeError
 from gateway.errors import bad_profile
 from gateway.labels import host_id, to_labels
 from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type
-from gateway.readers.location_table import build_id
 from gateway.readers.number_messages import portions
-from gateway.readers.pprof_locations import PprofMapping, distinct_locations
+from gateway.readers.pprof_locations import distinct_locations
 from gateway.readers.pprof_tables import (
     ById,
     Samples,
-    no_string,
     read_functions,
     read_locations,
+    read_mappings,
     read_samples,
+    text_of,
 )
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
-from icestream.messages.checks import MAX_ENTRIES, Labels
-from icestream.pprof.profile_pb2 import Mapping, ProfileTables
+from icestream.messages.checks import Labels
+from icestream.pprof.profile_pb2 import ProfileTables
 from icestream.pprof.profile_pb2 import ValueType as PprofValueType
 
 MAX_SAMPLE_TYPES = 32
@@ -58,9 +58,7 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
     start, end = _times(profile, source)
     functions = read_functions(profile.function, strings)
     location_ids, lines = read_locations(profile.location, functions)
-    if len(profile.mapping) > MAX_ENTRIES:
-        raise bad_profile(f"mapping: expected at most {MAX_ENTRIES}, got {len(profile.mapping)}")
-    mappings = [_mapping(mapping, strings) for mapping in profile.mapping]
+    mappings = read_mappings(profile.mapping, strings)
     locations, row = distinct_locations(location_ids, lines, functions, mappings)
     reader = _Reader(strings, source.labels, max_series)
     by_id = ById(location_ids.id)
@@ -86,14 +84,7 @@ def _value_types(profile: ProfileTables, strings: Sequence[str]) -> list[ValueTy
 
 
 def _value_type(given: PprofValueType, strings: Sequence[str]) -> ValueType:
-    return ValueType(_string(strings, given.type), _string(strings, given.unit))
-
-
-def _mapping(mapping: Mapping, strings: Sequence[str]) -> PprofMapping:
-    identity = build_id(_string(strings, mapping.build_id))
-    return PprofMapping(
-        mapping.id, identity, _string(strings, mapping.filename), mapping.memory_start, mapping.file_offset
-    )
+    return ValueType(text_of(strings, given.type), text_of(strings, given.unit))
 
 
 def _times(profile: ProfileTables, source: Source) -> tuple[int, int]:
@@ -171,9 +162,9 @@ class _Reader:
         """Returns the labels that are columns of samples."""
         texts = {}
         for key, text, number in labels:
-            name = _string(self._strings, key)
+            name = text_of(self._strings, key)
             if name in _PIDS or name in _TIDS or name in _CONTEXT:
-                texts[name] = _string(self._strings, text) if text else str(number)
+                texts[name] = text_of(self._strings, text) if text else str(number)
             elif not text:
                 self.table.dropped["numeric_labels"] += 1
         return texts
@@ -183,7 +174,7 @@ class _Reader:
         key = tuple([(name, text) for name, text, _ in labels if text])
         known = self._series.get(key)
         if known is None:
-            own = [(_string(self._strings, name), _string(self._strings, text)) for name, text in key]
+            own = [(text_of(self._strings, name), text_of(self._strings, text)) for name, text in key]
             own = [pair for pair in own if pair[0] not in _PIDS + _TIDS + _CONTEXT]
             known = self._series[key] = to_labels([*self._of_profile, *own]) if own else self._of_profile
         return known
@@ -193,9 +184,3 @@ def _number(texts: dict[str, str], names: Sequence[str]) -> int:
     """Returns the process or thread ID that one of the labels has, else 0."""
     text = next((texts[name] for name in names if name in texts), "")
     return int(text) if text.isdecimal() and len(text) <= 10 else 0
-
-
-def _string(strings: Sequence[str], index: int) -> str:
-    if not 0 <= index < len(strings):
-        raise no_string(index, len(strings))
-    return strings[index]

@@ -1,4 +1,4 @@
-"""Reads the tables of a pprof profile as columns: functions, locations with their lines, samples."""
+"""Reads the tables of a pprof profile as columns: functions, mappings, locations with their lines, samples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 
 from gateway.errors import Refused, bad_profile
+from gateway.readers.location_table import build_id
 from gateway.readers.number_messages import (
     MAX_FIELDS,
     PORTION_BYTES,
@@ -18,13 +19,13 @@ from gateway.readers.number_messages import (
     messages,
     portions,
 )
-from icestream.messages.checks import MAX_LINE, MAX_LINES, MAX_NAME
-from icestream.pprof.profile_pb2 import Function, Location, Sample
+from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
+from icestream.pprof.profile_pb2 import Function, Location, Mapping, Sample
 
 MAX_ROWS = 1_000_000
 """Functions of a profile, and locations. Each takes 150 bytes of memory, also if it says nothing."""
 
-MessageType = type[Function] | type[Location] | type[Sample]
+MessageType = type[Function] | type[Location] | type[Mapping] | type[Sample]
 
 
 class ById:
@@ -101,17 +102,47 @@ def read_functions(serialized: Sequence[bytes], strings: Sequence[str]) -> Funct
 def _text_rows(rows: np.ndarray, empty: np.ndarray) -> np.ndarray:
     """Returns rows of texts, 0 for those of empty texts. Raises Refused."""
     if len(rows) and not 0 <= rows.min() <= rows.max() < len(empty):
-        raise no_string(int(rows.min() if rows.min() < 0 else rows.max()), len(empty))
+        raise _no_string(int(rows.min() if rows.min() < 0 else rows.max()), len(empty))
     return np.where(empty[rows], 0, rows)
 
 
-def no_string(index: int, strings: int) -> Refused:
+def text_of(strings: Sequence[str], index: int) -> str:
+    """Raises Refused."""
+    if not 0 <= index < len(strings):
+        raise _no_string(index, len(strings))
+    return strings[index]
+
+
+def _no_string(index: int, strings: int) -> Refused:
     return bad_profile(f"string_table: expected indices below {strings}, got {index}")
 
 
 def line_numbers(lines: np.ndarray) -> np.ndarray:
     """Returns the numbers of lines, 0 for those that are none."""
     return np.where((lines >= 0) & (lines <= MAX_LINE), lines, 0)
+
+
+class PprofMapping(NamedTuple):
+    """A mapping of a pprof profile."""
+
+    id: int
+    build_id: str
+    file: str
+    memory_start: int
+    file_offset: int
+
+
+def read_mappings(serialized: Sequence[bytes], strings: Sequence[str]) -> list[PprofMapping]:
+    """Raises Refused."""
+    columns = _table(Mapping, serialized, 6, most=MAX_ENTRIES).columns
+    ids, memory_starts, _, file_offsets = columns[:4].tolist()
+    files, build_ids = columns[4:].view(np.int64).tolist()
+    return [
+        PprofMapping(number, build_id(text_of(strings, identity)), text_of(strings, file), memory_start, file_offset)
+        for number, identity, file, memory_start, file_offset in zip(
+            ids, build_ids, files, memory_starts, file_offsets, strict=True
+        )
+    ]
 
 
 class LocationIds(NamedTuple):
@@ -153,12 +184,19 @@ class _Table(NamedTuple):
 
 
 def _table(
-    message_type: MessageType, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1
+    message_type: MessageType,
+    serialized: Sequence[bytes],
+    count: int,
+    nested: int = 0,
+    nested_count: int = 1,
+    most: int = MAX_ROWS,
 ) -> _Table:
-    """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Raises
-    Refused."""
-    if len(serialized) > MAX_ROWS:
-        raise bad_profile(f"{_name(message_type)}: expected at most {MAX_ROWS}, got {len(serialized)}")
+    """Returns the numbers in the fields 1 to `count` of at most `most` messages, and of the messages in field `nested`.
+
+    Raises Refused.
+    """
+    if len(serialized) > most:
+        raise bad_profile(f"{_name(message_type)}: expected at most {most}, got {len(serialized)}")
     parts, messages_before = [], 0
     for portion in portions(serialized):
         of, owner, inner = _parse(message_type, portion, nested)
@@ -197,7 +235,7 @@ def _parse_numbers(serialized: Sequence[bytes], nested: int) -> _Parsed:
     return _Parsed(of, owner, fields(inner))
 
 
-def _plain(message: Function | Location | Sample) -> bytes:
+def _plain(message: Function | Location | Mapping | Sample) -> bytes:
     """Returns a message as most write it: without fields that pprof does not have, and with numbers packed."""
     message.DiscardUnknownFields()
     if isinstance(message, Location):

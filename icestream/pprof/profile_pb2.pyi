@@ -54,7 +54,7 @@ class ProfileTables(_message.Message):
     PERIOD_FIELD_NUMBER: _ClassVar[int]
     sample_type: _containers.RepeatedCompositeFieldContainer[ValueType]
     sample: _containers.RepeatedScalarFieldContainer[bytes]
-    mapping: _containers.RepeatedCompositeFieldContainer[Mapping]
+    mapping: _containers.RepeatedScalarFieldContainer[bytes]
     location: _containers.RepeatedScalarFieldContainer[bytes]
     function: _containers.RepeatedScalarFieldContainer[bytes]
     string_table: _containers.RepeatedScalarFieldContainer[str]
@@ -62,7 +62,7 @@ class ProfileTables(_message.Message):
     duration_nanos: int
     period_type: ValueType
     period: int
-    def __init__(self, sample_type: _Optional[_Iterable[_Union[ValueType, _Mapping]]] = ..., sample: _Optional[_Iterable[bytes]] = ..., mapping: _Optional[_Iterable[_Union[Mapping, _Mapping]]] = ..., location: _Optional[_Iterable[bytes]] = ..., function: _Optional[_Iterable[bytes]] = ..., string_table: _Optional[_Iterable[str]] = ..., time_nanos: _Optional[int] = ..., duration_nanos: _Optional[int] = ..., period_type: _Optional[_Union[ValueType, _Mapping]] = ..., period: _Optional[int] = ...) -> None: ...
+    def __init__(self, sample_type: _Optional[_Iterable[_Union[ValueType, _Mapping]]] = ..., sample: _Optional[_Iterable[bytes]] = ..., mapping: _Optional[_Iterable[bytes]] = ..., location: _Optional[_Iterable[bytes]] = ..., function: _Optional[_Iterable[bytes]] = ..., string_table: _Optional[_Iterable[str]] = ..., time_nanos: _Optional[int] = ..., duration_nanos: _Optional[int] = ..., period_type: _Optional[_Union[ValueType, _Mapping]] = ..., period: _Optional[int] = ...) -> None: ...
 
 class ValueType(_message.Message):
     __slots__ = ("type", "unit")

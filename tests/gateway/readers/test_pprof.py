@@ -161,6 +161,9 @@ def test_numbers_that_are_not_packed_are_read_however_many(ids: list[int]) -> No
     [
         (2, b"\x0a\x05\x01"),  # a packed list that is longer than its sample
         (2, b"\x08\x80"),  # a number that is cut off
+        (3, b"\x08\x80"),
+        (3, b"\x28\x7f"),  # a file that is not in the table of strings
+        (3, b"\x30" + b"\xff" * 9 + b"\x01"),  # a build ID before the first string
         (4, b"\x22\x7f\x08\x01"),
         (4, b"\x22\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
         (5, b"\x08" + b"\x80" * 11 + b"\x01"),
