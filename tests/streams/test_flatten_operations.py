@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 import pytest
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -184,15 +184,9 @@ def test_names_that_come_faster_than_they_are_read_hold_up_nothing(
 
 
 def test_activity_of_samples_that_came_late_is_looked_for_near_their_arrival() -> None:
-    class Arrived:
-        def partition(self) -> int:
-            return 3
-
-        def timestamp(self) -> tuple[int, int]:
-            return TIMESTAMP_LOG_APPEND_TIME, START_MS + 7 * 24 * 60 * MINUTE_MS
-
+    arrived = Message(SAMPLES, partition=3, timestamp=(TIMESTAMP_LOG_APPEND_TIME, START_MS + 7 * 24 * 60 * MINUTE_MS))
     late = decode_samples(samples(1, [(0, 2, 1), (5, 2, 1)]))
-    ((first, last),) = _times([(Arrived(), late)]).values()  # type: ignore[list-item]
+    ((first, last),) = _times([(arrived, late)]).values()
     assert first == START_MS + (7 * 24 - 1) * 60 * MINUTE_MS
     assert last >= first
 

@@ -19,13 +19,13 @@ from gateway.sent_profile import SentProfile
 from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import decode_raw
-from icestream.messages.raw_encoder import Stacks
+from icestream.messages.raw_encoder import Name, Stacks
 from icestream.packed import varint
 from icestream.pprof.profile_pb2 import Function, Location, Profile
 from tests.gateway.profiles import profiles, simple
 
 SOURCE = Source((("service", "shop"),))
-Frame = tuple[tuple[int, str, str], int, object, tuple[SentLine, ...]]
+Frame = tuple[tuple[int, str, str], int, Name, tuple[SentLine, ...]]
 
 
 def frames(stacks: Stacks) -> list[Frame]:
@@ -40,7 +40,7 @@ def frames(stacks: Stacks) -> list[Frame]:
         )
     ]  # fmt: skip
     return [
-        (stacks.mappings[mapping], address, tuple(stacks.names[name]), tuple(rows[end - count : end]))  # type: ignore[arg-type]
+        (stacks.mappings[mapping], address, stacks.names[name], tuple(rows[end - count : end]))
         for mapping, address, name, end, count in zip(
             stacks.mapping.tolist(), stacks.address.tolist(), stacks.name.tolist(), ends.tolist(), counts.tolist(),
             strict=True,

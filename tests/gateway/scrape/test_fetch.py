@@ -168,20 +168,20 @@ def test_credentials_follow_a_redirect_from_http_to_https_of_the_same_host(
 
 
 @pytest.mark.parametrize(
-    ("headers", "body", "result", "told"),
+    ("status", "headers", "body", "result", "told"),
     [
-        ({"Content_Length": 1000}, PROFILE, "unreachable", "Not enough data to satisfy content length"),
-        ({"Content_Length": 10**12}, PROFILE, "too_large", "more than 1000000 bytes"),
-        ({"Content_Length": "many"}, PROFILE, "unreachable", "(?i)content-length"),
-        ({"Location": "mailto:somebody", "status": 302}, b"", "redirects", "redirects to 'mailto:somebody'"),
+        (200, {"Content_Length": 1000}, PROFILE, "unreachable", "Not enough data to satisfy content length"),
+        (200, {"Content_Length": 10**12}, PROFILE, "too_large", "more than 1000000 bytes"),
+        (200, {"Content_Length": "many"}, PROFILE, "unreachable", "(?i)content-length"),
+        (302, {"Location": "mailto:somebody"}, b"", "redirects", "redirects to 'mailto:somebody'"),
     ],
     ids=["too few bytes", "absurd", "no number", "no address"],
 )
 def test_answers_that_are_not_what_they_say_are_told(
-    tmp_path: Path, headers: dict[str, object], body: bytes, result: str, told: str
+    tmp_path: Path, status: int, headers: dict[str, object], body: bytes, result: str, told: str
 ) -> None:
     def lie(request: Request) -> None:
-        request.answer(body, **headers)  # type: ignore[arg-type]
+        request.answer(body, status, **headers)
 
     with serving(lie) as served, pytest.raises(ScrapeError, match=told) as caught:
         fetch(served, tmp_path)
