@@ -25,7 +25,7 @@ from icestream.pprof.profile_pb2 import Function, Location, Mapping, Sample
 MAX_ROWS = 1_000_000
 """Functions of a profile, and locations. Each takes 150 bytes of memory, also if it says nothing."""
 
-MessageType = type[Function] | type[Location] | type[Mapping] | type[Sample]
+MessageType = type[Function] | type[Location] | type[Sample]
 
 
 class ById:
@@ -134,14 +134,21 @@ class PprofMapping(NamedTuple):
 
 def read_mappings(serialized: Sequence[bytes], strings: Sequence[str]) -> list[PprofMapping]:
     """Raises Refused."""
-    columns = _table(Mapping, serialized, 6, most=MAX_ENTRIES).columns
-    ids, memory_starts, _, file_offsets = columns[:4].tolist()
-    files, build_ids = columns[4:].view(np.int64).tolist()
+    if len(serialized) > MAX_ENTRIES:
+        raise bad_profile(f"mapping: expected at most {MAX_ENTRIES}, got {len(serialized)}")
+    try:
+        mappings = [Mapping.FromString(one) for one in serialized]  # mostly so few that columns would take longer
+    except DecodeError as error:
+        raise bad_profile(f"no pprof profile: mapping: {error}") from None
     return [
-        PprofMapping(number, build_id(text_of(strings, identity)), text_of(strings, file), memory_start, file_offset)
-        for number, identity, file, memory_start, file_offset in zip(
-            ids, build_ids, files, memory_starts, file_offsets, strict=True
+        PprofMapping(
+            mapping.id,
+            build_id(text_of(strings, mapping.build_id)),
+            text_of(strings, mapping.filename),
+            mapping.memory_start,
+            mapping.file_offset,
         )
+        for mapping in mappings
     ]
 
 
@@ -184,19 +191,12 @@ class _Table(NamedTuple):
 
 
 def _table(
-    message_type: MessageType,
-    serialized: Sequence[bytes],
-    count: int,
-    nested: int = 0,
-    nested_count: int = 1,
-    most: int = MAX_ROWS,
+    message_type: MessageType, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1
 ) -> _Table:
-    """Returns the numbers in the fields 1 to `count` of at most `most` messages, and of the messages in field `nested`.
-
-    Raises Refused.
-    """
-    if len(serialized) > most:
-        raise bad_profile(f"{_name(message_type)}: expected at most {most}, got {len(serialized)}")
+    """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Raises
+    Refused."""
+    if len(serialized) > MAX_ROWS:
+        raise bad_profile(f"{_name(message_type)}: expected at most {MAX_ROWS}, got {len(serialized)}")
     parts, messages_before = [], 0
     for portion in portions(serialized):
         of, owner, inner = _parse(message_type, portion, nested)
@@ -235,7 +235,7 @@ def _parse_numbers(serialized: Sequence[bytes], nested: int) -> _Parsed:
     return _Parsed(of, owner, fields(inner))
 
 
-def _plain(message: Function | Location | Mapping | Sample) -> bytes:
+def _plain(message: Function | Location | Sample) -> bytes:
     """Returns a message as most write it: without fields that pprof does not have, and with numbers packed."""
     message.DiscardUnknownFields()
     if isinstance(message, Location):
