@@ -16,7 +16,8 @@ need() { # PACKAGE COMMAND...: adds the package to the missing ones if the comma
     "$@" >/dev/null 2>&1 || missing+=("$package")
 }
 
-has_library() { /sbin/ldconfig -p | grep -qF "$1"; }
+# Not a pipe to grep -q: it ends with the first match, and then ldconfig, which still writes, fails.
+has_library() { [[ $(/sbin/ldconfig -p) == *"$1"* ]]; }
 
 java_17() { [ "$(java -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
 
