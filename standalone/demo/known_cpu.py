@@ -24,6 +24,8 @@ class Request(NamedTuple):
     by: str  # "thread" or "asyncio"
     tid: int
     thread_cpu_ns: int
+    thread_clock_ns: int
+    """The CPU clock of its thread, after the request."""
 
 
 def run_known_cpu(requests: int, thread_cpu_ns: int) -> Iterator[Request]:
@@ -53,7 +55,11 @@ def _on_thread(share: range, thread_cpu_ns: int, finished: "queue.SimpleQueue[Re
             for _ in _until(THREADED[path], start + thread_cpu_ns):
                 pass
             took = time.thread_time_ns() - start
-        finished.put(Request(span.trace_id, span.name, "thread", threading.get_native_id(), took))
+        finished.put(_request(span, "thread", took))
+
+
+def _request(span: tracing.span, by: str, took_ns: int) -> Request:
+    return Request(span.trace_id, span.name, by, threading.get_native_id(), took_ns, time.thread_time_ns())
 
 
 async def _on_tasks(requests: int, thread_cpu_ns: int, finished: "queue.SimpleQueue[Request]") -> None:
@@ -64,7 +70,7 @@ async def _on_tasks(requests: int, thread_cpu_ns: int, finished: "queue.SimpleQu
             path = paths[number % len(paths)]
             async with tracing.span(_new_trace(), name=f"GET {path}") as span:
                 took = await _in_turns(ASYNCIO[path], thread_cpu_ns)
-            finished.put(Request(span.trace_id, span.name, "asyncio", threading.get_native_id(), took))
+            finished.put(_request(span, "asyncio", took))
 
     await asyncio.gather(*(take_turns(range(task, requests, TASKS)) for task in range(TASKS)))
 
