@@ -7,7 +7,7 @@ import itertools
 import json
 import logging
 import socket
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +29,8 @@ _HEADERS = {"Accept": "application/json", "X-Prometheus-Refresh-Interval-Seconds
 # Of its own: name servers that do not answer must not take the threads that everything else needs.
 _RESOLVERS = ThreadPoolExecutor(4, "resolve")
 
+_Source = str | TargetsUrl | DnsName
+"""Who says which targets there are: a file, a server or a name."""
 _log = logging.getLogger(__name__)
 
 
@@ -46,8 +48,8 @@ class Discovery:
     def __init__(self, job: ScrapeJob) -> None:
         self._job = job
         self._client = HttpClient()
-        self._known: dict[Hashable, tuple[TargetGroup, ...]] = {}  # by file, URL with credentials, or DNS question
-        self._failed: set[Hashable] = set()
+        self._known: dict[_Source, tuple[TargetGroup, ...]] = {}
+        self._failed: set[_Source] = set()
 
     async def close(self) -> None:
         await self._client.close()
@@ -66,10 +68,10 @@ class Discovery:
                 data = await self._list(source)
             groups = await asyncio.to_thread(_of_json, data, source.url)
         except TimeoutError:
-            return self._as_before(source, source.url, f"no complete answer within {_ANSWER_S:.1f} s")
+            return self._as_before(source, f"no complete answer within {_ANSWER_S:.1f} s")
         except (ScrapeError, SettingError) as error:
-            return self._as_before(source, source.url, str(error))
-        return self._found(source, source.url, groups)
+            return self._as_before(source, str(error))
+        return self._found(source, groups)
 
     async def _list(self, source: TargetsUrl) -> bytes:
         async with self._client.get(source.url, source.http, {}, _HEADERS) as answer:
@@ -86,36 +88,36 @@ class Discovery:
         try:
             found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, ask)
         except (OSError, UnicodeError) as error:  # UnicodeError: no name may be so
-            return self._as_before(source, f"{name}:{port}", str(error))
+            return self._as_before(source, str(error))
         hosts = sorted({str(address[0]) for *_, address in found})
         targets = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
-        return self._found(source, f"{name}:{port}", (TargetGroup(targets, (("__meta_dns_name", name),)),))
+        return self._found(source, (TargetGroup(targets, (("__meta_dns_name", name),)),))
 
     def _of_files(self) -> list[TargetGroup]:
         groups: list[TargetGroup] = []
         for pattern in self._job.files:
             files = sorted(glob.glob(pattern))
             if not files:
-                self._as_before(pattern, pattern, "there is no such file, so it has no targets")
+                self._as_before(pattern, "there is no such file, so it has no targets")
             for file in files:
                 try:
-                    groups += self._found(file, file, parse_groups(load_yaml(Path(file)), file))
+                    groups += self._found(file, parse_groups(load_yaml(Path(file)), file))
                 except SettingError as error:
-                    groups += self._as_before(file, file, str(error))
+                    groups += self._as_before(file, str(error))
         return groups
 
-    def _found(self, source: Hashable, name: str, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:
+    def _found(self, source: _Source, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:
         self._known[source] = groups
         if source in self._failed:
             self._failed.discard(source)
-            _log.info("scrape job %s: %s is read again", self._job.name, name)
+            _log.info("scrape job %s: %s is read again", self._job.name, source)
         self._count()
         return groups
 
-    def _as_before(self, source: Hashable, name: str, why: str) -> tuple[TargetGroup, ...]:
+    def _as_before(self, source: _Source, why: str) -> tuple[TargetGroup, ...]:
         if source not in self._failed:
             self._failed.add(source)
-            _log.warning("scrape job %s: %s: %s", self._job.name, name, why)
+            _log.warning("scrape job %s: %s: %s", self._job.name, source, why)
         self._count()
         return self._known.get(source, ())
 

@@ -58,6 +58,9 @@ class TargetsUrl:
     url: str
     http: Http = field(default_factory=Http)
 
+    def __str__(self) -> str:
+        return self.url
+
 
 @dataclass(frozen=True)
 class DnsName:
@@ -67,6 +70,9 @@ class DnsName:
     port: int
     family: int = socket.AF_UNSPEC
     """AF_INET or AF_INET6: only addresses of this kind."""
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.port}"
 
 
 @dataclass(frozen=True)
