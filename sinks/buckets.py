@@ -20,10 +20,6 @@ class Bucket:
     level: Level
     start_unix_s: int
 
-    @property
-    def end_unix_s(self) -> int:
-        return self.start_unix_s + self.level.bucket_s
-
 
 def together(buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[list[Bucket]]:
     """Yields buckets of one level in groups, each of one day, that are built together; they keep their order.

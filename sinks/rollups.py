@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -61,6 +61,10 @@ class Ages:
         """Returns the time before which no job is waited for that has been quiet for a day. Rollups of operations can
         only be built while their rows may not go (`oldest`), so they need a day in which they do not wait."""
         return self.samples_may_go + DAY_S if level.of_requests and self.samples_may_go else self.samples_may_go
+
+    def is_quiet(self, level: Level, changed_unix_s: int) -> bool:
+        """Whether the last change of a bucket is so long ago that it is built."""
+        return changed_unix_s + (REQUESTS_QUIET_S if level.of_requests else QUIET_S) <= self.now
 
     @property
     def sources_complete(self) -> int:
@@ -156,21 +160,19 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
         return []
     range_s = min(closed), max(closed) + level.bucket_s
     valid = read_valid_builds(client, level, *range_s)
-    rows = client.query(CHANGES_SQL, parameters=bucket_parameters(level, *range_s)).result_rows
-    changes = {row[0]: row[2:] for row in rows}
+    changes = _changes(client, level, *range_s)
     begun = client.query(
         "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String}"
         " GROUP BY start_time, build HAVING max(state != 'begun') = 0 AND max(noted_time) > now() - {started:UInt32}",
         parameters={"level": level.name, "started": STARTED_S},
     ).result_rows
     others = {row[0] for row in begun}
-    quiet_s = REQUESTS_QUIET_S if level.of_requests else QUIET_S
 
     def waits(start: int) -> bool:
-        is_open, last_change = changes.get(start, (0, 0))
+        each = changes.get(start, _Changes())
         # By a job that ended in the middle.
-        was_left = start < ages.left_before(level) and last_change + DAY_S <= ages.now
-        return start in others or last_change + quiet_s > ages.now or (is_open and not was_left)
+        was_left = start < ages.left_before(level) and each.last_unix_s + DAY_S <= ages.now
+        return start in others or not ages.is_quiet(level, each.last_unix_s) or (each.is_open and not was_left)
 
     missing = [start for start in closed if start not in valid and not waits(start)]
     return [
@@ -201,12 +203,12 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     wait_for_replicas(
         client, cluster, "sample_changes", *(operation_tables.READ if level.of_requests else ("samples",))
     )
-    changes = _changes(client, buckets)
-    left_before, quiet_since = ages.left_before(level), ages.now - REQUESTS_QUIET_S if level.of_requests else 0
+    changes = _changes(client, level, min(begun), max(begun) + level.bucket_s)
+    left_before, may_change = ages.left_before(level), level.of_requests and ages.now > 0
     at_work = {
         start
         for start, each in changes.items()
-        if (each.is_open and start >= left_before) or (quiet_since > 0 and each.last_unix_s > quiet_since)
+        if (each.is_open and start >= left_before) or (may_change and not ages.is_quiet(level, each.last_unix_s))
     }
     sources = read_sources(client, level, begun.keys() - at_work, ages.sources_complete)
     builds = {start: number for start, number in begun.items() if start in sources}
@@ -238,8 +240,9 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
         return
     first_day, end = rows[0][0] // DAY_S * DAY_S, (rows[-1][0] // DAY_S + 1) * DAY_S
     valid = read_valid_builds(client, level, first_day, end)
-    changes = client.query(CHANGES_SQL, parameters=bucket_parameters(level, first_day, end)).result_rows
-    filled = {start // DAY_S for start, *_, last in (*changes, *rows) if last + DAY_S > ages.now}
+    last_changes = [(start, each.last_unix_s) for start, each in _changes(client, level, first_day, end).items()]
+    last_builds = [(start, built) for start, _, built in rows]
+    filled = {start // DAY_S for start, last in last_changes + last_builds if last + DAY_S > ages.now}
     numbers = {
         start: valid.get(start, last if start < ages.samples_went else 0)
         for start, last, _ in rows
@@ -252,19 +255,15 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
 class _Changes(NamedTuple):
     """The changes that are noted of a bucket."""
 
-    noted: int
-    is_open: bool
+    noted: int = 0
+    is_open: bool = False
     """A job is at work there."""
-    last_unix_s: int
+    last_unix_s: int = 0
 
 
-def _changes(client: Client, buckets: Sequence[Bucket]) -> dict[int, _Changes]:
-    """Returns the changes of buckets of one level by their start, if they have any."""
-    parameters = bucket_parameters(
-        buckets[0].level,
-        min(bucket.start_unix_s for bucket in buckets),
-        max(bucket.end_unix_s for bucket in buckets),
-    )
+def _changes(client: Client, level: Level, from_unix_s: int, until_unix_s: int) -> dict[int, _Changes]:
+    """Returns the changes of the buckets of a time range by their start, if they have any."""
+    parameters = bucket_parameters(level, from_unix_s, until_unix_s)
     rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
     return {int(start): _Changes(int(count), bool(is_open), int(last)) for start, count, is_open, last in rows}
 
