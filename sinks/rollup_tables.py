@@ -5,6 +5,7 @@ from typing import Any
 
 from icestream.rollups import DAY_S, DAYS, HOUR_S, HOURS, MINUTES, Level
 from sinks import operation_tables
+from sinks.cluster import quoted
 from sinks.operation_tables import OPERATION_TABLES
 
 _SUMS = "sum(count) AS count_, sum(value) AS value_"
@@ -50,16 +51,19 @@ def build_number(first: int, start_unix_s: int) -> int:
     return first + start_unix_s % DAY_S // HOUR_S
 
 
-def fill(level: Level, builds: Mapping[int, int]) -> dict[str, str]:
+def fill(level: Level, builds: Mapping[int, int], settings: Mapping[str, int | str]) -> dict[str, str]:
     """Returns for each table, in order, the statement that computes the rollups of buckets.
 
-    `builds`: the number of each build, by the start of its bucket in Unix seconds.
+    `builds`: the number of each build, by the start of its bucket in Unix seconds. `settings`: one at least. The
+    statements have them, because the client of the embedded engine would read, set and restore each of a command.
     """
+    of_insert = ", ".join(f"{name} = {quoted(str(value))}" for name, value in settings.items())
     with_gaps = max(builds) - min(builds) >= len(builds) * level.bucket_s
     of_buckets = " AND toUnixTimestamp(toStartOfHour(time)) IN {starts:Array(UInt32)}" if with_gaps else ""
     of_samples = f" WHERE {_OF_TIME}{of_buckets} GROUP BY ALL {_NOT_ZERO}"
     return {
-        table: f"INSERT INTO {table} {_columns(table)} {select}{of_samples if select.endswith('FROM samples') else ''}"
+        table: f"INSERT INTO {table} {_columns(table)} SETTINGS {of_insert} {select}"
+        f"{of_samples if select.endswith('FROM samples') else ''}"
         for table, select in TABLES[level].items()
     }
 

@@ -216,8 +216,8 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
         return False
     parameters = fill_parameters(level, builds, [number for numbers in sources.values() for number in numbers])
     of_shards = operation_tables.SETTINGS if level.of_requests else ON_EACH_SHARD if cluster.local else {}
-    for table, statement in fill(level, builds).items():
-        client.command(statement, parameters=parameters, settings=insert_settings(cluster) | _LIMITS | of_shards)
+    for table, statement in fill(level, builds, insert_settings(cluster) | _LIMITS | of_shards).items():
+        client.command(statement, parameters=parameters)
         wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
     noted = {start: each.noted for start, each in changes.items()}
     _note(client, level, builds, "built", noted, cluster)

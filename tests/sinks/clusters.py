@@ -19,6 +19,8 @@ from sinks.migrate import migrate
 _FILTERS = "additional_table_filters"
 _SHARDED = re.compile(r"(\w+), cityHash64\((\w+)\)\)\Z")
 _ON_CLUSTER = re.compile(r" ON CLUSTER '\w+'")
+_ON_EACH_SHARD = re.compile(r" parallel_distributed_insert_select = '2'")
+_TOKEN = re.compile(r"insert_deduplication_token = '\w+'")
 _WAITS = "SYSTEM SYNC REPLICA"
 
 
@@ -35,7 +37,7 @@ class OnCluster(Clients):
     def get(self) -> Any:
         return _Client(self, super().get())
 
-    def on_each_shard(self, sql: str, settings: dict[str, Any], **options: Any) -> None:
+    def on_each_shard(self, sql: str, **options: Any) -> None:
         """Runs an INSERT ... SELECT on each shard."""
         raise NotImplementedError
 
@@ -69,10 +71,9 @@ class Shards(OnCluster):
                 self.slots[match[1]] = f"1 + cityHash64({match[2]}) % 2"
         super().__init__(engine, database, cluster, settings={_FILTERS: self._filters(cluster, "shardNum()")})
 
-    def on_each_shard(self, sql: str, settings: dict[str, Any], **options: Any) -> None:
+    def on_each_shard(self, sql: str, **options: Any) -> None:
         for shard in "12":
-            more = settings | {_FILTERS: self._filters(self.cluster, shard)}
-            self.local.command(sql, settings=more, **options)
+            self.local.command(sql, settings={_FILTERS: self._filters(self.cluster, shard)}, **options)
 
     def _filters(self, cluster: Cluster, shard: str) -> str:
         """Returns the setting by which a query of a shard sees its rows; one of no shard sees all."""
@@ -93,8 +94,10 @@ class _Client:
             self._client.command(f"EXPLAIN AST {sql}", **options)  # fails where it is not SQL
         if sql.startswith(_WAITS):
             return None
-        if (settings or {}).get("parallel_distributed_insert_select"):
-            return self._clients.on_each_shard(sql, settings or {}, **options)
+        if self._clients.cluster.local:
+            sql = _TOKEN.sub("insert_deduplicate = 0", sql)
+        if _ON_EACH_SHARD.search(sql):
+            return self._clients.on_each_shard(sql, **options)
         return self._client.command(_here(sql), settings=self._of_insert(settings), **options)
 
     def insert(self, *arguments: Any, settings: dict[str, Any] | None = None, **options: Any) -> Any:

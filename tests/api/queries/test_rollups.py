@@ -59,9 +59,8 @@ def test_each_shard_sums_up_its_own_samples(shards: Shards, engine: str) -> None
     Store(shards, shards.cluster).insert([LABELS[0]], [T0 + 9 * DAY], [1], [1])
     hour = {T0 + 9 * DAY: 1}
     connect(engine, database="rollups_of_shards").command(
-        fill(MINUTES, hour)["service_minutes"],
+        fill(MINUTES, hour, insert_settings(shards.cluster) | ON_EACH_SHARD)["service_minutes"],
         parameters=fill_parameters(MINUTES, hour),
-        settings=insert_settings(shards.cluster) | ON_EACH_SHARD,
     )
     rows = "SELECT count, value FROM service_minutes WHERE build = 1"
     assert shards.local.query(rows).result_rows == [(1, 10), (1, 10)]

@@ -1,0 +1,17 @@
+"""The statements that fill tables of rollups."""
+
+import pytest
+from clickhouse_connect.driver.exceptions import DatabaseError
+
+from icestream.clickhouse import Clients
+from icestream.rollups import LEVELS, OPERATION_LEVELS, Level
+from sinks.rollup_tables import fill, fill_parameters
+
+
+@pytest.mark.parametrize("level", [*LEVELS, *OPERATION_LEVELS], ids=lambda level: level.name)
+def test_a_statement_is_run_with_its_settings(clients: Clients, level: Level) -> None:
+    builds = {0: 1}
+    for statement in fill(level, builds, {"max_threads": 2, "readonly": 1}).values():
+        with pytest.raises(DatabaseError, match="readonly"):
+            clients.get().command(statement, parameters=fill_parameters(level, builds))
+        clients.discard()
