@@ -115,19 +115,22 @@ def check_cut(settings: StorageSettings, cut: Cut) -> None:
     may be stored by a sink while the job stores the same."""
     deadline = time.monotonic() + _SURE_S
     for part in cut.absent:
-        while True:
-            try:
-                begun = _has_begun(settings, part.group, cut.ends, deadline)
-                break
-            except KafkaException as error:
-                if time.monotonic() > deadline:
-                    raise _again(settings, error) from error
-                time.sleep(_POLL_S)
-        if begun:
+        if _has_begun_by_now(settings, part.group, cut.ends, deadline):
             raise JobError(
                 f"{part.name} began to read this Kafka while the job ran, so a sink may have stored what the job"
                 " stored: start the job again, which replaces both"
             )
+
+
+def _has_begun_by_now(settings: StorageSettings, group: str, ends: Mapping[str, Ends], deadline: float) -> bool:
+    """Asks as `_has_begun`, and again while Kafka fails. Raises JobError if it fails after `deadline`, too."""
+    while True:
+        try:
+            return _has_begun(settings, group, ends, deadline)
+        except KafkaException as error:
+            if time.monotonic() > deadline:
+                raise _again(settings, error) from error
+            time.sleep(_POLL_S)
 
 
 def _again(settings: StorageSettings, error: KafkaException) -> JobError:
