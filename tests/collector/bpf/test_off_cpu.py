@@ -33,9 +33,9 @@ from tests.unwind_tables import TABLES
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
-NO_WAIT = 0.5
-"""Less than this share of a few sleeps was no wait: on a busy machine, a thread may be preempted just before it sleeps,
-and woken before it runs again (docs/off-cpu.md)."""
+NO_WAIT = 0.2
+"""Less than this share of calls that only waited was no wait: 0.2 to 0.5 % is usual, but once in some thousand calls
+10 ms were missing, maybe because the CPU itself was away. The sums of calls are some 100 ms."""
 PROFILE_TYPES = (DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE)
 Stacks = Counter[tuple[str, ...]]
 
@@ -56,13 +56,18 @@ class Seen:
     stacks: Stacks
     in_trace: Stacks  # of them
     waits: int
-    measured: dict[str, int]
+    measured: dict[str, int]  # in calls that gave up their CPU
+    undisturbed: dict[str, int]  # of them, in calls that did so once and never lost it
     cpu_samples: int
     kernel_leaves: np.ndarray
 
     def of(self, function: str) -> int:
         """In that function where all its callers are seen, too."""
         return self.stacks[function, "measure", "main", "_start"]
+
+    def assert_agrees(self, function: str) -> None:
+        """The waits in that function are as long as its calls, or shorter where the thread lost its CPU in a call."""
+        assert (1 - NO_WAIT) * self.undisturbed[function] <= self.of(function) <= self.measured[function], function
 
 
 class Watch:
@@ -97,6 +102,7 @@ class Watch:
             in_trace=by_stack(waits, mine & (waits.context != 0), functions),
             waits=int(mine.sum()),
             measured={line.split()[0]: int(line.split()[1]) for line in said},
+            undisturbed={line.split()[0]: int(line.split()[2]) for line in said},
             cpu_samples=int((samples.pid == process.pid).sum()),
             kernel_leaves=waits.frames[starts[waits.stack[mine]]],
         )
@@ -167,8 +173,9 @@ def name_of(functions: dict[int, str], address: int) -> str:
 def test_waits_are_as_long_as_programs_measure_them_in_the_functions_that_wait(watch: Watch, waiting: Path) -> None:
     seen = watch.run(waiting, "long", 20)
     assert len(seen.measured) == 3
-    for function, measured in seen.measured.items():
-        assert 0.8 * measured < seen.of(function) <= measured, function
+    for function in seen.measured:
+        seen.assert_agrees(function)
+    assert seen.undisturbed["nanosleep_20ms"] > 0
 
 
 @pytest.mark.ebpf
@@ -185,10 +192,10 @@ def test_waits_below_the_threshold_are_left_out(waiting: Path) -> None:
     with watching(Waits(1, 15 * MS)) as watch:
         seen = watch.run(waiting, "short", 50)
         short = watch.sampler.stats()["off_cpu_short"]
-    measured = seen.measured["nanosleep_20ms"]
-    assert (1 - NO_WAIT) * measured < seen.of("nanosleep_20ms") <= measured
+    seen.assert_agrees("nanosleep_20ms")
     assert short >= 50
-    assert seen.of("nanosleep_short") < 25 * 15 * MS  # a busy machine does not wake all of them in time
+    # Those that a busy machine does not wake in time. The wait is a little shorter than the call.
+    assert seen.of("nanosleep_short") <= seen.measured["nanosleep_short"]
 
 
 @pytest.mark.ebpf
@@ -209,7 +216,9 @@ def test_a_wait_that_lasts_longer_than_batches_has_its_stack(watch: Watch, waiti
 def test_a_wait_belongs_to_the_trace_in_which_it_began(watch: Watch, waiting: Path) -> None:
     seen = watch.run(waiting, "context", 10)
     asleep, reading = ((name, "measure", "main", "_start") for name in ("nanosleep_20ms", "read_from_pipe"))
-    assert seen.in_trace[asleep] == seen.stacks[asleep] > (1 - NO_WAIT) * 200 * MS
+    for function in seen.measured:
+        seen.assert_agrees(function)
+    assert seen.in_trace[asleep] == seen.stacks[asleep] > 0
     assert seen.in_trace[reading] == 0 < seen.stacks[reading]
 
 

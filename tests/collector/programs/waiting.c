@@ -1,10 +1,10 @@
 /* Threads that wait in known functions.
  *
  * waiting MODE: prints "ready" and where, from a thread's pointer, it shows its thread context (OTEP 4947); at each line with a COUNT from standard input waits so often in each function of MODE, then
- * prints "FUNCTION NANOSECONDS" for each by its own clock, and "done"; ends at the end of standard input.
+ * prints "FUNCTION NANOSECONDS UNDISTURBED" (struct waited) for each, and "done"; ends at the end of standard input.
  *
  *   long     nanosleep_20ms, read_from_pipe (10 ms), wait_for_lock (5 ms)
- *   short    nanosleep_short (0.1 ms), and 5 times nanosleep_20ms
+ *   short    nanosleep_short (0.1 ms), and 5 times nanosleep_20ms; calls of less than 15 ms do not count
  *   many     nanosleep_1_to_5ms
  *   context  nanosleep_20ms in a trace, read_from_pipe in none
  *   busy     spins for COUNT ms and waits for nothing
@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -82,24 +83,38 @@ NOINLINE void wait_for_lock(void)
 	__asm__ volatile("");
 }
 
-/* Nanoseconds in COUNT calls, of those that took 1 ms at least: on a busy machine a helper may be done before the wait. */
-NOINLINE long long measure(void (*wait)(void), void *(*helper)(void *), int count)
+/* Nanoseconds in calls that waited, by this thread's own clock: it gave up its CPU, by the kernel's count of voluntary
+ * switches. On a busy machine, a call may not: a helper is done before it, or the thread is preempted just before it
+ * sleeps, and woken before it runs again. Preemption also makes waits shorter than their calls. */
+struct waited {
+	long long all;
+	long long undisturbed; /* of them, in calls that gave up the CPU once and never lost it */
+};
+
+static long long least = 1000000; /* nanoseconds of calls that count */
+
+NOINLINE struct waited measure(void (*wait)(void), void *(*helper)(void *), int count)
 {
-	long long spent = 0;
+	struct waited waited = {0, 0};
 
 	for (int i = 0; i < count; i++) {
+		struct rusage before, after;
 		pthread_t other;
 		lock = 0;
 		if (helper)
 			pthread_create(&other, NULL, helper, NULL);
+		getrusage(RUSAGE_THREAD, &before);
 		long long begin = now(CLOCK_MONOTONIC);
 		wait();
 		long long took = now(CLOCK_MONOTONIC) - begin;
-		spent += took >= 1000000 ? took : 0;
+		getrusage(RUSAGE_THREAD, &after);
+		long gave_up = after.ru_nvcsw - before.ru_nvcsw, lost = after.ru_nivcsw - before.ru_nivcsw;
+		waited.all += gave_up && took >= least ? took : 0;
+		waited.undisturbed += gave_up == 1 && !lost && took >= least ? took : 0;
 		if (helper)
 			pthread_join(other, NULL);
 	}
-	return spent;
+	return waited;
 }
 
 NOINLINE void spin(int milliseconds)
@@ -110,7 +125,12 @@ NOINLINE void spin(int milliseconds)
 		;
 }
 
-#define SAY(function, helper, count) printf(#function " %lld\n", measure(function, helper, count))
+#define SAY(function, helper, count) say(#function, measure(function, helper, count))
+
+static void say(const char *function, struct waited waited)
+{
+	printf("%s %lld %lld\n", function, waited.all, waited.undisturbed);
+}
 
 int main(int argc, char **arguments)
 {
@@ -129,6 +149,7 @@ int main(int argc, char **arguments)
 			SAY(read_from_pipe, wake_reader, count);
 			SAY(wait_for_lock, wake_waiter, count);
 		} else if (!strcmp(mode, "short")) {
+			least = 15000000;
 			SAY(nanosleep_short, NULL, count);
 			SAY(nanosleep_20ms, NULL, 5);
 		} else if (!strcmp(mode, "context")) {
