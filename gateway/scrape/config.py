@@ -1,13 +1,12 @@
 """The file of scrape jobs: YAML in the shape of Prometheus's scrape_configs, with the profiles as Parca writes them."""
 
 import re
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from gateway.scrape.fields import Fields, shown
-from gateway.scrape.job import GO_PROFILES, DnsName, Http, ProfilePath, ScrapeJob, TargetGroup, TargetsUrl
+from gateway.scrape.job import GO_PROFILES, SRV, DnsName, Http, ProfilePath, ScrapeJob, TargetGroup, TargetsUrl
 from icestream.relabel import is_name
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
@@ -18,8 +17,7 @@ MAX_TARGETS = 100_000
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
-_FAMILIES = {"": socket.AF_UNSPEC, "A": socket.AF_INET, "AAAA": socket.AF_INET6}
-_HOST_PORT = re.compile(r"[^\s/@?#]+:\d{1,5}")
+_ADDRESS = re.compile(r"(?:[^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.%]+\])(?::\d{1,5})?")
 
 
 def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
@@ -128,8 +126,8 @@ def _profiles(given: Fields) -> Sequence[ProfilePath]:
 def _group(fields: Fields) -> TargetGroup:
     targets = fields.texts("targets")
     for target in targets:
-        if not _HOST_PORT.fullmatch(target):
-            raise SettingError(f"{fields.where}: targets: expected HOST:PORT, got {shown(target)}")
+        if not _ADDRESS.fullmatch(target):
+            raise SettingError(f"{fields.where}: targets: expected HOST:PORT or HOST, got {shown(target)}")
     labels = fields.group("labels")
     pairs = tuple((name, labels.text(name)) for name in labels.names())
     for name, _ in pairs:
@@ -160,11 +158,13 @@ def _dns(fields: Fields) -> list[DnsName]:
     names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type")
     fields.take("refresh_interval")
     fields.end()
-    if kind not in _FAMILIES or not isinstance(port, int) or not 0 < port < 2**16:
-        raise SettingError(
-            f"{fields.where}: expected a port and, if any, the type A or AAAA, got {shown(port)} and {shown(kind)}"
-        )
-    return [DnsName(name, port, _FAMILIES[kind]) for name in names]
+    if kind == SRV or (not kind and port is None):  # Prometheus's default
+        return [DnsName(name, SRV) for name in names]
+    if kind not in ("", "A", "AAAA"):
+        raise SettingError(f"{fields.where}: type: expected SRV, A or AAAA, got {shown(kind)}")
+    if not isinstance(port, int) or not 0 < port < 2**16:
+        raise SettingError(f"{fields.where}: port: expected a port of the addresses, got {shown(port)}")
+    return [DnsName(name, kind, port) for name in names]
 
 
 def _seconds(fields: Fields, name: str, default: float) -> float:

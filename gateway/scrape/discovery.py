@@ -1,14 +1,11 @@
 """Which targets a job has now."""
 
 import asyncio
-import functools
 import glob
 import itertools
 import json
 import logging
-import socket
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,6 +14,7 @@ from gateway.labels import to_labels
 from gateway.scrape.config import load_yaml, parse_groups
 from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group
+from gateway.scrape.names import NotResolved, resolve
 from icestream.messages.checks import Labels
 from icestream.relabel import apply_rules, lasting
 from icestream.settings import SettingError
@@ -25,9 +23,6 @@ REFRESH_S = 30.0
 _ANSWER_S = 10.0
 _LARGEST_LIST = 10_000_000
 _HEADERS = {"Accept": "application/json", "X-Prometheus-Refresh-Interval-Seconds": f"{REFRESH_S:.0f}"}
-
-# Of its own: name servers that do not answer must not take the threads that everything else needs.
-_RESOLVERS = ThreadPoolExecutor(4, "resolve")
 
 _Source = str | TargetsUrl | DnsName
 """Who says which targets there are: a file, a server or a name."""
@@ -83,27 +78,31 @@ class Discovery:
             return bytes(body)
 
     async def _of_name(self, source: DnsName) -> Sequence[TargetGroup]:
-        name, port = source.name, source.port
-        ask = functools.partial(socket.getaddrinfo, name, port, family=source.family, type=socket.SOCK_STREAM)
         try:
-            found = await asyncio.get_running_loop().run_in_executor(_RESOLVERS, ask)
-        except (OSError, UnicodeError) as error:  # UnicodeError: no name may be so
+            groups = await resolve(source, _ANSWER_S)
+        except NotResolved as error:
             return self._as_before(source, str(error))
-        hosts = sorted({str(address[0]) for *_, address in found})
-        targets = tuple(f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for host in hosts)
-        return self._found(source, (TargetGroup(targets, (("__meta_dns_name", name),)),))
+        return self._found(source, groups)
 
     def _of_files(self) -> list[TargetGroup]:
         groups: list[TargetGroup] = []
+        listed: set[_Source] = set(self._job.files)
         for pattern in self._job.files:
             files = sorted(glob.glob(pattern))
+            listed.update(files)
             if not files:
                 self._as_before(pattern, "there is no such file, so it has no targets")
+            elif pattern not in files:
+                self._found(pattern, ())
             for file in files:
                 try:
                     groups += self._found(file, parse_groups(load_yaml(Path(file)), file))
                 except SettingError as error:
                     groups += self._as_before(file, str(error))
+        self._failed.difference_update(
+            [each for each in list(self._failed) if isinstance(each, str) and each not in listed]
+        )
+        self._count()
         return groups
 
     def _found(self, source: _Source, groups: tuple[TargetGroup, ...]) -> tuple[TargetGroup, ...]:

@@ -1,6 +1,5 @@
 """What a scrape job says: which targets, which of their profiles, how often, and how they are asked."""
 
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -25,11 +24,12 @@ GO_PROFILES = (
     ProfilePath("block", "/debug/pprof/block"),
 )
 """What a job scrapes that says nothing else."""
+SRV = "SRV"
 
 
 @dataclass(frozen=True)
 class TargetGroup:
-    """Addresses HOST:PORT with the labels that they share."""
+    """Addresses, HOST:PORT or HOST (then the port of the scheme), with the labels that they share."""
 
     targets: tuple[str, ...]
     labels: tuple[tuple[str, str], ...] = ()
@@ -64,15 +64,14 @@ class TargetsUrl:
 
 @dataclass(frozen=True)
 class DnsName:
-    """Each of its addresses is a target at this port."""
+    """A name whose addresses are targets at one port, or whose service records are targets."""
 
     name: str
-    port: int
-    family: int = socket.AF_UNSPEC
-    """AF_INET or AF_INET6: only addresses of this kind."""
+    type: str  # "A", "AAAA", "" (both) or SRV
+    port: int = 0  # of addresses
 
     def __str__(self) -> str:
-        return f"{self.name}:{self.port}"
+        return f"{self.name} (SRV)" if self.type == SRV else f"{self.name}:{self.port}"
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """Files of scrape jobs: what they mean, and how mistakes are told."""
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -25,6 +24,8 @@ scrape_configs:
     dns_sd_configs:
       - {names: [shop.internal], port: 6060}
       - {names: [six.internal], port: 6061, type: AAAA}
+      - {names: [_pprof._tcp.shop.internal]}
+      - {names: [_pprof._tcp.pay.internal], type: SRV}
     http_sd_configs:
       - url: https://targets.internal/shop
         refresh_interval: 1m
@@ -51,7 +52,12 @@ def test_a_job_has_what_its_file_says(tmp_path: Path) -> None:
     assert (job.name, job.interval_s, job.timeout_s, job.seconds) == ("shop", 90, 5, 90)
     assert job.groups == (TargetGroup(("shop-1:6060", "[::1]:6060"), (("service", "checkout"), ("zone", "3"))),)
     assert job.files == ("/etc/targets/*.yaml",)
-    assert job.dns == (DnsName("shop.internal", 6060), DnsName("six.internal", 6061, socket.AF_INET6))
+    assert job.dns == (
+        DnsName("shop.internal", "", 6060),
+        DnsName("six.internal", "AAAA", 6061),
+        DnsName("_pprof._tcp.shop.internal", "SRV"),
+        DnsName("_pprof._tcp.pay.internal", "SRV"),
+    )
     http = Http(authorization=("Bearer", ""), basic=("u", "p"), ca_file="/sd.pem")
     assert job.urls == (TargetsUrl("https://targets.internal/shop", http),)
     assert job.profiles == (
@@ -92,7 +98,8 @@ def test_a_bearer_token_may_be_written_in_the_old_way(tmp_path: Path) -> None:
         ("{job_name: a, profiling_config: {pprof_config: {wall: {}}}}", "wall: path: expected /PATH"),
         ("{job_name: a, relabel_configs: [{action: jump}]}", "there is no action 'jump'"),
         ("{job_name: a, dns_sd_configs: [{names: [x], port: 70000}]}", "expected a port"),
-        ("{job_name: a, dns_sd_configs: [{names: [x], port: 1, type: SRV}]}", "A or AAAA"),
+        ("{job_name: a, dns_sd_configs: [{names: [x], port: 1, type: MX}]}", "SRV, A or AAAA"),
+        ("{job_name: a, dns_sd_configs: [{names: [x], type: A}]}", "expected a port"),
         ("{job_name: a, http_sd_configs: [{url: 'ftp://h/x'}]}", "http_sd_configs 1: url: expected http"),
         ("{job_name: a, http_sd_configs: [{url: 'http://u:secret@h/x'}]}", "without a password"),
         ("{job_name: a, http_sd_configs: [{url: 'http://h/x', proxy_url: 'http://p'}]}", "no field 'proxy_url'"),

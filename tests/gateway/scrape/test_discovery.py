@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gateway import metrics
 from gateway.scrape.config import MAX_TARGETS, load_jobs, parse_groups
 from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.job import ScrapeJob
 from icestream.settings import SettingError
+from tests.gateway.scrape.name_server import NameServer, name_server
 from tests.gateway.scrape.servers import Certificates, Request, serving
 from tests.waiting import PATIENCE_S
 
@@ -80,6 +82,16 @@ def test_a_server_lists_targets_over_https_to_whom_has_the_token(tmp_path: Path)
     assert served.headers[0]["X-Prometheus-Refresh-Interval-Seconds"] == "30"
 
 
+@pytest.fixture
+def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
+    """The name server of this machine."""
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\nsearch shop.internal\n")
+    with name_server() as server:
+        monkeypatch.setattr("gateway.scrape.names._RESOLV_CONF", str(tmp_path / "resolv.conf"))
+        monkeypatch.setattr("gateway.scrape.names._DNS_PORT", server.port)
+        yield server
+
+
 def told_by(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name.startswith("gateway.scrape")]
 
@@ -125,6 +137,68 @@ def test_a_server_that_says_nothing_holds_up_no_other_source_for_long(
         with asked(tmp_path, fields) as one:
             assert set(one.targets()) == {"static:1"}
     assert "no complete answer within 0.2 s" in caplog.text
+
+
+def test_each_service_record_of_a_name_is_a_target(
+    tmp_path: Path, names: NameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.scrape")
+    names.records["_pprof._tcp.shop.internal"] = ["0 0 6060 shop-1.internal.", "0 0 6061 shop-2.internal."]
+    rules = (
+        "[{source_labels: [__meta_dns_srv_record_target, __meta_dns_srv_record_port], target_label: record},"
+        " {source_labels: [__meta_dns_name], target_label: dns}]"
+    )
+    fields = f"dns_sd_configs: [{{names: [_pprof._tcp]}}], relabel_configs: {rules}"  # completed by the search list
+    with asked(tmp_path, fields) as one:
+        first = one.targets()
+        common = {"job": "shop", "service": "shop", "dns": "_pprof._tcp"}
+        assert first == {
+            f"{host}:{port}": {"instance": f"{host}:{port}", "record": f"{host};{port}", **common}
+            for host, port in (("shop-1.internal", 6060), ("shop-2.internal", 6061))
+        }
+        caplog.clear()
+        saved = names.records.pop("_pprof._tcp.shop.internal")
+        assert (one.targets(), one.targets()) == (first, first)
+        names.silent = True
+        monkeypatch.setattr("gateway.scrape.discovery._ANSWER_S", 0.2)
+        assert one.targets() == first
+        monkeypatch.setattr("gateway.scrape.discovery._ANSWER_S", PATIENCE_S)
+        names.silent = False
+        names.records["_pprof._tcp.shop.internal"] = saved[:1]
+        assert set(one.targets()) == {"shop-1.internal:6060"}
+        warning, info = told_by(caplog)
+        assert "_pprof._tcp (SRV): " in warning
+        assert "_pprof._tcp (SRV) is read again" in info
+        names.records["_pprof._tcp.shop.internal"] = ["0 0 0 ."]  # the service is decidedly not available
+        assert one.targets() == {}
+
+
+def test_without_a_port_a_target_has_that_of_the_scheme(tmp_path: Path) -> None:
+    with asked(tmp_path, "static_configs: [{targets: [shop-1, '[::1]', '10.0.0.1:1']}]") as one:
+        assert {address: labels["instance"] for address, labels in one.targets().items()} == {
+            "shop-1": "shop-1", "[::1]": "[::1]", "10.0.0.1:1": "10.0.0.1:1",
+        }  # fmt: skip
+
+
+def failing() -> float:
+    """Sources of the job that fail, by the metric."""
+    return float(metrics.SCRAPE_DISCOVERY_FAILING.labels("shop")._value.get())
+
+
+def test_files_fail_until_they_are_read_or_gone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway.scrape")
+    with asked(tmp_path, f"file_sd_configs: [{{files: ['{tmp_path}/*.json']}}]") as one:
+        assert (one.targets(), failing()) == ({}, 1)
+        (tmp_path / "bad.json").write_text("[{")
+        (tmp_path / "good.json").write_text('[{"targets": ["shop-1:1"]}]')
+        assert (set(one.targets()), failing()) == ({"shop-1:1"}, 1)
+        (tmp_path / "bad.json").unlink()
+        assert (set(one.targets()), failing()) == ({"shop-1:1"}, 0)
+        (tmp_path / "good.json").unlink()
+        assert (one.targets(), failing()) == ({}, 1)
+    assert [line.split(": ")[-1].split(" ")[-1] for line in told_by(caplog) if "no such file" in line] == [
+        "targets"
+    ] * 2
 
 
 def test_each_address_of_a_name_is_a_target(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
