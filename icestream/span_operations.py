@@ -41,21 +41,37 @@ WITH RECURSIVE reached AS
 SELECT trace_id, span_id, toString(operation) AS operation, up AS entry_span_id FROM reached WHERE arrives"""
 
 
-def select_span_operations(samples: str, active: str, spans: str) -> str:
+def select_span_operations(samples: str, active: str, spans: str, others: str = "") -> str:
     """Returns a SELECT of trace_id, span_id and operation, each span once.
 
-    `samples`: WHERE ... of the samples that it is about; `active`: of the rows of `span_operations` near them. For
-    `spans`, see `select_reported_operations`.
+    `samples`: WHERE ... of the samples that it is about; `active`: of the rows of `span_operations` near them.
+    `others`: of rows that `active` leaves out, because their service is another one; activity may name a service
+    differently than samples do. For `spans`, see `select_reported_operations`.
     """
+    named = "SELECT trace_id, span_id, toString(operation) AS named, toUnixTimestamp64Nano(start_time) AS at_time"
     known = f"SELECT trace_id, span_id FROM span_operations {active}"
-    reported = select_reported_operations(samples, spans, known)
-    # What activity says of a span counts, if it says something.
+    found = [
+        f"{named} FROM span_operations {active}",
+        # What activity says of a span counts, if it says something.
+        f"SELECT trace_id, span_id, operation, toInt64(-1) FROM ({select_reported_operations(samples, spans, known)})",
+    ]
+    if others:
+        found.append(f"{named} FROM activity {_of_unknown_spans(samples, others, known)}")
     return (
-        "SELECT trace_id, span_id, toString(argMax(named, (at_time, named))) AS operation FROM"
-        " (SELECT trace_id, span_id, toString(operation) AS named, toUnixTimestamp64Nano(start_time) AS at_time"
-        f" FROM span_operations {active}"
-        f" UNION ALL SELECT trace_id, span_id, operation, toInt64(-1) FROM ({reported}))"
-        " GROUP BY trace_id, span_id"
+        "SELECT trace_id, span_id, toString(argMax(named, (at_time, named))) AS operation"
+        f" FROM ({' UNION ALL '.join(found)}) GROUP BY trace_id, span_id"
+    )
+
+
+def _of_unknown_spans(samples: str, others: str, known: str) -> str:
+    """Returns WHERE ... of the rows of `activity` whose spans samples have and `known` does not have: few rows, and the
+    table is ordered by trace."""
+    unknown = f"{samples} AND trace_id != toFixedString('', 16) AND (trace_id, span_id) NOT IN ({known})"
+    # Without others, the count is 0, and what it is joined to by AND is not read.
+    any_other = f"(SELECT count() FROM (SELECT 1 FROM span_operations {others} LIMIT 1)) > 0"
+    return (
+        f"{others} AND operation != '' AND {any_other}"
+        f" AND (trace_id, span_id) IN (SELECT trace_id, span_id FROM samples {unknown})"
     )
 
 

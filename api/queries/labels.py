@@ -8,18 +8,14 @@ from api.queries.conditions import (
     add_matchers,
     add_series_matchers,
     add_span_times,
-    add_time,
     add_value_matcher,
 )
 from api.queries.database import Database, texts
-from api.queries.sample_operations import OPERATION, split_matchers
+from api.queries.operation_names import read_operation_names
+from api.queries.sample_operations import OPERATION
 from api.queries.sample_spans import SPAN_NAME, series_matchers, split_span_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
-from icestream.times import HOUR_NS
-
-_OPERATION_TABLES = ("span_operations", "entry_spans")
-"""By activity, and by spans that were reported."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +33,6 @@ class SelectedSeries:
             seen = Conditions(parameters=conditions.parameters)
             add_hours(seen, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
             conditions.add(f"series_id IN (SELECT series_id FROM series_seen {seen.where})")
-        return conditions
-
-    def operation_conditions(self) -> Conditions:
-        """Conditions on _OPERATION_TABLES, whose rows have a service and no other label."""
-        conditions = Conditions()
-        of_operation, others = split_matchers(self.matchers)
-        add_matchers(conditions, [matcher for matcher in others if matcher.label == "service"])
-        for matcher in of_operation:
-            add_value_matcher(conditions, "operation", matcher)
-        if self.time_range is not None:
-            start, end = self.time_range.start_unix_nano // HOUR_NS, -(-self.time_range.end_unix_nano // HOUR_NS)
-            add_time(conditions, start * HOUR_NS, end * HOUR_NS, "start_time")
         return conditions
 
     def span_conditions(self) -> Conditions:
@@ -73,10 +57,8 @@ def read_label_names(database: Database, selected: SelectedSeries, limit: int) -
         conditions.parameters,
     )
     names = set(texts(answer["name"]))
-    of_operations = selected.operation_conditions()
-    for table in _OPERATION_TABLES:
-        if len(database.table(f"SELECT 1 FROM {table} {of_operations.where} LIMIT 1", of_operations.parameters)):
-            names.add(OPERATION)
+    if read_operation_names(database, selected.matchers, selected.time_range, "", 1):
+        names.add(OPERATION)
     of_spans = selected.span_conditions()
     of_spans.add("name != ''")
     if len(database.table(f"SELECT 1 FROM spans {of_spans.where} LIMIT 1", of_spans.parameters)):
@@ -87,10 +69,7 @@ def read_label_names(database: Database, selected: SelectedSeries, limit: int) -
 def read_label_values(database: Database, name: str, selected: SelectedSeries, contains: str, limit: int) -> list[str]:
     """Values of a label, in order, without the empty one. Raises ApiError."""
     if name == OPERATION:
-        found: set[str] = set()
-        for table in _OPERATION_TABLES:
-            found.update(_read_values(database, "operation", table, selected.operation_conditions(), contains, limit))
-        return sorted(found)[:limit]
+        return read_operation_names(database, selected.matchers, selected.time_range, contains, limit)
     of_spans = []
     if name == SPAN_NAME:
         of_spans = _read_values(database, "name", "spans", selected.span_conditions(), contains, limit)

@@ -39,7 +39,7 @@ SELECT of, op, ({{matches}}) AS matches, sumIf(c, at_) AS samples, sumIf(sq, at_
 FROM ({{parts}})
 GROUP BY of, op
 LIMIT {_MAX_OPERATIONS + 1}"""
-_TABLES = {
+OPERATION_TABLES = {
     OPERATION_MINUTES: "operation_minutes",
     OPERATION_HOURS: "operation_hours",
     OPERATION_DAYS: "operation_days",
@@ -83,7 +83,7 @@ def read_operations(database: Database, selection: Selection) -> Operations:
         of_period = Selection(selection.profile_type, tuple(of_service), each)
         for part in plan.parts:
             where = part.conditions(of_period, conditions.parameters).where
-            parts.append(operation_sums.of_rollups(_TABLES[part.level], at, where))
+            parts.append(operation_sums.of_rollups(OPERATION_TABLES[part.level], at, where))
     if now_plan.samples or before_plan.samples:
         parts += _of_rows(database, selection, of_service, now_plan, before_plan, conditions)
     matches = Conditions(parameters=conditions.parameters)
@@ -109,15 +109,12 @@ def _of_rows(
     ranges = [(each.start_unix_nano, each.end_unix_nano) for each in gaps]
     of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
     samples = of_any.of_any_request(ranges, parameters)
-    # Rollups know the spans and intervals of all services, whose names for one request may differ.
-    spans = select_span_operations(samples, ranges, (), of_their_traces=bool(of_service))
+    spans = select_span_operations(samples, ranges, of_service)
     began = request_conditions(parameters, of_service, gaps).where
     intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
     if now.samples:
-        of_requests = request_conditions(parameters, [], until_ended(database, [], now.samples))
-        if of_service:
-            of_requests.add(f"trace_id IN (SELECT trace_id FROM entry_spans {began})")
-        intervals = of_requests.where
+        ended = until_ended(database, [], now.samples)
+        intervals = request_intervals(parameters, began if of_service else "", ended).where
     requests = operation_sums.requests_from(began, intervals)
     return [
         operation_sums.of_samples(f"time {from_start}", spans, samples.where),
@@ -157,6 +154,17 @@ def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], rang
         if matcher.label == OPERATION:
             add_value_matcher(added, "operation", matcher)
     return added
+
+
+def request_intervals(parameters: dict[str, Any], requests: str, ended: Sequence[TimeRange]) -> Conditions:
+    """Conditions on `activity` for the intervals of requests, of all services: their names for one request may differ.
+
+    `requests`: WHERE ... of rows of `entry_spans`; '': of all. `ended`: the time ranges until they have ended.
+    """
+    intervals = request_conditions(parameters, [], ended)
+    if requests:
+        intervals.add(f"trace_id IN (SELECT trace_id FROM entry_spans {requests})")
+    return intervals
 
 
 def until_ended(database: Database, matchers: list[Matcher], ranges: Sequence[TimeRange]) -> list[TimeRange]:

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from api.queries.conditions import Conditions, add_matchers, add_time
+from api.queries.conditions import Conditions
 from api.queries.database import Database
-from api.queries.operations import request_conditions, split_operation, until_ended
-from api.queries.sample_operations import select_reported_operations, span_hours
+from api.queries.operations import request_conditions, request_intervals, split_operation, until_ended
+from api.queries.sample_operations import active_spans, select_reported_operations
 from api.queries.selection import Selection, TimeRange
 from api.queries.stack_values import StackValues, read_stack_values
 from icestream.operation_sums import requests_from
@@ -66,8 +66,7 @@ def _requests(selection: Selection, ended: TimeRange, conditions: Conditions) ->
     """What to select from; parameters are added to `conditions`. `ended`: the time range until they have ended."""
     matchers, time_range = list(selection.matchers), selection.time_range
     requests = request_conditions(conditions.parameters, matchers, [time_range])
-    of_service = [matcher for matcher in matchers if matcher.label == "service"]
-    intervals = request_conditions(conditions.parameters, of_service, [ended])
+    intervals = request_intervals(conditions.parameters, requests.where, [ended])
     return requests_from(requests.where, intervals.where)
 
 
@@ -77,16 +76,14 @@ def _read_stacks(
     of_service = [matcher for matcher in selection.matchers if matcher.label == "service"]
     of_any = Selection(selection.profile_type, tuple(of_service), ended)
     samples = of_any.conditions()
-    spans = Conditions(parameters=samples.parameters)
-    add_time(spans, *span_hours(ended.start_unix_nano, ended.end_unix_nano), "start_time")
-    add_matchers(spans, of_service)
-    requests = f"SELECT trace_id, span_id FROM {_requests(selection, ended, spans)} WHERE {where}"
     ranges = [(ended.start_unix_nano, ended.end_unix_nano)]
-    known = f"SELECT trace_id, span_id FROM span_operations {spans.where}"
+    active, others = active_spans(samples.parameters, ranges, of_service)
+    requests = f"SELECT trace_id, span_id FROM {_requests(selection, ended, samples)} WHERE {where}"
+    known = f"SELECT trace_id, span_id FROM span_operations {active.where}"
     reported = select_reported_operations(of_any.of_any_request(ranges, samples.parameters), ranges, known)
     of_requests = f"(trace_id, entry_span_id) IN ({requests})"
-    samples.add(
-        f"(trace_id, span_id) IN ({known} AND {of_requests}"
-        f" UNION ALL SELECT trace_id, span_id FROM ({reported}) WHERE {of_requests})"
-    )
+    found = [f"{known} AND {of_requests}", f"SELECT trace_id, span_id FROM ({reported}) WHERE {of_requests}"]
+    if others:
+        found.append(f"SELECT trace_id, span_id FROM activity {others.where} AND operation != '' AND {of_requests}")
+    samples.add(f"(trace_id, span_id) IN ({' UNION ALL '.join(found)})")
     return read_stack_values(database, "samples", samples, max_stacks)

@@ -58,15 +58,19 @@ class Part:
         # What is of requests has no profile type.
         if_of_requests = f"IN ({profile_type}, '')"
         conditions.add(f"profile_type {if_of_requests if self.level.of_requests else f'= {profile_type}'}")
+        self.add_to(conditions, selection.time_range)
+        add_matchers(conditions, selection.matchers)
+        return conditions
+
+    def add_to(self, conditions: Conditions, time_range: TimeRange) -> None:
+        """Adds that rows are of these buckets; of hours that reach out of the time range, only the minutes in it."""
         first, last = self.buckets[0].start_unix_nano // _S, self.buckets[-1].end_unix_nano // _S
         if self.level.unit == "minute":
-            first = max(first, selection.time_range.start_unix_nano // _MINUTE_NS * 60)
-            last = min(last, -(-selection.time_range.end_unix_nano // _S))
+            first = max(first, time_range.start_unix_nano // _MINUTE_NS * 60)
+            last = min(last, -(-time_range.end_unix_nano // _S))
         conditions.add(f"start_time >= toDateTime({conditions.bind(first, 'UInt32')}, 'UTC')")
         conditions.add(f"start_time < toDateTime({conditions.bind(last, 'UInt32')}, 'UTC')")
         conditions.add(f"build IN {conditions.bind([each.build for each in self.buckets], 'Array(UInt64)')}")
-        add_matchers(conditions, selection.matchers)
-        return conditions
 
     def as_json(self) -> dict[str, Any]:
         return {

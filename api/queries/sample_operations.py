@@ -1,6 +1,7 @@
 """The operations of samples: those of their spans, by activity (table `span_operations`), else by reported spans."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, matching
 from api.queries.selector import Matcher
@@ -24,26 +25,33 @@ def span_hours(start_unix_nano: int, end_unix_nano: int) -> tuple[int, int]:
     return max(0, start_unix_nano // HOUR_NS - 1) * HOUR_NS, -(-end_unix_nano // HOUR_NS) * HOUR_NS
 
 
-def select_span_operations(
-    asked: Conditions,
-    ranges: Sequence[tuple[int, int]],
-    matchers: Iterable[Matcher],
-    of_their_traces: bool = False,
-) -> str:
+def select_span_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
     """Returns a SELECT of trace_id, span_id and operation, each span once.
 
     `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
-    Of `matchers`, those of the service choose among the spans that activity knows. `of_their_traces`: only the traces
-    of the samples are read, which are few of all.
+    `matchers`: those of the samples. Most samples have spans of their own service, whose activity is read first.
     """
-    active = Conditions(parameters=asked.parameters)
-    add_times(active, [span_hours(start, end) for start, end in ranges], "start_time")
-    add_matchers(active, [matcher for matcher in matchers if matcher.label == "service"])
-    if of_their_traces:
-        active.add(f"trace_id IN (SELECT trace_id FROM samples {asked.where})")
+    of_service = [matcher for matcher in matchers if matcher.label == "service"]
+    active, others = active_spans(asked.parameters, ranges, of_service)
     spans = Conditions(parameters=asked.parameters)
     add_span_times(spans, ranges)
-    return span_operations.select_span_operations(asked.where, active.where, spans.where)
+    of_others = others.where if others else ""
+    return span_operations.select_span_operations(asked.where, active.where, spans.where, of_others)
+
+
+def active_spans(
+    parameters: dict[str, Any], ranges: Sequence[tuple[int, int]], of_service: list[Matcher]
+) -> tuple[Conditions, Conditions | None]:
+    """Returns conditions on `span_operations` and `activity` for spans that had CPU in ranges [start, end) of Unix
+    nanoseconds: of services that match, and of all others, if there may be others."""
+    active, others = Conditions(parameters=parameters), Conditions(parameters=parameters)
+    for conditions in (active, others):
+        add_times(conditions, [span_hours(start, end) for start, end in ranges], "start_time")
+    if not of_service:
+        return active, None
+    add_matchers(active, of_service)
+    others.add(f"NOT ({matching(others, 'service', of_service)})")
+    return active, others
 
 
 def select_reported_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], known: str) -> str:

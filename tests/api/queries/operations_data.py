@@ -26,6 +26,7 @@ class Request:
     stack: tuple[Frame, ...] = (MAIN, HOT)
     labels: dict[str, str] = field(default_factory=dict)
     ended: bool = True
+    active_service: str = ""  # what activity calls the service, if it calls it differently
 
     @property
     def trace_id(self) -> bytes:
@@ -56,7 +57,8 @@ def insert_requests(client: Client, requests: list[Request], plain_samples: list
         for span_id, cpu_ns in ((each.entry_id, each.cpu_ns - each.cpu_ns // 4), (each.inner_id, each.cpu_ns // 4)):
             activity.append(
                 {
-                    "trace_id": each.trace_id, "span_id": span_id, "host_id": "host-1", "service": each.service,
+                    "trace_id": each.trace_id, "span_id": span_id, "host_id": "host-1",
+                    "service": each.active_service or each.service,
                     "start_time": start, "duration_ns": each.duration_ns, "thread_cpu_ns": cpu_ns,
                     "operation": each.operation, "entry_span_id": each.entry_id,
                 }

@@ -1,0 +1,74 @@
+"""Which operations services have."""
+
+from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
+from api.queries.database import Database, texts
+from api.queries.operations import OPERATION_TABLES
+from api.queries.rollups import make_plan
+from api.queries.sample_operations import select_span_operations, split_matchers
+from api.queries.selection import TimeRange
+from api.queries.selector import Matcher
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
+from icestream.times import HOUR_NS
+
+_ROWS = ("span_operations", "entry_spans")
+"""By activity, and by spans that were reported."""
+
+
+def read_operation_names(
+    database: Database, matchers: tuple[Matcher, ...], time_range: TimeRange | None, contains: str, limit: int
+) -> list[str]:
+    """The operations that services had in the hours of a time range by samples, activity or spans, in order, at most
+    `limit`; without a time range, in all times, and of the last hours those by activity or spans. Of `matchers`, those
+    of the service and the operation count. Raises ApiError."""
+    of_operation, others = split_matchers(matchers)
+    of_service = [matcher for matcher in others if matcher.label == "service"]
+    named = Conditions()
+    named.add("name != ''")
+    for matcher in of_operation:
+        add_value_matcher(named, "name", matcher)
+    if contains:
+        named.add(f"positionCaseInsensitiveUTF8(name, {named.bind(contains, 'String')}) > 0")
+    if time_range is None:
+        sources = [_select(table, _of_service(named, of_service)) for table in (*OPERATION_TABLES.values(), *_ROWS)]
+    else:
+        sources = _of_hours(database, named, of_service, time_range)
+    answer = database.table(
+        f"SELECT DISTINCT toString(operation) AS name FROM ({' UNION ALL '.join(sources)}) {named.where}"
+        f" ORDER BY name LIMIT {int(limit)}",
+        named.parameters,
+    )
+    return texts(answer["name"])
+
+
+def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], time_range: TimeRange) -> list[str]:
+    start, end = time_range.start_unix_nano // HOUR_NS, -(-time_range.end_unix_nano // HOUR_NS)
+    hours = TimeRange(start * HOUR_NS, max(end, start + 1) * HOUR_NS)
+    plan = make_plan(database, hours, (OPERATION_DAYS, OPERATION_HOURS), finer=(OPERATION_MINUTES,))
+    sources = []
+    for part in plan.parts:
+        conditions = _of_service(named, of_service)
+        part.add_to(conditions, hours)
+        sources.append(_select(OPERATION_TABLES[part.level], conditions))
+    if not plan.samples:
+        return sources
+    gaps = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
+    for table in _ROWS:
+        conditions = _of_service(named, of_service)
+        add_times(conditions, gaps, "start_time")
+        sources.append(_select(table, conditions))
+    asked = _of_service(named, of_service)
+    add_times(asked, gaps)
+    asked.add("trace_id != toFixedString('', 16)")
+    spans = select_span_operations(asked, gaps, of_service)
+    sampled = f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM samples {asked.where})"
+    return [*sources, f"SELECT DISTINCT operation FROM ({spans}) WHERE {sampled}"]
+
+
+def _of_service(named: Conditions, of_service: list[Matcher]) -> Conditions:
+    conditions = Conditions(parameters=named.parameters)
+    add_matchers(conditions, of_service)
+    return conditions
+
+
+def _select(table: str, conditions: Conditions) -> str:
+    return f"SELECT DISTINCT toString(operation) AS operation FROM {table} {conditions.where}"
