@@ -56,6 +56,7 @@ class Host:
         self._watcher.close()
         if self._unwinding:
             self._unwinding.close()
+        self.mappings.close()
         self._files.close()
 
     def _answer(self) -> bool:

@@ -91,6 +91,10 @@ PYTHON_REFUSED = Counter(
     "files with an interpreter whose frames cannot be read, by reason",
     ["reason"],
 )
+PERF_MAPS_FAILED = Counter(
+    "icestream_collector_perf_maps_failed_total",
+    "perf maps that are not read any more, because the process that read them died or took too long",
+)
 DEBUGINFOD = Counter(
     "icestream_collector_debuginfod_total", "debug files requested from debuginfod servers, by result", ["result"]
 )

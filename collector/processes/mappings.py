@@ -21,6 +21,7 @@ from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import JIT, FileCache
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader
 from collector.processes.perfmap import PerfMaps
+from collector.processes.perfmap_reader import PerfMapReader
 from collector.processes.process import Process, read_process
 from collector.processes.process_events import Records
 from collector.processes.process_table import MAX_IMAGES, ProcessTable
@@ -40,7 +41,7 @@ class Mappings:
     def __init__(self, files: FileCache, listeners: Sequence[ProcessListener] = ()) -> None:
         self._files = files
         self._reader = MappedRangeReader(files)
-        self._perf_maps = PerfMaps()
+        self._perf_maps = PerfMaps(PerfMapReader())
         self._table = ProcessTable(self._reader, self._perf_maps, listeners)
         self._lock = threading.RLock()
         self.followed = False
@@ -128,6 +129,10 @@ class Mappings:
         self._perf_maps.expire()
         self._files.expire()
         return pids
+
+    def close(self) -> None:
+        """Ends the process that reads perf maps."""
+        self._perf_maps.close()
 
     def _notice(self, pid: int) -> tuple[Process | None, bool]:
         """The process, and whether it has code that may have been compiled at run time."""

@@ -20,7 +20,7 @@ from collector.processes.mapped_files import JIT, FileCache, MappedFile, MapsEnt
 from collector.processes.mappings import Mappings
 from collector.processes.perfmap import Name
 from icestream.v1.common_pb2 import Mapping
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getchar(); return 0; }'
 
@@ -29,6 +29,13 @@ WAIT = 'int main(int count, char **names) { puts("ready"); fflush(stdout); getch
 def mine() -> Mappings:
     known = Mappings(FileCache())
     known.notice(os.getpid())
+    return known
+
+
+def reading_perf_maps() -> Mappings:
+    """One whose child has time to start on a busy machine."""
+    known = Mappings(FileCache())
+    known._perf_maps._reader.child.timeout_s = PATIENCE_S
     return known
 
 
@@ -235,7 +242,7 @@ def compiled_code() -> Iterator[int]:
 
 
 def test_code_compiled_at_run_time_has_the_name_of_the_perf_map(compiled_code: int) -> None:
-    known = Mappings(FileCache())
+    known = reading_perf_maps()
     known.notice(os.getpid())
     path = Path(f"/tmp/perf-{os.getpid()}.map")
     path.write_text(f"{compiled_code:x} 100 compiled function\n")
@@ -243,6 +250,7 @@ def test_code_compiled_at_run_time_has_the_name_of_the_perf_map(compiled_code: i
         found = known.locate(os.getpid(), np.array([compiled_code + 5, compiled_code + 0x500], np.uint64))
     finally:
         path.unlink()
+        known.close()
     assert [found.files[row] for row in found.file.tolist()] == [JIT, MappedFile(Mapping.UNKNOWN, "", "[anon]")]
     assert found.names[int(found.name[0])].function == "compiled function"
     assert found.name[1] == -1
@@ -291,8 +299,8 @@ def test_javascript_compiled_at_run_time_has_function_file_and_line(tmp_path: Pa
         "console.log(process.pid); setInterval(() => total(10), 1000);\n"
     )
     process = waiting("node", "--perf-basic-prof", str(tmp_path / "app.js"), cwd=tmp_path)  # it leaves a log
+    known = reading_perf_maps()
     try:
-        known = Mappings(FileCache())
         known.notice(process.pid)
         perf_map = Path(f"/tmp/perf-{process.pid}.map")
         line = next(text for text in reversed(perf_map.read_text().splitlines()) if "total" in text)
@@ -301,4 +309,5 @@ def test_javascript_compiled_at_run_time_has_function_file_and_line(tmp_path: Pa
         process.kill()
         process.wait()
         perf_map.unlink(missing_ok=True)
+        known.close()
     assert found.names[int(found.name[0])] == Name("total", str(tmp_path / "app.js"), 1)

@@ -3,6 +3,7 @@
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,19 @@ from hypothesis import strategies as st
 
 from collector.processes import perfmap
 from collector.processes.perfmap import Name, PerfMap, PerfMaps
+from collector.processes.perfmap_reader import PerfMapReader
 from tests.open_files import open_files
+from tests.waiting import PATIENCE_S
 
 PID = 4321
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[PerfMapReader]:
+    made = PerfMapReader()
+    made.child.timeout_s = PATIENCE_S
+    yield made
+    made.close()
 
 
 @pytest.fixture
@@ -31,14 +42,18 @@ def names(of: PerfMap, *addresses: int) -> list[Name | None]:
     return [distinct_names[row] if row >= 0 else None for row in rows.tolist()]
 
 
-def test_the_map_is_found_by_the_process_id_of_its_own_namespace(map_file: Path, tmp_path: Path) -> None:
+def test_the_map_is_found_by_the_process_id_of_its_own_namespace(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
     map_file.write_text("1000 20 first\n0x2000 0x10 second one\n")
-    actual = names(PerfMap(PID, str(tmp_path)), 0x1000, 0x101F, 0x1020, 0x2008, 0xFFF, 2**64 - 1)
+    actual = names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x101F, 0x1020, 0x2008, 0xFFF, 2**64 - 1)
     assert actual == [Name("first", ""), Name("first", ""), None, Name("second one", ""), None, None]
 
 
-def test_what_is_appended_is_read_also_when_a_line_comes_in_pieces(map_file: Path, tmp_path: Path) -> None:
-    of = PerfMap(PID, str(tmp_path))
+def test_what_is_appended_is_read_also_when_a_line_comes_in_pieces(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
+    of = PerfMap(PID, reader, str(tmp_path))
     assert names(of, 0x1000) == [None]
     map_file.write_text("1000 20 fi")
     assert names(of, 0x1000) == [None]
@@ -47,26 +62,26 @@ def test_what_is_appended_is_read_also_when_a_line_comes_in_pieces(map_file: Pat
     assert names(of, 0x1000, 0x2000) == [Name("first", ""), Name("second", "")]
 
 
-def test_the_last_of_equal_areas_is_right(map_file: Path, tmp_path: Path) -> None:
+def test_the_last_of_equal_areas_is_right(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     map_file.write_text("1000 20 old\n1000 30 new\n")
-    assert names(PerfMap(PID, str(tmp_path)), 0x1025) == [Name("new", "")]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1025) == [Name("new", "")]
 
 
-def test_functions_of_python_have_their_file(map_file: Path, tmp_path: Path) -> None:
+def test_functions_of_python_have_their_file(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     map_file.write_text("1000 b py::Shop.price:/srv/shop.py\n")
-    assert names(PerfMap(PID, str(tmp_path)), 0x1000) == [Name("Shop.price", "/srv/shop.py")]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [Name("Shop.price", "/srv/shop.py")]
 
 
-def test_garbage_is_left_out(map_file: Path, tmp_path: Path) -> None:
+def test_garbage_is_left_out(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     map_file.write_bytes(
         b"\xff\xfe\n1000\nzz 10 x\n1000 10 \n\n-1 5 y\n99999999999999999 1 z\n2000 10 \xffgood\n" + b"a" * 5000
     )
-    of = PerfMap(PID, str(tmp_path))
+    of = PerfMap(PID, reader, str(tmp_path))
     assert names(of, 0x1000, 0x2000) == [None, Name("\ufffdgood", "")]
 
 
-def test_a_map_that_was_replaced_starts_from_nothing(map_file: Path, tmp_path: Path) -> None:
-    of = PerfMap(PID, str(tmp_path))
+def test_a_map_that_was_replaced_starts_from_nothing(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
+    of = PerfMap(PID, reader, str(tmp_path))
     map_file.write_text("1000 20 first\n")
     assert names(of, 0x1000) == [Name("first", "")]
     other = map_file.with_name("other")
@@ -75,23 +90,27 @@ def test_a_map_that_was_replaced_starts_from_nothing(map_file: Path, tmp_path: P
     assert names(of, 0x1000) == [Name("other", "")]
 
 
-def test_links_and_pipes_are_not_followed(map_file: Path, tmp_path: Path) -> None:
+def test_links_and_pipes_are_not_followed(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     os.mkfifo(map_file)
-    assert names(PerfMap(PID, str(tmp_path)), 0x1000) == [None]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [None]
     map_file.unlink()
     (tmp_path / "secret").write_text("1000 20 secret\n")
     map_file.symlink_to(tmp_path / "secret")
-    assert names(PerfMap(PID, str(tmp_path)), 0x1000) == [None]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [None]
 
 
-def test_a_map_is_read_up_to_a_bound(map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_map_is_read_up_to_a_bound(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(perfmap, "MAX_BYTES", 20)
     map_file.write_text("1000 10 a\n2000 10 b\n3000 10 c\n")
-    assert names(PerfMap(PID, str(tmp_path)), 0x1000, 0x2000, 0x3000) == [Name("a", ""), Name("b", ""), None]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000, 0x2000, 0x3000) == [Name("a", ""), Name("b", ""), None]
 
 
-def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(map_file: Path, tmp_path: Path) -> None:
-    of = PerfMap(PID, str(tmp_path))
+def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
+    of = PerfMap(PID, reader, str(tmp_path))
     map_file.write_text("1000 100 one\n1100 100 two\n")
     assert names(of, 0x1000, 0x1180) == [Name("one", ""), Name("two", "")]
     with open(map_file, "a") as file:
@@ -100,18 +119,20 @@ def test_code_compiled_anew_over_old_code_counts_also_where_it_begins_elsewhere(
     assert actual == [Name(name, "") for name in ("one", "new", "newest", "new", "two")]
 
 
-def test_functions_of_javascript_have_their_file_and_line(map_file: Path, tmp_path: Path) -> None:
+def test_functions_of_javascript_have_their_file_and_line(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
     map_file.write_text("1000 b LazyCompile:*handle /srv/app.js:10:5\n")
-    assert names(PerfMap(PID, str(tmp_path)), 0x1000) == [Name("handle", "/srv/app.js", 10)]
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [Name("handle", "/srv/app.js", 10)]
 
 
-def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(map_file: Path, tmp_path: Path) -> None:
+def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
     text = b"%x 3c LazyCompile:*function_number_%d /srv/" + b"module/" * 90 + b"file.js:%d:5\n"
     block = b"".join(text % (0x7F00_0000_0000 + 64 * i, i, i) for i in range(5000))
     with open(map_file, "wb") as file:
         file.writelines(block for _ in range(100 * 1024 * 1024 // len(block)))
         file.write(b"7e0000000000 10 the last one\n")
-    of = PerfMap(PID, str(tmp_path))
+    of = PerfMap(PID, reader, str(tmp_path))
     steps = 1
     while of.refresh():
         steps += 1
@@ -123,10 +144,12 @@ def test_a_map_of_100_mb_is_read_in_steps_and_kept_small(map_file: Path, tmp_pat
     ]
 
 
-def test_of_too_many_areas_the_latest_are_kept(map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_too_many_areas_the_latest_are_kept(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(perfmap, "MAX_AREAS", 100)
     monkeypatch.setattr(perfmap, "_RECENT", 10)
-    of = PerfMap(PID, str(tmp_path))
+    of = PerfMap(PID, reader, str(tmp_path))
     for i in range(40):
         with open(map_file, "a") as file:
             file.writelines(f"{0x1000 + 16 * (10 * i + k):x} 10 area {10 * i + k}\n" for k in range(10))
@@ -135,9 +158,11 @@ def test_of_too_many_areas_the_latest_are_kept(map_file: Path, tmp_path: Path, m
     assert names(of, 0x1000, 0x1000 + 16 * 399) == [None, Name("area 399", "")]
 
 
-def test_maps_of_many_processes_are_bounded_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_maps_of_many_processes_are_bounded_together(
+    reader: PerfMapReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(perfmap, "MAX_TOTAL", 25)
-    maps = PerfMaps(lambda pid: PerfMap(pid, str(tmp_path)))
+    maps = PerfMaps(reader, str(tmp_path))
     for pid in (1, 2, 3):
         folder = tmp_path / str(pid) / "root" / "tmp"
         folder.mkdir(parents=True)
@@ -155,9 +180,20 @@ def test_maps_of_many_processes_are_bounded_together(tmp_path: Path, monkeypatch
     assert open_files(str(tmp_path)) == []
 
 
-def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(map_file: Path, tmp_path: Path) -> None:
+def test_a_map_without_areas_is_opened_once(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
+    map_file.write_text("nothing of use\n")
+    maps = PerfMaps(reader, str(tmp_path))
+    for _ in range(3):
+        maps.of(PID).refresh()
+    assert open_files(str(tmp_path)) == [str(map_file)]
+    maps.of(PID).close()
+
+
+def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
     map_file.write_text("1000 10 one\n2000 10 two\n3000 10 three\n")
-    of = PerfMap(PID, str(tmp_path))
+    of = PerfMap(PID, reader, str(tmp_path))
     of.refresh()
     map_file.write_text("9000 10 one\n2000 10 two\n4000 10 three\n")  # the same size: not noticed
     rows, distinct_names = of.lookup(np.array([0x1000, 0x2000, 0x3000], np.uint64))
@@ -167,9 +203,11 @@ def test_a_map_that_was_cut_off_or_written_over_gives_no_wrong_names(map_file: P
     assert names(of, 0x1000, 0x2000) == [Name("other", ""), None]
 
 
-def test_names_remain_when_the_process_and_its_map_are_gone(map_file: Path, tmp_path: Path) -> None:
+def test_names_remain_when_the_process_and_its_map_are_gone(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
     map_file.write_text("1000 10 one\n2000 10 tw")
-    of = PerfMap(PID, str(tmp_path))
+    of = PerfMap(PID, reader, str(tmp_path))
     of.refresh()
     with open(map_file, "a") as file:
         file.write("o\n")
@@ -188,15 +226,17 @@ line = st.one_of(
 
 @settings(max_examples=60)
 @given(st.lists(line, max_size=20), st.integers(1, 4))
-def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(lines: list[bytes], size: int) -> None:
+def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(
+    reader: PerfMapReader, lines: list[bytes], size: int
+) -> None:
     data = b"".join(some + b"\n" for some in lines)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(perfmap, "_STEP_LINES", size)
+        patch.setattr(perfmap, "STEP_LINES", size)
         path = Path(folder) / "1" / "root" / "tmp"
         path.mkdir(parents=True)
         (path.parents[1] / "status").write_text("NSpid:\t1\n")
         (path / "perf-1.map").write_bytes(data)
-        of = PerfMap(1, folder)
+        of = PerfMap(1, reader, folder)
         for _ in range(30):
             of.refresh()
         of.lookup(np.array([0, 1, 2**63, 2**64 - 1], np.uint64))

@@ -149,10 +149,10 @@ def test_a_file_that_takes_too_much_kills_the_child_at_most(
     tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch, greedy: str
 ) -> None:
     script = CHILD.format(greedy)
-    cache = TableCache(tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(unwind_builder, "COMMAND", ["-c", script])
-        assert cache.get(BUILD_ID, opener(program)) is None
+        cache = TableCache(tmp_path)
+    assert cache.get(BUILD_ID, opener(program)) is None
     assert cache.get(BUILD_ID, never) is None
     cache.close()
     cache = TableCache(tmp_path)
@@ -163,8 +163,12 @@ def test_a_file_that_takes_too_much_kills_the_child_at_most(
 def test_where_the_child_cannot_be_confined_a_warning_says_once_why_there_are_no_tables(
     cache: TableCache, program: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    script = CHILD.format("def confine(): raise OSError('seccomp')\nunwind_child.confine = confine")
-    monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", script])
+    script = CHILD.format(
+        "from collector.guest import confined_jobs\n"
+        "def confine(): raise OSError('seccomp')\n"
+        "confined_jobs.confine = confine"
+    )
+    monkeypatch.setattr(cache._builder.child, "command", ["-c", script])
     for build_id in ("gnu:01", "gnu:02"):
         assert cache.get(build_id, opener(program)) is None
     assert caplog.text.count("CONFIG_SECCOMP_FILTER") == 1
@@ -177,7 +181,7 @@ def test_the_child_ends_when_there_is_nothing_to_do_and_starts_again(
     monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", script])
     cache = TableCache(tmp_path)
     assert cache.get("gnu:01", opener(program)) is not None
-    child = cache._builder._child
+    child = cache._builder.child.process
     assert child is not None
     child.wait(20)
     assert cache.get("gnu:02", opener(program)) is not None
@@ -190,7 +194,7 @@ def test_closing_ends_a_wait_for_a_table(tmp_path: Path, program: Path, monkeypa
     found: list[UnwindTable | None] = []
     waiting = threading.Thread(target=lambda: found.append(cache.get(BUILD_ID, opener(program))))
     waiting.start()
-    while cache._builder._child is None:
+    while cache._builder.child.process is None:
         time.sleep(0.01)
     cache.close()
     waiting.join(20)

@@ -1,0 +1,91 @@
+"""Reads lines of a perf map, which may hold anything.
+
+Format (tools/perf/Documentation/jit-interface.txt in Linux): a line an area, `START SIZE NAME`, start and size in
+hexadecimal.
+"""
+
+import os
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from collector.processes.jit_name import Name, parse_name
+
+MAX_LINE = 1100
+_PADDING = b"\n" * 64
+_HEX = np.full(256, 255, np.uint8)
+_HEX[[ord(c) for c in "0123456789abcdefABCDEF"]] = [*range(16), *range(10, 16)]
+_BLANK = np.isin(np.arange(256), [9, 32])
+_LINE = re.compile(rb"(?:0x)?([0-9a-fA-F]+)[ \t]+(?:0x)?([0-9a-fA-F]+)[ \t]+([^\n]*[^\s])")
+
+
+class Lines(NamedTuple):
+    """The areas (none empty) of the well-formed lines in a part of a perf map."""
+
+    used: int  # bytes of the part that were read
+    more: bool  # whether there is more to read
+    start: np.ndarray  # uint64 (n,)
+    size: np.ndarray  # uint64 (n,)
+    offset: np.ndarray  # uint32 (n,): of each line in the part
+
+
+def read_lines(file: int, offset: int, most_bytes: int, most_lines: int) -> Lines:
+    """Reads the lines from an offset on. Raises OSError."""
+    data = os.pread(file, most_bytes, offset)
+    all_ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
+    ends = all_ends[:most_lines]
+    if not len(ends):
+        used = len(data) if len(data) > 2 * MAX_LINE else 0  # no line of ours is that long
+        nothing = np.empty(0, np.uint64)
+        return Lines(used, used == most_bytes, nothing, nothing, nothing.astype(np.uint32))
+    used = int(ends[-1]) + 1
+    start, size, begin = _parse(data[:used], ends)
+    more = len(all_ends) > most_lines or len(data) == most_bytes
+    return Lines(used, more, start, size, begin.astype(np.uint32))
+
+
+def read_names(file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
+    """Returns the name in the line at each offset; None where it says nothing (any more) of that address. Raises
+    OSError."""
+    return [_name(file, offset, address) for offset, address in zip(offsets, addresses, strict=True)]
+
+
+def _name(file: int, offset: int, address: int) -> Name | None:
+    match = _LINE.match(os.pread(file, MAX_LINE, offset))
+    if match is None or not 0 <= address - int(match[1][:16], 16) < int(match[2][:16], 16):
+        return None
+    return parse_name(match[3].decode("utf-8", "replace"))
+
+
+def _parse(data: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Start and size (uint64) of the areas of well-formed lines, and where in the data each line begins (int64).
+    `ends`: where newlines are, the last one at the end of the data."""
+    text = np.frombuffer(data + _PADDING, np.uint8)
+    begins = np.append(0, ends[:-1] + 1)
+    start, at, fine = _hexadecimal(text, begins)
+    size, at, fine_too = _hexadecimal(text, at)
+    fine &= fine_too & (at < ends) & (size > 0) & (size < 1 << 32) & (start < np.uint64((1 << 64) - (1 << 32)))
+    return start[fine], size[fine], begins[fine]
+
+
+def _hexadecimal(text: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The number (uint64) at each place, where what comes behind the blanks after it begins, and whether there is one,
+    of at most 16 digits, and a blank."""
+    at = at + 2 * ((text[at] == ord("0")) & (text[at + 1] | 32 == ord("x")))
+    number, first = np.zeros(len(at), np.uint64), at
+    for _ in range(16):
+        digit = _HEX[text[at]]
+        more = digit < 16
+        if not more.any():
+            break
+        number = np.where(more, number << np.uint64(4) | digit, number)
+        at = at + more
+    behind = at
+    for _ in range(8):
+        blank = _BLANK[text[at]]
+        if not blank.any():
+            break
+        at = at + blank
+    return number, at, (behind > first) & (at > behind)

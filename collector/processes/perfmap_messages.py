@@ -1,0 +1,106 @@
+"""What the collector and its child that reads perf maps say to each other: bytes, as both are one version.
+
+The child may be in the hands of whoever wrote a perf map, so its answers are checked.
+"""
+
+import json
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collector.processes.jit_name import Name
+from collector.processes.perfmap_lines import MAX_LINE, Lines
+
+MAX_LINES = 32_768
+"""Of one job."""
+MAX_NAMES = 512
+"""Of one job."""
+
+_LINES, _NAMES = b"l", b"n"
+_PART = struct.Struct("<QII")  # offset, most bytes, most lines
+_HEAD = struct.Struct("<QII")  # bytes used, whether there is more, lines
+_LINE_BYTES = 8 + 8 + 4
+_MAX_NAME_BYTES = 3 * MAX_LINE + 64
+"""What stands for a byte that is no UTF-8 takes three."""
+MAX_ANSWER_BYTES = max(_HEAD.size + MAX_LINES * _LINE_BYTES, MAX_NAMES * (6 * MAX_LINE + 64))
+"""A control character takes six bytes in JSON."""
+
+
+class AnswerError(ValueError):
+    """It is no answer to the job."""
+
+
+class Part(NamedTuple):
+    """A job: read the lines of a part of a perf map."""
+
+    offset: int
+    most_bytes: int
+    most_lines: int
+
+    def encode(self) -> bytes:
+        return _LINES + _PART.pack(*self)
+
+    def decode_answer(self, data: bytes) -> Lines:
+        """Raises AnswerError."""
+        if len(data) < _HEAD.size:
+            raise AnswerError("it has no head")
+        used, more, count = _HEAD.unpack_from(data)
+        if used > self.most_bytes or count > self.most_lines or len(data) != _HEAD.size + count * _LINE_BYTES:
+            raise AnswerError("it has more than what was asked for")
+        start = np.frombuffer(data, "<u8", count, _HEAD.size)
+        size = np.frombuffer(data, "<u8", count, _HEAD.size + 8 * count)
+        offset = np.frombuffer(data, "<u4", count, _HEAD.size + 16 * count)
+        if not ((size > 0) & (size < 1 << 32) & (start < (1 << 64) - (1 << 32)) & (offset < used)).all():
+            raise AnswerError("an area or a line is out of range")
+        return Lines(used, bool(more), start, size, offset)
+
+
+class Wanted(NamedTuple):
+    """A job: read the names in lines, of which at most MAX_NAMES are named by their offsets, with an address in the
+    area of each."""
+
+    offsets: Sequence[int]
+    addresses: Sequence[int]
+
+    def encode(self) -> bytes:
+        return _NAMES + np.array(self.offsets, "<u4").tobytes() + np.array(self.addresses, "<u8").tobytes()
+
+    def decode_answer(self, data: bytes) -> list[Name | None]:
+        """Raises AnswerError."""
+        try:
+            found = json.loads(data)
+            if not isinstance(found, list) or len(found) != len(self.offsets):
+                raise AnswerError("it has not one name for each line")
+            return [None if each is None else _checked(each) for each in found]
+        except (ValueError, RecursionError) as error:
+            raise AnswerError(str(error)) from None
+
+
+def decode_job(job: bytes) -> Part | Wanted:
+    """Reads a job of the collector's."""
+    if job[:1] == _LINES:
+        return Part(*_PART.unpack(job[1:]))
+    count = (len(job) - 1) // 12
+    offsets, addresses = np.frombuffer(job, "<u4", count, 1), np.frombuffer(job, "<u8", count, 1 + 4 * count)
+    return Wanted(offsets.tolist(), addresses.tolist())
+
+
+def encode_lines(lines: Lines) -> bytes:
+    head = _HEAD.pack(lines.used, lines.more, len(lines.start))
+    columns = lines.start.astype("<u8"), lines.size.astype("<u8"), lines.offset.astype("<u4")
+    return head + b"".join(column.tobytes() for column in columns)
+
+
+def encode_names(names: Sequence[Name | None]) -> bytes:
+    return json.dumps(names, ensure_ascii=False).encode()
+
+
+def _checked(each: Any) -> Name:
+    """Raises ValueError where it is no name, or has characters that cannot be encoded."""
+    match each:
+        case [str(function), str(file), int(line)] if 0 <= line < 10**9:
+            if len((function + file).encode()) <= _MAX_NAME_BYTES:
+                return Name(function, file, line)
+    raise AnswerError("it is no name")

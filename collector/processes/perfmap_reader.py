@@ -1,0 +1,109 @@
+"""Reads perf maps by a child process (perfmap_child.py), so that what users write into them meets no rights.
+
+A child that dies or takes too long costs the perf map that it read. Who owns several such files is left out for a
+while, because each of them takes time from the others.
+"""
+
+import logging
+import os
+import struct
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+from collector import metrics
+from collector.guest.confined_child import ConfinedChild
+from collector.processes.jit_name import Name
+from collector.processes.perfmap_child import SIZE
+from collector.processes.perfmap_lines import Lines
+from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, MAX_NAMES, AnswerError, Part, Wanted
+
+log = logging.getLogger(__name__)
+
+COMMAND = ["-m", "collector.processes.perfmap_child"]
+TIMEOUT_S = 10.0
+"""Of a job, with the start of the child; on a busy host, the child has to wait for a CPU."""
+MAX_FAILURES = 3
+FAILURES_S = 600.0
+"""An owner of MAX_FAILURES files that failed within that time is left out until it is over."""
+_MAX_OWNERS = 1024
+
+T = TypeVar("T")
+
+
+class PerfMapError(RuntimeError):
+    """The child did not survive this perf map: it should not be read again."""
+
+
+class _Owner(NamedTuple):
+    """Who wrote a file. Root of a container is root, too, but its files are on a device of its own."""
+
+    user: int
+    device: int  # 0 for other users, who may mount what they like in a namespace of theirs
+
+
+class PerfMapReader:
+    """For one thread; any thread may call `close`."""
+
+    def __init__(self) -> None:
+        self.child = ConfinedChild(COMMAND, TIMEOUT_S, "code that was compiled at run time has no names")
+        self._failures: OrderedDict[_Owner, list[float]] = OrderedDict()  # when; who failed last comes last
+
+    def lines(self, file: int, part: Part) -> Lines | None:
+        """Reads a part of a perf map; None where it cannot be read, or its owner is left out. Raises PerfMapError."""
+        return self._ask(file, part.encode(), part.decode_answer, None)
+
+    def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
+        """Reads the names in lines, each with an address in its area; None for those without (any more). Raises
+        PerfMapError."""
+        names: list[Name | None] = []
+        for i in range(0, len(offsets), MAX_NAMES):
+            wanted = Wanted(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])
+            names += self._ask(file, wanted.encode(), wanted.decode_answer, [None] * len(wanted.offsets))
+        return names
+
+    def close(self) -> None:
+        """Ends the child."""
+        self.child.close()
+
+    def _ask(self, file: int, job: bytes, decode: Callable[[bytes], T], unreadable: T) -> T:
+        owner = _owner(file)
+        if self._left_out(owner) or self.child.stuck():
+            return unreadable
+        target = os.memfd_create("perf-map", os.MFD_CLOEXEC)
+        try:
+            (size,) = SIZE.unpack(self.child.run(job, [file, target]))
+            if not size:
+                return unreadable
+            data = os.pread(target, min(size, MAX_ANSWER_BYTES), 0)
+            if len(data) != size:
+                raise AnswerError("it has another size than the child says")
+            return decode(data)
+        except (AnswerError, struct.error) as error:
+            self.child.stop()
+            self._note_failure(owner)
+            raise PerfMapError(str(error)) from None
+        finally:
+            os.close(target)
+
+    def _left_out(self, owner: _Owner) -> bool:
+        failures = self._failures.get(owner, [])
+        return len(failures) >= MAX_FAILURES and time.monotonic() - failures[-MAX_FAILURES] < FAILURES_S
+
+    def _note_failure(self, owner: _Owner) -> None:
+        metrics.PERF_MAPS_FAILED.inc()
+        failures = [*self._failures.pop(owner, []), time.monotonic()][-MAX_FAILURES:]
+        self._failures[owner] = failures
+        if len(self._failures) > _MAX_OWNERS:
+            self._failures.popitem(last=False)
+        if self._left_out(owner):
+            log.warning(
+                "perf maps of user %d are not read for %.0f minutes: reading %d of them took too long, or failed",
+                owner.user, FAILURES_S / 60, MAX_FAILURES,
+            )  # fmt: skip
+
+
+def _owner(file: int) -> _Owner:
+    status = os.fstat(file)
+    return _Owner(status.st_uid, 0 if status.st_uid else status.st_dev)
