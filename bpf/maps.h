@@ -37,16 +37,23 @@ struct thread_name {
 	u32 unused;
 };
 
-/* Where the threads of a process keep the pointer to their OpenTelemetry thread context (OTEP 4947): `offset` bytes from
- * the thread pointer, or from the block of a module, whose address is in the thread's DTV (collector/bpf/program.py). */
+enum context_kind {
+	THREAD_CONTEXT, /* the thread-local variable has the address of an OpenTelemetry thread context (OTEP 4947) */
+	GO_LABELS,		/* of Go's runtime.g */
+};
+
+/* Where the threads of a process have the thread-local variable that leads to their trace context: `offset` bytes from the
+ * thread pointer, or from the block of a module, whose address is in the thread's DTV (collector/bpf/program.py). */
 struct context_slot {
 	struct image image;
 	s64 offset;
 	u64 generation; /* least generation of a DTV of glibc */
 	u32 module;		/* 0: none */
 	s32 dtv;		/* from the thread pointer to where the address of the DTV is */
-	u32 entry_bytes;
-	u32 unused;
+	u16 entry_bytes;
+	u16 kind;
+	u16 goroutine; /* GO_LABELS: the offset in runtime.m of the goroutine that it runs */
+	u16 labels;	   /* the offset in runtime.g of its labels */
 };
 
 #define DTV_ENTRY_OF_GLIBC 16

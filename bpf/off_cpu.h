@@ -11,6 +11,7 @@
 #ifndef ICESTREAM_OFF_CPU_H
 #define ICESTREAM_OFF_CPU_H
 
+#include "context.h"
 #include "unwind.h"
 
 /* include/linux/sched.h. Stopped, traced and dead threads are left out. */

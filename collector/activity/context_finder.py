@@ -1,7 +1,7 @@
-"""Finds where a process keeps its OpenTelemetry thread contexts, by the files that it maps.
+"""Finds where a process keeps the trace contexts of its threads, by the files that it maps.
 
-A process publishes thread contexts by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947) in a file
-that it maps. Each file is read once.
+A process publishes OpenTelemetry thread contexts by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947)
+in a file that it maps; else it may be a Go program that sets pprof labels. Each file is read once.
 """
 
 import os
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from collector.activity.go_labels import GoProgram, read_go
 from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_file
 from collector.bpf.program import Image, TlsPlace, image_of
 from collector.elf.reader import file_reader
@@ -25,7 +26,7 @@ _MASK = (1 << 64) - 1
 
 
 class Publisher(NamedTuple):
-    """A process that maps a file with the variable."""
+    """A process that maps a file with the variable, or a Go program that sets labels."""
 
     path: str  # of that file
     image: Image  # the program that the process executed before it was looked at
@@ -36,7 +37,12 @@ class Publisher(NamedTuple):
 @dataclass(frozen=True)
 class _Known:
     file: TlsFile
+    go: GoProgram | None = None
     until: float = float("inf")  # by time.monotonic
+
+    @property
+    def publishes(self) -> bool:
+        return self.file.symbol is not None or self.go is not None
 
 
 class ContextFinder:
@@ -47,24 +53,26 @@ class ContextFinder:
         self._files: dict[str, _Known] = {}
 
     def may_publish(self, ranges: Sequence[MappedRange]) -> bool:
-        """Whether one of the files has the variable, or was not read yet."""
+        """Whether one of the files publishes contexts, or was not read yet."""
         now = time.monotonic()
         for build_id in {mapped_range.file.build_id for mapped_range in ranges}:
             known = self._files.get(build_id)
-            if build_id and (known is None or known.file.symbol is not None or known.until < now):
+            if build_id and (known is None or known.publishes or known.until < now):
                 return True
         return False
 
     def find(self, pid: int, ranges: Sequence[MappedRange]) -> Publisher | None:
-        """Looks at a process with these executable mappings; None if no file has the variable. Raises OSError if the
+        """Looks at a process with these executable mappings; None if no file publishes contexts. Raises OSError if the
         process is gone."""
         places = {(r.file.build_id, r.bias): r for r in ranges if r.file.build_id}  # a file may be mapped several times
-        files = [(mapped_range, self._file(mapped_range.file.build_id)) for mapped_range in places.values()]
-        defining = [(mapped_range, file.symbol) for mapped_range, file in files if file.symbol is not None]
-        if not defining:
+        files = [(mapped_range, self._known(mapped_range.file.build_id)) for mapped_range in places.values()]
+        if not any(known.publishes for _, known in files):
             return None
         image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
-        libc = next((file.libc for _, file in files if file.libc is not None), None)
+        defining = [(mapped_range, known.file.symbol) for mapped_range, known in files if known.file.symbol is not None]
+        if not defining:
+            return _find_go(pid, image, [(mapped_range, known.go) for mapped_range, known in files if known.go])
+        libc = next((known.file.libc for _, known in files if known.file.libc is not None), None)
         why = "the file is not linked, or without a relocation that shows where its variables are"
         for mapped_range, symbol in defining:
             path, bias = mapped_range.file.file, -mapped_range.bias & _MASK
@@ -83,23 +91,32 @@ class ContextFinder:
                     why = "its C library is neither glibc nor musl"
         return Publisher(defining[0][0].file.file, image, why=why)
 
-    def _file(self, build_id: str) -> TlsFile:
+    def _known(self, build_id: str) -> _Known:
         known = self._files.get(build_id)
         if known is None or known.until < time.monotonic():
             known = self._read(build_id)
             while len(self._files) >= MAX_FILES:
                 del self._files[next(iter(self._files))]
             self._files[build_id] = known
-        return known.file
+        return known
 
     def _read(self, build_id: str) -> _Known:
         descriptor = self._open_file(build_id)
         if descriptor is None:
-            return _Known(TlsFile(), time.monotonic() + _AGAIN_S)
+            return _Known(TlsFile(), until=time.monotonic() + _AGAIN_S)
         try:
-            return _Known(read_file(file_reader(descriptor), VARIABLE))
+            read = file_reader(descriptor)
+            return _Known(read_file(read, VARIABLE), read_go(read))
         finally:
             os.close(descriptor)
+
+
+def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> Publisher:
+    entry = _entry(pid)
+    for mapped_range, go in found:
+        if go.entry - mapped_range.bias & _MASK == entry:
+            return Publisher(mapped_range.file.file, image, go.place, go.why)
+    return Publisher(found[0][0].file.file, image, why="it is a Go library in another program")
 
 
 def _place(pid: int, symbol: TlsSymbol, bias: int, libc: Libc | None) -> TlsPlace | None:

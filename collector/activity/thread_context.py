@@ -1,6 +1,6 @@
-"""Tells the sampler where each process keeps its OpenTelemetry thread contexts (context_finder.py).
+"""Tells the sampler where each process keeps the trace contexts of its threads (context_finder.py).
 
-A process is looked at when it maps a file that has the variable, or a file that is new to the collector. The kernel
+A process is looked at when it maps a file that publishes contexts, or a file that is new to the collector. The kernel
 reports that before the dynamic linker has linked the file, so the process is looked at again a few milliseconds later,
 and ever less often. Looking happens on a thread of its own, which sleeps while no such file is mapped.
 

@@ -14,7 +14,7 @@ from collector.bpf.program import TlsPlace
 from collector.elf import dynamic, file
 from collector.elf.dynamic import Dynamic
 from collector.elf.file import ElfFile
-from collector.elf.headers import AARCH64, TLS, X86_64
+from collector.elf.headers import AARCH64, TLS, X86_64, Segment
 from collector.elf.reader import Read
 
 _FUNCTION, _TLS_SYMBOL, _OBJECT = 2, 6, 1
@@ -137,7 +137,6 @@ def _find(elf: ElfFile, linked: Dynamic, name: bytes) -> TlsSymbol | None:
     machine = elf.header.machine
     tlsdesc, tpoff, dtpmod = _TLSDESC[machine], _TPOFF[machine], _DTPMOD[machine]
     block = next((segment for segment in reversed(elf.segments) if segment.kind == TLS), None)
-    size, align = (block.memory_size, max(block.align, 1)) if block is not None else (0, 1)
     # A relocation that was bound at link time has no symbol, but the variable's offset as its addend. Without a symbol,
     # a module ID is the file's own.
     mine = [
@@ -153,12 +152,13 @@ def _find(elf: ElfFile, linked: Dynamic, name: bytes) -> TlsSymbol | None:
         tuple(relocation.address for relocation in mine if relocation.kind == tlsdesc),
         tuple(relocation.address for relocation in mine if relocation.kind == tpoff),
         tuple(relocation.address for relocation in mine if relocation.kind == dtpmod),
-        _local_exec(machine, symbol.value, size, align),
+        local_exec(machine, symbol.value, block),
     )
 
 
-def _local_exec(machine: int, value: int, size: int, align: int) -> int:
+def local_exec(machine: int, value: int, block: Segment | None) -> int:
     """The offset of a variable of the program itself, whose block lies next to the thread pointer."""
+    size, align = (block.memory_size, max(block.align, 1)) if block is not None else (0, 1)
     if machine == X86_64:
         return value - (size + align - 1) // align * align
     return value + (16 + align - 1) // align * align

@@ -51,15 +51,25 @@ class Image(NamedTuple):
     start_stack: int
 
 
+class GoLabels(NamedTuple):
+    """Offsets in a build of Go's runtime (collector/activity/go_labels.py)."""
+
+    goroutine: int  # in runtime.m: the goroutine that it runs
+    labels: int  # in runtime.g: its labels
+
+
 class TlsPlace(NamedTuple):
     """Where the threads of a process have a thread-local variable: `offset` bytes from the thread pointer; or, with a
-    module, from the module's block, whose address is in the thread's DTV (collector/activity/tls_symbol.py)."""
+    module, from the module's block, whose address is in the thread's DTV (collector/activity/tls_symbol.py).
+
+    The variable has the address of a thread context; with `go`, of Go's runtime.g."""
 
     offset: int
     module: int = 0  # 0: none
     generation: int = 0  # an older DTV of glibc knows another module by this ID, or none
     dtv: int = 0  # from the thread pointer to where the address of the DTV is
     entry_bytes: int = 0  # of the DTV
+    go: GoLabels | None = None
 
 
 def image_of(pid: int) -> Image:
@@ -153,9 +163,8 @@ class ProfileProgram:
 
     def set_context(self, pid: int, place: TlsPlace, image: Image) -> None:
         """See Sampler.set_context. Raises OSError."""
-        slot = struct.pack(
-            "=QQqQIiII", *image, place.offset, place.generation, place.module, place.dtv, place.entry_bytes, 0
-        )
+        tls = place.offset, place.generation, place.module, place.dtv, place.entry_bytes
+        slot = struct.pack("=QQqQIiHHHH", *image, *tls, place.go is not None, *(place.go or (0, 0)))
         self._contexts.update(struct.pack("=I", pid), slot)
 
     def forget(self, pid: int) -> None:

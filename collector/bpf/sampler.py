@@ -122,9 +122,9 @@ class Sampler:
         return replace(joined.samples, lost=self._newly_lost(), off_cpu=waits)
 
     def set_context(self, pid: int, place: TlsPlace, image: Image | None = None) -> None:
-        """From now on reads the thread contexts of this process and of children that it forks. `place` is where each
-        thread has the address of its record. This is valid while the process executes the program for which the place
-        was found (`image`; by default the one it executes now). May be called on any thread.
+        """From now on reads the trace contexts of this process and of children that it forks. `place` is where each
+        thread has the variable that leads to its context. This is valid while the process executes the program for
+        which the place was found (`image`; by default the one it executes now). May be called on any thread.
 
         Raises SamplerError when the process is gone or the table is full (8,192 processes).
         """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from collector.elf.reader import Read
-from collector.elf.sections import DYNSYM, Section, content
+from collector.elf.sections import Section, content
 
 MAX_TABLE_BYTES = 256 << 20
 MAX_NAME_BYTES = 8192
@@ -52,12 +52,13 @@ def has_functions(read: Read, sections: Sequence[Section], kind: int) -> bool:
     return read_functions(read, sections, kind) is not None
 
 
-def exported(read: Read, sections: Sequence[Section], first: bytes, *others: bytes) -> dict[bytes, int]:
-    """Returns the values of the dynamic symbols of these names that the file defines. Raises OSError.
+def defined(read: Read, sections: Sequence[Section], kind: int, first: bytes, *others: bytes) -> dict[bytes, int]:
+    """Returns the values of the symbols of these names that the symbol table of that kind (SYMTAB, DYNSYM) defines.
+    Raises OSError.
 
     `first` is the name that few files have: without it the others are not looked for.
     """
-    section = _section(sections, DYNSYM)
+    section = _section(sections, kind)
     if section is None:
         return {}
     strings = content(read, sections[section.link], MAX_TABLE_BYTES)

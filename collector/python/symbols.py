@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from collector.elf import sections, symbols
 from collector.elf.reader import Read
-from collector.elf.sections import Section
+from collector.elf.sections import DYNSYM, Section
 from collector.python.layout import COOKIE, OFFSETS_BYTES, Layout, LayoutError, layout
 
 _RUNTIME, _VERSION, _CODE_TYPE, _DEBUG = b"_PyRuntime", b"Py_Version", b"PyCode_Type", b"_Py_NegativeRefcount"
@@ -29,7 +29,7 @@ def find_interpreter(source: Read) -> Interpreter | None:
     """Returns the interpreter in a file; None if there is none. Raises LayoutError if its frames cannot be read, and
     OSError."""
     table = sections.read_sections(source)
-    exports = symbols.exported(source, table, _RUNTIME, _VERSION, _CODE_TYPE, _DEBUG)
+    exports = symbols.defined(source, table, DYNSYM, _RUNTIME, _VERSION, _CODE_TYPE, _DEBUG)
     own = next((section for section in table if section.name == ".PyRuntime"), None)
     runtime = exports.get(_RUNTIME, own.address if own else None)
     if runtime is None:

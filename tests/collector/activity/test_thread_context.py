@@ -13,22 +13,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import REGISTRY
 
 from collector.activity import thread_context
 from collector.activity.context_finder import VARIABLE
-from collector.activity.thread_context import ThreadContexts
 from collector.activity.tls_symbol import read_file
-from collector.bpf.program import Image, TlsPlace, image_of
-from collector.bpf.sampler import Sampler, SamplerError
+from collector.bpf.program import TlsPlace
+from collector.bpf.sampler import SamplerError
 from collector.checks.publishers import thread_contexts
 from collector.checks.row import Mark
 from collector.elf.reader import bytes_reader
-from collector.processes.mapped_files import FileCache
-from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.mappings import Mappings
-from collector.processes.process import read_process
 from collector.processes.watch import Watcher
+from tests.collector.activity.publishing import Told, counted, go_on, line, sampled, start
 from tests.waiting import wait_until
 
 HERE = Path(__file__).parent
@@ -99,62 +95,6 @@ int main(int count, char **arguments) {
 """
 
 
-class Told:
-    """What a sampler would have been told, and when."""
-
-    def __init__(self) -> None:
-        self.places: dict[int, TlsPlace] = {}
-        self.at: dict[int, float] = {}
-        self.files = FileCache()
-        self.contexts = ThreadContexts(self.set_context, self.forget, self.files.open)
-
-    def set_context(self, pid: int, place: TlsPlace, image: Image) -> None:
-        assert image == image_of(pid)
-        self.places[pid], self.at[pid] = place, time.monotonic()
-
-    def forget(self, pid: int) -> None:
-        del self.places[pid]
-
-    def look_at(self, pid: int) -> None:
-        """As if events or /proc had told what the process maps."""
-        look_at(self.contexts, self.files, pid)
-
-    def wait_for(self, pid: int) -> TlsPlace:
-        wait_until(lambda: pid in self.places)
-        return self.places[pid]
-
-
-def look_at(contexts: ThreadContexts, files: FileCache, pid: int) -> None:
-    process = read_process(pid)
-    assert process
-    contexts.mapped(process, MappedRangeReader(files).read(pid))
-
-
-@pytest.fixture
-def told() -> Iterator[Told]:
-    told = Told()
-    told.contexts.start()
-    yield told
-    told.contexts.close()
-
-
-@contextmanager
-def sampled(frequency_hz: int, loader: str, pid: int) -> Iterator[Sampler]:
-    """A sampler that reads the contexts of a process."""
-    sampler, files = Sampler(frequency_hz, loader), FileCache()
-    sampler.start()
-    contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
-    contexts.start()
-    try:
-        look_at(contexts, files, pid)
-        wait_until(lambda: pid in contexts.publishers())
-        assert contexts.publishers()[pid].place
-        yield sampler
-    finally:
-        contexts.close()
-        sampler.close()
-
-
 def build(folder: Path, source: str, name: str, *flags: str, compiler: str = "gcc") -> Path:
     (folder / f"{name}.c").write_text(source)
     subprocess.run([compiler, "-O1", *flags, f"{name}.c", "-o", name], cwd=folder, check=True)
@@ -164,20 +104,6 @@ def build(folder: Path, source: str, name: str, *flags: str, compiler: str = "gc
 def library(folder: Path, *flags: str, compiler: str = "gcc") -> Path:
     source = (HERE / "publisher.c").read_text()
     return build(folder, source, "publisher.so", "-shared", "-fPIC", *flags, compiler=compiler)
-
-
-def start(*command: str | Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
-
-
-def line(process: subprocess.Popen[bytes]) -> str:
-    assert process.stdout
-    return process.stdout.readline().decode().strip()
-
-
-def go_on(process: subprocess.Popen[bytes]) -> None:
-    assert process.stdin
-    process.stdin.write(b"\n")
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -288,7 +214,7 @@ def test_processes_whose_contexts_cannot_be_read_are_counted_and_named_once_and_
     for process in processes:
         assert line(process) == "mapped"
         told.look_at(process.pid)
-    wait_until(lambda: _counted("unreadable") == 2)
+    wait_until(lambda: counted("unreadable") == 2)
     assert not told.places
     assert [publisher.place for publisher in told.contexts.publishers().values()] == [None, None]
     warnings = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
@@ -303,15 +229,11 @@ def test_processes_whose_contexts_cannot_be_read_are_counted_and_named_once_and_
         assert line(process) == "linked"
         told.look_at(process.pid)
         assert told.wait_for(process.pid).module > 0
-    wait_until(lambda: (_counted("read"), _counted("unreadable")) == (2, 0))
+    wait_until(lambda: (counted("read"), counted("unreadable")) == (2, 0))
     for process in processes:
         told.contexts.ended(process.pid)
         process.communicate(b"\n")
-    wait_until(lambda: not told.places and _counted("read") == 0)
-
-
-def _counted(state: str) -> float | None:
-    return REGISTRY.get_sample_value("icestream_collector_thread_context_processes", {"state": state})
+    wait_until(lambda: not told.places and counted("read") == 0)
 
 
 def test_a_process_for_which_the_kernel_has_no_room_counts_as_unreadable(

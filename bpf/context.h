@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* The trace context of the current thread, as its process publishes it. Nothing can change it meanwhile, because the
+ * thread is interrupted. */
+#ifndef ICESTREAM_CONTEXT_H
+#define ICESTREAM_CONTEXT_H
+
+#include "labels.h"
+
+static __always_inline struct context_slot *find_slot(struct walk *w, struct task_struct *task)
+{
+	u32 pid = w->pid;
+	struct context_slot *slot = bpf_map_lookup_elem(MAP(contexts), &pid);
+
+	if (!slot) {
+		pid = BPF_CORE_READ(task, real_parent, tgid);
+		slot = bpf_map_lookup_elem(MAP(contexts), &pid);
+	}
+	return slot && same_image(&slot->image, &w->image) ? slot : 0;
+}
+
+/* Finds the current thread's block of the slot's module. False: it has none yet, or the DTV is not readable.
+ * glibc, elf/dl-tls.c: before entry 0 lies the number of the last entry, in it the DTV's generation; the address of a
+ * block that was not allocated is -1. musl, ldso/dynlink.c: entry 0 is the number of the last entry. */
+static __always_inline bool find_block(struct context_slot *slot, u64 pointer, u64 *block)
+{
+	u64 dtv, head[3];
+
+	if (!read_word(pointer + (u64)(s64)slot->dtv, &dtv))
+		return false;
+	if (slot->entry_bytes == DTV_ENTRY_OF_GLIBC) {
+		if (bpf_probe_read_user(head, sizeof(head), (void *)(dtv - DTV_ENTRY_OF_GLIBC)) || head[2] < slot->generation)
+			return false;
+	} else if (!read_word(dtv, &head[0])) {
+		return false;
+	}
+	return slot->module <= head[0] && read_word(dtv + (u64)slot->module * slot->entry_bytes, block) && *block &&
+		   *block != ~0ULL;
+}
+
+struct otel_thread_context {
+	u8 trace_id[16];
+	u8 span_id[8];
+	u8 valid;
+	u8 trace_flags;
+	u16 attrs_size;
+};
+
+static __always_inline void read_record(u64 at, u8 *into)
+{
+	struct otel_thread_context record;
+
+	if (bpf_probe_read_user(&record, sizeof(record), (void *)at) || record.valid != 1)
+		return;
+	__builtin_memcpy(into, record.trace_id, sizeof(record.trace_id));
+	__builtin_memcpy(into + sizeof(record.trace_id), record.span_id, sizeof(record.span_id));
+}
+
+#define GO_M 48 /* offset in Go's runtime.g of its runtime.m, in all versions whose labels are read */
+
+/* Finds the labels of the goroutine that runs on the thread. `g` is what runs: the goroutine, or code of the runtime or of
+ * C that works for it. Since Go 1.24 labels are a slice of pairs of strings (internal/runtime/pprof/label.Set). */
+static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, struct labels *found)
+{
+	u64 m, goroutine, labels;
+
+	return read_word(g + GO_M, &m) && m && read_word(m + slot->goroutine, &goroutine) && goroutine &&
+		   read_word(goroutine + slot->labels, &labels) && labels &&
+		   bpf_probe_read_user(found, sizeof(*found), (void *)labels) == 0;
+}
+
+/* Reads the trace ID and span ID that the current thread publishes into 24 bytes, which are zeros before. */
+static __always_inline void read_context(struct walk *w, u8 *into)
+{
+	struct task_struct *task = (void *)bpf_get_current_task();
+	struct context_slot *slot = find_slot(w, task);
+	struct labels labels;
+	u64 pointer, block, at = 0;
+
+	if (!slot)
+		return;
+	block = pointer = thread_pointer(task);
+	if (!pointer || (slot->module && !find_block(slot, pointer, &block)))
+		return;
+	if (!read_word(block + slot->offset, &at) || !at)
+		return;
+	if (slot->kind == THREAD_CONTEXT)
+		read_record(at, into);
+	else if (find_go_labels(slot, at, &labels))
+		read_labels(&labels, into);
+}
+
+#endif

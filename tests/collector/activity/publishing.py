@@ -1,0 +1,83 @@
+"""Processes that publish trace contexts, and what a sampler is told of them."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from prometheus_client import REGISTRY
+
+from collector.activity.thread_context import ThreadContexts
+from collector.bpf.program import Image, TlsPlace, image_of
+from collector.bpf.sampler import Sampler
+from collector.processes.mapped_files import FileCache
+from collector.processes.mapped_ranges import MappedRangeReader
+from collector.processes.process import read_process
+from tests.waiting import wait_until
+
+
+class Told:
+    """What a sampler would have been told, and when."""
+
+    def __init__(self) -> None:
+        self.places: dict[int, TlsPlace] = {}
+        self.at: dict[int, float] = {}
+        self.files = FileCache()
+        self.contexts = ThreadContexts(self.set_context, self.forget, self.files.open)
+
+    def set_context(self, pid: int, place: TlsPlace, image: Image) -> None:
+        assert image == image_of(pid)
+        self.places[pid], self.at[pid] = place, time.monotonic()
+
+    def forget(self, pid: int) -> None:
+        del self.places[pid]
+
+    def look_at(self, pid: int) -> None:
+        """As if events or /proc had told what the process maps."""
+        look_at(self.contexts, self.files, pid)
+
+    def wait_for(self, pid: int) -> TlsPlace:
+        wait_until(lambda: pid in self.places)
+        return self.places[pid]
+
+
+def look_at(contexts: ThreadContexts, files: FileCache, pid: int) -> None:
+    process = read_process(pid)
+    assert process
+    contexts.mapped(process, MappedRangeReader(files).read(pid))
+
+
+@contextmanager
+def sampled(frequency_hz: int, loader: str, pid: int) -> Iterator[Sampler]:
+    """A sampler that reads the contexts of a process."""
+    sampler, files = Sampler(frequency_hz, loader), FileCache()
+    sampler.start()
+    contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
+    contexts.start()
+    try:
+        look_at(contexts, files, pid)
+        wait_until(lambda: pid in contexts.publishers())
+        assert contexts.publishers()[pid].place
+        yield sampler
+    finally:
+        contexts.close()
+        sampler.close()
+
+
+def counted(state: str) -> float | None:
+    return REGISTRY.get_sample_value("icestream_collector_thread_context_processes", {"state": state})
+
+
+def start(*command: str | Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+
+def line(process: subprocess.Popen[bytes]) -> str:
+    assert process.stdout
+    return process.stdout.readline().decode().strip()
+
+
+def go_on(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin
+    process.stdin.write(b"\n")

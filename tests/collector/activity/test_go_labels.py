@@ -1,0 +1,269 @@
+"""The pprof labels of Go programs, from goroutines to samples: real programs, real eBPF."""
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from collector.activity import thread_context
+from collector.activity.go_labels import read_go
+from collector.bpf.samples import Samples
+from collector.elf.reader import bytes_reader
+from tests.collector.activity.publishing import Told, counted, go_on, line, sampled, start
+from tests.go import needs_go
+from tests.waiting import wait_until
+
+pytestmark = needs_go
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+SPAN = "b7ad6b7169203331"
+SPINS = {
+    "both": (TRACE, SPAN),
+    "last": (TRACE[:-1] + "d", "00f067aa0ba902b7"),
+    "short": ("0" * 16 + "a3ce929d0e0e4736", "0" * 16),
+    "inherited": (TRACE[:-1] + "e", "0" * 16),
+    "left": None,
+    "wrong": None,
+    "span": None,
+}
+"""Functions of the program, and the trace ID and span ID of the goroutine that is in them."""
+
+PROGRAM = """// Goroutines with labels, each of which spins in a function of its own, on two threads at least.
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"syscall"
+	"time"
+)
+
+const (
+	trace    = "TRACE"
+	leastCPU = 1400 * time.Millisecond
+	turns    = 1000 // on each of two threads
+)
+
+FUNCTIONS
+func usedCPU() time.Duration {
+	var used syscall.Rusage
+	syscall.Getrusage(syscall.RUSAGE_SELF, &used)
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+func work(spin func(int) int) {
+	onThread := map[int]int{}
+	for enough := 0; enough < 2 || usedCPU() < leastCPU; {
+		for range 10 {
+			spin(25_000)
+			thread := syscall.Gettid()
+			if onThread[thread]++; onThread[thread] == turns {
+				enough++
+			}
+			runtime.Gosched()
+		}
+	}
+}
+
+func do(f func(), labels ...string) {
+	pprof.Do(context.Background(), pprof.Labels(labels...), func(context.Context) { f() })
+}
+
+func main() {
+	runtime.GOMAXPROCS(2)
+	input := bufio.NewReader(os.Stdin)
+	fmt.Println("ready")
+	input.ReadString('\\n')
+	many := []string{"trace_id", trace[:31] + "D", "span_id", "00F067AA0BA902B7"}
+	for i := range 14 {
+		many = append(many, fmt.Sprintf("label %02d", i), "value")
+	}
+	goroutines := []func(){
+		func() { do(func() { work(both) }, "trace_id", trace, "span_id", "SPAN") },
+		func() { do(func() { work(last) }, many...) },
+		func() { do(func() { work(short) }, "trace_id", "A3CE929D0E0E4736", "span_id", "not an ID") },
+		func() {
+			done := make(chan bool)
+			do(func() { go func() { work(inherited); done <- true }() }, "trace_id", trace[:31]+"e", "user", "4711")
+			<-done
+		},
+		func() { do(func() {}, "trace_id", trace); work(left) },
+		func() { do(func() { work(wrong) }, "trace_id", trace[:31]+"g", "span_id", "SPAN") },
+		func() { do(func() { work(span) }, "span_id", "SPAN") },
+	}
+	ended := make(chan bool)
+	for _, run := range goroutines {
+		go func() { run(); ended <- true }()
+	}
+	for range goroutines {
+		<-ended
+	}
+	fmt.Println("end")
+	input.ReadString('\\n')
+}
+"""
+SPIN = """//go:noinline
+func NAME(n int) (sum int) {
+	for i := range n {
+		sum += i % 7
+	}
+	return
+}
+
+"""
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("go"), CGO_ENABLED="0")
+
+
+def build(folder: Path, *flags: str, **environ: str) -> Path:
+    source = PROGRAM.replace("TRACE", TRACE).replace("SPAN", SPAN)
+    source = source.replace("FUNCTIONS\n", "".join(SPIN.replace("NAME", name) for name in SPINS))
+    (folder / "main.go").write_text(source)
+    (folder / "go.mod").write_text("module example.org/shop\n\ngo 1.24\n")
+    environ |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    subprocess.run(["go", "build", "-o", "program", *flags, "."], cwd=folder, env=os.environ | environ, check=True)
+    return folder / "program"
+
+
+@pytest.mark.ebpf
+def test_samples_of_goroutines_that_move_between_threads_carry_the_trace_of_their_labels(
+    program: Path, loader: str
+) -> None:
+    process = start(program)
+    assert line(process) == "ready"
+    with sampled(1999, loader, process.pid) as sampler:
+        go_on(process)
+        assert line(process) == "end"
+        drain = sampler.drain()
+    process.communicate()
+    traces = [None, *contexts(drain)]
+    spinning = leaf_functions(program, drain, process.pid)
+    for name, expected in SPINS.items():
+        mine = np.flatnonzero(spinning == name)
+        found = [traces[context] for context in drain.context[mine].tolist()]
+        assert len(found) > 30
+        assert len(np.unique(drain.tid[mine])) > 1
+        assert set(found) <= {expected, None}
+        assert found.count(expected) >= 0.99 * len(found)
+
+
+def contexts(drain: Samples) -> list[tuple[str, str]]:
+    """The trace ID and span ID of each context."""
+    return [
+        (trace.tobytes().hex(), span.tobytes().hex())
+        for trace, span in zip(np.frombuffer(drain.trace_ids, "V16"), np.frombuffer(drain.span_ids, "V8"), strict=True)
+    ]
+
+
+def leaf_functions(program: Path, drain: Samples, pid: int) -> np.ndarray:
+    """The name of the function that each sample interrupted; "" if it is none of SPINS, or the kernel was running."""
+    first = np.cumsum(drain.stack_depth) - drain.stack_depth
+    leaf = drain.frames[np.minimum(first, len(drain.frames) - 1)][drain.stack]
+    user = (drain.pid == pid) & (drain.stack_kernel_depth[drain.stack] == 0) & (drain.stack_depth[drain.stack] > 0)
+    names = np.full(len(leaf), "", object)
+    for address, size, _, name in table(["nm", "-S", program]):
+        function = name.removeprefix("main.")
+        if function in SPINS:
+            names[user & (leaf >= int(address, 16)) & (leaf < int(address, 16) + int(size, 16))] = function
+    return names
+
+
+def table(command: Sequence[str | Path]) -> list[list[str]]:
+    """Lines of four words."""
+    lines = subprocess.check_output(command, text=True).splitlines()
+    return [words for text in lines if len(words := text.split()) == 4]
+
+
+def test_a_program_of_an_unknown_version_of_go_is_not_read_but_counted_and_named(
+    program: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(thread_context, "LINKED_S", 0.0)
+    unknown = changed(program, tmp_path / "unknown", b"go1.", b"go9.")
+    process = start(unknown)
+    line(process)
+    told.look_at(process.pid)
+    wait_until(lambda: counted("unreadable") == 1)
+    assert process.pid not in told.places
+    (warning,) = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert str(unknown) in warning
+    assert "go9." in warning
+    process.kill()
+    process.communicate()
+
+
+def test_a_program_that_sets_no_labels_is_not_counted(
+    program: Path, told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_context, "LINKED_S", 0.0)
+    process = start(changed(program, tmp_path / "other", b"runtime_setProfLabel", b"runtime_getProfLabel"))
+    line(process)
+    told.look_at(process.pid)
+    wait_until(lambda: told.contexts._finder._files and told.contexts._looking is None)
+    assert not told.contexts.publishers()
+    process.kill()
+    process.communicate()
+
+
+def changed(program: Path, path: Path, old: bytes, new: bytes) -> Path:
+    """A copy that differs so."""
+    path.write_bytes(program.read_bytes().replace(old, new))
+    path.chmod(0o755)
+    return path
+
+
+def test_where_the_c_library_has_thread_local_variables_the_symbols_tell_go_s_own(tmp_path: Path) -> None:
+    static = build(tmp_path, "-ldflags=-linkmode external -extldflags -static", CGO_ENABLED="1")
+    (value,) = [
+        int(words[1], 16)
+        for text in subprocess.check_output(["readelf", "-sW", static], text=True).splitlines()
+        if (words := text.split())[-1:] == ["runtime.tlsg"]
+    ]
+    (size,) = [
+        int(words[5], 16)
+        for text in subprocess.check_output(["readelf", "-lW", static], text=True).splitlines()
+        if (words := text.split())[:1] == ["TLS"]
+    ]
+    whole = read_go(bytes_reader(static.read_bytes()))
+    assert whole
+    assert whole.place
+    assert whole.place.offset == value - -(-size // 8) * 8 < -8
+    subprocess.run(["strip", static], check=True)
+    stripped = read_go(bytes_reader(static.read_bytes()))
+    assert stripped
+    assert stripped.place is None
+    assert "no symbols" in stripped.why
+
+
+@given(data=st.data())
+def test_damaged_programs_are_read_without_an_error(good: bytes, data: st.DataObject) -> None:
+    where = st.one_of(st.integers(0, 1 << 10), st.sampled_from(interesting(good)), st.integers(0, len(good)))
+    at, damage = data.draw(where), data.draw(st.binary(max_size=40))
+    read_go(bytes_reader(good[:at] + damage + good[at + len(damage) :]))
+    read_go(bytes_reader(good[:at]))
+
+
+@pytest.fixture(scope="module")
+def good(program: Path) -> bytes:
+    data = program.read_bytes()
+    read = read_go(bytes_reader(data))
+    assert read
+    assert read.place
+    return data
+
+
+def interesting(program: bytes) -> list[int]:
+    """Where the version is, and in the table of sections."""
+    info, sections = program.index(b"\xff Go buildinf:"), int.from_bytes(program[40:48], "little")
+    return [*range(info, info + 40), *range(sections, sections + 64 * 25, 8)]
