@@ -25,6 +25,22 @@ class ValueType(NamedTuple):
 
 COUNT = ValueType("samples", "count")
 CPU = ValueType("cpu", "nanoseconds")
+_ALLOCATED = ValueType("alloc_space", "bytes")
+
+_ENGINES = {
+    ("perf_events", "nanoseconds"): CPU,
+    ("itimer", "nanoseconds"): CPU,
+    ("ctimer", "nanoseconds"): CPU,
+    ("object_sampler", "bytes"): _ALLOCATED,
+    ("alloc_tracer", "bytes"): _ALLOCATED,
+}
+"""What async-profiler, which is in Pyroscope's Java agent, calls by the engine that measured it."""
+
+
+def value_type(kind: str, unit: str) -> ValueType:
+    """Returns a type as the field calls it, whatever its sender does."""
+    unit = "nanoseconds" if unit == "ns" else unit
+    return _ENGINES.get((kind, unit), ValueType(kind, unit))
 
 
 def profile_type(name: str, sample: ValueType, period: ValueType) -> str:

@@ -11,7 +11,7 @@ from api.queries.sample_spans import REQUEST_LABELS, add_span_matchers, series_m
 from api.queries.selector import Matcher, format_selector
 from icestream.times import DAY_NS, format_unix_nano
 
-GAUGES = ("inuse_objects", "inuse_space", "goroutine", "goroutines", "threadcreate")
+GAUGES = ("inuse_objects", "inuse_space", "goroutine", "goroutines", "goroutineleak", "threadcreate")
 """Sample types that say what there is at a moment. All others say what happened in the time of their profile."""
 
 

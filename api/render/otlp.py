@@ -137,7 +137,7 @@ class _Writer:
         return profile.samples.add(
             stack_index=self._stack_rows.row(stack_row) if has_stack else 0,
             attribute_indices=[self._attributes.row(pair) for pair in own if pair[1]],
-            link_index=self._links.row((trace, span)),
+            link_index=self._links.row((trace, span)) if any(trace) else 0,  # a link without a trace is none
         )
 
     def dictionary(self) -> ProfilesDictionary:

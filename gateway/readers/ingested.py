@@ -26,6 +26,12 @@ _UNITS = {
 """Of values of text; other units are samples of CPU, `sampleRate` a second."""
 
 
+_HINTS = {
+    "jfr": "set PYROSCOPE_FORMAT=otlp and PYROSCOPE_SERVER_ADDRESS=http://GATEWAY:4040?service=NAME for Pyroscope's "
+    "Java agent (docs/gateway.md); others: send pprof, folded, lines or speedscope"
+}
+
+
 @dataclass(frozen=True)
 class Parts:
     """The parts of a body: files by name; the body itself is called profile."""
@@ -52,7 +58,9 @@ def read_ingested(parts: Parts, given: Mapping[str, str], max_series: int) -> Se
         scale = _SECOND_NS // _rate(given) if name == "process_cpu" else 1
         source = Source(source.labels, name, source.start_unix_nano, source.end_unix_nano)
         return read_folded(parts.profile, source, value_type, scale, counted=kind != "lines")
-    raise unsupported(f"the format {kind[:40]} is not read", "send pprof, folded, lines or speedscope")
+    raise unsupported(
+        f"the format {kind[:40]} is not read", _HINTS.get(kind, "send pprof, folded, lines or speedscope")
+    )
 
 
 def _source(given: Mapping[str, str]) -> Source:

@@ -20,7 +20,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import ValueType as
 
 from gateway.errors import Refused, bad_profile
 from gateway.labels import host_id
-from gateway.profile_types import COUNT, CPU, ValueType, profile_type
+from gateway.profile_types import COUNT, CPU, ValueType, profile_type, value_type
 from gateway.readers.location_table import LocationTable, SentLine, file_address, sent_line
 from gateway.readers.otlp_attributes import Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import check_version
@@ -244,4 +244,4 @@ class _Reader:
         return Values(profile_type("", sample, period_type), period, values)
 
     def _type(self, given: ProtoValueType) -> ValueType:
-        return ValueType(string_at(self._strings, given.type_strindex), string_at(self._strings, given.unit_strindex))
+        return value_type(string_at(self._strings, given.type_strindex), string_at(self._strings, given.unit_strindex))

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.errors import bad_profile
 from gateway.labels import host_id, to_labels
-from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type
+from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type, value_type
 from gateway.readers.number_messages import portions
 from gateway.readers.pprof_locations import distinct_locations
 from gateway.readers.pprof_tables import (
@@ -84,7 +84,7 @@ def _value_types(profile: ProfileTables, strings: Sequence[str]) -> list[ValueTy
 
 
 def _value_type(given: PprofValueType, strings: Sequence[str]) -> ValueType:
-    return ValueType(text_of(strings, given.type), text_of(strings, given.unit))
+    return value_type(text_of(strings, given.type), text_of(strings, given.unit))
 
 
 def _times(profile: ProfileTables, source: Source) -> tuple[int, int]:

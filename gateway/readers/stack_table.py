@@ -41,20 +41,19 @@ class StackTable:
         return row
 
     def context(self, trace_id: str | bytes, span_id: str | bytes) -> int:
-        """Returns the row + 1 of a trace context, given as bytes or in hex; 0 where there is none."""
+        """Returns the row + 1 of a trace context, given as bytes or in hex; 0 where there is none. A span may come
+        without its trace, as older SDKs for span profiles send it: its trace ID is zeros then."""
         try:
             trace, span = (bytes.fromhex(i) if isinstance(i, str) else i for i in (trace_id, span_id))
         except ValueError:
             self.dropped["contexts"] += 1
             return 0
-        if not any(trace):
-            if any(span):
-                self.dropped["contexts"] += 1  # a span without its trace
+        if not any(trace) and not any(span):
             return 0
-        if len(trace) != 16 or len(span) not in (0, 8):
+        if len(trace) not in (0, 16) or len(span) not in (0, 8):
             self.dropped["contexts"] += 1
             return 0
-        return self._contexts.setdefault(trace + span.ljust(8, b"\0"), len(self._contexts) + 1)
+        return self._contexts.setdefault(trace.ljust(16, b"\0") + span.ljust(8, b"\0"), len(self._contexts) + 1)
 
     def window(self, start_unix_nano: int, end_unix_nano: int, rows: "SampleRows", locations: Locations) -> Window:
         """Returns the samples `rows` with what they refer to. Raises Refused where a time fits no message."""

@@ -57,7 +57,7 @@ class RawColumns:
     sample_pid: np.ndarray  # uint32 (n,)
     sample_tid: np.ndarray  # uint32 (n,)
     sample_stack: np.ndarray  # uint32 (n,)
-    sample_context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of a context whose trace ID is not zeros
+    sample_context: np.ndarray  # uint32 (n,), 0: none, else row + 1 of a context that is not zeros
     sample_count: np.ndarray  # int32 (n,)
     sample_value: np.ndarray  # int64 (n,)
 
@@ -196,9 +196,10 @@ def _samples(message: RawBatch, stacks: int, contexts: np.ndarray) -> dict[str, 
     checks.check_index("sample_stack", stack, stacks)
     checks.check_index("sample_context", context, len(contexts) + 1)
     count, value = _amounts(message, len(offset_us))
-    # A context whose trace ID is zeros is none.
+    # A context whose trace ID is zeros is none. But who sends to a gateway may know a span without its trace.
+    known = contexts if message.id.collector.startswith(GATEWAY) else contexts[:, :16]
     context_row = np.arange(len(contexts) + 1, dtype=np.uint32)
-    context_row[1:][~contexts[:, :16].any(axis=1)] = 0
+    context_row[1:][~known.any(axis=1)] = 0
     return {
         "time_unix_nano": offset_us.astype(np.int64) * 1000 + message.start_unix_nano,
         "sample_series": series,

@@ -88,6 +88,7 @@ def _requests(samples: SampleColumns, operation_of: OperationOf) -> tuple[np.nda
     of_context = [0]
     for context in samples.contexts:
         operation = operation_of(context.tobytes())
-        request = ("", context.tobytes()) if not operation else (operation, b"")
+        # A span without its trace never gets an operation.
+        request = ("", context.tobytes()) if not operation and context[:16].any() else (operation, b"")
         of_context.append(rows.setdefault(request, len(rows)))
     return np.array(of_context)[samples.context], list(rows)

@@ -5,6 +5,7 @@ import itertools
 from collections import Counter
 
 from hypothesis import HealthCheck, given, settings
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import Link, ProfilesData
 
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
@@ -67,6 +68,28 @@ def test_a_trace_in_labels_is_the_trace_of_the_samples(store: Store) -> None:
     assert store.json(f"/api/v1/traces/{trace}/cpu")["sampled_cpu_ns"] == 10_000_000
     names = store.json("/api/v1/labels", start=START, end=END, selector='{service="traced"}')
     assert not {"trace_id", "span_id", "pid"} & set(names["labels"])
+
+
+def test_a_span_that_came_without_its_trace_is_found(store: Store) -> None:
+    """As older SDKs for span profiles send it."""
+    span = "b7ad6b7169203332"
+    profile = simple({("main", "work"): (1, 10_000_000)}, labels={"span_id": span, "span_name": "GET /pay"})
+    sent = read_pprof(profile.SerializeToString(), Source(to_labels([("service", "spans")])), 10)
+    assert not sent.dropped
+    store.take(sent)
+    asked = {
+        "profileTypeID": sent.values[0].profile_type, "labelSelector": '{service_name="spans"}', "spanSelector": [span],
+        "start": int(START) * 1000, "end": int(END) * 1000,
+    }  # fmt: skip
+    for call in ("SelectMergeStacktraces", "SelectMergeSpanProfile"):
+        answer = store.http.post(f"/querier.v1.QuerierService/{call}", json=asked)
+        assert answer.json()["flamegraph"]["total"] == "10000000"
+    selector = f'{{service="spans", span_id="{span}"}}'
+    assert store.pprof(selector, sent.values[0].profile_type, START, END).sample[0].value[1] == 10_000_000
+    assert store.json("/api/v1/traces", start=START, end=END, selector='{service="spans"}')["traces"] == []
+    exported = store.http.get("/api/v1/export/otlp", params={"start": START, "end": END, "selector": selector})
+    (link,) = ProfilesData.FromString(exported.content).dictionary.link_table
+    assert link == Link()
 
 
 def test_labels_beyond_the_limit_of_a_profile_are_dropped_and_told(store: Store) -> None:

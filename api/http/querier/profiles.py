@@ -126,7 +126,8 @@ def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | N
             conditions.add(f"span_id IN {conditions.bind_span_ids(spans)}")
         if traces:
             conditions.add(f"trace_id IN {conditions.bind_trace_ids(traces)}")
-        values = read_stack_values(state.database, "trace_samples", conditions, limit)
+        # A span may have come without its trace.
+        values = read_stack_values(state.database, "trace_samples" if traces else "samples", conditions, limit)
     return _Merged(selection, _of_call_site(state, values, asked.stack_trace_selector))
 
 

@@ -47,6 +47,23 @@ def test_profiles_are_taken_and_what_cannot_be_is_told(gateway: Gateway) -> None
     assert (empty.status_code, empty.json()) == (200, {})
 
 
+def test_labels_may_be_parameters_of_the_address(gateway: Gateway) -> None:
+    """Pyroscope's Java agent sends OTLP without any attribute of a resource."""
+    made = Otlp()
+    made.profile.time_unix_nano = time.time_ns()
+    made.profile.samples.add(stack_index=made.stack(made.location("jvm", [("run", "A.java", 3)])), values=[4])
+    assert push(gateway.http, made.data.SerializeToString()).status_code == 200
+    body = made.data.SerializeToString()
+    for parameters in ({"service": "shop.java", "region": "eu"}, {"service.name": "by-attribute"}):
+        answer = gateway.http.post(PATH, params=parameters, content=body, headers=PROTOBUF)
+        assert (answer.status_code, answer.content) == (200, b"")
+    assert sorted(batch.series for batch in gateway.batches()) == [
+        [(("region", "eu"), ("service", "shop.java"))],
+        [(("service", "by-attribute"),)],
+        [(("service", "unknown_service"),)],
+    ]
+
+
 def test_refusals_are_statuses_of_grpc(gateway: Gateway) -> None:
     http = gateway.http
     answer = push(http, b"\xff" * 10)

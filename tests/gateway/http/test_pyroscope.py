@@ -168,7 +168,10 @@ def test_what_ingest_cannot_read_is_refused_by_name(gateway: Gateway) -> None:
     def ingest(body: bytes, **given: str) -> tuple[int, str]:
         return code(gateway.http.post("/ingest", params={"name": "shop"} | given, content=body))
 
-    assert ingest(b"", format="jfr") == (415, "unsupported")
+    jfr = {"jfr": ("jfr", b"FLR"), "labels": ("labels", b"")}  # as the Java agent sends it
+    answer = gateway.http.post("/ingest", params={"name": "shop", "format": "jfr"}, files=jfr)
+    assert code(answer) == (415, "unsupported")
+    assert "PYROSCOPE_FORMAT=otlp" in answer.json()["error"]["hint"]
     assert ingest(b"main x\n", format="folded") == (400, "bad_profile")
     assert ingest(b"main 99999999999999999999\n", format="folded") == (400, "bad_profile")
     assert ingest(b"main 999999999999999999\n", format="folded") == (400, "bad_profile")

@@ -54,6 +54,40 @@ def test_links_are_trace_contexts() -> None:
     assert batch.contexts[0].tobytes().hex() == "0af7651916cd43dd8448eb211c80319cb7ad6b7169203331"
 
 
+def test_a_span_may_come_without_its_trace() -> None:
+    made = Otlp()
+    made.resource_attributes({"service.name": "shop"})
+    stack = made.stack(made.location("jvm", [("run", "A.java", 3)]))
+    links = [made.link(bytes(16), b"\1" * 8), made.link(bytes(16), bytes(8)), made.link(b"\1" * 3, b"\2" * 8)]
+    for link in links:
+        made.profile.samples.add(stack_index=stack, link_index=link, values=[1])
+    sent = read(made.data)
+    batch = raw(sent)
+    assert batch.sample_context.tolist() == [1, 0, 0]
+    assert batch.contexts[0].tobytes() == bytes(16) + b"\1" * 8
+    assert sent.dropped == {"contexts": 1}
+
+
+@pytest.mark.parametrize(
+    ("engine", "unit", "profile_type"),
+    [
+        ("itimer", "ns", DEFAULT_PROFILE_TYPE),
+        ("ctimer", "ns", DEFAULT_PROFILE_TYPE),
+        ("perf_events", "ns", DEFAULT_PROFILE_TYPE),
+        ("perf_events", "total", "perf_events:perf_events:total:perf_events:total"),
+        ("wall", "ns", "wall:wall:nanoseconds:wall:nanoseconds"),
+        ("object_sampler", "bytes", "memory:alloc_space:bytes:alloc_space:bytes"),
+    ],
+)
+def test_async_profiler_names_types_by_its_engines(engine: str, unit: str, profile_type: str) -> None:
+    made = Otlp()
+    made.scope.ClearField("profiles")
+    profile = made.add_profile((engine, unit), (engine, unit), 10)
+    profile.samples.add(stack_index=made.stack(made.location("", [("run", "A.java", 3)])), values=[70])
+    batch = raw(read(made.data))
+    assert (batch.profile_type, batch.sample_value.tolist()) == (profile_type, [70])
+
+
 def test_native_frames_keep_their_addresses_for_symbol_files_and_named_frames_their_names() -> None:
     batch = raw(read(host().data))
     kernel, native, python = batch.stack_frames[:3].tolist()
