@@ -4,21 +4,23 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 import grpc
-from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
+from google.protobuf.message import Message
 
 from gateway import metrics
 from gateway.errors import Refused, unavailable
 from gateway.intake import Intake
-from gateway.otlp_intake import take_profiles
+from gateway.otlp_intake import take_profiles, take_spans
 from gateway.readers.otlp import parse_profiles
+from gateway.readers.otlp_spans import parse_spans
 from gateway.settings import GatewaySettings
 from icestream.http_server import ServerError
 
 PROFILES = "opentelemetry.proto.collector.profiles.v1development.ProfilesService"
+TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
 
 _MB = 10**6
 _GRACE_S = 5.0
@@ -32,6 +34,8 @@ _STATUS = {
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Take = Callable[[bytes], Awaitable[Message]]
+"""Returns the answer to a request when Kafka has what it brought. Raises Refused."""
 
 
 class GrpcServer:
@@ -69,30 +73,47 @@ async def _start(settings: GatewaySettings, intake: Intake) -> tuple[grpc.aio.Se
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.aio.server(options=options)
-    export = grpc.unary_unary_rpc_method_handler(
-        _Profiles(settings, intake).export, response_serializer=ExportProfilesServiceResponse.SerializeToString
-    )
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(PROFILES, {"Export": export}),))
+    calls = _Calls(settings.gateway_max_requests)
+    server.add_generic_rpc_handlers([calls.handler(service, take) for service, take in _services(settings, intake)])
     port = server.add_insecure_port(settings.gateway_grpc_listen)
     await server.start()
     return server, port
 
 
-class _Profiles:
-    """Calls of PROFILES. Requests come as bytes, and are parsed in a thread."""
+def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take]]:
+    """Requests come as bytes, and are parsed in a thread."""
 
-    def __init__(self, settings: GatewaySettings, intake: Intake) -> None:
-        self._settings = settings
-        self._intake = intake
-        self._running = 0
+    async def profiles(request: bytes) -> Message:
+        return await take_profiles(intake, lambda: parse_profiles(request), settings.gateway_max_series)
 
-    async def export(
-        self, request: bytes, context: "grpc.aio.ServicerContext[bytes, ExportProfilesServiceResponse]"
-    ) -> ExportProfilesServiceResponse:
-        route, started, status = f"{PROFILES}/Export", time.perf_counter(), "UNKNOWN"
+    async def spans(request: bytes) -> Message:
+        return await take_spans(intake, lambda: parse_spans(request))
+
+    return [(PROFILES, profiles), (TRACES, spans)]
+
+
+class _Calls:
+    """Calls of the method Export, which every service of OTLP has, with one limit for all services."""
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+
+    def handler(self, service: str, take: Take) -> grpc.GenericRpcHandler:
+        async def export(request: bytes, context: "grpc.aio.ServicerContext[bytes, Message]") -> Message:
+            return await self._export(f"{service}/Export", take, request, context)
+
+        method = grpc.unary_unary_rpc_method_handler(
+            export, response_serializer=lambda answer: answer.SerializeToString()
+        )
+        return grpc.method_handlers_generic_handler(service, {"Export": method})
+
+    async def _export(
+        self, route: str, take: Take, request: bytes, context: "grpc.aio.ServicerContext[bytes, Message]"
+    ) -> Message:
+        started, status = time.perf_counter(), "UNKNOWN"
         metrics.BODY_BYTES.labels(route).inc(len(request))
         try:
-            answer = await self._take(request)
+            answer = await self._take(take, request)
             status = "OK"
             return answer
         except Refused as error:
@@ -105,14 +126,14 @@ class _Profiles:
             metrics.REQUESTS.labels(route, status).inc()
             metrics.SECONDS.labels(route).observe(time.perf_counter() - started)
 
-    async def _take(self, request: bytes) -> ExportProfilesServiceResponse:
+    async def _take(self, take: Take, request: bytes) -> Message:
         # gRPC's own limit answers RESOURCE_EXHAUSTED, after which senders drop what they have.
-        if self._running >= self._settings.gateway_max_requests:
+        if self._free <= 0:
             raise unavailable("too many requests at the same time", "busy")
-        self._running += 1
+        self._free -= 1
         metrics.RUNNING.inc()
         try:
-            return await take_profiles(self._intake, lambda: parse_profiles(request), self._settings.gateway_max_series)
+            return await take(request)
         finally:
-            self._running -= 1
+            self._free += 1
             metrics.RUNNING.dec()

@@ -1,13 +1,16 @@
-"""Takes OTLP profiles in, however they came, and says what was not taken."""
+"""Takes OTLP profiles and spans in, however they came, and says what was not taken."""
 
 import asyncio
 from collections.abc import Callable
 
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
+from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.intake import Intake
 from gateway.readers.otlp import Arrival, read_otlp
+from gateway.readers.otlp_spans import rejection
 
 _MAX_TOLD = 3
 
@@ -24,4 +27,14 @@ async def take_profiles(
     if refused or texts:
         answer.partial_success.rejected_profiles = len(refused)
         answer.partial_success.error_message = "; ".join(texts + sorted(set(refused))[:_MAX_TOLD])
+    return answer
+
+
+async def take_spans(intake: Intake, parse: Callable[[], TracesData]) -> ExportTraceServiceResponse:
+    """Parses in a thread. Raises Refused."""
+    rejected = await intake.take_spans(await asyncio.to_thread(parse), "otlp")
+    answer = ExportTraceServiceResponse()
+    if rejected:
+        answer.partial_success.rejected_spans = rejected.total()
+        answer.partial_success.error_message = rejection(rejected)
     return answer

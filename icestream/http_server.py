@@ -10,6 +10,9 @@ from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
 _GRACE_S = 5
+_KEEP_ALIVE_S = 75
+"""Longer than the pauses of who sends regularly, as exporters of spans do every 5 s: otherwise they would often send
+into a connection that is being closed."""
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +28,12 @@ class Server:
         build_routes(app)
         self._socket = _listen(listen)
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off"
+            app,
+            log_config=None,
+            access_log=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_GRACE_S,
+            lifespan="off",
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)

@@ -38,7 +38,7 @@ OTHERS = {
     *("InternalDocs/code_objects.md", "Objects/locations.md", "docs/symbol_files.md", "deploy/kafka/lib.new"),
     *("--no-eh-frame", "icestream.logs"),
     *("no_new_privs", "sched_yield", "_fini", "deploy_env", "___", "EAGAIN", "opentelemetry_pre_instrument"),
-    *("--preload", "--workers"),
+    *("--preload", "--workers", "--feature-gates"),
 }
 """Names of other projects, and of files that a running icestream makes."""
 INSTALLED = ("deploy/kafka/lib", "icestream/tracing/build")

@@ -6,17 +6,16 @@ from starlette.requests import ClientDisconnect, Request
 
 from gateway import metrics
 from gateway.errors import Refused, too_large
+from gateway.http import content_encoding
 from gateway.settings import GatewaySettings
-from gateway.unpack import unpack
 
 MB = 10**6
 
 
 async def read_body(request: Request, settings: GatewaySettings) -> bytes:
     """Returns the body, without its Content-Encoding. Raises Refused."""
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding not in ("identity", "", "gzip"):
-        raise Refused(415, "unsupported", f"Content-Encoding {encoding[:40]!r} is not read", "send gzip, or none")
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    content_encoding.check(encoding)
     limit = settings.gateway_body_mb * MB
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
@@ -35,9 +34,9 @@ async def read_body(request: Request, settings: GatewaySettings) -> bytes:
         raise Refused(400, "bad_body", "the sender went away before its body was complete") from None
     route = getattr(request.scope.get("route"), "path_format", "")
     metrics.BODY_BYTES.labels(route).inc(len(body))
-    if encoding != "gzip":
+    if encoding in content_encoding.NONE:
         return body
-    return await asyncio.to_thread(unpack, body, settings.gateway_unpacked_mb * MB)
+    return await asyncio.to_thread(content_encoding.decode, body, encoding, settings.gateway_unpacked_mb * MB)
 
 
 async def _read(request: Request, limit: int) -> bytes:

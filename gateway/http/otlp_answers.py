@@ -12,8 +12,10 @@ from gateway.errors import Refused, unsupported
 from icestream.packed import varint
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
-_CODES = {503: 14, 429: 8, 408: 4, 500: 13}
+_CODES = {503: 14, 429: 8, 500: 13}
 """Codes of google.rpc.Code by HTTP status; 3 is INVALID_ARGUMENT."""
+_TOO_SLOW, _LATER = 408, 503
+"""OTLP's senders send again after 429, 502, 503 and 504 only, and drop what they have after 408."""
 
 
 def encoding(request: Request) -> Literal["protobuf", "json"]:
@@ -33,9 +35,10 @@ def answer(request: Request, message: Message) -> Response:
 def refusal(request: Request, error: Refused) -> Response:
     """Returns a google.rpc.Status: code = 1, message = 2."""
     metrics.REFUSED.labels(error.code).inc()
-    code, text = _CODES.get(error.status, 3), error.message
+    status = _LATER if error.status == _TOO_SLOW else error.status
+    code, text = _CODES.get(status, 3), error.message
     if request.headers.get("content-type", "").startswith(JSON):
-        return JSONResponse({"code": code, "message": text}, error.status, error.headers)
+        return JSONResponse({"code": code, "message": text}, status, error.headers)
     data = text.encode()
     body = b"\x08" + varint(code) + b"\x12" + varint(len(data)) + data
-    return Response(body, error.status, error.headers, PROTOBUF)
+    return Response(body, status, error.headers, PROTOBUF)

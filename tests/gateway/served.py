@@ -1,14 +1,19 @@
-"""A gateway on the in-process broker, asked without a network."""
+"""A gateway on the in-process broker, asked without a network or on ports."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from fastapi.testclient import TestClient
 from httpx2 import Response
 
+from gateway.grpc_server import GrpcServer
 from gateway.http.app import create_app
+from gateway.intake import Intake
+from gateway.otlp_topic import profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
+from icestream.http_server import Server
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import RAW
 from tests.pipeline.reading import messages
@@ -31,6 +36,33 @@ def serve(settings: GatewaySettings) -> Iterator[Gateway]:
     with TestClient(app, "http://localhost", raise_server_exceptions=False) as http:
         yield Gateway(http, settings)
     publisher.close()
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Each as HOST:PORT."""
+
+    http: str
+    grpc: str
+
+
+@contextlib.contextmanager
+def serve_on_ports(settings: GatewaySettings) -> Iterator[Ports]:
+    """As `icestream gateway` does, but without scraping."""
+    with contextlib.ExitStack() as serving:
+        publisher = Publisher(settings)
+        serving.callback(publisher.close)
+        intake = Intake(settings, publisher)
+        http, grpc = Server(create_app(settings, publisher, intake), "127.0.0.1:0"), GrpcServer(settings, intake)
+        serving.callback(http.close)
+        serving.callback(grpc.close)
+        http.start()
+        for topic, reader in (
+            (settings.gateway_spans_topic, spans_topic), (settings.gateway_profiles_topic, profiles_topic),
+        ):  # fmt: skip
+            if topic:
+                serving.callback(reader(settings, intake).close)
+        yield Ports(http.address, f"127.0.0.1:{grpc.port}")
 
 
 def code(answer: Response) -> tuple[int, str]:

@@ -7,16 +7,20 @@ import grpc
 import pytest
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2_grpc import ProfilesServiceStub
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
 
-from gateway.grpc_server import PROFILES, GrpcServer
+from gateway.grpc_server import PROFILES, TRACES, GrpcServer
 from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
 from icestream.http_server import ServerError
+from icestream.messages.activity import decode_activity
 from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings
-from icestream.topics import RAW
+from icestream.topics import ACTIVITY, RAW
 from tests.gateway.otlp import Otlp, of_samples
+from tests.gateway.spans import span, traces
 from tests.pipeline.reading import messages
 from tests.pipeline.running import free_port
 from tests.waiting import PATIENCE_S
@@ -49,10 +53,10 @@ def request_of(value: int) -> ExportProfilesServiceRequest:
     return ExportProfilesServiceRequest.FromString(made.data.SerializeToString())
 
 
-def send(channel: grpc.Channel, data: bytes) -> grpc.StatusCode:
+def send(channel: grpc.Channel, data: bytes, service: str = PROFILES) -> grpc.StatusCode:
     """Any bytes as a request; the status of the refusal."""
     with pytest.raises(grpc.RpcError) as refused:
-        channel.unary_unary(f"/{PROFILES}/Export")(data, timeout=PATIENCE_S)
+        channel.unary_unary(f"/{service}/Export")(data, timeout=PATIENCE_S)
     status: grpc.StatusCode = refused.value.code()  # type: ignore[attr-defined]
     return status
 
@@ -65,8 +69,18 @@ def test_profiles_are_taken_and_what_cannot_be_is_told(channel: grpc.Channel, se
     assert batch.series == [(("service", "checkout"),)]
 
 
+def test_spans_are_taken_and_what_cannot_be_is_told(channel: grpc.Channel, settings: GatewaySettings) -> None:
+    export, now = TraceServiceStub(channel).Export, time.time_ns()  # type: ignore[no-untyped-call]
+    sent = traces(span(now, name="first"), span(now, span_id=bytes(8)), host_id="m1").SerializeToString()
+    told = export(ExportTraceServiceRequest.FromString(sent), timeout=PATIENCE_S).partial_success
+    assert (told.rejected_spans, told.error_message) == (1, "1 spans without valid IDs")
+    (batch,) = (decode_activity(message.value()) for message in messages(settings, ACTIVITY))
+    assert (batch.host_id, batch.spans.name) == ("m1", ["first"])
+
+
 def test_what_is_none_is_refused(channel: grpc.Channel, settings: GatewaySettings) -> None:
     assert send(channel, b"\xff" * 10) == grpc.StatusCode.INVALID_ARGUMENT
+    assert send(channel, b"\xff" * 10, TRACES) == grpc.StatusCode.INVALID_ARGUMENT
     assert send(channel, of_samples([], profile=b"\x42\x10" + bytes(16))) == grpc.StatusCode.INVALID_ARGUMENT
     assert send(channel, bytes(2_000_000)) == grpc.StatusCode.RESOURCE_EXHAUSTED  # a small message, gzipped
     assert list(messages(settings, RAW)) == []
@@ -77,6 +91,8 @@ def test_without_kafka_the_sender_shall_try_again() -> None:
     settings = GatewaySettings(kafka=away, gateway_ack_s=0.3, gateway_grpc_listen="127.0.0.1:0")
     for channel in serve(settings):
         assert send(channel, request_of(4).SerializeToString()) == grpc.StatusCode.UNAVAILABLE
+        spans = traces(span(time.time_ns())).SerializeToString()
+        assert send(channel, spans, TRACES) == grpc.StatusCode.UNAVAILABLE
 
 
 def test_beyond_the_limit_of_requests_the_sender_shall_try_again() -> None:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.errors import Refused
+from gateway.http import otlp_answers
 from gateway.http.body import read_body
 from gateway.http.middleware import LimitRequests
 from gateway.settings import GatewaySettings
@@ -27,6 +28,8 @@ def test_a_body_that_does_not_come_is_given_up() -> None:
     with pytest.raises(Refused) as refused:
         asyncio.run(read_body(Request(POST, never), settings))
     assert (refused.value.status, refused.value.code) == (408, "too_slow")
+    told = otlp_answers.refusal(Request(POST, never), refused.value)
+    assert (told.status_code, told.body[:2]) == (503, b"\x08\x0e")  # senders of OTLP drop what gets 408
 
 
 def test_beyond_the_limit_requests_get_503_and_health_is_answered() -> None:
