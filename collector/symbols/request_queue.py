@@ -1,26 +1,38 @@
-"""The requests for symbols that wait for their answer: the smallest file and the oldest request take turns.
+"""The requests for symbols that wait for their answer: users take turns, and of one user the smallest file and the
+oldest request.
 
 A library of gigabytes takes a minute of CPU, more on a busy host: the names of small programs do not wait for it, also
 when it came first. So large files are taken apart from the others. And a user with ever new small programs does not
 keep the names of larger ones away: every second answer is the one that was asked for first.
+
+A request is that of a user who runs the file; of several users, the one with the fewest requests. So nobody can slow
+down another user's names by running their programs, or by running thousands of others. Requests for what no process was
+seen with, such as the kernel, take turns as those of one more user.
 """
 
 import itertools
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import NamedTuple
 
+from collector import metrics
 from collector.symbols.symbol_files import SymbolFiles
-from icestream.byte_cache import ByteCache
 
 MAX_BYTES = 2 << 20
-"""About 3,000 requests with usual paths; those that were asked for least recently are dropped, and asked again."""
-_REQUEST_BYTES = 150
+"""About 3,000 requests with usual paths. Beyond, those of the user with most are dropped, those that were asked for
+least recently first; they are asked again."""
+_REQUEST_BYTES = 350
 """About what a request takes beside its texts."""
+
+_FAR_MORE = 2
 
 LARGE_BYTES = 16 << 20
 """Of mapped code: a file with more is large."""
+
+_User = int | None
 
 
 class Request(NamedTuple):
@@ -32,51 +44,108 @@ class Request(NamedTuple):
     number: int  # counts requests
 
 
+@dataclass
+class _Waiting:
+    """The requests of one user."""
+
+    turn: int  # the user with the lowest one is next
+    requests: OrderedDict[str, Request] = field(default_factory=OrderedDict)  # what was asked for last comes last
+    bytes: int = 0
+    oldest_next: dict[bool, bool] = field(default_factory=lambda: {True: False, False: False})  # of large files, others
+
+
 class RequestQueue:
     """One request for each build ID. One thread may take large files, another one the others."""
 
     def __init__(self, files: SymbolFiles) -> None:
         self._files = files
-        self._requests: ByteCache[str, Request] = ByteCache(MAX_BYTES, _size)
-        self._numbers = itertools.count()
-        self._oldest_next = {True: False, False: False}  # of large files, of the others
+        self._users: dict[_User, _Waiting] = {}  # those who have requests
+        self._user_of: dict[str, _User] = {}  # by build ID
+        self._numbers, self._turns = itertools.count(), itertools.count()
         self._lock = threading.Lock()
 
     def put(self, build_id: str, path: str, downloaded: str | None = None) -> None:
         """A repeat keeps the place of the first request, and what is known of the download."""
         with self._lock:
-            known, number = self._requests.get(build_id), next(self._numbers)
+            known, number = self._find(build_id), next(self._numbers)
             if known is not None:
                 number, downloaded = known.number, known.downloaded if downloaded is None else downloaded
-            self._requests.put(build_id, Request(build_id, path, downloaded, number))
+            user = self._choose(build_id)
+            if known is not None and self._user_of[build_id] != user:
+                self._remove(build_id)
+            self._set(user, Request(build_id, path, downloaded, number))
+            while self.bytes() > MAX_BYTES:
+                most = max(self._users.values(), key=attrgetter("bytes"))
+                self._remove(next(iter(most.requests)))
+                metrics.SYMBOL_REQUESTS.labels("dropped").inc()
 
     def take(self, large: bool) -> Request | None:
         """Removes and returns the next request, of the large files or of the others; None if none of them waits."""
         with self._lock:
-            waiting = self._waiting(large)
-            if not waiting:
-                return None
-            oldest = self._oldest_next[large]
-            self._oldest_next[large] = not oldest
-            order: Callable[[Request], int] = attrgetter("number") if oldest else self._mapped_bytes
-            request = min(waiting, key=order)
-            self._requests.pop(request.build_id)
-            return request
+            for waiting in sorted(self._users.values(), key=attrgetter("turn")):
+                requests = self._of_size(waiting, large)
+                if requests:
+                    oldest = waiting.oldest_next[large]
+                    waiting.oldest_next[large] = not oldest
+                    waiting.turn = next(self._turns)
+                    order: Callable[[Request], int] = attrgetter("number") if oldest else self._mapped_bytes
+                    return self._remove(min(requests, key=order).build_id)
+            return None
 
     def has_large(self) -> bool:
         """Whether a large file waits."""
-        return bool(self._waiting(large=True))
+        with self._lock:
+            return any(self._of_size(waiting, large=True) for waiting in self._users.values())
 
     def drop_repeat(self, build_id: str) -> None:
         """Drops the request of a build ID that was answered just now, unless it waits for its downloaded file."""
         with self._lock:
-            request = self._requests.get(build_id)
+            request = self._find(build_id)
             if request is not None and request.downloaded is None:
-                self._requests.pop(build_id)
+                self._remove(build_id)
 
-    def _waiting(self, large: bool) -> list[Request]:
-        """The requests for large files, or those for the others, in any order."""
-        return [request for _, request in self._requests.items() if self._is_large(request) == large]
+    def bytes(self) -> int:
+        """About what all requests take."""
+        return sum(waiting.bytes for waiting in self._users.values())
+
+    def _choose(self, build_id: str) -> _User:
+        """The user of a file with the fewest requests; whose it is already, unless that user has far more."""
+        users = self._files.users(build_id) or (None,)
+        best = min(users, key=self._bytes_of)
+        now = self._user_of.get(build_id, best)
+        return now if now in users and self._bytes_of(now) <= _FAR_MORE * self._bytes_of(best) else best
+
+    def _set(self, user: _User, request: Request) -> None:
+        """Adds a request, or replaces the user's one for the same build ID."""
+        waiting = self._users.get(user)
+        if waiting is None:  # behind those who wait: who asks for one file after the other is not always the first
+            waiting = self._users[user] = _Waiting(next(self._turns))
+        before = waiting.requests.pop(request.build_id, None)
+        waiting.bytes += _size(request) - (_size(before) if before is not None else 0)
+        waiting.requests[request.build_id] = request
+        self._user_of[request.build_id] = user
+
+    def _find(self, build_id: str) -> Request | None:
+        if build_id not in self._user_of:
+            return None
+        return self._users[self._user_of[build_id]].requests[build_id]
+
+    def _remove(self, build_id: str) -> Request:
+        user = self._user_of.pop(build_id)
+        waiting = self._users[user]
+        request = waiting.requests.pop(build_id)
+        waiting.bytes -= _size(request)
+        if not waiting.requests:
+            del self._users[user]
+        return request
+
+    def _bytes_of(self, user: _User) -> int:
+        waiting = self._users.get(user)
+        return 0 if waiting is None else waiting.bytes
+
+    def _of_size(self, waiting: _Waiting, large: bool) -> list[Request]:
+        """The requests for large files, or those for the others."""
+        return [request for request in waiting.requests.values() if self._is_large(request) == large]
 
     def _is_large(self, request: Request) -> bool:
         """A file that is looked for at its path, because no process was seen with it, may have any size."""
@@ -90,5 +159,5 @@ class RequestQueue:
         return max((entry.end - entry.start for entry in entries), default=0)
 
 
-def _size(build_id: str, request: Request) -> int:
-    return _REQUEST_BYTES + 4 * (len(build_id) + len(request.path) + len(request.downloaded or ""))
+def _size(request: Request) -> int:
+    return _REQUEST_BYTES + 4 * (len(request.build_id) + len(request.path) + len(request.downloaded or ""))

@@ -3,25 +3,36 @@
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from collector.elf import identity
 from collector.elf.error import ElfError
 from collector.processes.mapped_files import MapsEntry, open_entry
+from collector.processes.process import user_of
 from collector.symbols.debug_files import by_build_id, by_link, opened
 from icestream.byte_cache import ByteCache
 
 MAX_BYTES = 16 << 20
 """About 23,000 files with usual paths. A path may have 4 kB."""
 MAX_ENTRIES = 4
+MAX_USERS = 8
 _ENTRY_BYTES = 350
 """About what an entry takes beside its path."""
+_USER_BYTES = 40
 
 Held = Callable[[str], int | None]
 """Returns a descriptor of the file of a build ID that is held open, for the caller to close; None if there is none."""
 
 
+class _Seen(NamedTuple):
+    """Where a build ID was seen."""
+
+    entries: tuple[MapsEntry, ...] = ()  # the latest comes last
+    users: tuple[int, ...] = ()  # the first MAX_USERS whose processes had it mapped
+
+
 class SymbolFiles:
-    """Where each build ID was seen last. Safe to use from several threads.
+    """Where each build ID was seen last, and who runs it. Safe to use from several threads.
 
     `held` finds files whose processes and paths are gone.
     """
@@ -29,21 +40,28 @@ class SymbolFiles:
     def __init__(self, held: Held = lambda build_id: None) -> None:
         self.held = held
         self._lock = threading.Lock()
-        self._entries: ByteCache[str, tuple[MapsEntry, ...]] = ByteCache(MAX_BYTES, _size)
+        self._seen: ByteCache[str, _Seen] = ByteCache(MAX_BYTES, _size)
 
     def note(self, build_id: str, entry: MapsEntry) -> None:
         with self._lock:
-            entries = self._entries.get(build_id) or ()
-            if entry not in entries:
-                self._entries.put(build_id, (*entries, entry)[-MAX_ENTRIES:])
+            seen = self._seen.get(build_id) or _Seen()
+            if entry in seen.entries:
+                return
+            user = user_of(entry.pid) if len(seen.users) < MAX_USERS else None
+            users = seen.users if user is None or user in seen.users else (*seen.users, user)
+            self._seen.put(build_id, _Seen((*seen.entries, entry)[-MAX_ENTRIES:], users))
 
     def entries(self, build_id: str) -> list[MapsEntry]:
         """Returns the entries of a build ID, the latest first: its process is the most likely to be still alive."""
-        return list(reversed(self._entries.get(build_id) or ()))
+        return list(reversed((self._seen.get(build_id) or _Seen()).entries))
+
+    def users(self, build_id: str) -> tuple[int, ...]:
+        """Returns the users of the processes that had it mapped; none where they ended at once."""
+        return (self._seen.get(build_id) or _Seen()).users
 
 
-def _size(build_id: str, entries: Sequence[MapsEntry]) -> int:
-    return len(build_id) + sum(_ENTRY_BYTES + len(entry.path) for entry in entries)
+def _size(build_id: str, seen: _Seen) -> int:
+    return len(build_id) + sum(_ENTRY_BYTES + len(entry.path) for entry in seen.entries) + _USER_BYTES * len(seen.users)
 
 
 def open_by_build_id(build_id: str, entries: Sequence[MapsEntry], path: str, more: Sequence[str] = ()) -> Iterator[int]:

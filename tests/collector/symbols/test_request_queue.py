@@ -1,15 +1,42 @@
 """Which request for symbols is answered next."""
 
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from collector import metrics
 from collector.processes.mapped_files import MapsEntry
 from collector.symbols.request_queue import MAX_BYTES, Request, RequestQueue
 from collector.symbols.symbol_files import SymbolFiles
+from tests.collector.activity.flooding import ATTACKER, OTHER
+
+
+def entry(pid: int, name: str, size: int = 1 << 12) -> MapsEntry:
+    return MapsEntry(pid, 0x1000, 0x1000 + size, 8, 1, f"/{name}")
+
+
+@contextmanager
+def running(user: int) -> Iterator[int]:
+    """A process of that user; its ID."""
+    command = [shutil.which("cat", path="/usr/bin:/bin") or "cat"]
+    with subprocess.Popen(
+        command, user=user, group=user, extra_groups=[], cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
 
 
 def queue(**mapped_bytes: int) -> RequestQueue:
     """A queue on a host that has files of these sizes mapped."""
     files = SymbolFiles()
     for name, size in mapped_bytes.items():
-        files.note(name, MapsEntry(1, 0x1000, 0x1000 + size, 8, 1, f"/{name}"))
+        files.note(name, entry(os.getpid(), name, size))
     return RequestQueue(files)
 
 
@@ -48,7 +75,7 @@ def test_large_files_and_those_of_unknown_size_are_taken_apart_from_the_others()
         waiting.put(name, f"/{name}")
     waiting.put("kernel", "[kernel]")
     assert waiting.has_large()
-    assert taken(waiting, large=True) == ["unknown", "browser", "library"]
+    assert taken(waiting, large=True) == ["library", "unknown", "browser"]
     assert not waiting.has_large()
     assert taken(waiting) == ["kernel", "program"]
 
@@ -78,6 +105,76 @@ def test_a_request_that_is_repeated_waits_once_and_a_flood_is_bounded() -> None:
     for i in range(20_000):
         waiting.put(f"gnu:{i:040x}", "[" + "x" * 100)
         waiting.put("gnu:again", "[again")
-    assert waiting._requests.bytes <= MAX_BYTES
+    assert waiting.bytes() <= MAX_BYTES
     build_ids = [request.build_id for _ in range(20) if (request := waiting.take(large=False))]
     assert len(set(build_ids)) == len(build_ids) == 20
+
+
+@pytest.mark.ebpf  # processes of other users need root
+def test_a_user_with_thousands_of_programs_does_not_hold_up_the_names_of_another() -> None:
+    files = SymbolFiles()
+    waiting = RequestQueue(files)
+    dropped = metrics.SYMBOL_REQUESTS.labels("dropped")._value.get()
+    with running(ATTACKER) as attacker, running(OTHER) as victim:
+        for i in range(5_000):
+            files.note(f"gnu:{i:040x}", entry(attacker, f"home/{i}"))
+            waiting.put(f"gnu:{i:040x}", f"/home/{i}")
+        for name in ("first", "second", "third"):
+            files.note(name, entry(victim, name, 1 << 20))
+            waiting.put(name, f"/{name}")
+        for i in range(5_000, 10_000):
+            files.note(f"gnu:{i:040x}", entry(attacker, f"home/{i}"))
+            waiting.put(f"gnu:{i:040x}", f"/home/{i}")
+    assert waiting.bytes() <= MAX_BYTES
+    assert metrics.SYMBOL_REQUESTS.labels("dropped")._value.get() > dropped + 1_000
+    assert [request.build_id for _ in range(6) if (request := waiting.take(False)) and request.path[:3] != "/ho"] == [
+        "first", "second", "third",
+    ]  # fmt: skip
+
+
+@pytest.mark.ebpf
+def test_a_user_who_runs_the_programs_of_others_does_not_hold_up_their_names() -> None:
+    files = SymbolFiles()
+    waiting = RequestQueue(files)
+    with running(ATTACKER) as attacker, running(OTHER) as victim:
+        for i in range(500):
+            files.note(f"program {i}", entry(attacker, f"{i}"))
+            waiting.put(f"program {i}", f"/{i}")
+        files.note("shared", entry(attacker, "shared", 1 << 20))
+        waiting.put("shared", "/shared")
+        files.note("shared", entry(victim, "shared", 1 << 20))
+        waiting.put("shared", "/shared")
+    assert "shared" in [request.build_id for _ in range(2) if (request := waiting.take(False))]
+
+
+@pytest.mark.ebpf
+def test_one_request_after_the_other_and_repeats_do_not_keep_others_waiting() -> None:
+    """The victim's only request is repeated more often than any is answered."""
+    files = SymbolFiles()
+    waiting = RequestQueue(files)
+    with running(ATTACKER) as attacker, running(OTHER) as victim:
+        files.note("victim", entry(victim, "victim", 1 << 20))
+        answered = []
+        for i in range(4):
+            files.note(f"program {i}", entry(attacker, f"{i}"))
+            waiting.put(f"program {i}", f"/{i}")
+            waiting.put("victim", "/victim")
+            waiting.put("victim", "/victim")
+            request = waiting.take(False)
+            assert request
+            answered.append(request.build_id)
+            if request.build_id == "victim":
+                break
+    assert "victim" in answered[:2]
+
+
+def test_users_take_turns_also_among_large_files_and_those_without_a_user_are_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = SymbolFiles()
+    owners = {"a1": (1,), "a2": (1,), "a3": (1,), "b1": (2,), "[kernel]": (), "[vdso]": ()}
+    monkeypatch.setattr(files, "users", owners.__getitem__)
+    waiting = RequestQueue(files)
+    for name in owners:
+        waiting.put(name, name)
+    assert taken(waiting) == ["a1", "b1", "[kernel]", "a2", "[vdso]", "a3"]

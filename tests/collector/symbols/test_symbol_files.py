@@ -31,7 +31,7 @@ def test_files_with_long_paths_take_the_bytes_that_are_allowed_and_the_latest_ar
     for number in range(3_000):
         for copy in range(MAX_ENTRIES):
             files.note(f"gnu:{number}", entry(copy, f"/{number}-{copy}".ljust(4_095, "x")))
-    texts = sum(len(each.path) for _, entries in files._entries.items() for each in entries)
+    texts = sum(len(each.path) for _, seen in files._seen.items() for each in seen.entries)
     assert MAX_BYTES / 2 < texts < MAX_BYTES
     assert len(files.entries("gnu:2999")) == MAX_ENTRIES
     assert files.entries("gnu:0") == []
