@@ -28,7 +28,11 @@ MINUTES = Level("minute", "minute", HOUR_S)
 """Sums over minutes; those of an hour are computed together."""
 HOURS = Level("hour", "hour", HOUR_S)
 DAYS = Level("day", "day", DAY_S)
-LEVELS = (MINUTES, HOURS, DAYS)
+GAUGE_HOURS = Level("gauge hour", "hour", HOUR_S)
+GAUGE_DAYS = Level("gauge day", "day", DAY_S)
+GAUGE_LEVELS = (GAUGE_HOURS, GAUGE_DAYS)
+"""Those of gauges, with what averages over time need. Gauges are also in the rollups of all samples, as sums."""
+LEVELS = (MINUTES, HOURS, DAYS, *GAUGE_LEVELS)
 """Those of samples."""
 OPERATION_MINUTES = Level("operation minute", "minute", HOUR_S, of_requests=True)
 OPERATION_HOURS = Level("operation hour", "hour", HOUR_S, of_requests=True, source=OPERATION_MINUTES)

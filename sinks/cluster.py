@@ -45,6 +45,9 @@ ON_EVERY_HOST: dict[str, int | str] = {"distributed_ddl_output_mode": "throw"}
 ON_EACH_SHARD: dict[str, int | str] = {"parallel_distributed_insert_select": 2}
 """With it, INSERT ... SELECT from one Distributed table to another one inserts on each shard what it selects there."""
 
+ON_ONE_SERVER: dict[str, int | str] = GLOBAL | {"parallel_distributed_insert_select": 0}
+"""With it, such an INSERT sums up the rows of all shards together."""
+
 
 class ClusterError(ValueError):
     """A statement that is not understood: it would change one host only."""

@@ -8,14 +8,13 @@ from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.span_operations import select_span_operations
-from sinks.cluster import GLOBAL
+from sinks.cluster import ON_ONE_SERVER
 
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
 READ = ("samples", "activity", "entry_spans", "span_operations", "spans")
 """The tables that hold what is summed up."""
-SETTINGS: dict[str, int | str] = GLOBAL | {
-    "parallel_distributed_insert_select": 0,  # a request may have rows on several shards: one server joins those of all
+SETTINGS: dict[str, int | str] = ON_ONE_SERVER | {  # a request may have rows on several shards
     "join_algorithm": "grace_hash",  # an hour may have more requests than memory has room for
     "max_bytes_in_join": 400_000_000,
 }

@@ -33,6 +33,8 @@ _ROLLUPS = {
     "minute": ("service_minutes",),
     "hour": ("series_hours", "service_stack_hours"),
     "day": ("series_stack_days", "service_stack_days"),
+    "gauge hour": ("gauge_hours",),
+    "gauge day": ("gauge_days", "gauge_stack_days"),
     "operation minute": ("operation_minutes",),
     "operation hour": ("operation_hours",),
     "operation day": ("operation_days",),

@@ -3,13 +3,15 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from icestream.rollups import DAY_S, DAYS, HOUR_S, HOURS, MINUTES, Level
+from icestream.gauges import IS_GAUGE
+from icestream.rollups import DAY_S, DAYS, GAUGE_DAYS, GAUGE_HOURS, GAUGE_LEVELS, HOUR_S, HOURS, MINUTES, Level
 from sinks import operation_tables
-from sinks.cluster import quoted
+from sinks.cluster import ON_EACH_SHARD, ON_ONE_SERVER, Cluster, quoted
 from sinks.operation_tables import OPERATION_TABLES
 
 _SUMS = "sum(count) AS count_, sum(value) AS value_"
 _NOT_ZERO = "HAVING count_ != 0 OR value_ != 0"
+_PROFILES = "sum(count), sum(value), uniqExact(time), min(time), max(time)"
 _OF_TIME = (
     "time >= fromUnixTimestamp64Milli(toInt64({from:UInt32}) * 1000, 'UTC')"
     " AND time < fromUnixTimestamp64Milli(toInt64({until:UInt32}) * 1000, 'UTC')"
@@ -38,6 +40,16 @@ TABLES: dict[Level, dict[str, str]] = OPERATION_TABLES | {
         "service_stack_days": f"SELECT profile_type, service, start_time, stack_id, {_SUMS}, build"
         f" FROM series_stack_days {_ROLLUPS} GROUP BY ALL {_NOT_ZERO}",
     },
+    GAUGE_HOURS: {
+        "gauge_hours": f"SELECT profile_type, service, toStartOfHour(time) AS start_, series_id, {_PROFILES}, {_BUILD}"
+        " FROM samples",
+    },
+    GAUGE_DAYS: {
+        "gauge_days": f"SELECT profile_type, service, toStartOfDay(time) AS start_, series_id, {_PROFILES}, {_BUILD}"
+        " FROM samples",
+        "gauge_stack_days": "SELECT profile_type, service, toStartOfDay(time) AS start_, stack_id, series_id,"
+        f" {_SUMS}, {_BUILD} FROM samples",
+    },
 }
 """Of each level: its tables, and the SELECT that fills each. `fill` completes those that read samples."""
 
@@ -60,10 +72,16 @@ def fill(level: Level, builds: Mapping[int, int], settings: Mapping[str, int | s
     of_insert = ", ".join(f"{name} = {quoted(str(value))}" for name, value in settings.items())
     with_gaps = max(builds) - min(builds) >= len(builds) * level.bucket_s
     of_buckets = " AND toUnixTimestamp(toStartOfHour(time)) IN {starts:Array(UInt32)}" if with_gaps else ""
-    of_samples = f" WHERE {_OF_TIME}{of_buckets} GROUP BY ALL {_NOT_ZERO}"
+    of_gauges = f" AND {IS_GAUGE}" if level in GAUGE_LEVELS else ""
+    of_samples = f" WHERE {_OF_TIME}{of_buckets}{of_gauges} GROUP BY ALL"
+
+    def end(select: str) -> str:
+        if not select.endswith("FROM samples"):
+            return ""
+        return f"{of_samples} {_NOT_ZERO}" if _SUMS in select else of_samples  # a profile of nothing counts, too
+
     return {
-        table: f"INSERT INTO {table} {_columns(table)} SETTINGS {of_insert} {select}"
-        f"{of_samples if select.endswith('FROM samples') else ''}"
+        table: f"INSERT INTO {table} {_columns(table)} SETTINGS {of_insert} {select}{end(select)}"
         for table, select in TABLES[level].items()
     }
 
@@ -81,10 +99,23 @@ def fill_parameters(level: Level, builds: Mapping[int, int], sources: Sequence[i
     }
 
 
+def fill_settings(level: Level, cluster: Cluster) -> dict[str, int | str]:
+    """Returns the settings that the statements of a level need."""
+    if level.of_requests:
+        return operation_tables.SETTINGS
+    if not cluster.local:
+        return {}
+    return ON_ONE_SERVER if level in GAUGE_LEVELS else ON_EACH_SHARD  # a profile may have rows on several shards
+
+
 def _columns(table: str) -> str:
     if table == "series_seen":
         return ""
     if table.startswith("operation_"):
         return f"({operation_tables.COLUMNS})"
-    keys = {"service_minutes": "", "series_hours": "series_id, ", "series_stack_days": "stack_id, series_id, "}
-    return f"(profile_type, service, start_time, {keys.get(table, 'stack_id, ')}count, value, build)"
+    keys = {
+        "service_minutes": "", "series_hours": "series_id, ", "gauge_hours": "series_id, ", "gauge_days": "series_id, ",
+        "series_stack_days": "stack_id, series_id, ", "gauge_stack_days": "stack_id, series_id, ",
+    }  # fmt: skip
+    profiles = "profiles, first_time, last_time, " if table in ("gauge_hours", "gauge_days") else ""
+    return f"(profile_type, service, start_time, {keys.get(table, 'stack_id, ')}count, value, {profiles}build)"

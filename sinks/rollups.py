@@ -19,13 +19,13 @@ from icestream.clickhouse import Clients
 from icestream.rollups import CHANGES_SQL, DAY_S, HOUR_S, LEVELS, OPERATION_LEVELS, Level, bucket_parameters
 from sinks import metrics, operation_tables
 from sinks.buckets import Bucket, together
-from sinks.cluster import ON_EACH_SHARD, ONE_SERVER, Cluster, wait_for_replicas
+from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
-from sinks.rollup_tables import build_number, fill, fill_parameters
+from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
 from sinks.stored_days import days_of_builds, rows_of_days
 from sinks.unused_builds import STARTED_S, drop_unused
 
@@ -215,8 +215,8 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     if not builds:
         return False
     parameters = fill_parameters(level, builds, [number for numbers in sources.values() for number in numbers])
-    of_shards = operation_tables.SETTINGS if level.of_requests else ON_EACH_SHARD if cluster.local else {}
-    for table, statement in fill(level, builds, insert_settings(cluster) | _LIMITS | of_shards).items():
+    settings = insert_settings(cluster) | _LIMITS | fill_settings(level, cluster)
+    for table, statement in fill(level, builds, settings).items():
         client.command(statement, parameters=parameters)
         wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
     noted = {start: each.noted for start, each in changes.items()}

@@ -1,6 +1,9 @@
 """Gauges: profiles of what there is at a moment, of which several are averaged over time instead of summed up."""
 
+from typing import Any
+
 from api.queries.conditions import Conditions
+from api.queries.rollups import Plan
 from api.queries.selection import Selection
 
 _SUMS_OF_FLOATS = "toInt64(round(sum({0})))"
@@ -12,23 +15,38 @@ def total_of(selection: Selection, column: str) -> str:
     return (_SUMS_OF_FLOATS if selection.is_gauge else _SUMS).format(column)
 
 
-def averaged_samples(selection: Selection) -> tuple[str, Conditions]:
+def averaged_stacks(plan: Plan, selection: Selection) -> tuple[str, Conditions]:
     """Returns what is read instead of `samples`, and its conditions: the sum of its values is the average over time.
 
     A profile is what a series has at one time. A series counts with the average of its profiles. If it was there during
     a part of the time only, such as a pod that was replaced, it counts with that share: its number of profiles times
     the time between two of them (for a single profile: that of the other series), of the time that has profiles.
+
+    `plan`: with days of gauges.
     """
-    conditions = selection.conditions()
-    where = conditions.where
-    table = (
-        "(SELECT series_id, stack_id, value * weight AS value, count"
-        f" FROM (SELECT series_id, stack_id, value, count FROM samples {where}) AS found"
-        f" INNER JOIN ({_WEIGHTS.format(where=where)}) AS weights USING (series_id))"
+    parameters: dict[str, Any] = {}
+    sums, profiles = [], []
+    for part in plan.parts:
+        where = part.conditions(selection, parameters).where
+        sums.append(f"SELECT series_id, stack_id, value, count FROM gauge_stack_days {where}")
+        profiles.append(f"SELECT series_id, profiles, first_time, last_time FROM gauge_days {where}")
+    for each in selection.alternatives(plan.samples, parameters):
+        sums.append(f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM samples {each.where}")
+        profiles.append(f"{_PROFILES} {each.where} GROUP BY series_id")
+    weights = _WEIGHTS.format(profiles=" UNION ALL ".join(profiles))
+    found = (
+        "SELECT series_id, stack_id, sum(value) AS sum_of_values, sum(count) AS sum_of_counts"
+        f" FROM ({' UNION ALL '.join(sums)}) GROUP BY series_id, stack_id"
     )
-    return table, Conditions(parameters=conditions.parameters)
+    table = (
+        "(SELECT series_id, stack_id, sum_of_values * weight AS value, sum_of_counts AS count"
+        f" FROM ({found}) AS found INNER JOIN ({weights}) AS weights USING (series_id))"
+    )
+    return table, Conditions(parameters=parameters)
 
 
+_PROFILES = """
+SELECT series_id, uniqExact(time) AS profiles, min(time) AS first_time, max(time) AS last_time FROM samples"""
 # A series that lacks less than two profiles was there all the time: profiles do not begin with the range.
 _WEIGHTS = """
 SELECT series_id, if(gap = 0 OR longest < extent + 2 * gap, 1, extent / longest) / profiles AS weight
@@ -41,10 +59,10 @@ FROM
         SELECT *, coalesce(own_gap, avg(own_gap) OVER (), 0) AS gap, gap * profiles AS extent
         FROM
         (
-            SELECT series_id, uniqExact(time) AS profiles,
-                toUnixTimestamp64Milli(min(time)) AS first, toUnixTimestamp64Milli(max(time)) AS last,
+            SELECT series_id, sum(of_part.profiles) AS profiles,
+                toUnixTimestamp64Milli(min(first_time)) AS first, toUnixTimestamp64Milli(max(last_time)) AS last,
                 if(profiles > 1, (last - first) / (profiles - 1), NULL) AS own_gap
-            FROM samples {where} GROUP BY series_id
+            FROM ({profiles}) AS of_part GROUP BY series_id
         )
     )
 )"""

@@ -9,8 +9,8 @@ import pyarrow as pa
 from api.array_types import Rows
 from api.errors import too_large
 from api.queries.database import Database, texts
-from api.queries.gauges import averaged_samples, total_of
-from api.queries.rollups import Plan, make_plan, stack_levels, stack_sources
+from api.queries.gauges import averaged_stacks, total_of
+from api.queries.rollups import make_plan, stack_levels, stack_sources
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, SERIES_SPAN_NAMES, check_groups, with_span_names
 from api.queries.selection import Selection
@@ -36,11 +36,10 @@ def read_labelled_stack_values(
     if label in REQUEST_LABELS:
         selection.check_operations()
         return _by_request_label(database, selection, label, max_stacks)
-    plan = Plan()
+    plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=False))
     if selection.is_gauge:
-        sources = [averaged_samples(selection)]
+        sources = [averaged_stacks(plan, selection)]
     else:
-        plan = make_plan(database, selection.time_range, stack_levels(selection, by_service=False))
         sources = stack_sources(plan, selection, by_service=False)
     rows = " UNION ALL ".join(
         f"SELECT series_id, stack_id, value, toInt64(count) AS count FROM {table} {each.where}"

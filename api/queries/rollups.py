@@ -21,6 +21,7 @@ from icestream.rollups import (
     CHANGED_HOURS_SQL,
     DAY_S,
     DAYS,
+    GAUGE_DAYS,
     HOURS,
     Level,
     bucket_parameters,
@@ -134,6 +135,8 @@ def stack_levels(selection: Selection, by_service: bool) -> list[Level]:
     """The levels that have a table of stacks for a selection: `by_service`, also those without series."""
     if selection.by_request:
         return []
+    if selection.is_gauge:
+        return [GAUGE_DAYS]
     return [level for level in (DAYS, HOURS) if (by_service, level) in _STACKS]
 
 

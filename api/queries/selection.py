@@ -9,10 +9,8 @@ from api.queries.conditions import Conditions, add_days, add_matchers, add_time,
 from api.queries.sample_operations import add_operation_matchers
 from api.queries.sample_spans import REQUEST_LABELS, add_span_matchers, series_matchers
 from api.queries.selector import Matcher, format_selector
+from icestream.gauges import is_gauge
 from icestream.times import DAY_NS, format_unix_nano
-
-GAUGES = ("inuse_objects", "inuse_space", "goroutine", "goroutines", "goroutineleak", "threadcreate")
-"""Sample types that say what there is at a moment. All others say what happened in the time of their profile."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Selection:
     @property
     def is_gauge(self) -> bool:
         """Whether profiles are averaged over time (api/queries/gauges.py) instead of summed up."""
-        return self.profile_type.split(":")[1] in GAUGES
+        return is_gauge(self.profile_type)
 
     def check_operations(self) -> None:
         """Raises ApiError if operations have no sums of these values."""

@@ -10,7 +10,7 @@ from api.array_types import Ids, Values
 from api.errors import too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
-from api.queries.gauges import averaged_samples, total_of
+from api.queries.gauges import averaged_stacks, total_of
 from api.queries.rollups import make_plan, stack_levels, stack_sources
 from api.queries.selection import Selection
 
@@ -42,10 +42,12 @@ class StackValues:
 
 def read_selected_stacks(database: Database, selection: Selection, max_stacks: int) -> StackValues:
     """Sums of the selected samples by stack, from rollups where there are some; averages of gauges. Raises ApiError."""
-    if selection.is_gauge:
-        return _read(database, [averaged_samples(selection)], max_stacks, total_of(selection, "value"))
     plan = make_plan(database, selection.time_range, stack_levels(selection, selection.by_service))
-    values = _read(database, stack_sources(plan, selection, selection.by_service), max_stacks)
+    if selection.is_gauge:
+        sources = [averaged_stacks(plan, selection)]
+    else:
+        sources = stack_sources(plan, selection, selection.by_service)
+    values = _read(database, sources, max_stacks, total_of(selection, "value"))
     return replace(values, rollups=plan.as_json())
 
 

@@ -1,5 +1,6 @@
 """Samples over time, summed up by labels."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from api.queries.rollups import make_plan
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import SPAN_NAME, check_groups, with_span_names
 from api.queries.selection import Selection, TimeRange
-from icestream.rollups import DAYS, HOURS, LEVELS, MINUTES, Level
+from icestream.rollups import DAYS, GAUGE_DAYS, GAUGE_HOURS, HOURS, MINUTES, Level
 
 _MAX_CELLS = 1_000_000
 
@@ -43,19 +44,19 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     sums_by_request = not {OPERATION, SPAN_NAME}.isdisjoint(sum_by)
     if sums_by_request:
         selection.check_operations()
-    no_rollups = selection.by_request or sums_by_request or selection.is_gauge
-    levels = [] if no_rollups else _levels(selection.time_range, step_ms, by_service)
-    unit_ms = max((UNIT_S[level] * 1000 for level in levels), default=1)
+    tables = {} if selection.by_request or sums_by_request else _tables(selection, by_service)
+    levels = _levels(tables, selection.time_range, step_ms)
+    unit_ms = max((_UNIT_S[level.unit] * 1000 for level in levels), default=1)
     start_unix_milli = selection.time_range.start_unix_nano // 10**6 // unit_ms * unit_ms
     end_unix_milli = -(-selection.time_range.end_unix_nano // 10**6)
     times = start_unix_milli + step_ms * np.arange(-(-(end_unix_milli - start_unix_milli) // step_ms))
-    coarser = [] if no_rollups else [each for each in LEVELS if (by_service, each) in _TABLES and each not in levels]
-    plan = make_plan(database, selection.time_range, levels, coarser)
+    plan = make_plan(database, selection.time_range, levels, [each for each in tables if each not in levels])
     conditions = Conditions()
     sources = [
         (
-            _TABLES[by_service, part.level],
+            tables[part.level],
             "toUnixTimestamp(start_time) * 1000",
+            "sum(profiles)",
             part.conditions(selection, conditions.parameters),
         )
         for part in plan.parts
@@ -66,19 +67,20 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
         asked = selection.of_any_request(ranges, conditions.parameters)
         table = with_operations(asked, ranges, selection.matchers) if OPERATION in sum_by else "samples"
         table = with_span_names(table, asked, ranges) if SPAN_NAME in sum_by else table
-        sources += [(table, "toUnixTimestamp64Milli(time)", each) for each in of_samples]
+        sources += [(table, "toUnixTimestamp64Milli(time)", "uniqExact(time)", each) for each in of_samples]
     first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
     last = conditions.bind(len(times) - 1, "Int64")
     key = "toString(service)" if by_service else "series_id"
     operation = OPERATION if OPERATION in sum_by else "''"
     span_name = "name" if SPAN_NAME in sum_by else "''"
-    value = "sum(value) / uniqExact(time)" if selection.is_gauge else "sum(value)"
     rows = " UNION ALL ".join(
         f"SELECT {key} AS of, {operation} AS op, {span_name} AS span,"
-        f" least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step,"
-        f" {value} AS v, sum(count) AS c FROM {table} {each.where} GROUP BY of, op, span, step"
-        for table, time, each in sources
+        f" least(greatest(intDiv({time} - {first}, {length}), 0), {last}) AS step, sum(value) AS v, sum(count) AS c"
+        f"{f', {profiles} AS n' if selection.is_gauge else ''} FROM {table} {each.where} GROUP BY of, op, span, step"
+        for table, time, profiles, each in sources
     )
+    if selection.is_gauge:
+        rows = _AVERAGES.format(rows=rows)
     names = conditions.bind(list(sum_by), "Array(String)")
     total = total_of(selection, "v")
     sql = (_BY_SERVICE if by_service else _BY_SERIES).format(names=names, rows=rows, total=total)
@@ -101,27 +103,31 @@ FROM ({{rows}}) AS sums
 LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {{names}})) AS labels FROM series
     GROUP BY series_id) AS labels_of ON sums.of = labels_of.series_id
 GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
-_TABLES = {
-    (True, MINUTES): "service_minutes",
-    (True, HOURS): "series_hours",
-    (True, DAYS): "service_stack_days",
-    (False, HOURS): "series_hours",
-    (False, DAYS): "series_stack_days",
-}
-"""Whether it is about services only, and the level."""
-UNIT_S = {MINUTES: 60, HOURS: 3600, DAYS: 86_400}
+# Of each series its average, also where several parts have its profiles.
+_AVERAGES = """
+SELECT of, op, span, step, sum(parts.v) / sum(parts.n) AS v, sum(parts.c) AS c
+FROM ({rows}) AS parts GROUP BY of, op, span, step"""
+_OF_SERVICES = {MINUTES: "service_minutes", HOURS: "series_hours", DAYS: "service_stack_days"}
+_OF_SERIES = {HOURS: "series_hours", DAYS: "series_stack_days"}
+_OF_GAUGES = {GAUGE_DAYS: "gauge_days", GAUGE_HOURS: "gauge_hours"}
+"""Levels, the best one first, and their tables."""
+_UNIT_S = {"minute": 60, "hour": 3600, "day": 86_400}
 _UNITS = 24
 
 
-def _levels(time_range: TimeRange, step_ms: int, by_service: bool) -> list[Level]:
+def _tables(selection: Selection, by_service: bool) -> dict[Level, str]:
+    if selection.is_gauge:
+        return _OF_GAUGES
+    return _OF_SERVICES if by_service else _OF_SERIES
+
+
+def _levels(tables: Iterable[Level], time_range: TimeRange, step_ms: int) -> list[Level]:
     """The levels whose minutes, hours or days fit into steps, in a time range of at least so many of them."""
     length_ns = time_range.end_unix_nano - time_range.start_unix_nano
     return [
         level
-        for level in LEVELS
-        if (by_service, level) in _TABLES
-        and step_ms % (UNIT_S[level] * 1000) == 0
-        and length_ns >= _UNITS * UNIT_S[level] * 10**9
+        for level in tables
+        if step_ms % (_UNIT_S[level.unit] * 1000) == 0 and length_ns >= _UNITS * _UNIT_S[level.unit] * 10**9
     ]
 
 
