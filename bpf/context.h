@@ -59,13 +59,12 @@ static __always_inline void read_record(u64 at, u8 *into)
 
 /* Finds the labels of the goroutine that runs on the thread. `g` is what runs: the goroutine, or code of the runtime or of
  * C that works for it. Since Go 1.24 labels are a slice of pairs of strings (internal/runtime/pprof/label.Set). */
-static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, struct labels *found)
+static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, u64 *labels)
 {
-	u64 m, goroutine, labels;
+	u64 m, goroutine;
 
 	return read_word(g + GO_M, &m) && m && read_word(m + slot->goroutine, &goroutine) && goroutine &&
-		   read_word(goroutine + slot->labels, &labels) && labels &&
-		   bpf_probe_read_user(found, sizeof(*found), (void *)labels) == 0;
+		   read_word(goroutine + slot->labels, labels) && *labels;
 }
 
 /* Reads the trace ID and span ID that the current thread publishes into 24 bytes, which are zeros before. */
@@ -83,10 +82,14 @@ static __always_inline void read_context(struct walk *w, u8 *into)
 		return;
 	if (!read_word(block + slot->offset, &at) || !at)
 		return;
-	if (slot->kind == THREAD_CONTEXT)
+	if (slot->kind == THREAD_CONTEXT) {
 		read_record(at, into);
-	else if (find_go_labels(slot, at, &labels))
-		read_labels(&labels, into);
+		return;
+	}
+	if (slot->kind == GO_LABELS && !find_go_labels(slot, at, &at))
+		return;
+	if (bpf_probe_read_user(&labels, sizeof(labels), (void *)at) == 0)
+		read_labels(&labels, slot->kind == CUSTOM_LABELS, into);
 }
 
 #endif

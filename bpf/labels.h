@@ -57,9 +57,18 @@ static __always_inline bool read_id(u64 at, u32 *bytes)
 		   from_digits(digits[1], &bytes[1]);
 }
 
+static __always_inline void swap(struct text *text)
+{
+	u64 at = text->bytes;
+
+	text->bytes = text->at;
+	text->at = at;
+}
+
 /* Reads the trace context of labels into 24 bytes, which are zeros before. A trace ID of 16 digits is the low half of one.
- * Whatever is not as expected means that there is no context. */
-static __always_inline void read_labels(struct labels *labels, u8 *into)
+ * Of two labels with one name, the first counts. Whatever is not as expected means that there is no context.
+ * `bytes_first`: in memory, texts have their length before their address. */
+static __always_inline void read_labels(struct labels *labels, bool bytes_first, u8 *into)
 {
 	struct text trace = {}, span = {};
 	u32 ids[6] = {}, i;
@@ -73,9 +82,13 @@ static __always_inline void read_labels(struct labels *labels, u8 *into)
 			break;
 		if (bpf_probe_read_user(&label, sizeof(label), (void *)(labels->at + i * sizeof(label))))
 			break;
-		if (label.name.bytes == 8 && read_word(label.name.at, &name) && name == TRACE_ID)
+		if (bytes_first) {
+			swap(&label.name);
+			swap(&label.value);
+		}
+		if (label.name.bytes == 8 && !trace.at && read_word(label.name.at, &name) && name == TRACE_ID)
 			trace = label.value;
-		else if (label.name.bytes == 7 && !bpf_probe_read_user(&name, 7, (void *)label.name.at) && name == SPAN_ID)
+		else if (label.name.bytes == 7 && !span.at && !bpf_probe_read_user(&name, 7, (void *)label.name.at) && name == SPAN_ID)
 			span = label.value;
 	}
 	if (trace.bytes == TRACE_DIGITS ? !read_id(trace.at, ids) : trace.bytes != TRACE_DIGITS / 2)

@@ -40,6 +40,7 @@ struct thread_name {
 enum context_kind {
 	THREAD_CONTEXT, /* the thread-local variable has the address of an OpenTelemetry thread context (OTEP 4947) */
 	GO_LABELS,		/* of Go's runtime.g */
+	CUSTOM_LABELS,	/* of a set of labels (custom-labels, ABI version 1): address and number of its labels */
 };
 
 /* Where the threads of a process have the thread-local variable that leads to their trace context: `offset` bytes from the

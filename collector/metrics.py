@@ -51,7 +51,7 @@ BUILD_SECONDS = Histogram(
 CLOCK_STEPS = Counter("icestream_collector_clock_steps_total", "times the system's clock was set")
 CONTEXT_PROCESSES = Gauge(
     "icestream_collector_thread_context_processes",
-    "processes that publish OpenTelemetry thread contexts or set pprof labels in Go, by whether these can be read",
+    "processes that publish trace contexts (thread contexts, custom labels, labels of Go), by whether they can be read",
     ["state"],
 )
 PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are known")

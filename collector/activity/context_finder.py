@@ -1,7 +1,8 @@
 """Finds where a process keeps the trace contexts of its threads, by the files that it maps.
 
 A process publishes OpenTelemetry thread contexts by defining the thread-local variable `otel_thread_ctx_v1` (OTEP 4947)
-in a file that it maps; else it may be a Go program that sets pprof labels. Each file is read once.
+in a file that it maps, and custom labels by `custom_labels_current_set` (github.com/polarsignals/custom-labels, ABI
+version 1); else it may be a Go program that sets pprof labels. Each file is read once.
 """
 
 import os
@@ -12,12 +13,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from collector.activity.go_labels import GoProgram, read_go
-from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_file
-from collector.bpf.program import Image, TlsPlace, image_of
-from collector.elf.reader import file_reader
+from collector.activity.tls_symbol import Libc, TlsFile, TlsSymbol, read_constant, read_file
+from collector.bpf.program import ContextKind, Image, TlsPlace, image_of
+from collector.elf.reader import Read, file_reader
 from collector.processes.mapped_ranges import MappedRange
 
-VARIABLE = b"otel_thread_ctx_v1"
+VARIABLE, _CUSTOM_LABELS = b"otel_thread_ctx_v1", b"custom_labels_current_set"
+_KINDS = {VARIABLE: ContextKind.THREAD_CONTEXT, _CUSTOM_LABELS: ContextKind.CUSTOM_LABELS}
+"""Of each variable; where a process has several, the first counts."""
+_ABI, _KNOWN_ABI = b"custom_labels_abi_version", 1
 MAX_FILES = 16_384  # remembered
 
 _AGAIN_S = 60.0  # until a file that could not be opened is tried again
@@ -26,7 +30,7 @@ _MASK = (1 << 64) - 1
 
 
 class Publisher(NamedTuple):
-    """A process that maps a file with the variable, or a Go program that sets labels."""
+    """A process that maps a file with such a variable, or a Go program that sets labels."""
 
     path: str  # of that file
     image: Image  # the program that the process executed before it was looked at
@@ -37,6 +41,7 @@ class Publisher(NamedTuple):
 @dataclass(frozen=True)
 class _Known:
     file: TlsFile
+    unknown: str = ""  # why its variable cannot be read
     go: GoProgram | None = None
     until: float = float("inf")  # by time.monotonic
 
@@ -69,12 +74,20 @@ class ContextFinder:
         if not any(known.publishes for _, known in files):
             return None
         image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
-        defining = [(mapped_range, known.file.symbol) for mapped_range, known in files if known.file.symbol is not None]
+        defining = [
+            (mapped_range, known.file.symbol, known.unknown)
+            for name in _KINDS
+            for mapped_range, known in files
+            if known.file.symbol is not None and known.file.symbol.name == name
+        ]
         if not defining:
             return _find_go(pid, image, [(mapped_range, known.go) for mapped_range, known in files if known.go])
         libc = next((known.file.libc for _, known in files if known.file.libc is not None), None)
         why = "the file is not linked, or without a relocation that shows where its variables are"
-        for mapped_range, symbol in defining:
+        for mapped_range, symbol, unknown in defining:
+            if unknown:
+                why = unknown
+                continue
             path, bias = mapped_range.file.file, -mapped_range.bias & _MASK
             try:
                 place = _place(pid, symbol, bias, libc)
@@ -86,7 +99,7 @@ class ContextFinder:
                 continue
             else:
                 if place is not None:
-                    return Publisher(path, image, place)
+                    return Publisher(path, image, place._replace(kind=_KINDS[symbol.name]))
                 if libc is None:
                     why = "its C library is neither glibc nor musl"
         return Publisher(defining[0][0].file.file, image, why=why)
@@ -106,9 +119,16 @@ class ContextFinder:
             return _Known(TlsFile(), until=time.monotonic() + _AGAIN_S)
         try:
             read = file_reader(descriptor)
-            return _Known(read_file(read, VARIABLE), read_go(read))
+            found = read_file(read, *_KINDS)
+            return _Known(found, _unknown(read, found), read_go(read))
         finally:
             os.close(descriptor)
+
+
+def _unknown(read: Read, found: TlsFile) -> str:
+    if found.symbol is None or found.symbol.name != _CUSTOM_LABELS or (abi := read_constant(read, _ABI)) == _KNOWN_ABI:
+        return ""
+    return f"its custom labels have {'no ABI version' if abi is None else f'ABI version {abi}'}, and only 1 is read"
 
 
 def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> Publisher:

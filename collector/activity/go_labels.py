@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass
 
 from collector.activity.tls_symbol import local_exec
-from collector.bpf.program import GoLabels, TlsPlace
+from collector.bpf.program import ContextKind, GoLabels, TlsPlace
 from collector.elf import file, gopclntab, symbols
 from collector.elf.file import ElfFile
 from collector.elf.headers import TLS, X86_64
@@ -91,7 +91,7 @@ def _program(elf: ElfFile, version: str) -> GoProgram:
     offset = _slot_offset(elf)
     if offset is None:
         return GoProgram(entry, why=f"it has no symbols, and other thread-local variables lie beside Go's {_SLOT}")
-    return GoProgram(entry, TlsPlace(offset, go=offsets))
+    return GoProgram(entry, TlsPlace(offset, kind=ContextKind.GO_LABELS, go=offsets))
 
 
 def _slot_offset(elf: ElfFile) -> int | None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from collector.bpf.program import TlsPlace
 from collector.elf import dynamic, file
 from collector.elf.dynamic import Dynamic
-from collector.elf.file import ElfFile
 from collector.elf.headers import AARCH64, TLS, X86_64, Segment
 from collector.elf.reader import Read
 
@@ -24,6 +23,7 @@ _DTPMOD = {X86_64: 16, AARCH64: 1028}
 _MAX_STATIC_OFFSET = 1 << 20  # aarch64: beyond it, a descriptor's argument is an address, not an offset
 _MAX_MODULE = 1 << 20
 _MASK = (1 << 64) - 1
+_DAMAGED = struct.error, ValueError, OverflowError, OSError, ZeroDivisionError
 
 
 class Libc(enum.Enum):
@@ -46,6 +46,7 @@ _DTV = {
 class TlsSymbol:
     """A thread-local variable that a file defines. Addresses are ELF virtual addresses in that file."""
 
+    name: bytes
     machine: int
     value: int  # offset in the file's block
     entry: int  # where a program starts
@@ -108,17 +109,34 @@ class TlsFile:
     libc: Libc | None = None  # which C library it is, or is a part of
 
 
-def read_file(read: Read, name: bytes) -> TlsFile:
-    """Looks for the variable `name` among the dynamic symbols of an ELF file. A damaged file defines nothing: it cannot
-    be linked."""
+def read_file(read: Read, *names: bytes) -> TlsFile:
+    """Looks for the first of these variables among the dynamic symbols of an ELF file. A damaged file defines nothing:
+    it cannot be linked."""
     try:
-        elf = file.parse(read)
-        if not elf.header.is_64 or elf.header.machine not in _TLSDESC:
+        linked = _linked(read)
+        if linked is None:
             return TlsFile()
-        linked = Dynamic(elf, dict(dynamic.entries(elf)))
-        return TlsFile(_find(elf, linked, name), _libc(linked))
-    except (struct.error, ValueError, OverflowError, OSError, ZeroDivisionError):
+        found = (symbol for name in names if (symbol := _find(linked, name)) is not None)
+        return TlsFile(next(found, None), _libc(linked))
+    except _DAMAGED:
         return TlsFile()
+
+
+def read_constant(read: Read, name: bytes) -> int | None:
+    """Returns the constant of 4 bytes that an ELF file defines under this name; None if it has none."""
+    try:
+        linked = _linked(read)
+        symbol = linked.find(name, _OBJECT) if linked is not None else None
+        return None if linked is None or symbol is None else struct.unpack("<I", linked.elf.at(symbol.value, 4))[0]
+    except _DAMAGED:
+        return None
+
+
+def _linked(read: Read) -> Dynamic | None:
+    elf = file.parse(read)
+    if not elf.header.is_64 or elf.header.machine not in _TLSDESC:
+        return None
+    return Dynamic(elf, dict(dynamic.entries(elf)))
 
 
 def _libc(linked: Dynamic) -> Libc | None:
@@ -130,11 +148,11 @@ def _libc(linked: Dynamic) -> Libc | None:
     return Libc.MUSL if linked.find(b"__libc_start_main", _FUNCTION) is not None else None
 
 
-def _find(elf: ElfFile, linked: Dynamic, name: bytes) -> TlsSymbol | None:
+def _find(linked: Dynamic, name: bytes) -> TlsSymbol | None:
     symbol = linked.find(name, _TLS_SYMBOL)
     if symbol is None:
         return None
-    machine = elf.header.machine
+    elf, machine = linked.elf, linked.elf.header.machine
     tlsdesc, tpoff, dtpmod = _TLSDESC[machine], _TPOFF[machine], _DTPMOD[machine]
     block = next((segment for segment in reversed(elf.segments) if segment.kind == TLS), None)
     # A relocation that was bound at link time has no symbol, but the variable's offset as its addend. Without a symbol,
@@ -146,6 +164,7 @@ def _find(elf: ElfFile, linked: Dynamic, name: bytes) -> TlsSymbol | None:
         or (not relocation.symbol and (relocation.kind == dtpmod or relocation.addend == symbol.value))
     ]
     return TlsSymbol(
+        name,
         machine,
         symbol.value,
         elf.header.entry,

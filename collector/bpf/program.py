@@ -1,5 +1,6 @@
 """The profiler's program in the kernel (bpf/profile.bpf.c): loads it, attaches it to every CPU, opens its maps."""
 
+import enum
 import mmap
 import os
 import platform
@@ -51,6 +52,14 @@ class Image(NamedTuple):
     start_stack: int
 
 
+class ContextKind(enum.IntEnum):
+    """What a thread-local variable has the address of: `enum context_kind` of the program."""
+
+    THREAD_CONTEXT = 0  # OpenTelemetry's
+    GO_LABELS = 1  # runtime.g
+    CUSTOM_LABELS = 2
+
+
 class GoLabels(NamedTuple):
     """Offsets in a build of Go's runtime (collector/activity/go_labels.py)."""
 
@@ -60,16 +69,15 @@ class GoLabels(NamedTuple):
 
 class TlsPlace(NamedTuple):
     """Where the threads of a process have a thread-local variable: `offset` bytes from the thread pointer; or, with a
-    module, from the module's block, whose address is in the thread's DTV (collector/activity/tls_symbol.py).
-
-    The variable has the address of a thread context; with `go`, of Go's runtime.g."""
+    module, from the module's block, whose address is in the thread's DTV (collector/activity/tls_symbol.py)."""
 
     offset: int
     module: int = 0  # 0: none
     generation: int = 0  # an older DTV of glibc knows another module by this ID, or none
     dtv: int = 0  # from the thread pointer to where the address of the DTV is
     entry_bytes: int = 0  # of the DTV
-    go: GoLabels | None = None
+    kind: ContextKind = ContextKind.THREAD_CONTEXT
+    go: GoLabels = GoLabels(0, 0)
 
 
 def image_of(pid: int) -> Image:
@@ -164,7 +172,7 @@ class ProfileProgram:
     def set_context(self, pid: int, place: TlsPlace, image: Image) -> None:
         """See Sampler.set_context. Raises OSError."""
         tls = place.offset, place.generation, place.module, place.dtv, place.entry_bytes
-        slot = struct.pack("=QQqQIiHHHH", *image, *tls, place.go is not None, *(place.go or (0, 0)))
+        slot = struct.pack("=QQqQIiHHHH", *image, *tls, place.kind, *place.go)
         self._contexts.update(struct.pack("=I", pid), slot)
 
     def forget(self, pid: int) -> None:

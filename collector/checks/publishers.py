@@ -1,4 +1,4 @@
-"""Which processes publish OpenTelemetry thread contexts or set pprof labels in Go, and whether these can be read."""
+"""Which processes publish trace contexts of their threads, and whether these can be read."""
 
 import os
 import time

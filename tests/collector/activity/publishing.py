@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from prometheus_client import REGISTRY
 
 from collector.activity.thread_context import ThreadContexts
 from collector.bpf.program import Image, TlsPlace, image_of
 from collector.bpf.sampler import Sampler
+from collector.bpf.samples import Samples
 from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process import read_process
@@ -65,6 +67,14 @@ def sampled(frequency_hz: int, loader: str, pid: int) -> Iterator[Sampler]:
         sampler.close()
 
 
+def contexts(drain: Samples) -> list[tuple[str, str]]:
+    """The trace ID and span ID of each context."""
+    return [
+        (trace.tobytes().hex(), span.tobytes().hex())
+        for trace, span in zip(np.frombuffer(drain.trace_ids, "V16"), np.frombuffer(drain.span_ids, "V8"), strict=True)
+    ]
+
+
 def counted(state: str) -> float | None:
     return REGISTRY.get_sample_value("icestream_collector_thread_context_processes", {"state": state})
 
@@ -81,3 +91,13 @@ def line(process: subprocess.Popen[bytes]) -> str:
 def go_on(process: subprocess.Popen[bytes]) -> None:
     assert process.stdin
     process.stdin.write(b"\n")
+
+
+def samples_until_end(process: subprocess.Popen[bytes], loader: str) -> Samples:
+    """Lets a process work that said that it is ready, until it says "end", and lets it end."""
+    with sampled(1999, loader, process.pid) as sampler:
+        go_on(process)
+        assert line(process) == "end"
+        drain = sampler.drain()
+    process.communicate()
+    return drain

@@ -1,0 +1,53 @@
+"""Custom labels, from threads to samples: a real process, real eBPF."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from collector.activity import thread_context
+from collector.bpf.program import ContextKind
+from tests.collector.activity.publishing import Told, contexts, counted, line, samples_until_end, start
+from tests.waiting import wait_until
+
+SOURCE = Path(__file__).parent / "custom_labels.c"
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+EXPECTED = [(TRACE, "b7ad6b7169203331"), (TRACE[:-1] + "e", "0" * 16), None, None, None]
+"""The trace ID and span ID of each thread."""
+
+
+def build(folder: Path, version: int = 1) -> Path:
+    program = folder / f"labelled-{version}"
+    flags = ["-O1", "-pthread", "-rdynamic", f"-DVERSION={version}"]
+    subprocess.run(["gcc", *flags, SOURCE, "-o", program], check=True)
+    return program
+
+
+@pytest.mark.ebpf
+def test_samples_of_threads_carry_the_trace_of_their_custom_labels(tmp_path: Path, loader: str) -> None:
+    process = start(build(tmp_path))
+    tids = [int(line(process)) for _ in EXPECTED]
+    assert line(process) == "ready"
+    drain = samples_until_end(process, loader)
+    traces = [None, *contexts(drain)]
+    for tid, expected in zip(tids, EXPECTED, strict=True):
+        found = [traces[context] for context in drain.context[drain.tid == tid].tolist()]
+        assert len(found) > 50
+        assert set(found) == {expected}
+
+
+def test_custom_labels_of_an_unknown_version_are_not_read_but_counted_and_named(
+    told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(thread_context, "LINKED_S", 0.0)
+    known, unknown = (start(build(tmp_path, version)) for version in (1, 2))
+    for process in (known, unknown):
+        while line(process) != "ready":
+            pass
+        told.look_at(process.pid)
+    assert told.wait_for(known.pid).kind is ContextKind.CUSTOM_LABELS
+    wait_until(lambda: counted("unreadable") == 1 and "ABI version 2" in caplog.text)
+    assert unknown.pid not in told.places
+    for process in (known, unknown):
+        process.kill()
+        process.communicate()
