@@ -26,8 +26,9 @@ class _Source:
     lines: dict[int, Lines] = field(default_factory=dict)
 
 
-def pgo(pieces: Iterable[Profile]) -> Profile | None:
-    """The profile of which these are the parts, with Go's frames only; None if it has none."""
+def pgo(pieces: Iterable[Profile], keep: int = 0) -> Profile | None:
+    """The profile of which these are the parts, with Go's frames only; None if it has none. `keep`: how many innermost
+    locations of a stack are kept; 0: all."""
     whole = Profile()
     for piece in pieces:
         whole.MergeFrom(piece)
@@ -35,6 +36,7 @@ def pgo(pieces: Iterable[Profile]) -> Profile | None:
     sums: dict[tuple[Lines, ...], list[int]] = {}
     for sample in whole.sample:
         stack = tuple(lines for each in sample.location_id if (lines := source.lines.get(each)))
+        stack = stack[:keep] if keep else stack
         if stack:
             values = sums.setdefault(stack, [0] * len(sample.value))
             sums[stack] = [before + value for before, value in zip(values, sample.value, strict=True)]

@@ -14,6 +14,11 @@ class TimeSeriesAggregationType(int, metaclass=_enum_type_wrapper.EnumTypeWrappe
     TIME_SERIES_AGGREGATION_TYPE_SUM: _ClassVar[TimeSeriesAggregationType]
     TIME_SERIES_AGGREGATION_TYPE_AVERAGE: _ClassVar[TimeSeriesAggregationType]
 
+class AsyncQueryType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ASYNC_QUERY_TYPE_DISABLED: _ClassVar[AsyncQueryType]
+    ASYNC_QUERY_TYPE_FORCE: _ClassVar[AsyncQueryType]
+
 class ProfileFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PROFILE_FORMAT_UNSPECIFIED: _ClassVar[ProfileFormat]
@@ -23,6 +28,8 @@ class ProfileFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PROFILE_FORMAT_PPROF: _ClassVar[ProfileFormat]
 TIME_SERIES_AGGREGATION_TYPE_SUM: TimeSeriesAggregationType
 TIME_SERIES_AGGREGATION_TYPE_AVERAGE: TimeSeriesAggregationType
+ASYNC_QUERY_TYPE_DISABLED: AsyncQueryType
+ASYNC_QUERY_TYPE_FORCE: AsyncQueryType
 PROFILE_FORMAT_UNSPECIFIED: ProfileFormat
 PROFILE_FORMAT_FLAMEGRAPH: ProfileFormat
 PROFILE_FORMAT_TREE: ProfileFormat
@@ -165,6 +172,7 @@ class SelectMergeStacktracesRequest(_message.Message):
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     STACK_TRACE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     PROFILE_ID_SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    ASYNC_FIELD_NUMBER: _ClassVar[int]
     TRACE_ID_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     SPAN_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     profile_typeID: str
@@ -177,7 +185,15 @@ class SelectMergeStacktracesRequest(_message.Message):
     profile_id_selector: _containers.RepeatedScalarFieldContainer[str]
     trace_id_selector: _containers.RepeatedScalarFieldContainer[str]
     span_selector: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., profile_id_selector: _Optional[_Iterable[str]] = ..., trace_id_selector: _Optional[_Iterable[str]] = ..., span_selector: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., profile_id_selector: _Optional[_Iterable[str]] = ..., trace_id_selector: _Optional[_Iterable[str]] = ..., span_selector: _Optional[_Iterable[str]] = ..., **kwargs) -> None: ...
+
+class AsyncQueryRequest(_message.Message):
+    __slots__ = ("request_id", "type")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    request_id: str
+    type: AsyncQueryType
+    def __init__(self, request_id: _Optional[str] = ..., type: _Optional[_Union[AsyncQueryType, str]] = ...) -> None: ...
 
 class StackTraceSelector(_message.Message):
     __slots__ = ("call_site", "go_pgo")
@@ -202,12 +218,14 @@ class GoPGO(_message.Message):
     def __init__(self, keep_locations: _Optional[int] = ..., aggregate_callees: _Optional[bool] = ...) -> None: ...
 
 class SelectMergeStacktracesResponse(_message.Message):
-    __slots__ = ("flamegraph", "pprof")
+    __slots__ = ("flamegraph", "tree", "pprof")
     FLAMEGRAPH_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
     PPROF_FIELD_NUMBER: _ClassVar[int]
     flamegraph: FlameGraph
+    tree: bytes
     pprof: PprofProfile
-    def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ..., pprof: _Optional[_Union[PprofProfile, _Mapping]] = ...) -> None: ...
+    def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ..., tree: _Optional[bytes] = ..., pprof: _Optional[_Union[PprofProfile, _Mapping]] = ...) -> None: ...
 
 class PprofProfile(_message.Message):
     __slots__ = ("profile",)
@@ -234,10 +252,12 @@ class SelectMergeSpanProfileRequest(_message.Message):
     def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., span_selector: _Optional[_Iterable[str]] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., max_nodes: _Optional[int] = ..., format: _Optional[_Union[ProfileFormat, str]] = ...) -> None: ...
 
 class SelectMergeSpanProfileResponse(_message.Message):
-    __slots__ = ("flamegraph",)
+    __slots__ = ("flamegraph", "tree")
     FLAMEGRAPH_FIELD_NUMBER: _ClassVar[int]
+    TREE_FIELD_NUMBER: _ClassVar[int]
     flamegraph: FlameGraph
-    def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ...) -> None: ...
+    tree: bytes
+    def __init__(self, flamegraph: _Optional[_Union[FlameGraph, _Mapping]] = ..., tree: _Optional[bytes] = ...) -> None: ...
 
 class SelectMergeProfileRequest(_message.Message):
     __slots__ = ("profile_typeID", "label_selector", "start", "end", "max_nodes", "stack_trace_selector", "profile_id_selector", "trace_id_selector")

@@ -15,6 +15,8 @@ from api.queries.selection import Selection
 from api.queries.stack_values import StackValues, read_selected_stacks, read_stack_values
 from api.render import pprof
 from api.render.flamebearer import flame_graph, flame_graph_diff
+from api.render.pgo import pgo
+from api.render.pyroscope_tree import tree
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
 from api.views.call_site import begins_with
@@ -23,6 +25,7 @@ from icestream.pprof.profile_pb2 import Profile
 from icestream.pyroscope.querier_pb2 import (
     PROFILE_FORMAT_FLAMEGRAPH,
     PROFILE_FORMAT_PPROF,
+    PROFILE_FORMAT_TREE,
     PROFILE_FORMAT_UNSPECIFIED,
     DiffRequest,
     DiffResponse,
@@ -48,24 +51,29 @@ class _Merged:
 
 
 def select_merge_stacktraces(state: AppState, asked: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
-    """A flame graph, which is absent without samples, or pprof."""
-    if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_PPROF):
-        raise unimplemented("format: only flame graphs and pprof")
+    """A flame graph or a tree, which are absent without samples, or pprof."""
+    if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE, PROFILE_FORMAT_PPROF):
+        raise unimplemented("format: only flame graphs, trees and pprof")
+    if asked.stack_trace_selector.HasField("go_pgo") and asked.format != PROFILE_FORMAT_PPROF:
+        raise unimplemented("go_pgo: only as pprof")
     merged = _merge(state, asked)
     if asked.format == PROFILE_FORMAT_PPROF:
-        return SelectMergeStacktracesResponse(pprof=PprofProfile(profile=_profile(state, merged)))
+        profile = _profile(state, merged, asked.stack_trace_selector)
+        return SelectMergeStacktracesResponse(pprof=PprofProfile(profile=profile))
     if merged is None or not len(merged.values.stack_ids):
         return SelectMergeStacktracesResponse()
     stacks = state.stacks.functions_of(merged.values.stack_ids)
     graph = build_graph(stacks.tree, stacks.leaves, merged.values.values[np.newaxis])
-    picture = make_picture(graph, _max_nodes(state, asked.max_nodes), None, 0, (1.0,))
-    return SelectMergeStacktracesResponse(flamegraph=flame_graph(picture.graph, stacks.functions))
+    shown = make_picture(graph, _max_nodes(state, asked.max_nodes), None, 0, (1.0,)).graph
+    if asked.format == PROFILE_FORMAT_TREE:
+        return SelectMergeStacktracesResponse(tree=tree(shown, stacks.functions))
+    return SelectMergeStacktracesResponse(flamegraph=flame_graph(shown, stacks.functions))
 
 
 def select_merge_span_profile(state: AppState, asked: SelectMergeSpanProfileRequest) -> SelectMergeSpanProfileResponse:
     """What older versions of Grafana call for spans."""
-    if asked.format not in _FLAME_GRAPH:
-        raise unimplemented("format: only flame graphs")
+    if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE):
+        raise unimplemented("format: only flame graphs and trees")
     if not asked.span_selector:
         raise invalid("span_selector: give span IDs")
     of_spans = SelectMergeStacktracesRequest(
@@ -75,8 +83,12 @@ def select_merge_span_profile(state: AppState, asked: SelectMergeSpanProfileRequ
         end=asked.end,
         max_nodes=asked.max_nodes,
         span_selector=asked.span_selector,
+        format=asked.format,
     )
-    return SelectMergeSpanProfileResponse(flamegraph=select_merge_stacktraces(state, of_spans).flamegraph)
+    merged = select_merge_stacktraces(state, of_spans)
+    if asked.format == PROFILE_FORMAT_TREE:
+        return SelectMergeSpanProfileResponse(tree=merged.tree)
+    return SelectMergeSpanProfileResponse(flamegraph=merged.flamegraph if merged.HasField("flamegraph") else None)
 
 
 def select_merge_profile(state: AppState, asked: SelectMergeProfileRequest) -> Profile:
@@ -90,7 +102,7 @@ def select_merge_profile(state: AppState, asked: SelectMergeProfileRequest) -> P
         profile_id_selector=asked.profile_id_selector,
         trace_id_selector=asked.trace_id_selector,
     )
-    return _profile(state, _merge(state, of_all))
+    return _profile(state, _merge(state, of_all), asked.stack_trace_selector)
 
 
 def diff(state: AppState, asked: DiffRequest) -> DiffResponse:
@@ -112,6 +124,8 @@ def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | N
     """None if the selector excludes the profile type. Raises ApiError, ConnectError."""
     if asked.profile_id_selector:
         raise unimplemented("profile_id_selector: samples have no profile IDs")
+    if getattr(asked, "async").type:
+        raise unimplemented("async: every query is answered at once")
     time_range = parse_range(asked.start, asked.end)
     selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
     spans, traces = _span_ids(asked.span_selector), _trace_ids(asked.trace_id_selector)
@@ -133,22 +147,23 @@ def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | N
 
 def _of_call_site(state: AppState, values: StackValues, selector: StackTraceSelector) -> StackValues:
     """The stacks that begin with the call site, if one is given."""
-    if selector.HasField("go_pgo"):
-        raise unimplemented("go_pgo: use /api/v1/merge?format=pprof")
-    if not selector.call_site:
+    if selector.HasField("go_pgo") or not selector.call_site:
         return values
     stacks = used_part(state.stacks.functions_of(values.stack_ids))
     return values.where(begins_with(stacks, [each.name for each in selector.call_site]))
 
 
-def _profile(state: AppState, merged: _Merged | None) -> Profile:
+def _profile(state: AppState, merged: _Merged | None, selector: StackTraceSelector) -> Profile:
     """pprof with one value for each sample, as Pyroscope's clients expect it."""
     profile = Profile()
     if merged is None:
         return profile
     stacks = state.stacks.addresses_of(merged.values.stack_ids)
     selection, values = merged.selection, merged.values
-    for piece in pprof.pieces(values, stacks, selection.profile_type, selection.time_range, {}, with_counts=False):
+    pieces = pprof.pieces(values, stacks, selection.profile_type, selection.time_range, {}, with_counts=False)
+    if selector.HasField("go_pgo"):
+        return pgo(pieces, selector.go_pgo.keep_locations) or profile
+    for piece in pieces:
         profile.MergeFrom(piece)
     return profile
 

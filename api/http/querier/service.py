@@ -10,6 +10,9 @@ from icestream.pyroscope import querier_pb2 as messages
 
 router = APIRouter()
 _QUERIER = "/querier.v1.QuerierService"
+_OTHERS = ("settings.v1.SettingsService", "settings.v1.RecordingRulesService", "vcs.v1.VCSService",
+           "adhocprofiles.v1.AdHocProfileService")  # fmt: skip
+"""Services of Pyroscope that Grafana and `profilecli` ask, too."""
 
 add_call(router, f"{_QUERIER}/ProfileTypes", messages.ProfileTypesRequest, labels.profile_types)
 add_call(router, f"{_QUERIER}/LabelNames", messages.LabelNamesRequest, labels.label_names)
@@ -35,7 +38,10 @@ add_call(router, f"{_QUERIER}/AnalyzeQuery", messages.AnalyzeQueryRequest, label
 add_call(router, "/settings.v1.SettingsService/Get", messages.GetSettingsRequest, labels.settings)
 
 
-@router.post(f"{_QUERIER}/{{method}}", include_in_schema=False)
-def unknown_method(method: str) -> Response:
+async def unknown_method(method: str) -> Response:
     """A call that icestream does not have."""
     return error_response(ConnectError(404, "unimplemented", f"{method[:60]}: icestream does not have this call"))
+
+
+for service in (_QUERIER, *(f"/{name}" for name in _OTHERS)):
+    router.add_api_route(f"{service}/{{method}}", unknown_method, methods=["POST"], include_in_schema=False)

@@ -31,6 +31,7 @@ async def healthz() -> Health:
     return Health(status="ok")
 
 
+@router.get("/ready", include_in_schema=False)  # as Pyroscope's tools ask
 @router.get(
     "/readyz",
     summary="Tell whether queries can be answered (503 and the reason if not)",

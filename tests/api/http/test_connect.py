@@ -41,6 +41,7 @@ def test_bad_requests_are_refused_as_the_protocol_says(
         assert set(response.json()) == {"code", "message"}
 
 
-def test_an_unknown_method_is_not_found(api: Api) -> None:
-    response = post(api, "SelectHeatmap", b"")
+@pytest.mark.parametrize("method", ["SelectHeatmap", "/settings.v1.RecordingRulesService/ListRecordingRules"])
+def test_an_unknown_method_is_not_found(api: Api, method: str) -> None:
+    response = post(api, method, b"")
     assert (response.status_code, response.json()["code"]) == (404, "unimplemented")

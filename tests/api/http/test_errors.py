@@ -169,7 +169,7 @@ def test_head_is_answered_without_a_body_and_large_answers_are_compressed(api: A
 
 def test_operations_have_their_routes(api: Api) -> None:
     api.get("/api/v1/merge")
-    assert api.get("/readyz").json() == {"status": "ready"}
+    assert api.get("/readyz").json() == api.get("/ready").json() == {"status": "ready"}
     assert "icestream_api_requests_total{" in api.get("/metrics").text
     docs = api.get("/docs").text
     document = api.get("/openapi.json").json()

@@ -7,10 +7,11 @@ from google.protobuf.json_format import Parse
 from icestream.pprof.profile_pb2 import Profile
 from icestream.pyroscope import querier_pb2 as messages
 from tests.api.conftest import Api
-from tests.api.fill import Sample, fill, frame, random_samples
+from tests.api.fill import Frame, Sample, fill, frame, random_samples
 from tests.api.http.querier.calls import CPU, END_MS, START_MS, call, post
 from tests.api.http.routes.test_merge import collapsed
 from tests.api.render.test_formats import pprof_lines
+from tests.api.render.test_pgo import MIX, RUN, insert
 
 MAIN, HOT, COLD = frame("main"), frame("hot"), frame("cold")
 A, S1, S2 = b"a" * 16, b"1" * 8, b"2" * 8
@@ -151,7 +152,74 @@ def test_json_is_answered_with_json(api: Api, client: Client) -> None:
     assert lines(answer.flamegraph) == {"main;hot": 2**60}
 
 
-@pytest.mark.parametrize("form", [messages.PROFILE_FORMAT_TREE, messages.PROFILE_FORMAT_DOT])
-def test_formats_that_are_not_there_are_refused(api: Api, form: messages.ProfileFormat) -> None:
-    response = post(api, "SelectMergeStacktraces", request(format=form).SerializeToString())
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"format": messages.PROFILE_FORMAT_DOT},
+        {"stack_trace_selector": messages.StackTraceSelector(go_pgo=messages.GoPGO(keep_locations=5))},
+        {"async": messages.AsyncQueryRequest(type=messages.ASYNC_QUERY_TYPE_FORCE)},
+    ],
+)
+def test_what_is_not_there_is_refused(api: Api, fields: dict[str, object]) -> None:
+    response = post(api, "SelectMergeStacktraces", request(**fields).SerializeToString())
     assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
+
+
+def tree_lines(data: bytes) -> Counter[str]:
+    """What a tree of Pyroscope says as collapsed text: read as its UnmarshalTree does."""
+    found: Counter[str] = Counter()
+    at, above = 0, [""]
+
+    def number() -> int:
+        nonlocal at
+        value = shift = 0
+        while data[at] & 0x80:
+            value, shift, at = value | (data[at] & 0x7F) << shift, shift + 7, at + 1
+        value, at = value | data[at] << shift, at + 1
+        return value
+
+    while above:
+        parent, length = above.pop(), number()
+        name, at = data[at : at + length].decode(), at + length
+        name = name.replace(";", ":").replace("\n", " ")
+        path = f"{parent};{name}" if parent else name
+        if value := number():
+            found[path] += value
+        above += [path] * number()
+    assert at == len(data)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_tree_says_what_was_sampled(api: Api, client: Client, seed: int) -> None:
+    samples = [s for s in random_samples(seed) if s.value > 0]
+    fill(client, samples)
+    asked = request(format=messages.PROFILE_FORMAT_TREE, max_nodes=100_000)
+    answer = call(api, "SelectMergeStacktraces", asked, messages.SelectMergeStacktracesResponse)
+    assert tree_lines(answer.tree) == collapsed(samples)
+    assert not answer.HasField("flamegraph")
+
+
+def test_a_tree_has_functions_of_one_name_once(api: Api, client: Client) -> None:
+    twins = [Frame(("work",), address, source=f"{address}.c") for address in (1, 2)]
+    fill(client, [Sample((MAIN, twin, leaf), 5, trace_id=A, span_id=S1) for twin in twins for leaf in (HOT, COLD)])
+    asked = messages.SelectMergeSpanProfileRequest(
+        profile_typeID=CPU, label_selector="{}", start=START_MS, end=END_MS, span_selector=[S1.hex()],
+        format=messages.PROFILE_FORMAT_TREE,
+    )  # fmt: skip
+    answer = call(api, "SelectMergeSpanProfile", asked, messages.SelectMergeSpanProfileResponse)
+    assert answer.tree.count(b"work") == 1
+    assert tree_lines(answer.tree) == {"main;work;hot": 10, "main;work;cold": 10}
+    assert not answer.HasField("flamegraph")
+
+
+def test_a_profile_for_pgo_has_the_innermost_locations_of_go(api: Api, client: Client) -> None:
+    insert(client, [Sample((RUN, RUN, MIX), 3), Sample((MIX, RUN, MIX), 4)])
+    selector = messages.StackTraceSelector(go_pgo=messages.GoPGO(keep_locations=2))
+    asked = request(format=messages.PROFILE_FORMAT_PPROF, stack_trace_selector=selector)
+    profile = call(api, "SelectMergeStacktraces", asked, messages.SelectMergeStacktracesResponse).pprof.profile
+    of_all = messages.SelectMergeProfileRequest(
+        profile_typeID=CPU, label_selector="{}", start=START_MS, end=END_MS, stack_trace_selector=selector
+    )
+    assert call(api, "SelectMergeProfile", of_all, Profile) == profile
+    assert [(len(sample.location_id), list(sample.value)) for sample in profile.sample] == [(2, [7])]
