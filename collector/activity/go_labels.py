@@ -28,6 +28,7 @@ _OFFSETS = {
 """By minor version. Before 1.24, labels were a map."""
 
 _SETS_LABELS = b"\0runtime/pprof.runtime_setProfLabel\0"
+_MOST_SECTIONS = 1000  # Go's programs have some 30; a table of very many would cost whoever reads it
 _MOST_NAMES = 32 << 20  # the table of functions begins with their names
 _CHUNK = 1 << 20
 
@@ -55,8 +56,10 @@ def read_go(read: Read) -> GoProgram | None:
     """None if a file is no Go program, or one that sets no labels."""
     try:
         elf = file.parse(read)
+        if not elf.header.is_64 or not 0 < elf.header.section_count <= _MOST_SECTIONS:
+            return None
         info = find(elf.sections, ".go.buildinfo")
-        if info is None or not elf.header.is_64 or not _sets_labels(elf):
+        if info is None or not _sets_labels(elf):
             return None
         return _program(elf, _version(read(info.offset, min(info.size, _INFO_HEAD + _MOST_VERSION))))
     except (struct.error, ValueError, OverflowError, OSError):
@@ -99,6 +102,7 @@ def _slot_offset(elf: ElfFile) -> int | None:
     block = next((segment for segment in reversed(elf.segments) if segment.kind == TLS), None)
     if block is None or block.memory_size == _SLOT_BYTES:
         return -_SLOT_BYTES
-    value = symbols.defined(elf.read, elf.sections, SYMTAB, _SLOT.encode()).get(_SLOT.encode())
+    name = _SLOT.encode()
+    value = symbols.defined(elf.read, elf.sections, SYMTAB, name, most_bytes=_MOST_NAMES).get(name)
     offset = local_exec(X86_64, value, block) if value is not None else 0
     return offset if -_MOST_BYTES < offset < 0 else None

@@ -52,16 +52,23 @@ def has_functions(read: Read, sections: Sequence[Section], kind: int) -> bool:
     return read_functions(read, sections, kind) is not None
 
 
-def defined(read: Read, sections: Sequence[Section], kind: int, first: bytes, *others: bytes) -> dict[bytes, int]:
-    """Returns the values of the symbols of these names that the symbol table of that kind (SYMTAB, DYNSYM) defines.
-    Raises OSError.
+def defined(
+    read: Read,
+    sections: Sequence[Section],
+    kind: int,
+    first: bytes,
+    *others: bytes,
+    most_bytes: int = MAX_TABLE_BYTES,
+) -> dict[bytes, int]:
+    """Returns the values of the symbols of these names that the symbol table of that kind (SYMTAB, DYNSYM) defines;
+    none if the table or its names are larger than `most_bytes`. Raises OSError.
 
     `first` is the name that few files have: without it the others are not looked for.
     """
     section = _section(sections, kind)
-    if section is None:
+    if section is None or section.size > most_bytes:
         return {}
-    strings = content(read, sections[section.link], MAX_TABLE_BYTES)
+    strings = content(read, sections[section.link], most_bytes)
     if b"\0" + first + b"\0" not in strings:
         return {}
     offsets = {name: offset + 1 for name in (first, *others) if (offset := strings.find(b"\0" + name + b"\0")) >= 0}

@@ -233,6 +233,19 @@ def test_where_the_c_library_has_thread_local_variables_the_symbols_tell_go_s_ow
     assert "no symbols" in stripped.why
 
 
+def test_a_file_with_very_many_sections_is_not_searched(good: bytes) -> None:
+    """Reading their names would cost 100 ms, and anybody can make such files."""
+    read: list[int] = []
+
+    def counting(offset: int, size: int) -> bytes:
+        read.append(size)
+        return data[offset : offset + size]
+
+    data = good[:60] + (60_000).to_bytes(2, "little") + good[62:] + bytes(64 * 60_000)
+    assert read_go(counting) is None
+    assert sum(read) < 100_000
+
+
 @given(data=st.data())
 def test_damaged_programs_are_read_without_an_error(good: bytes, data: st.DataObject) -> None:
     where = st.one_of(st.integers(0, 1 << 10), st.sampled_from(interesting(good)), st.integers(0, len(good)))
