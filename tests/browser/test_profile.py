@@ -1,5 +1,6 @@
 """The view of one profile."""
 
+import random
 import re
 from collections import defaultdict
 
@@ -116,6 +117,34 @@ def test_pointing_at_a_frame_says_what_it_is(page: Page) -> None:
     assert "py::price:/app/checkout/pricing.py" in text
     assert re.search(r"total\s+[\d.]+ s · [\d.]+ %", text)
     assert re.search(r"source\s+/app/checkout/pricing\.py:\d+", text)
+
+
+_FIRST_ROWS = """
+import("./graph/function_table.js").then(({ firstRows }) => {
+  const [counts, flat, names] = given;
+  const content = { tree: { functions: { name: names } }, sums: { flat } };
+  const first = (count, sort) => firstRows([...flat.keys()], count, content, sort);
+  done(counts.map((count) => ["flat", "-flat", "name", "-name"].map((sort) => first(count, sort))));
+}).catch((error) => done(String(error)));
+"""
+
+
+def test_the_first_rows_are_those_of_all_rows_in_order(page: Page) -> None:
+    """Also where many functions have the same value."""
+    choose = random.Random(0)
+    flat = [choose.choice((0, 0, 0, 1, 2, choose.randrange(100))) for _ in range(200)]
+    names = [choose.choice("abcdefgh") for _ in flat]
+    rows = range(len(flat))
+    expected = [
+        sorted(rows, key=lambda row: (-flat[row], names[row], row)),
+        sorted(rows, key=lambda row: (flat[row], names[row], row)),
+        sorted(rows, key=lambda row: (names[row], row)),
+        sorted(rows, key=lambda row: (names[row], row), reverse=True),
+    ]
+    page.open()
+    counts = [1, 7, 40, 90, 1000]
+    found = page.js_async(_FIRST_ROWS, counts, flat, names)
+    assert found == [[rows[:count] for rows in expected] for count in counts]
 
 
 def test_the_table_has_the_sums_of_functions_and_sorts(page: Page, site: Site) -> None:

@@ -53,8 +53,8 @@ export class FunctionTable {
     const all = tree.baseline ? COMPARE_COLUMNS : PROFILE_COLUMNS;
     const columns = all.filter(({ key }) => !content.columns || content.columns.includes(key));
     const found = [...sums.rows].filter((row) => row > 0 && (!filter || filter[row]));
-    const rows = sorted(tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found, content, sort);
-    const shown = rows.slice(0, this.#shown);
+    const rows = tree.baseline ? found.filter((row) => isOn(sums, row, only)) : found;
+    const shown = firstRows(rows, this.#shown, content, sort);
     const body = element("tbody", {}, ...shown.map((row) => this.#row(row, columns)));
     const table = element(
       "table",
@@ -189,14 +189,23 @@ function placesOfNamesakes(functions) {
   return places;
 }
 
-function sorted(rows, { tree, sums }, sort) {
+/** Returns the first rows in an order, at most `count`. `content` as that of a table; `rows` may be sorted. */
+export function firstRows(rows, count, { tree, sums }, sort) {
   const ascending = sort.startsWith("-");
   const key = sort.replace(/^-/, "");
   const { name } = tree.functions;
   const byName = (a, b) => (name[a] < name[b] ? -1 : name[a] > name[b] ? 1 : a - b);
-  if (key === "name") return rows.sort((a, b) => (ascending ? byName(b, a) : byName(a, b)));
+  if (key === "name") return rows.sort((a, b) => (ascending ? byName(b, a) : byName(a, b))).slice(0, count);
   const value = key === "change" ? (row) => difference(tree, sums, row) : (row) => (sums[key] ?? sums.flat)[row];
-  return rows.sort((a, b) => (ascending ? value(a) - value(b) : value(b) - value(a)) || byName(a, b));
+  const place = ascending ? value : (row) => -value(row);
+  return withPlaces(rows, count, place).sort((a, b) => place(a) - place(b) || byName(a, b)).slice(0, count);
+}
+
+/** Returns the rows that may be among the first: to sort all of 50,000 takes several times as long. */
+function withPlaces(rows, count, place) {
+  if (rows.length <= count) return rows;
+  const last = Float64Array.from(rows, place).sort()[count - 1];
+  return rows.filter((row) => place(row) <= last);
 }
 
 const baselineOf = { flat: "baselineFlat", cumulative: "baselineCumulative" };

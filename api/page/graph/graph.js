@@ -22,6 +22,8 @@ import { showLegend } from "./legend.js";
 import { makeLook } from "./look.js";
 import { nodeOfPath } from "./tree.js";
 
+const PICTURE_MS = 20;
+
 export class Graph {
   #state;
   #tree = null;
@@ -69,7 +71,8 @@ export class Graph {
     this.#search();
     this.#draw();
     this.#showCrumbs();
-    this.#showSums();
+    this.#showLegend();
+    this.#showTable();
   }
 
   /** Shows changes of the state. Returns whether a new query would show more. */
@@ -82,7 +85,7 @@ export class Graph {
       this.icicle.zoomTo(this.#drawn.drawnOf[this.#zoomed]);
       this.#showCrumbs();
       // What they take would hold up the pictures of the zoom.
-      this.#showingSums = setTimeout(() => this.#showSums(), ZOOM_MS);
+      this.#follow(ZOOM_MS, [() => this.#sumsHere, () => this.#showLegend(), () => this.#showTable()]);
     }
     if (changed.has("search") || changed.has("regex")) this.#search();
     if (changed.has("chains")) this.#draw();
@@ -152,9 +155,12 @@ export class Graph {
     clearTimeout(this.#showingSums);
   }
 
-  #showSums() {
-    this.#showLegend();
-    this.#showTable();
+  /** Does one thing after another, with time for a picture before each. The next zoom ends it. */
+  #follow(after, [first, ...rest]) {
+    this.#showingSums = setTimeout(() => {
+      first();
+      if (rest.length) this.#follow(PICTURE_MS, rest);
+    }, after);
   }
 
   /** The sums of functions below the zoomed node, made when they are needed. */
