@@ -14,7 +14,7 @@ from icestream.clickhouse import Clients
 from icestream.http_server import Server
 from tests.api.fill import Sample, fill, frame
 from tests.api.http.querier.calls import CPU, END_MS, START_MS
-from tests.go import needs_go
+from tests.go import build, needs_go
 
 SOURCE = Path(__file__).parent / "goclient"
 MAIN, HOT, COLD = frame("main"), frame("hot"), frame("cold")
@@ -33,8 +33,7 @@ def address(engine: str, database: str) -> Iterator[str]:
 
 
 def test_pyroscopes_go_client_reads_every_call_in_proto_and_json(address: str, client: Client, tmp_path: Path) -> None:
-    program = tmp_path / "client"
-    subprocess.run(["go", "build", "-o", str(program), "."], cwd=SOURCE, check=True, timeout=600)
+    program = build(SOURCE, tmp_path / "client")
     fill(
         client,
         [
