@@ -14,6 +14,7 @@ from collector.symbols.functions import functions
 from collector.symbols.go_lines import go_breakpad, has_go_table
 from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
+from collector.symbols.symcache_cold_names import with_cold_names
 from collector.symbols.symcache_ends import with_ends
 
 
@@ -56,7 +57,8 @@ def make(descriptor: int, version: int) -> Made:
     symbols = functions(*sources)
     if version == DEBUG_INFO:
         archive = Archive.open(f"/proc/self/fd/{descriptor}")
-        return Made(version, load_address, with_ends(_symcache(archive), symbols, load_address))
+        symcache = with_ends(_symcache(archive), symbols, load_address)
+        return Made(version, load_address, with_cold_names(symcache, symbols, load_address))
     ranges = with_starts(symbols, sources[0])
     if not ranges:
         raise NamesError("the file names no function: it is stripped")

@@ -1,0 +1,55 @@
+"""Gives functions in a SymCache their own names back whose names were those of other functions.
+
+Compilers move the parts of functions that hardly ever run (NAME.cold) before all others. symbolic names a function by
+the symbol at its lowest address, which is in such a part. If the part of another function begins there too and has no
+bytes, it may take that symbol: CPython's interpreter loop became ast2obj_expr.
+"""
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+
+from collector.symbols.code_ranges import Range
+from collector.symbols.symcache_layout import FUNCTION, NONE, STRING_BYTES_AT, read_layout
+from icestream.packed import varint
+
+_COLD = ".cold"
+_U32 = struct.Struct("<I")
+
+
+def with_cold_names(symcache: bytes, symbols: Sequence[Range], base: int) -> bytes:
+    """Returns the SymCache with the names that `symbols` have for the lowest addresses of functions.
+
+    `symbols`: the ranges of the symbol table, in ELF virtual addresses; the SymCache's addresses count from `base`.
+    """
+    layout = read_layout(symcache)
+    if layout is None or not symbols:
+        return symcache
+    names = {code.start - base: code.name for code in symbols}
+    functions = np.frombuffer(symcache, FUNCTION, layout.functions, layout.functions_at).copy()
+    strings = symcache[layout.strings_at : layout.strings_at + layout.string_bytes]
+    added = b""
+    known = np.isin(functions["start"], np.fromiter(names, np.int64)) & (functions["language"] != NONE)
+    for row in np.flatnonzero(known).tolist():
+        name, told = names[int(functions["start"][row])], _string(strings, int(functions["name"][row]))
+        if _COLD in told and told != name:
+            functions["name"][row] = len(strings) + len(added)
+            added += varint(len(name.encode())) + name.encode()
+    head = bytearray(symcache[: layout.functions_at])
+    _U32.pack_into(head, STRING_BYTES_AT, len(strings) + len(added))
+    body = symcache[layout.functions_at + functions.nbytes : layout.strings_at]
+    return bytes(head) + functions.tobytes() + body + strings + added
+
+
+def _string(strings: bytes, at: int) -> str:
+    """Returns the string at an offset: its length as LEB128, then UTF-8. "" if there is none."""
+    size = shift = 0
+    while at < len(strings):
+        byte = strings[at]
+        at += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return strings[at : at + size].decode(errors="replace")
+    return ""
