@@ -1,5 +1,6 @@
 """Averages of gauges over long ranges are those of rows, whatever was built, came late or is gone."""
 
+import re
 import time
 from collections.abc import Iterator
 
@@ -10,11 +11,13 @@ from api.queries.selection import Selection, TimeRange
 from api.queries.selector import parse
 from api.queries.stack_values import read_selected_stacks
 from api.queries.timeline import read_timeline
+from api.terminal.draw import draw_timeline, draw_tree
 from icestream.ids import series_id
 from icestream.rollups import GAUGE_DAYS, GAUGE_HOURS
 from sinks import rollups
 from sinks.rollup_builds import read_valid_builds
 from sinks.rollup_changes import note_added
+from tests.api.conftest import Api
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, STACKS, T0, Store, pa_times
 from tests.data.tables import insert_columns, to_datetime
 from tests.sinks.clusters import Shards
@@ -100,7 +103,7 @@ def gauges(store: Store) -> Gauges:
 
 
 def test_averages_are_those_of_rows_also_when_profiles_come_late_and_when_rows_are_gone(
-    gauges: Gauges, monkeypatch: pytest.MonkeyPatch
+    gauges: Gauges, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = answers(gauges)
     assert all(expected)
@@ -117,7 +120,12 @@ def test_averages_are_those_of_rows_also_when_profiles_come_late_and_when_rows_a
     monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
     gauges.build(time.time() + 2 * DAY)
     assert gauges.client.query("SELECT count() FROM samples").result_rows == [(0,)]
-    assert_equal(answers(gauges, with_edges=False), [*late[:-3]])
+    assert_equal(answers(gauges, with_edges=False), late[:-3])
+    for path, draw in (("merge", lambda answer: draw_tree(answer, 1.0)), ("timeline", draw_timeline)):
+        answer = api.json(f"/api/v1/{path}", profile_type=IN_USE, start=str(T0), end=str(T0 + 2 * DAY))
+        assert (answer["unit"], answer["aggregation"], len(answer["rollups"])) == ("bytes", "average", 1)
+        assert "averaged over time" in draw(answer)
+        assert re.search(r"[\d.]+ [MG]iB", draw(answer))
 
 
 def test_only_gauges_are_in_their_rollups(gauges: Gauges) -> None:
