@@ -10,6 +10,7 @@ import xxhash
 
 from gateway.errors import bad_profile
 from gateway.sent_profile import SentProfile, Values
+from gateway.stack_ids import stack_ids
 from icestream.messages import raw_encoder
 from icestream.messages.checks import BadMessage
 from icestream.messages.plausible import Times
@@ -19,6 +20,9 @@ from icestream.times import HOUR_NS
 from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 
+MAX_IDENTIFIED = 1_000_000
+"""Frames of a profile whose stacks get IDs here: each takes 100 bytes of memory meanwhile. Streams compute the IDs of
+others, a message at a time."""
 _NO_ACTIVITY_NS = HOUR_NS
 
 
@@ -34,8 +38,9 @@ class Encoded:
 def encode(profile: SentProfile, times: Times) -> Encoded:
     """Encodes a profile. Every message passes the checks of those who read it. Raises Refused."""
     messages, samples = [], 0
+    identified = _with_stack_ids(profile.window)
     for values in profile.values:
-        window = _rows_with_values(profile.window, values)
+        window = _rows_with_values(identified, values)
         if len(window.pid):
             samples += len(window.pid)
             messages += _batch(profile, values, window)
@@ -45,6 +50,12 @@ def encode(profile: SentProfile, times: Times) -> Encoded:
     except BadMessage as error:
         raise bad_profile(f"no message may hold this: {error}") from None
     return Encoded(profile.host_id.encode(), messages, samples)
+
+
+def _with_stack_ids(window: Window) -> Window:
+    if len(window.stacks.frames) > MAX_IDENTIFIED:
+        return window
+    return dataclasses.replace(window, stacks=dataclasses.replace(window.stacks, ids=stack_ids(window.stacks)))
 
 
 def _batch(profile: SentProfile, values: Values, window: Window) -> list[bytes]:
@@ -60,11 +71,11 @@ def _batch(profile: SentProfile, values: Values, window: Window) -> list[bytes]:
     except ValueError as error:  # a number does not fit its column
         raise bad_profile(str(error)) from None
     # Named by its content: a profile that comes again is the same batch, and counts once.
-    digest = xxhash.xxh3_128_hexdigest(
+    digest = xxhash.xxh3_128(
         repr((profile.host_id, values.profile_type, window.labels, window.start_unix_nano)).encode()
-        + (profile.identity or uuid.uuid4().bytes)
     )
-    batch_id = BatchId(collector=f"{GATEWAY}{digest}", started_unix_nano=window.start_unix_nano, sequence=1)
+    digest.update(profile.identity or uuid.uuid4().bytes)
+    batch_id = BatchId(collector=f"{GATEWAY}{digest.hexdigest()}", started_unix_nano=window.start_unix_nano, sequence=1)
     return raw_encoder.finish(parts, batch_id, time.time_ns())
 
 

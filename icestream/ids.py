@@ -4,7 +4,7 @@ Scalars are Python ints, columns are numpy arrays of uint64.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import xxhash
@@ -13,15 +13,18 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX1 = np.uint64(0xFF51AFD7ED558CCD)
 _MIX2 = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(33)
-
-_NAMED = struct.pack("<I", 5) + b"named"
+_ONE = np.uint64(1)
 
 
 def combine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Returns id(combine(a, b)) of the specification for two columns, whose shapes broadcast."""
-    hashed = _fmix64(_fmix64(np.asarray(a, np.uint64) + _GOLDEN) ^ np.asarray(b, np.uint64))
-    hashed[hashed == 0] = 1
-    return hashed
+    """Returns combine(a, b) of the specification for two columns, whose shapes broadcast."""
+    return to_ids(_fmix64(_fmix64(np.asarray(a, np.uint64) + _GOLDEN) ^ np.asarray(b, np.uint64)))
+
+
+def to_ids(numbers: np.ndarray) -> np.ndarray:
+    """Returns id(x) of each number."""
+    found: np.ndarray = np.maximum(numbers, _ONE)
+    return found
 
 
 def mapping_id(build_id: str, file: str) -> int:
@@ -29,19 +32,9 @@ def mapping_id(build_id: str, file: str) -> int:
     return xxhash.xxh3_64_intdigest(_text("mapping", build_id or (f"file:{file}" if file else "")))
 
 
-def named_ids(functions: Iterable[str], files: Iterable[str]) -> np.ndarray:
-    """Returns the hashes that the IDs of locations with these names are combined from, each with its line: uint64 (n,).
-
-    Of one function and one file each.
-    """
-    # Written out, because streams hash every name that comes with a batch.
-    digests = [
-        xxhash.xxh3_64_digest(
-            b"".join((_NAMED, len(first).to_bytes(4, "little"), first, len(second).to_bytes(4, "little"), second))
-        )
-        for first, second in zip(map(str.encode, functions), map(str.encode, files), strict=True)
-    ]
-    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
+def text_hashes(texts: Sequence[str]) -> np.ndarray:
+    """Returns the hashes of texts, from which those of functions in files are combined: uint64 (n,)."""
+    return np.fromiter(map(xxhash.xxh3_64_intdigest, map(str.encode, texts)), np.uint64, len(texts))
 
 
 def series_id(labels: Iterable[tuple[str, str]]) -> int:

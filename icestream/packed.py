@@ -18,6 +18,7 @@ from google.protobuf import message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto, FileDescriptorProto
 from google.protobuf.message import DecodeError, Message
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 _DTYPES: dict[int, "np.dtype[np.generic]"] = {
     FieldDescriptor.TYPE_FIXED32: np.dtype("<u4"),
@@ -40,11 +41,10 @@ def parse(kind: type[MessageT], data: bytes) -> MessageT:
     """Returns a message whose columns only `column` can read. Raises DecodeError, like the protobuf package."""
     message = _as_bytes(kind.DESCRIPTOR)()
     message.ParseFromString(data)
-    # Unknown are fields of a newer version, or of a column that is not packed, which is legal. Without any, a message
-    # has the size that it had.
-    message.DiscardUnknownFields()
-    if message.ByteSize() != len(data):
+    # Unknown are fields of a newer version, or of a column that is not packed, which is legal.
+    if len(UnknownFieldSet(message)):
         return kind.FromString(data)
+    message.DiscardUnknownFields()  # of messages in this one
     for name, dtype in _columns(kind.DESCRIPTOR).items():
         pieces = getattr(message, name)
         if len(pieces) > _MAX_PIECES:  # legal, too, and would take seconds in Python

@@ -66,6 +66,7 @@ def merge(batches: Sequence[RawColumns]) -> Merged:
         line_number=together("line_number"),
         line_start_line=together("line_start_line"),
         stack_depth=together("stack_depth"),
+        stack_id=together("stack_id"),
         stack_frames=moved("stack_frames", locations),
         contexts=together("contexts"),
         time_unix_nano=together("time_unix_nano"),

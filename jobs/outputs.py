@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from icestream import ids, index_ranges
 from icestream.byte_cache import ByteCache
+from icestream.messages import identify
 from icestream.messages.checks import Labels
 from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.messages.stacks import decode_stacks
-from icestream.recent_keys import RecentKeys
 from icestream.times import DAY_NS
 from jobs.merged import Merged, merge
 from jobs.unit_activity import UnitActivity
@@ -23,7 +23,7 @@ from sinks.seen import SeriesDays
 from sinks.stored_batches import Batch
 from sinks.tables.samples import SampleArrays, sample_rows, series_table
 from sinks.tables.stacks import StackTables, stack_tables
-from streams import deduplicate, identify
+from streams import deduplicate
 from streams.process import Operators
 from streams.sample_encoder import cut, series_bytes
 
@@ -47,7 +47,6 @@ class Known:
     """
 
     operators: Operators
-    stacks: RecentKeys = field(default_factory=identify.known_stacks)
     announced: deduplicate.Announced = field(default_factory=deduplicate.Announced)
     series: ByteCache[Labels, IdAndBytes] = field(default_factory=lambda: ByteCache(_SERIES_BYTES, _series_size))
     series_days: SeriesDays = field(default_factory=SeriesDays)
@@ -77,9 +76,8 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
     """`inputs`: batches of one day, each once. Raises ValueError if an operator returned values that do not fit."""
     merged = merge([raw for _, raw in inputs])
     raw = merged.columns
-    location_id = identify.location_ids(raw)
-    ids_of_stacks = identify.stack_ids(raw, location_id, known.stacks)
-    stacks = _announce(known, merged, location_id, ids_of_stacks)
+    stack_id = identify.stack_ids(raw)
+    stacks = _announce(known, merged, stack_id)
     attached = activity.attach(merged, known.operators.attach)
     series = [known.series.get_or_make(labels, _id_and_bytes) for labels in raw.series]
     ranges = _ranges(merged, [data for _, data in series], attached.context)
@@ -93,7 +91,7 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
         series=raw.sample_series,
         pid=raw.sample_pid,
         tid=raw.sample_tid,
-        stack_id=ids_of_stacks.stack_id[raw.sample_stack],
+        stack_id=stack_id[raw.sample_stack],
         context=attached.context,
         count=raw.sample_count,
         value=raw.sample_value,
@@ -113,11 +111,11 @@ def _id_and_bytes(labels: Labels) -> IdAndBytes:
     return series_id, series_bytes(series_id, labels)
 
 
-def _announce(known: Known, merged: Merged, location_id: np.ndarray, stacks: identify.StackIds) -> list[StackTables]:
+def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackTables]:
     """Returns the nodes and locations that were not returned for this day."""
     raw = merged.columns
     day = known.announced.day(raw.start_unix_nano)
-    new = deduplicate.unannounced(day, raw, location_id, stacks)
+    new = deduplicate.unannounced(day, raw, stack_id)
     if new is None:
         return []
     rows = new.location_rows
@@ -127,25 +125,25 @@ def _announce(known: Known, merged: Merged, location_id: np.ndarray, stacks: ide
         max(batch.start_unix_nano for batch in merged.batches),
         Nodes(new.node_id, new.node_parent_id, new.node_location_id),
         Locations(
-            id=location_id[rows],
+            id=new.location_id,
             address=raw.location_address[rows],
             mapping=raw.location_mapping[rows],
             mappings=raw.mappings,
-            names=_names(known.operators, merged, rows, location_id),
+            names=_names(known.operators, merged, rows, new.location_id),
         ),
     )
     return [stack_tables(decode_stacks(message)) for message in messages]
 
 
 def _names(operators: Operators, merged: Merged, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
-    """Returns the names of locations (rows). The operator gets each batch, and its rows in that."""
+    """Returns the names of locations: rows, and their IDs. The operator gets each batch, and its rows in that."""
     names: dict[int, LocationNames] = {}
     starts = index_ranges.starts(merged.locations)
     owner = np.searchsorted(starts + merged.locations, rows, side="right")
     for number in np.unique(owner).tolist():
-        first, end = starts[number], starts[number] + merged.locations[number]
-        own = rows[owner == number]
-        named = operators.symbolize(merged.batches[number], own - first, location_id[first:end])
+        is_own = owner == number
+        own = rows[is_own]
+        named = operators.symbolize(merged.batches[number], own - starts[number], location_id[is_own])
         names |= zip(own.tolist(), named, strict=True)
     return [names[row] for row in rows.tolist()]
 

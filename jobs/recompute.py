@@ -108,7 +108,7 @@ class Recomputer:
             yield from self._raw_rows(raw_block, activity, unit, counts, batches)
 
     def _decode_raw(self, data: bytes, times: Times) -> RawColumns:
-        return self._known.operators.change(decode_raw(data, times))
+        return self._known.operators.changed(decode_raw(data, times))
 
     def _raw_rows(
         self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: Counts,

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from icestream.messages import identify
 from icestream.messages.raw import RawColumns
 from icestream.recent_keys import RecentIds
 from icestream.times import DAY_NS
-from streams import identify
+from streams import metrics
 
 DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
@@ -42,30 +43,45 @@ class Announced:
 
 @dataclass(frozen=True)
 class Announcement:
-    """The n nodes of a batch, and the locations, that must be announced."""
+    """The n nodes of a batch, and the l locations, that must be announced."""
 
     node_id: np.ndarray  # uint64 (n,), each new node once
     node_parent_id: np.ndarray  # uint64 (n,), 0: a root
     node_location_id: np.ndarray  # uint64 (n,), location IDs
-    location_rows: np.ndarray  # int64, rows of the batch's locations, each new location once
-    stacks: int  # stacks with a new node
+    location_rows: np.ndarray  # int64 (l,), rows of the batch's locations, each new location once
+    location_id: np.ndarray  # uint64 (l,)
 
 
-def unannounced(day: Day, raw: RawColumns, location_id: np.ndarray, stacks: identify.StackIds) -> Announcement | None:
+def unannounced(day: Day, raw: RawColumns, stack_id: np.ndarray) -> Announcement | None:
     """Returns the nodes and locations of a batch that were not announced that day, and notes them as announced.
 
     None where there are none. A node is always announced together with all its ancestors, so a stack whose leaf was
-    announced needs no further check: a batch of known stacks costs one look-up for each stack.
+    announced needs no further check: a batch of known stacks costs one look-up for each stack. A stack whose sender
+    gave it an ID that is not that of its frames is not announced, nor noted: it keeps nobody from announcing the stack
+    that has this ID.
     """
-    unknown = np.flatnonzero(~day.nodes.contains(stacks.stack_id) & (raw.stack_depth > 0))
+    unknown = np.flatnonzero(~day.nodes.contains(stack_id) & (raw.stack_depth > 0))
+    metrics.STACKS.labels("yes").inc(len(stack_id) - len(unknown))
     if not len(unknown):
         return None
-    # Mostly the stacks are new to the worker, too: their nodes were computed for their IDs.
-    nodes = (stacks.new and stacks.new.of(unknown)) or identify.nodes(raw, location_id, unknown)
+    nodes = identify.nodes(raw, unknown)
+    wrong = nodes.node_id[nodes.leaf] != stack_id[unknown]
+    if wrong.any():
+        metrics.WRONG_STACKS.inc(int(wrong.sum()))
+        unknown = unknown[~wrong]
+        if not len(unknown):
+            return None
+        nodes = identify.nodes(raw, unknown)
+    metrics.STACKS.labels("no").inc(len(unknown))
     rows = _new(day.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
-    location_rows = _new(day.locations, location_id, np.unique(nodes.location[rows]))
-    node_location_id = location_id[nodes.location[rows]]
-    return Announcement(nodes.node_id[rows], nodes.parent[rows], node_location_id, location_rows, len(unknown))
+    of_location = _new(day.locations, nodes.location_id, rows)
+    return Announcement(
+        node_id=nodes.node_id[rows],
+        node_parent_id=nodes.parent[rows],
+        node_location_id=nodes.location_id[rows],
+        location_rows=nodes.location[of_location].astype(np.int64),
+        location_id=nodes.location_id[of_location],
+    )
 
 
 def _new(known: RecentIds, ids: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -9,6 +9,9 @@ SAMPLES = Counter("icestream_streams_samples", "samples processed, by the source
 STACKS = Counter(
     "icestream_streams_stacks", "stacks of batches, by whether all of their nodes were announced before", ["known"]
 )
+WRONG_STACKS = Counter(
+    "icestream_streams_wrong_stacks", "stacks not announced, as their sender gave them an ID that is not theirs"
+)
 NODES = Counter("icestream_streams_nodes_announced", "nodes of the call tree announced")
 LOCATIONS = Counter("icestream_streams_locations_named", "locations named, by way: cached or looked up", ["way"])
 SYMBOLS_MISSING = Counter(

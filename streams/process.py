@@ -15,22 +15,22 @@ trace, once.
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from icestream import ids
 from icestream.byte_cache import ByteCache
+from icestream.messages import identify
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
 from icestream.messages.raw import GATEWAY, RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
-from streams import deduplicate, identify, metrics
+from streams import deduplicate, metrics
 from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
 from streams.correct import corrections
-from streams.identify import StackIds
 from streams.position import Position
 from streams.retained import CollectorStart, Limits, Recent
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
@@ -45,16 +45,24 @@ _LABEL_BYTES = 200
 
 SeriesLabels = tuple[tuple[str, str], ...]
 Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[LocationNames]]
-"""Takes a batch, rows of its locations, and all location IDs; returns the names of those rows."""
+"""Takes a batch, rows of its locations, and their IDs; returns their names."""
 
 
 @dataclass(frozen=True)
 class Operators:
     """The operators that a backfill may replace."""
 
-    change: Callable[[RawColumns], RawColumns] = lambda raw: raw  # called first, with every batch
+    change: Callable[[RawColumns], RawColumns] | None = None  # called first, with every batch
     attach: Callable[[RawColumns, Intervals], Attached] = attach_intervals
     symbolize: Symbolize = field(default_factory=lambda: Symbolizer(None).names)
+
+    def changed(self, raw: RawColumns) -> RawColumns:
+        """Returns a batch as `change` makes it."""
+        if self.change is None:
+            return raw
+        raw = self.change(raw)
+        # Its stacks may be others now.
+        return replace(raw, stack_id=np.zeros(len(raw.stack_depth), np.uint64))
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,6 @@ class Processor:
         self._operators = operators or Operators()
         self._limits = limits or Limits()
         self._partitions: dict[int, Partition] = {}
-        self._known_stacks = identify.known_stacks()
         self._series: ByteCache[SeriesLabels, bytes] = ByteCache(SERIES_BYTES, _series_size)
 
     def partition(self, number: int) -> Partition:
@@ -130,11 +137,10 @@ class Processor:
         state.notice_start(raw)
         if not state.note(raw.id, RAW):
             return Outputs(key, position=state.position())
-        raw = self._operators.change(raw)
-        location_id = identify.location_ids(raw)
-        stacks = identify.stack_ids(raw, location_id, self._known_stacks)
-        announced = self._announce(state, raw, location_id, stacks, message_id)
-        samples = self._samples(state, raw, stacks.stack_id, message_id)
+        raw = self._operators.changed(raw)
+        stack_id = identify.stack_ids(raw)
+        announced = self._announce(state, raw, stack_id, message_id)
+        samples = self._samples(state, raw, stack_id, message_id)
         metrics.MESSAGES.labels(RAW).inc()
         metrics.LOST_SAMPLES.inc(raw.lost_samples + raw.dropped_samples)
         metrics.SECONDS.labels(RAW).observe(time.perf_counter() - started)
@@ -160,16 +166,12 @@ class Processor:
         metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
         return Outputs(key, [], samples, state.position())
 
-    def _announce(
-        self, state: Partition, raw: RawColumns, location_id: np.ndarray, stacks: StackIds, message_id: MessageId
-    ) -> list[bytes]:
+    def _announce(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
         """Returns messages of the nodes and locations that were not announced on the day of this batch."""
         day = state.announced.day(raw.start_unix_nano)
-        announcement = deduplicate.unannounced(day, raw, location_id, stacks)
-        metrics.STACKS.labels("yes").inc(len(stacks.stack_id) - (announcement.stacks if announcement else 0))
+        announcement = deduplicate.unannounced(day, raw, stack_id)
         if announcement is None:
             return []
-        metrics.STACKS.labels("no").inc(announcement.stacks)
         metrics.NODES.inc(len(announcement.node_id))
         rows = announcement.location_rows
         return encode_stacks(
@@ -178,11 +180,11 @@ class Processor:
             raw.start_unix_nano,
             Nodes(announcement.node_id, announcement.node_parent_id, announcement.node_location_id),
             Locations(
-                id=location_id[rows],
+                id=announcement.location_id,
                 address=raw.location_address[rows],
                 mapping=raw.location_mapping[rows],
                 mappings=raw.mappings,
-                names=self._operators.symbolize(raw, rows, location_id),
+                names=self._operators.symbolize(raw, rows, announcement.location_id),
             ),
         )
 

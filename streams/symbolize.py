@@ -38,11 +38,11 @@ class Symbolizer:
         self._cache: ByteCache[int, LocationNames] = ByteCache(CACHED_BYTES, _size)
 
     def names(self, raw: RawColumns, rows: np.ndarray, location_id: np.ndarray) -> list[LocationNames]:
-        """Returns the names of some locations of a batch, in the order of `rows`."""
+        """Returns the names of some locations of a batch, in the order of `rows`, whose IDs are given."""
         sent = _sent_names(raw, rows) if len(raw.line_function) else {}
         return [
             sent.get(row) or self._name(raw, row, location)
-            for row, location in zip(rows.tolist(), location_id[rows].tolist(), strict=True)
+            for row, location in zip(rows.tolist(), location_id.tolist(), strict=True)
         ]
 
     def _name(self, raw: RawColumns, row: int, location_id: int) -> LocationNames:

@@ -91,14 +91,15 @@ def portions(serialized: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 def messages(serialized: Sequence[bytes]) -> Messages:
     """Raises NotNumbers."""
-    if max(map(len, serialized), default=0) > PORTION_BYTES:
+    lengths = np.fromiter(map(len, serialized), np.int64, len(serialized))
+    if lengths.max(initial=0) > PORTION_BYTES:
         raise NotNumbers
     data = np.frombuffer(b"".join(serialized), np.uint8)
     end_byte = np.flatnonzero(data < 0x80) + 1
     width = np.diff(end_byte, prepend=0)
     if width.max(initial=0) > _MAX_VARINT or end_byte.max(initial=0) != len(data):
         raise NotNumbers
-    end_of_message = np.cumsum(np.array(list(map(len, serialized)), np.int64))
+    end_of_message = np.cumsum(lengths)
     end = np.searchsorted(end_byte, end_of_message, side="right")
     if (np.concatenate([np.zeros(1, np.int64), end_byte])[end] != end_of_message).any():
         raise NotNumbers

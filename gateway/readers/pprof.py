@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 from google.protobuf.message import DecodeError
@@ -140,16 +140,22 @@ class _Reader:
         depths = np.bincount(samples.location_id.message, minlength=samples.count)
         label_counts = np.bincount(samples.labels.sample, minlength=samples.count)
         labels = zip(*(column.tolist() for column in samples.labels[1:]), strict=True)
-        end = 0
-        for depth, label_count in zip(depths.tolist(), label_counts.tolist(), strict=True):
-            begin, end = end, end + depth
-            stack = self.table.stack(tuple(frames[begin:end]))
+        values: np.ndarray = samples.value.value.view(np.int64).reshape(-1, types)
+        ends = np.cumsum(depths).tolist()
+        stacks = [self.table.stack(tuple(frames[begin:end])) for begin, end in pairwise([0, *ends])]
+        if not label_counts.any():
+            self._add_unlabelled(stacks, time_unix_nano)
+            return values
+        for stack, label_count in zip(stacks, label_counts.tolist(), strict=True):
             if label_count:
                 self._add(list(islice(labels, label_count)), time_unix_nano, stack)
             else:
-                self.rows.add(time_unix_nano, self.table.series(self._of_profile, self._of_profile), 0, 0, stack, 0)
-        values: np.ndarray = samples.value.value.view(np.int64).reshape(-1, types)
+                self._add_unlabelled([stack], time_unix_nano)
         return values
+
+    def _add_unlabelled(self, stacks: Sequence[int], time_unix_nano: int) -> None:
+        if stacks:
+            self.rows.add_all(time_unix_nano, self.table.series(self._of_profile, self._of_profile), stacks)
 
     def _add(self, labels: Sequence[Label], time_unix_nano: int, stack: int) -> None:
         texts = self._texts(labels)

@@ -19,6 +19,7 @@ from gateway.readers.number_messages import (
     messages,
     portions,
 )
+from icestream import index_ranges
 from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.pprof.profile_pb2 import Function, Location, Mapping, Sample
 
@@ -168,8 +169,8 @@ def read_locations(serialized: Sequence[bytes], functions: Functions) -> tuple[L
         function = functions.by_id.rows(of.nested[0])
     except KeyError as error:
         raise bad_profile(f"location.line: there is no function {error}") from None
-    first = np.searchsorted(location, location)  # of the lines of the same location
-    kept = (np.arange(len(location)) - first < MAX_LINES) & (functions.name[function] > 0)
+    position = index_ranges.positions(np.bincount(location))  # among the lines of the same location
+    kept = (position < MAX_LINES) & (functions.name[function] > 0)
     count = np.bincount(location[kept], minlength=len(serialized))
     number = line_numbers(of.nested[1].view(np.int64))
     return LocationIds(*of.columns), Lines(count, function[kept], number[kept])

@@ -1,6 +1,7 @@
 """Collects the distinct stacks, labels and contexts of a profile while a reader walks through it."""
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import chain
 
 import numpy as np
@@ -105,3 +106,10 @@ class SampleRows:
         self.tid.append(tid if 0 <= tid < 2**32 else 0)
         self.stack.append(stack)
         self.context.append(context)
+
+    def add_all(self, time_unix_nano: int, series: int, stacks: Sequence[int]) -> None:
+        """Adds samples of one series, without process, thread and context."""
+        columns = (self.time_unix_nano, self.series, self.pid, self.tid, self.context)
+        for column, value in zip(columns, (time_unix_nano, series, 0, 0, 0), strict=True):
+            column += [value] * len(stacks)
+        self.stack += stacks

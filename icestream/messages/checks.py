@@ -109,7 +109,12 @@ def contexts(trace_ids: bytes, span_ids: bytes) -> np.ndarray:
 
 def strings(values: Sequence[str]) -> list[str]:
     """Returns the strings of a message. A message that names nothing may have none; then every index is 0."""
-    texts = list(values) or [""]
+    return list(encoded_strings(values))
+
+
+def encoded_strings(values: Sequence[str]) -> Sequence[str]:
+    """As `strings`, without decoding them all: who uses few of them decodes those only."""
+    texts = values if len(values) else [""]
     if texts[0]:
         raise BadMessage("strings", f'expected "" as the first, got {_cut(texts[0])}')
     return texts

@@ -1,5 +1,6 @@
 """icestream.raw: RawBatch as columns."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,9 +20,30 @@ MAX_SENT_LINES = 256
 """Lines of a location that the sender of a profile gave."""
 
 
-@dataclass(frozen=True)
-class RawColumns:
-    """A checked RawBatch: n samples, s stacks, f frames, l locations, c contexts. Every index is in range."""
+@dataclass(frozen=True, kw_only=True)
+class Frames:
+    """What IDs of stacks are computed from: s stacks, f frames, l locations. Every index is in range."""
+
+    strings: Sequence[str]
+    mappings: Sequence[Mapping]
+    location_mapping: np.ndarray  # integers (l,)
+    location_address: np.ndarray  # uint64 (l,), 0 for locations that the host named
+    location_function: np.ndarray  # integers (l,), index into strings
+    location_file: np.ndarray  # integers (l,), index into strings
+    location_line: np.ndarray  # integers (l,)
+    location_line_count: np.ndarray  # integers (l,), lines that the sender of a profile gave
+    line_function: np.ndarray  # integers (lines,), index into strings; location after location, innermost line first
+    line_file: np.ndarray  # integers (lines,), index into strings
+    line_number: np.ndarray  # integers (lines,)
+    line_start_line: np.ndarray  # integers (lines,), 0: not known
+    stack_depth: np.ndarray  # int64 (s,)
+    stack_frames: np.ndarray  # integers (f,), location rows, leaf first, stack after stack
+    stack_id: np.ndarray  # uint64 (s,), as the sender gave it; 0: it gave none, or the stack is empty
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawColumns(Frames):
+    """A checked RawBatch: n samples, c contexts, and the frames of the samples. Every index is in range."""
 
     id: BatchId
     host_id: str
@@ -36,21 +58,7 @@ class RawColumns:
     lost_samples: int
     dropped_samples: int
     configured_period: int
-    strings: list[str]
-    mappings: list[Mapping]
     series: list[Labels]
-    location_mapping: np.ndarray  # uint32 (l,)
-    location_address: np.ndarray  # uint64 (l,), 0 for locations that the host named
-    location_function: np.ndarray  # uint32 (l,), index into strings
-    location_file: np.ndarray  # uint32 (l,), index into strings
-    location_line: np.ndarray  # uint32 (l,)
-    location_line_count: np.ndarray  # uint32 (l,), lines that the sender of a profile gave
-    line_function: np.ndarray  # uint32 (lines,), index into strings; location after location, innermost line first
-    line_file: np.ndarray  # uint32 (lines,), index into strings
-    line_number: np.ndarray  # uint32 (lines,)
-    line_start_line: np.ndarray  # uint32 (lines,), 0: not known
-    stack_depth: np.ndarray  # int64 (s,)
-    stack_frames: np.ndarray  # uint32 (f,), location rows, leaf first, stack after stack
     contexts: np.ndarray  # uint8 (c, 24): trace ID, span ID
     time_unix_nano: np.ndarray  # int64 (n,)
     sample_series: np.ndarray  # uint32 (n,)
@@ -74,17 +82,12 @@ class RawColumns:
     def end_monotonic_ns(self) -> int:
         return self.end_unix_nano - self.clock_offset_ns
 
-    @property
-    def named(self) -> np.ndarray:
-        """Whether each mapping holds locations that the host named: bool (mappings,)."""
-        return np.array([mapping.kind == Mapping.NAMED for mapping in self.mappings], dtype=bool)
-
 
 def decode_raw(data: bytes | None, times: Times = ANY_TIME) -> RawColumns:
     """Raises BadMessage."""
     message = checks.parse(RawBatch, data)
     _check_header(message, times)
-    strings = checks.strings(message.strings)
+    strings = checks.encoded_strings(message.strings)
     mappings = checks.mappings(message.mappings)
     contexts = checks.contexts(message.context_trace_ids, message.context_span_ids)
     locations = _locations(message, len(strings), mappings)
@@ -179,7 +182,9 @@ def _stacks(message: RawBatch, locations: int) -> dict[str, np.ndarray]:
     if depth.sum() != len(frames):
         raise BadMessage("stack_frames", f"expected {depth.sum()} frames, as stack_depth says, got {len(frames)}")
     checks.check_index("stack_frames", frames, locations)
-    return {"stack_depth": depth, "stack_frames": frames}
+    stack_id = checks.column(message, "stack_id", len(depth), default=0)
+    stack_id[depth == 0] = 0
+    return {"stack_depth": depth, "stack_frames": frames, "stack_id": stack_id}
 
 
 def _samples(message: RawBatch, stacks: int, contexts: np.ndarray) -> dict[str, np.ndarray]:

@@ -21,7 +21,8 @@ HEADER_BYTES = 2000
 """Room in each part for what `finish` adds."""
 
 _SPAN_NS = HOUR_NS  # sample times are 32 bits of microseconds: 71 minutes
-_MAX_PATH = 4096
+MAX_PATH = 4096
+"""Characters of a mapping's path."""
 
 
 class Name(Protocol):
@@ -59,6 +60,7 @@ class Stacks:
     mappings: Sequence[tuple[int, str, str]]  # kind, build ID, file; mappings[0] is unknown
     names: Sequence[Name]  # names[0] is empty
     lines: SentLines | None = field(default=None, kw_only=True)  # None: no location has lines
+    ids: np.ndarray | None = field(default=None, kw_only=True)  # uint64 (s,); None: streams compute them
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
     mappings, mapping_row = renumber(stacks.mapping[locations], len(stacks.mappings), always=0)
     for row in mappings.tolist():
         kind, build_id, file = stacks.mappings[row]
-        message.mappings.append(Mapping(kind=Mapping.Kind.Name(kind), build_id=build_id, file=file[:_MAX_PATH]))
+        message.mappings.append(Mapping(kind=Mapping.Kind.Name(kind), build_id=build_id, file=file[:MAX_PATH]))
     columns = {
         "stack_depth": depth,
         "stack_frames": frame_row,
@@ -197,6 +199,8 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
             columns[column] = np.array([strings.setdefault(text, len(strings)) for text in texts])[name_row]
         columns["location_line"] = np.array([name.line for name in chosen_names], np.uint32)[name_row]
     message.strings.extend(strings)
+    if stacks.ids is not None:
+        columns["stack_id"] = stacks.ids[chosen]
     if stacks.lines is not None:
         columns |= _line_columns(stacks.lines, locations, message)
     return columns
@@ -208,7 +212,7 @@ def _line_columns(lines: SentLines, locations: np.ndarray, message: RawBatch) ->
     rows = index_ranges.expand(index_ranges.starts(lines.count)[locations], count)
     texts, text_row = renumber(np.stack([lines.function[rows], lines.file[rows]]), len(lines.texts))
     function, file = text_row + len(message.strings)
-    message.strings.extend([lines.texts[row] for row in texts.tolist()])
+    message.strings.extend(map(lines.texts.__getitem__, texts.tolist()))
     return {
         "location_line_count": count,
         "line_function": function,

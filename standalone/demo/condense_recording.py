@@ -75,7 +75,7 @@ def _of_service(batch: RawBatch, service: str) -> RawBatch:
     columns = {name: values[locations] for name, values in location_columns.items() if len(values)}
     columns |= {f"sample_{name}": values for name, values in samples.items()}
     columns |= {"stack_depth": depth[stacks], "stack_frames": frames}
-    for name in columns:
+    for name in (*columns, "stack_id"):  # locations get other names
         batch.ClearField(name)
     return RawBatch.FromString(serialize(batch, columns))
 

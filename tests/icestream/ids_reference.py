@@ -17,12 +17,12 @@ def fmix64(x: int) -> int:
     return x ^ x >> 33
 
 
-def combine(a: int, b: int) -> int:
-    return fmix64(fmix64((a + 0x9E3779B97F4A7C15) & MASK) ^ b)
-
-
 def identifier(x: int) -> int:
     return x or 1
+
+
+def combine(a: int, b: int) -> int:
+    return identifier(fmix64(fmix64((a + 0x9E3779B97F4A7C15) & MASK) ^ b))
 
 
 def text(*strings: str) -> bytes:
@@ -35,25 +35,29 @@ def mapping(build_id: str, file: str) -> int:
 
 
 def location(mapping_id: int, address: int) -> int:
-    return identifier(combine(mapping_id, address))
+    return combine(mapping_id, address)
+
+
+def function_in_file(function: str, file: str) -> int:
+    return combine(xxh3(function.encode()), xxh3(file.encode()))
 
 
 def named(function: str, file: str, line: int) -> int:
-    return identifier(combine(xxh3(text("named", function, file)), line))
+    return combine(function_in_file(function, file), line)
 
 
 def with_lines(location_id: int, lines: list[tuple[str, str, int, int]]) -> int:
     for function, file, line, start_line in lines:
-        location_id = identifier(combine(location_id, identifier(combine(named(function, file, line), start_line))))
+        location_id = combine(location_id, combine(function_in_file(function, file), line + (start_line << 32)))
     return location_id
 
 
 def nodes(locations_root_first: list[int]) -> list[int]:
     found = []
-    parent = 0
-    for location_id in locations_root_first:
-        parent = identifier(combine(parent, location_id))
-        found.append(parent)
+    total = 0
+    for depth, location_id in enumerate(locations_root_first):
+        total = total + combine(location_id, depth) & MASK
+        found.append(identifier(total))
     return found
 
 
@@ -191,8 +195,7 @@ def vectors() -> dict[str, list[dict[str, object]]]:
     return {
         "xxh3": [{"bytes": data.hex(), "hash": hexadecimal(xxh3(data))} for data in inputs],
         "combine": [
-            {"a": hexadecimal(a), "b": hexadecimal(b), "combined": hexadecimal(identifier(combine(a, b)))}
-            for a, b in pairs
+            {"a": hexadecimal(a), "b": hexadecimal(b), "combined": hexadecimal(combine(a, b))} for a, b in pairs
         ],
         "mapping": [{"build_id": b, "file": f, "id": hexadecimal(mapping(b, f))} for b, f in files],
         "named_location": [

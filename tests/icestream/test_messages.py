@@ -174,6 +174,17 @@ def test_a_context_of_zeros_is_none() -> None:
     assert raw.sample_context.tolist() == [0, 2]
 
 
+def test_ids_of_stacks_are_one_for_each_or_none() -> None:
+    depth = decode_raw(GOOD.bytes()).stack_depth
+    assert not decode_raw(GOOD.bytes()).stack_id.any()
+    given = np.arange(1, len(depth) + 1, dtype=np.uint64)
+    columns = GOOD.columns() | {"stack_id": given}
+    found = decode_raw(packed.serialize(GOOD.message(), columns)).stack_id
+    assert found.tolist() == np.where(depth > 0, given, 0).tolist()  # an empty stack has none
+    with pytest.raises(BadMessage, match="stack_id"):
+        decode_raw(packed.serialize(GOOD.message(), columns | {"stack_id": given[:-1]}))
+
+
 def test_a_batch_without_anything_in_it_is_fine() -> None:
     raw = GOOD.message()
     del raw.strings[:], raw.mappings[:], raw.series[:]

@@ -9,6 +9,8 @@ import pytest
 
 from gateway.encode import encode
 from gateway.readers.pprof import Source, read_pprof
+from icestream import packed
+from icestream.messages import identify
 from icestream.messages.activity import decode_activity
 from icestream.messages.message_id import MessageId
 from icestream.messages.plausible import ANY_TIME
@@ -16,6 +18,7 @@ from icestream.messages.raw import RawColumns, decode_raw
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.topics import ACTIVITY, RAW
+from icestream.v1.raw_pb2 import RawBatch
 from jobs.outputs import Known, outputs
 from jobs.unit_activity import UnitActivity
 from sinks.stored_batches import Batch
@@ -53,7 +56,7 @@ def at_once(batches: Batches, operators: Operators) -> tuple[pa.Table, list[Batc
     activity = UnitActivity()
     for _, message in batches:
         activity.add(decode_activity(message))
-    raws = [operators.change(decode_raw(raw)) for raw, _ in batches]
+    raws = [operators.changed(decode_raw(raw)) for raw, _ in batches]
     inputs = [(MessageId("C", RAW, 0, offset), raw) for offset, raw in enumerate(raws)]
     results = outputs(Known(operators), activity, inputs)
     return (
@@ -99,6 +102,18 @@ def sent() -> Batches:
     ]
 
 
+def wrong() -> Batches:
+    """Windows of which some give their stacks IDs that are not theirs."""
+    made = [(one, decode_raw(one.raw)) for one in (window(T0, 1, host, samples=40, seed=host) for host in (0, 1, 2))]
+    ids = [np.arange(1, 1 + len(raw.stack_depth)).astype(np.uint64) for _, raw in made]
+    ids[1] = np.roll(identify.stack_ids(made[1][1]), 1)
+    ids[2][:] = 0
+    return [
+        (one.raw + packed.serialize(RawBatch(), {"stack_id": given}), one.activity)
+        for (one, _), given in zip(made, ids, strict=True)
+    ]
+
+
 def large() -> Batches:
     """A window that becomes several messages, between others."""
     made = [window(T0, 1, samples=50), window(T0, 2, samples=30_000), window(T0, 3, samples=50)]
@@ -114,7 +129,9 @@ def doubled(raw: RawColumns) -> RawColumns:
     return dataclasses.replace(raw, sample_value=raw.sample_value * 2)
 
 
-@pytest.mark.parametrize("batches", [fleet(), named(), sent(), large()], ids=["fleet", "named", "sent", "large"])
+@pytest.mark.parametrize(
+    "batches", [fleet(), named(), sent(), wrong(), large()], ids=["fleet", "named", "sent", "wrong", "large"]
+)
 @pytest.mark.parametrize("operators", [Operators(), Operators(attach=own_attach), Operators(change=doubled)])
 def test_many_batches_at_once_give_the_rows_of_one_by_one(batches: Batches, operators: Operators) -> None:
     expected, expected_batches, expected_series, expected_nodes = one_by_one(batches, operators)

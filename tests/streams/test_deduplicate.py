@@ -2,10 +2,9 @@ import dataclasses
 
 import numpy as np
 
+from icestream.messages import identify
 from icestream.messages.raw import RawColumns, decode_raw
-from streams import identify
-from streams.deduplicate import DAYS, Announced, Day, unannounced
-from streams.identify import StackIds
+from streams.deduplicate import DAYS, Announced, Announcement, Day, unannounced
 from tests.data.windows import window
 
 DAY_NS = 86_400 * 10**9
@@ -25,38 +24,58 @@ def test_only_a_few_days_are_remembered() -> None:
     assert announced.day(0) is not first
 
 
-def test_nodes_that_were_computed_for_ids_are_announced_as_if_they_were_computed_anew() -> None:
-    known = identify.known_stacks()
-    shared, anew = Day(), Day()
-    counts = []
+def test_nodes_are_announced_once() -> None:
+    day, counts = Day(), []
     for stacks in (FIRST, CALLERS, MIXED, MIXED):
-        raw = _batch(stacks)
-        location_id = identify.location_ids(raw)
-        found = identify.stack_ids(raw, location_id, known)
-        with_nodes = unannounced(shared, raw, location_id, found)
-        without = unannounced(anew, raw, location_id, StackIds(found.stack_id, None))
-        if with_nodes is None or without is None:
-            assert with_nodes is without
-            counts.append(0)
-            continue
-        for field in dataclasses.fields(without):
-            assert np.array_equal(getattr(with_nodes, field.name), getattr(without, field.name)), field.name
-        counts.append(len(without.node_id))
+        announced = _unannounced(day, _batch(stacks))
+        counts.append(len(announced.node_id) if announced else 0)
     assert counts == [7, 0, 3, 0]
 
 
-def test_stacks_that_a_worker_knows_are_announced_in_another_partition() -> None:
-    known = identify.known_stacks()
-    batches = [_batch(FIRST), _batch(FIRST + MIXED)]
-    announced = []
-    for raw in batches:
-        location_id = identify.location_ids(raw)
-        announced.append(unannounced(Day(), raw, location_id, identify.stack_ids(raw, location_id, known)))
-    assert [len(one.node_id) for one in announced if one] == [7, 10]
+def test_ids_from_the_sender_change_nothing() -> None:
+    ours, senders = Day(), Day()
+    for stacks in (FIRST, MIXED):
+        raw = _batch(stacks)
+        computed = _unannounced(ours, raw)
+        given = _unannounced(senders, dataclasses.replace(raw, stack_id=identify.stack_ids(raw)))
+        assert computed is not None
+        assert given is not None
+        for field in dataclasses.fields(given):
+            assert np.array_equal(getattr(given, field.name), getattr(computed, field.name)), field.name
+
+
+def test_a_stack_with_a_wrong_id_is_not_announced_and_keeps_no_other_from_it() -> None:
+    right = identify.stack_ids(_batch(FIRST))
+    wrong = right.copy()
+    wrong[0], wrong[1] = right[1], 5
+    day = Day()
+    partly = _unannounced(day, dataclasses.replace(_batch(FIRST), stack_id=wrong))
+    assert partly is not None
+    assert set(right[2:].tolist()) <= set(partly.node_id.tolist())
+    assert not set(right[:1].tolist()) & set(partly.node_id.tolist())
+    assert _unannounced(day, dataclasses.replace(_batch(FIRST), stack_id=wrong)) is None
+    rest = _unannounced(day, _batch(FIRST))
+    assert rest is not None
+    assert set(partly.node_id.tolist()) | set(rest.node_id.tolist()) >= set(right.tolist())
+    assert not set(partly.node_id.tolist()) & set(rest.node_id.tolist())
+    assert not set(partly.location_rows.tolist()) & set(rest.location_rows.tolist())
+
+
+def test_a_batch_whose_stacks_all_have_wrong_ids_announces_nothing() -> None:
+    day, raw = Day(), _batch(FIRST)
+    assert _unannounced(day, dataclasses.replace(raw, stack_id=np.arange(1, 5, dtype=np.uint64))) is None
+    announced = _unannounced(day, raw)
+    assert announced is not None
+    assert len(announced.node_id) == 7
+
+
+def _unannounced(day: Day, raw: RawColumns) -> Announcement | None:
+    return unannounced(day, raw, identify.stack_ids(raw))
 
 
 def _batch(stacks: list[list[int]]) -> RawColumns:
     """A batch with these stacks: rows of locations, leaf first."""
     raw = decode_raw(window(1_770_000_000 * 10**9, 1).raw)
     frames = np.array([frame for stack in stacks for frame in stack], np.uint32)
-    return dataclasses.replace(raw, stack_depth=np.array([len(stack) for stack in stacks]), stack_frames=frames)
+    depth = np.array([len(stack) for stack in stacks])
+    return dataclasses.replace(raw, stack_depth=depth, stack_frames=frames, stack_id=np.zeros(len(depth), np.uint64))

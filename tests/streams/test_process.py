@@ -4,6 +4,7 @@ import random
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,6 +39,10 @@ def expected_nodes(raw: Raw, stack: int) -> list[int]:
     return reference.nodes([expected_location(raw, row) for row in reversed(raw.stacks[stack])])
 
 
+def _with_stack_ids(raw: Raw, stack_ids: list[int]) -> bytes:
+    return raw.bytes() + packed.serialize(RawBatch(), {"stack_id": np.array(stack_ids, np.uint64)})
+
+
 def expected_rows(raw: Raw, intervals: list[Interval]) -> "Counter[Row]":
     """By brute force: every sample, every interval."""
     expected: Counter[Row] = Counter()
@@ -64,6 +69,42 @@ def test_ids_and_values_are_the_reference_ones(raw: Raw) -> None:
         expected.update(zip(chain, zip([0, *chain], places, strict=False), strict=True))
     assert nodes == expected
     assert set(locations) == {location for _, location in nodes.values()}
+
+
+@given(raws())
+def test_ids_of_stacks_that_the_sender_gave_change_nothing(raw: Raw) -> None:
+    given_ids = [(expected_nodes(raw, stack) or [0])[-1] for stack in range(len(raw.stacks))]
+    outputs = Processor().raw(_with_stack_ids(raw, given_ids), raw_id())
+    alone = Processor().raw(raw.bytes(), raw_id())
+    assert (outputs.samples, outputs.stacks) == (alone.samples, alone.stacks)
+
+
+@given(raws(), st.data())
+def test_wrong_ids_of_stacks_concern_only_who_gave_them(raw: Raw, data: st.DataObject) -> None:
+    right = [(expected_nodes(raw, stack) or [0])[-1] for stack in range(len(raw.stacks))]
+    own = st.integers(1, 2**64 - 1) | st.sampled_from(right)
+    given_ids = data.draw(st.lists(own, min_size=len(right), max_size=len(right)))
+    processor, others = Processor(), Processor()
+    lied = processor.raw(_with_stack_ids(raw, given_ids), raw_id())
+    used = {row[4] for row in rows(lied.samples)}
+    assert used <= {0, *given_ids, *right}
+    nodes, _ = stacks(lied.stacks)
+    honest = replace(raw, host="honest", started=8)
+    after = processor.raw(honest.bytes(), raw_id(1))
+    alone = others.raw(honest.bytes(), raw_id(1))
+    assert rows(after.samples) == rows(alone.samples)
+    after_nodes, after_locations = stacks(after.stacks)
+    alone_nodes, alone_locations = stacks(alone.stacks)
+    assert nodes | after_nodes == alone_nodes
+    assert stacks(lied.stacks)[1] | after_locations == alone_locations
+
+
+def test_samples_of_a_wrong_id_do_not_depend_on_what_a_worker_knows() -> None:
+    raw = Raw([Sample(1)], [[0], [1]], [(1, 0x10), (1, 0x20)])
+    liar = _with_stack_ids(replace(raw, host="liar", started=8), [expected_nodes(raw, 1)[-1], 0])
+    fresh, informed = Processor(), Processor()
+    informed.raw(raw.bytes(), raw_id())
+    assert fresh.raw(liar, raw_id(1)).samples == informed.raw(liar, raw_id(1)).samples
 
 
 @given(raws(activity_sequence=1), intervals())
