@@ -1,10 +1,13 @@
-"""What Pyroscope's SDKs sent, byte by byte: requests of tests/gateway/gosdk with the Go SDK, and of its Java agent with
-PYROSCOPE_FORMAT=otlp."""
+"""What others sent: byte by byte, requests of tests/gateway/gosdk with Pyroscope's Go SDK, and of its Java agent with
+PYROSCOPE_FORMAT=otlp; a few samples of a request of the OpenTelemetry eBPF profiler (August 2026), with other paths."""
 
 import base64
 import gzip
 import json
 from urllib.parse import parse_qsl
+
+from google.protobuf import json_format
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
 from gateway.encode import encode
 from gateway.http.multipart import split_parts
@@ -84,3 +87,50 @@ def test_what_the_java_agent_calls_by_its_engine_is_cpu_time() -> None:
     assert batch.period == 10_000_000
     assert batch.sample_value.sum() > 0
     assert "java/lang/Thread.run" in batch.strings
+
+
+def test_the_opentelemetry_ebpf_profiler_names_programs_by_their_executables() -> None:
+    sent = json.loads((ROOT / "tests/gateway/captured/otel_ebpf_profiler.json").read_text())
+    found = read_otlp(json_format.ParseDict(sent, ProfilesData()), 1000)
+    assert found.refused == []
+    native, perl, python = (batches(one)[CPU] for one in found.profiles)
+    assert [batch.series for batch in (native, perl, python)] == [
+        [
+            (
+                ("executable", executable),
+                ("process_executable_path", path),
+                ("service", executable),
+                ("thread_name", thread),
+            )
+        ]
+        for executable, path, thread in (
+            ("knownprog", "/app/knownprog", "knownprog"),
+            ("perl", "/usr/bin/perl", "perl"),
+            ("python3.11", "/usr/bin/python3.11", "python3"),
+        )
+    ]
+    assert native.sample_value.tolist() == [10_309_278] * 3  # at 97 Hz
+    assert (native.time_unix_nano // 1000 - 1795427854783945).tolist() == [0, 20620, 92787]  # in microseconds
+    assert (native.sample_pid.tolist(), native.sample_tid.tolist()) == ([21862] * 3, [21862] * 3)
+    known, libc = "gnu:7323b0b11664422fc0d79543977176e7492c827f", "gnu:93ac61ec5a8eb1396f9fbd350e3169a558528a40"
+    frames = [(known, 0x116E), (known, 0x11C7), (libc, 0x27249), (libc, 0x27304), (known, 0x1060)]
+    assert unnamed(native, 0) == frames
+    assert unnamed(native, 1) == [("[kernel]", 0)] * 2 + frames
+    assert named(native)[:2] == ["irqentry_exit_to_user_mode", "asm_sysvec_apic_timer_interrupt"]
+    assert named(perl)[0] == "<top-level>"
+    assert named(python)[:4] == ["inner_loop", "light", "work", "<module>"]
+
+
+def unnamed(batch: RawColumns, stack: int) -> list[tuple[str, int]]:
+    """The build ID, or else the file, of each frame, and its address."""
+    ends = batch.stack_depth.cumsum()
+    rows = batch.stack_frames[ends[stack] - batch.stack_depth[stack] : ends[stack]].tolist()
+    mappings = [batch.mappings[batch.location_mapping[row]] for row in rows]
+    return [(m.build_id or m.file, int(batch.location_address[row])) for m, row in zip(mappings, rows, strict=True)]
+
+
+def named(batch: RawColumns) -> list[str]:
+    """The functions of all lines that were sent."""
+    return [batch.strings[row] for row in batch.line_function.tolist()] + [
+        batch.strings[row] for row in batch.location_function.tolist() if row
+    ]
