@@ -5,7 +5,7 @@ from pathlib import Path
 
 from collector.checks.row import Row, limited, missing, ok
 from collector.guest.capabilities import Capability, kernel_version, permitted
-from collector.kernel import kernel_build_id, stext
+from collector.kernel_code import kernel_build_id, stext
 
 FLOOR = (5, 8)
 """Ring buffers for eBPF, and CAP_BPF and CAP_PERFMON."""

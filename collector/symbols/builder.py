@@ -1,4 +1,5 @@
-"""Makes the SymbolFile messages of files in a child process (symcache_child.py), which runs while there is work."""
+"""Makes the SymbolFile messages of files in two child processes, which run while there is work: one opens files and
+stores SymCaches (symcache_child.py), the other one reads the names in them (names_child.py)."""
 
 import json
 import os
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from collector.guest.confined_jobs import NOT_CONFINED
+from collector.symbols import names_worker
 from collector.symbols.symbol_files import SymbolFiles
 from icestream.v1.symbols_pb2 import SymbolFile
 
@@ -21,6 +24,9 @@ MAX_COMPRESSED_BYTES = 64 << 20
 TIMEOUT_S = 120.0
 LARGE_TIMEOUT_S = 300.0
 """For large files, which may take a minute of CPU: in the systemd unit, two children share half a CPU."""
+
+_TOO_MUCH = "the symbols take more memory or time than is allowed"
+_NOT_CONFINED = "the process that reads symbols cannot be confined: the kernel lacks CONFIG_SECCOMP_FILTER"
 
 
 class SymbolBuilder:
@@ -33,6 +39,7 @@ class SymbolBuilder:
         self._files = files
         self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
+        self._worker: subprocess.Popen[bytes] | None = None
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
         """Yields the message, or its chunks; a message with `error` if this host cannot provide the symbols. `more`:
@@ -62,11 +69,12 @@ class SymbolBuilder:
                         )  # fmt: skip
 
     def rest(self) -> None:
-        """Ends the child process; the next `answer` starts another."""
-        if self._child is not None:
-            self._child.kill()
-            self._child.communicate()
-            self._child = None
+        """Ends the child processes; the next `answer` starts others."""
+        for process in (self._child, self._worker):
+            if process is not None:
+                process.kill()
+                process.communicate()
+        self._child = self._worker = None
 
     @contextmanager
     def _held(self, build_id: str) -> Iterator[list[str]]:
@@ -80,10 +88,7 @@ class SymbolBuilder:
 
     def _run(self, job: dict[str, Any]) -> dict[str, Any]:
         """Returns the child's answer, or an error if it did not survive the job."""
-        child = self._child = self._child or subprocess.Popen(
-            [sys.executable, "-m", "collector.symbols.symcache_child"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
-        )  # fmt: skip
+        child = self._child or self._start()
         assert child.stdin is not None
         assert child.stdout is not None
         try:
@@ -92,10 +97,21 @@ class SymbolBuilder:
             line = _read_line(child.stdout.fileno(), time.monotonic() + self._timeout_s)
             fields = json.loads(line)
         except (OSError, ValueError):
+            confined = self._worker is None or self._worker.poll() != NOT_CONFINED
             self.rest()
-            return {"error": "the symbols take more memory or time than is allowed"}
+            return {"error": _TOO_MUCH if confined else _NOT_CONFINED}
         assert isinstance(fields, dict)
         return fields
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._worker, jobs = names_worker.start()
+        with jobs:
+            self._child = subprocess.Popen(
+                [sys.executable, "-m", "collector.symbols.symcache_child", str(jobs.fileno())],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
+                pass_fds=[jobs.fileno()],
+            )  # fmt: skip
+        return self._child
 
 
 def _read_line(descriptor: int, deadline: float) -> bytes:

@@ -1,7 +1,9 @@
 """The kinds of names that a file has for its code, and the SymCache of the best of them."""
 
-from typing import Any, NamedTuple
+import mmap
+from typing import Any
 
+from symbolic._lowlevel import ffi
 from symbolic.debuginfo import Archive
 
 from collector.elf import identity
@@ -14,18 +16,9 @@ from collector.symbols.functions import functions
 from collector.symbols.go_lines import go_breakpad, has_go_table
 from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
+from collector.symbols.names_jobs import Made, NamesError
 from collector.symbols.symcache_cold_names import with_cold_names
 from collector.symbols.symcache_ends import with_ends
-
-
-class NamesError(RuntimeError):
-    """A file has no names; the message says why."""
-
-
-class Made(NamedTuple):
-    version: int
-    load_address: int  # what the SymCache's addresses count from
-    symcache: bytes
 
 
 def best(descriptor: int) -> int:
@@ -56,8 +49,7 @@ def make(descriptor: int, version: int) -> Made:
         sources.append(bytes_reader(within))
     symbols = functions(*sources)
     if version == DEBUG_INFO:
-        archive = Archive.open(f"/proc/self/fd/{descriptor}")
-        symcache = with_ends(_symcache(archive), symbols, load_address)
+        symcache = with_ends(_debug_information(descriptor), symbols, load_address)
         return Made(version, load_address, with_cold_names(symcache, symbols, load_address))
     ranges = with_starts(symbols, sources[0])
     if not ranges:
@@ -68,6 +60,13 @@ def make(descriptor: int, version: int) -> Made:
 def from_text(text: bytes, version: int, load_address: int = 0) -> Made:
     """Returns the SymCache of a Breakpad symbol file."""
     return Made(version, load_address, _symcache(Archive.from_bytes(text)))  # symbolic keeps no copy of `text`
+
+
+def _debug_information(descriptor: int) -> bytes:
+    """The SymCache of an open file. It is mapped, not opened once more by its path in /proc: that takes rights which
+    the process that parses files does not have."""
+    with mmap.mmap(descriptor, 0, prot=mmap.PROT_READ) as data, ffi.from_buffer("uint8_t[]", data) as view:
+        return _symcache(Archive.from_bytes(view))
 
 
 def _symcache(archive: Archive) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-from collector import kernel
+from collector import kernel_code
 from collector.symbols.code_ranges import Range
 from collector.symbols.code_ranges import breakpad as text
 
@@ -23,12 +23,12 @@ class KernelSymbolsError(RuntimeError):
 def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
     """Returns the functions of the running kernel or of a loaded module as a Breakpad symbol file, with addresses that
     count as the collector's do; None if neither has that build ID. Raises KernelSymbolsError."""
-    if build_id == kernel.kernel_build_id(root):
-        start = kernel.stext(root)
+    if build_id == kernel_code.kernel_build_id(root):
+        start = kernel_code.stext(root)
         if not start:
             raise KernelSymbolsError("the kernel hides its symbols: set kernel.kptr_restrict to 0 or 1")
-        return text(list(_functions(root, b"", start, kernel.text_bytes(root))))
-    for name, start, size, module_build_id in kernel.modules(root):
+        return text(list(_functions(root, b"", start, kernel_code.text_bytes(root))))
+    for name, start, size, module_build_id in kernel_code.modules(root):
         if module_build_id == build_id:
             return text(list(_functions(root, b"[%s]" % name.encode(), start, size)))
     return None

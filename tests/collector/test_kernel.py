@@ -8,7 +8,8 @@ import pytest
 from symbolic.debuginfo import Archive
 from symbolic.symcache import SymCache
 
-from collector.kernel import ELSEWHERE, Kernel, kernel_build_id, stext
+from collector.kernel import ELSEWHERE, Kernel
+from collector.kernel_code import kernel_build_id, stext
 from collector.processes.mapped_files import MappedFile
 from collector.symbols import kallsyms
 from icestream.v1.common_pb2 import Mapping

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,10 @@ from symbolic.symcache import SymCache
 
 from collector.elf import identity
 from collector.processes.mapped_files import FileCache, MapsEntry
-from collector.symbols import debug_files, symcache_child
+from collector.symbols import debug_files, names_worker, symcache_child
 from collector.symbols.builder import SymbolBuilder
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL_TABLE
+from collector.symbols.names_worker import NamesWorker
 from collector.symbols.symbol_files import SymbolFiles
 from tests.open_files import open_files
 
@@ -59,14 +60,24 @@ def debug_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "debug"
 
 
+@pytest.fixture(scope="module")
+def worker() -> Iterator[NamesWorker]:
+    """The process that reads the names."""
+    process, jobs = names_worker.start()
+    with jobs:
+        yield NamesWorker(jobs)
+    process.kill()
+    process.wait()
+
+
 @pytest.fixture
-def names(tmp_path: Path, debug_folder: Path) -> Callable[..., tuple[int, list[tuple[str, int]]]]:
+def names(tmp_path: Path, debug_folder: Path, worker: NamesWorker) -> Callable[..., tuple[int, list[tuple[str, int]]]]:
     """The version, and what it names in `local`: functions and lines."""
 
     def names(program: Program, *entries: MapsEntry, path: str | None = None) -> tuple[int, list[tuple[str, int]]]:
         packed = str(tmp_path / "symcache.zst")
         job = {"build_id": program.build_id, "path": str(program.path) if path is None else path, "more": []}
-        answer = symcache_child.answer(job | {"entries": entries, "store": "", "compressed": packed})
+        answer = symcache_child.answer(job | {"entries": entries, "store": "", "compressed": packed}, worker)
         if "error" in answer:
             raise AssertionError(answer["error"])
         cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
@@ -212,11 +223,13 @@ def test_a_damaged_debug_file_leaves_the_names_that_the_program_has(program: Pro
     assert version
 
 
-def test_debug_information_ends_symbols_that_have_no_size(program: Program, names: Names, tmp_path: Path) -> None:
+def test_debug_information_ends_symbols_that_have_no_size(
+    program: Program, worker: NamesWorker, names: Names, tmp_path: Path
+) -> None:
     """`_init` does not name the PLT behind it, nor `_fini` all that follows."""
     packed = str(tmp_path / "packed")
     job = {"build_id": program.build_id, "path": str(program.path), "entries": [], "more": []}
-    answer = symcache_child.answer(job | {"store": "", "compressed": packed})
+    answer = symcache_child.answer(job | {"store": "", "compressed": packed}, worker)
     assert answer["version"] == DEBUG_INFO
     cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
     for symbol, section in (("_init", ".init"), ("_fini", ".fini")):

@@ -1,0 +1,109 @@
+"""Asks the process that reads the names in files (names_child.py).
+
+Who asks has capabilities with which it opens the files, and reads no more of them than what identifies them.
+"""
+
+import fcntl
+import mmap
+import os
+import socket
+import struct
+import subprocess
+import sys
+
+from collector.guest.confined_jobs import MAX_MESSAGE_BYTES
+from collector.symbols.names_jobs import (
+    BEST,
+    ERROR,
+    KIND,
+    MADE,
+    MAKE,
+    MAX_SYMCACHE_BYTES,
+    TEXT,
+    VDSO,
+    Made,
+    NamesError,
+)
+
+COMMAND = ["-m", "collector.symbols.names_child"]
+_SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+class WorkerError(RuntimeError):
+    """The process did not survive the job, or its answer is none."""
+
+
+def start() -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Starts the process; returns it and the socket for a `NamesWorker`."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        process = subprocess.Popen(
+            [sys.executable, *COMMAND],
+            stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # not memory for a thread on each CPU
+        )  # fmt: skip
+    return process, ours
+
+
+class NamesWorker:
+    """For one thread. All methods raise NamesError, and WorkerError; then the process must be ended."""
+
+    def __init__(self, jobs: socket.socket) -> None:
+        self._jobs = jobs
+
+    def best(self, descriptor: int) -> int:
+        """Returns the best kind of names that an open file seems to have (name_kinds.py)."""
+        (version,) = _unpack(KIND, self._ask(BEST, b"", descriptor, descriptor))
+        return int(version)
+
+    def make(self, descriptor: int, version: int) -> Made:
+        """Returns the SymCache of one kind of names in an open file."""
+        return self._make(MAKE, KIND.pack(version), descriptor)
+
+    def from_text(self, text: bytes, version: int) -> Made:
+        """Returns the SymCache of a Breakpad symbol file with addresses that count from 0."""
+        return self._make_of(TEXT, KIND.pack(version), text)
+
+    def vdso(self, vdso: bytes) -> Made:
+        """Returns the SymCache of the vDSO."""
+        return self._make_of(VDSO, b"", vdso)
+
+    def _make_of(self, wanted: bytes, argument: bytes, data: bytes) -> Made:
+        with os.fdopen(os.memfd_create("symbols", os.MFD_CLOEXEC), "w+b") as file:
+            file.write(data)
+            file.seek(0)
+            return self._make(wanted, argument, file.fileno())
+
+    def _make(self, wanted: bytes, argument: bytes, source: int) -> Made:
+        target = os.memfd_create("symcache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            version, load_address, size = _unpack(MADE, self._ask(wanted, argument, source, target))
+            # What is stored is what was hashed, whatever the process does with its descriptor from now on.
+            fcntl.fcntl(target, fcntl.F_ADD_SEALS, _SEALS)
+            if not 0 < size == os.fstat(target).st_size <= MAX_SYMCACHE_BYTES:
+                raise WorkerError("the SymCache has another size")
+            return Made(version, load_address, mmap.mmap(target, size, mmap.MAP_PRIVATE, mmap.PROT_READ))
+        except OSError as error:
+            raise WorkerError(str(error)) from None
+        finally:
+            os.close(target)
+
+    def _ask(self, wanted: bytes, argument: bytes, source: int, target: int) -> bytes:
+        """Returns the answer without its first byte."""
+        try:
+            socket.send_fds(self._jobs, [wanted + argument], [source, target])
+            answer = self._jobs.recv(MAX_MESSAGE_BYTES)
+        except OSError as error:
+            raise WorkerError(str(error)) from None
+        if answer[:1] == ERROR:
+            raise NamesError(answer[1:].decode("utf-8", "replace"))
+        if answer[:1] != wanted:
+            raise WorkerError("there is no answer")
+        return answer[1:]
+
+
+def _unpack(form: struct.Struct, answer: bytes) -> tuple[int, ...]:
+    try:
+        return form.unpack(answer)
+    except struct.error as error:
+        raise WorkerError(str(error)) from None
