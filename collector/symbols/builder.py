@@ -30,8 +30,8 @@ _NOT_CONFINED = "the process that reads symbols cannot be confined: the kernel l
 
 
 class SymbolBuilder:
-    """For one thread at a time. `store`: folder or URI of the symbol store; "" sends chunks through Kafka.
-    `timeout_s`: for one file."""
+    """For one thread at a time, but for `interrupt`. `store`: folder or URI of the symbol store; "" sends chunks
+    through Kafka. `timeout_s`: for one file."""
 
     def __init__(self, host_id: str, store: str, files: SymbolFiles, timeout_s: float = TIMEOUT_S) -> None:
         self._host_id = host_id
@@ -40,6 +40,7 @@ class SymbolBuilder:
         self._timeout_s = timeout_s
         self._child: subprocess.Popen[bytes] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
+        self._interrupted = False
 
     def answer(self, build_id: str, path: str, more: Sequence[str] = ()) -> Iterator[SymbolFile]:
         """Yields the message, or its chunks; a message with `error` if this host cannot provide the symbols. `more`:
@@ -76,6 +77,14 @@ class SymbolBuilder:
                 process.communicate()
         self._child = self._worker = None
 
+    def interrupt(self) -> None:
+        """Kills the child processes for good: an `answer` that waits for them, and each later one, is an error. Any
+        thread may call it; the builder's own thread still has to `rest`."""
+        self._interrupted = True
+        for process in (self._child, self._worker):
+            if process is not None:
+                process.kill()
+
     @contextmanager
     def _held(self, build_id: str) -> Iterator[list[str]]:
         """Yields the path by which the child can open the file if this process holds it open."""
@@ -111,6 +120,8 @@ class SymbolBuilder:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/",
                 pass_fds=[jobs.fileno()],
             )  # fmt: skip
+        if self._interrupted:  # perhaps before they were known
+            self.interrupt()
         return self._child
 
 

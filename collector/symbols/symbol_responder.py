@@ -79,7 +79,7 @@ class SymbolResponder:
         self._thread.join(timeout=2.0)
         for thread, builder in ((self._thread, self._builder), (self._large_thread, self._large_builder)):
             if thread is not None and thread.is_alive():  # it is waiting for the symbols of a file
-                builder.rest()
+                builder.interrupt()
                 thread.join(timeout=2.0)
 
     def _run(self) -> None:
@@ -167,6 +167,8 @@ class SymbolResponder:
         if self._downloads is not None and (debug_file := self._downloads.servers.path(build_id)) is not None:
             paths.append(str(debug_file))
         for number, answer in enumerate(builder.answer(build_id, path, paths)):
+            if answer.error and self._stop.is_set():
+                return  # it was interrupted, so the error says nothing about the file
             if number == 0 and answer.version < DEBUG_INFO:
                 if downloaded is None and self._download(build_id, path) and answer.error:
                     return  # the download's result is the answer

@@ -3,6 +3,7 @@
 import hashlib
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +15,14 @@ from collector.elf import identity
 from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import VDSO, MapsEntry, vdso_bytes
 from collector.symbols import builder as symbols
-from collector.symbols import symbol_responder
+from collector.symbols import names_worker, symbol_responder
 from collector.symbols.builder import LARGE_TIMEOUT_S, SymbolBuilder
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symcache_child import JOB_CPU_SECONDS
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.waiting import PATIENCE_S, wait_until
 
 SOURCE = "int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"
 
@@ -148,6 +150,30 @@ def test_a_job_that_takes_too_long_is_an_error_and_the_next_one_is_answered(
         [answer] = builder.answer(build_id, str(tmp_path / "program"))
         assert "time" in answer.error
     assert not next(iter(builder.answer(build_id, str(tmp_path / "program")))).error
+
+
+@pytest.mark.parametrize("when", ["while it waits", "before"])
+def test_another_thread_interrupts_an_answer_whose_own_thread_rests(
+    builder: SymbolBuilder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    build_id, _ = compiled(tmp_path / "program")
+    monkeypatch.setattr(names_worker, "COMMAND", ["-c", "import time; time.sleep(1000)"])
+    found: list[SymbolFile] = []
+    if when == "before":
+        builder.interrupt()
+
+    def answer() -> None:
+        found.extend(builder.answer(build_id, str(tmp_path / "program")))
+        builder.rest()
+
+    answering = threading.Thread(target=answer)
+    answering.start()
+    if when == "while it waits":
+        wait_until(lambda: builder._child)
+        builder.interrupt()
+    answering.join(PATIENCE_S)
+    assert [bool(each.error) for each in found] == [True]
+    assert (builder._child, builder._worker) == (None, None)
 
 
 def test_a_large_file_may_use_all_its_cpu_time_in_the_shipped_unit_beside_another_child() -> None:

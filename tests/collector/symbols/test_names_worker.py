@@ -100,7 +100,7 @@ def test_what_is_stored_is_what_was_hashed_whatever_the_process_writes_later(
     """It keeps the descriptor of its first answer, and writes into it before each later one."""
     later = (
         "answer.kept = getattr(answer, 'kept', None) or os.dup(descriptors[1])\n"
-        "    try: os.pwrite(answer.kept, b'other!', 0)\n"
+        "    try: os.pwrite(answer.kept, os.urandom(6), 0)\n"
         "    except OSError: pass\n"
         "    return job[:1] + MADE.pack(3, 0, size)"
     )

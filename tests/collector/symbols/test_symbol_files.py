@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from collector.delivery.message_log import Message
 from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.processes.mapped_files import MapsEntry
 from collector.settings import CollectorSettings
 from collector.symbols import symbol_responder
+from collector.symbols.request_queue import Request
 from collector.symbols.symbol_files import MAX_BYTES, MAX_ENTRIES, SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from icestream.v1.symbols_pb2 import SymbolRequest
@@ -67,4 +69,23 @@ def test_requests_with_long_build_ids_take_the_bytes_that_are_allowed(
         responder._answer_next(responder._builder, large=False)
     assert answered == [f"{number:05}" for number in (*range(100), 0)]  # the first one is forgotten, not the last
     assert responder._answered.bytes <= symbol_responder._ANSWERED_BYTES
+    spool.close()
+
+
+def test_an_error_of_an_interrupted_answer_is_not_published(tmp_path: Path) -> None:
+    """It says nothing about the file, which the next start of the collector may name."""
+    settings = CollectorSettings(kafka="127.0.0.1:1", host_id="me", spool=tmp_path, symbol_store=str(tmp_path))
+    spool = Spool(settings.spool, 1 << 20)
+    sent: list[Message] = []
+    publisher = Publisher(settings, spool)
+    publisher.send = sent.append  # type: ignore[method-assign]
+    responder = SymbolResponder(settings, publisher, SymbolFiles())
+    builder, request = responder._builder, Request("gnu:01", "/gone", None, 0)
+    responder._answer(builder, request)
+    assert len(sent) == 1
+    builder.interrupt()
+    responder._stop.set()
+    responder._answer(builder, request)
+    assert len(sent) == 1
+    builder.rest()
     spool.close()
