@@ -140,6 +140,8 @@ class PerfMap:
                 found = {line: name for line, name in zip(unknown, names, strict=True) if name is not None}
             except PerfMapError:
                 self._failed = True
+            except OSError:  # no room for a process, or for a file: the next window may have it
+                found = {}
         named = {line: self._names[line] for line in lines if line in self._names} | found
         if len(self._names) + len(found) > _MAX_NAMES:
             self._names.clear()

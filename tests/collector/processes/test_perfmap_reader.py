@@ -209,6 +209,19 @@ def test_an_owner_of_several_files_that_failed_is_left_out_for_a_while_and_nobod
     assert caplog.text.count(f"perf maps of user {ATTACKER} are not read") == 1
 
 
+def test_where_no_child_can_be_started_names_are_missing_until_one_can(
+    reader: PerfMapReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process_with(tmp_path, 1).write_text("1000 10 one\n")
+    maps = PerfMaps(reader, str(tmp_path))
+    maps.of(1).refresh()
+    reader.child.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "executable", str(tmp_path / "gone"))
+        assert named(maps, 1, 0x1000) is None
+    assert named(maps, 1, 0x1000) == Name("one", "")
+
+
 def test_the_longest_names_are_read_whole_many_at_a_time(reader: PerfMapReader, tmp_path: Path) -> None:
     count, text = 2 * MAX_NAMES + 1, "\x01" * (MAX_LINE - 20)
     process_with(tmp_path, 1).write_text("".join(f"{16 * i:x} 10 {text}x\n" for i in range(1, count + 1)))
