@@ -8,10 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from collector.processes import perfmap
+from collector.processes.jit_name import parse_name
 from collector.processes.perfmap import Name, PerfMap, PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
 from tests.open_files import open_files
@@ -226,6 +227,7 @@ line = st.one_of(
 
 @settings(max_examples=60)
 @given(st.lists(line, max_size=20), st.integers(1, 4))
+@example([b"0\t1 py::"], 1)
 def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(
     reader: PerfMapReader, lines: list[bytes], size: int
 ) -> None:
@@ -246,8 +248,8 @@ def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(
         starts = sorted(expected)
         rows, distinct_names = of.lookup(np.array(starts, np.uint64))
         of.close()
-    assert [distinct_names[row].function if row >= 0 else None for row in rows.tolist()] == [
-        expected[at] for at in starts
+    assert [distinct_names[row] if row >= 0 else None for row in rows.tolist()] == [
+        parse_name(expected[at]) for at in starts
     ]
 
 
