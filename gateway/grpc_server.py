@@ -122,6 +122,9 @@ class _Calls:
             status = code.name
             await context.abort(code, error.message)
             raise  # not reached: abort raises
+        except asyncio.CancelledError:  # the sender has given up
+            status = grpc.StatusCode.CANCELLED.name
+            raise
         finally:
             metrics.REQUESTS.labels(route, status).inc()
             metrics.SECONDS.labels(route).observe(time.perf_counter() - started)

@@ -51,14 +51,16 @@ def attributes_at(indices: Iterable[int], table: Sequence[KeyValueAndUnit], stri
 
 
 def labels_of(given: Attributes) -> Labels:
-    """Returns the labels of attributes. What no label says is the service is the executable, else the thread."""
+    """Returns the labels of attributes. What no label says is the service is the executable, else the thread, without
+    the number that kernel threads have behind a slash (kworker/3:1): there are hundreds of them."""
     pairs = {
         LABELS.get(name, name): value
         for name, value in given.items()
         if name not in COLUMNS and name not in _PER_SAMPLE and value
     }
     if pairs.get("service", _UNKNOWN_SERVICE).partition(":")[0] == _UNKNOWN_SERVICE:
-        pairs["service"] = pairs.get("executable") or pairs.get("thread_name") or _UNKNOWN_SERVICE
+        thread = pairs.get("thread_name", "")
+        pairs["service"] = pairs.get("executable") or thread.partition("/")[0] or thread or _UNKNOWN_SERVICE
     return to_labels(pairs.items())
 
 

@@ -1,16 +1,19 @@
 """OTLP/gRPC with a real client."""
 
+import asyncio
 import time
 from collections.abc import Iterator
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceRequest
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2_grpc import ProfilesServiceStub
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import TraceServiceStub
+from prometheus_client import REGISTRY
 
-from gateway.grpc_server import PROFILES, TRACES, GrpcServer
+from gateway.grpc_server import PROFILES, TRACES, GrpcServer, _Calls
 from gateway.intake import Intake
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
@@ -107,6 +110,27 @@ def test_beyond_the_limit_of_requests_the_sender_shall_try_again() -> None:
         assert sorted((call.details() or "").partition(":")[0] for call in calls) == [
             "Kafka did not take it", "too many requests at the same time",
         ]  # fmt: skip
+
+
+def test_a_sender_that_gives_up_is_counted_as_that() -> None:
+    def cancelled() -> float:
+        labels = {"route": "given.up/Export", "status": "CANCELLED"}
+        return REGISTRY.get_sample_value("icestream_gateway_requests_total", labels) or 0
+
+    async def waits(_: bytes) -> Message:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def give_up() -> None:
+        call = asyncio.create_task(_Calls(1)._export("given.up/Export", waits, b"", None))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+
+    before = cancelled()
+    asyncio.run(give_up())
+    assert cancelled() == before + 1
 
 
 def test_a_port_that_is_taken_is_named(settings: GatewaySettings) -> None:

@@ -115,6 +115,18 @@ def test_without_a_service_the_executable_names_it() -> None:
     assert dict(raw(read(made.data)).series[0])["service"] == "java"
 
 
+@pytest.mark.parametrize(
+    ("thread", "service"), [("kworker/u8:3", "kworker"), ("kdamond.0", "kdamond.0"), ("/opt/run", "/opt/run")]
+)
+def test_without_an_executable_the_thread_names_it_and_kernel_threads_share_a_service(
+    thread: str, service: str
+) -> None:
+    made = Otlp()
+    stack = made.stack(made.location("kernel", [("schedule", "", 0)]))
+    made.profile.samples.add(stack_index=stack, attribute_indices=[made.attribute("thread.name", thread)], values=[1])
+    assert raw(read(made.data)).series == [(("service", service), ("thread_name", thread))]
+
+
 def test_named_frames_without_a_type_are_in_the_file_of_their_mapping() -> None:
     made = Otlp()
     made.resource_attributes({"service.name": "shop"})
