@@ -36,12 +36,17 @@ class ById:
         """`ids`: uint64 (n,). Of several rows with one ID the last one counts."""
         self._rows = np.argsort(ids, kind="stable")
         self._ids = ids[self._rows]
+        self._consecutive = bool((np.diff(self._ids) == 1).all())  # as most number them
 
     def rows(self, ids: np.ndarray) -> np.ndarray:
         """Returns the rows of IDs: int64. Raises KeyError with an ID that there is not."""
-        at = np.searchsorted(self._ids, ids, side="right") - 1
-        known = at >= 0
-        known[known] = self._ids[at[known]] == ids[known]
+        if self._consecutive and len(self._ids):
+            at = ids - self._ids[0]  # of smaller IDs a huge number
+            known = at < len(self._ids)
+        else:
+            at = np.searchsorted(self._ids, ids, side="right") - 1
+            known = at >= 0
+            known[known] = self._ids[at[known]] == ids[known]
         if not known.all():
             raise KeyError(int(ids[~known][0]))
         found: np.ndarray = self._rows[at]

@@ -14,7 +14,7 @@ from gateway.errors import Refused
 from gateway.readers.location_table import LocationTable, SentLine, build_id, file_address, sent_line
 from gateway.readers.number_messages import MAX_FIELDS, PORTION_BYTES
 from gateway.readers.pprof import Source, read_pprof
-from gateway.readers.pprof_tables import MAX_ROWS
+from gateway.readers.pprof_tables import MAX_ROWS, ById
 from gateway.sent_profile import SentProfile
 from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES
 from icestream.messages.plausible import ANY_TIME
@@ -228,3 +228,15 @@ def test_empty_messages_are_messages() -> None:
     profile.sample.add(location_id=[0], value=[1, 10])
     _, found = read(profile.SerializeToString())
     assert found == expected(profile)
+
+
+@given(st.integers(0, 2**64 - 40), st.lists(st.integers(0, 30), min_size=1, max_size=20), st.booleans())
+def test_ids_are_found_whether_they_are_consecutive_or_not(first: int, numbers: list[int], consecutive: bool) -> None:
+    ids = [first + number for number in (sorted(range(len(numbers)), reverse=True) if consecutive else numbers)]
+    by_id = ById(np.array(ids, np.uint64))
+    rows = {one: row for row, one in enumerate(ids)}  # the last one counts
+    assert by_id.rows(np.array(ids, np.uint64)).tolist() == [rows[one] for one in ids]
+    for other in (first - 1, first + 35, 0, 2**64 - 1):
+        if other not in rows and other >= 0:
+            with pytest.raises(KeyError, match=str(other)):
+                by_id.rows(np.array([ids[0], other], np.uint64))
