@@ -132,7 +132,10 @@ def _unknown(read: Read, found: TlsFile) -> str:
 
 
 def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> Publisher:
-    entry = _entry(pid)
+    try:
+        entry = _entry(pid)
+    except PermissionError as error:
+        return Publisher(found[0][0].file.file, image, why=f"its memory cannot be read: {error.strerror}")
     for mapped_range, go in found:
         if go.entry - mapped_range.bias & _MASK == entry:
             return Publisher(mapped_range.file.file, image, go.place, go.why)

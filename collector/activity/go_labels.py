@@ -29,7 +29,7 @@ _OFFSETS = {
 
 _SETS_LABELS = b"\0runtime/pprof.runtime_setProfLabel\0"
 _MOST_SECTIONS = 1000  # Go's programs have some 30; a table of very many would cost whoever reads it
-_MOST_NAMES = 32 << 20  # the table of functions begins with their names
+_MOST_NAMES = 16 << 20  # the table of functions begins with their names
 _CHUNK = 1 << 20
 
 _MAGIC = b"\xff Go buildinf:"
@@ -90,10 +90,12 @@ def _program(elf: ElfFile, version: str) -> GoProgram:
     if offsets is None:
         which = f"Go 1.{min(_OFFSETS)} to 1.{max(_OFFSETS)}"
         used = clean(version) or "Go of before 1.18"
-        return GoProgram(entry, why=f"it sets pprof labels with {used}, and only those of {which} are read")
+        return GoProgram(entry, why=f"it sets pprof labels with {used}, and only those of releases of {which} are read")
     offset = _slot_offset(elf)
     if offset is None:
-        return GoProgram(entry, why=f"it has no symbols, and other thread-local variables lie beside Go's {_SLOT}")
+        return GoProgram(
+            entry, why=f"its symbols are missing or too many, and other thread-local variables lie beside Go's {_SLOT}"
+        )
     return GoProgram(entry, TlsPlace(offset, kind=ContextKind.GO_LABELS, go=offsets))
 
 

@@ -6,8 +6,8 @@ when it came first. So large files are taken apart from the others. And a user w
 keep the names of larger ones away: every second answer is the one that was asked for first.
 
 A request is that of a user who runs the file; of several users, the one with the fewest requests. So nobody can slow
-down another user's names by running their programs, or by running thousands of others. Requests for what no process was
-seen with, such as the kernel, take turns as those of one more user.
+down another user's names by running thousands of programs. Requests for what no process was seen with, such as the
+kernel, take turns as those of one more user.
 """
 
 import itertools

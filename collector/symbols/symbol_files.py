@@ -28,7 +28,7 @@ class _Seen(NamedTuple):
     """Where a build ID was seen."""
 
     entries: tuple[MapsEntry, ...] = ()  # the latest comes last
-    users: tuple[int, ...] = ()  # the first MAX_USERS whose processes had it mapped
+    users: tuple[int, ...] = ()  # whose processes had it mapped; the latest new one comes last
 
 
 class SymbolFiles:
@@ -47,8 +47,8 @@ class SymbolFiles:
             seen = self._seen.get(build_id) or _Seen()
             if entry in seen.entries:
                 return
-            user = user_of(entry.pid) if len(seen.users) < MAX_USERS else None
-            users = seen.users if user is None or user in seen.users else (*seen.users, user)
+            user = user_of(entry.pid)
+            users = seen.users if user is None or user in seen.users else (*seen.users, user)[-MAX_USERS:]
             self._seen.put(build_id, _Seen((*seen.entries, entry)[-MAX_ENTRIES:], users))
 
     def entries(self, build_id: str) -> list[MapsEntry]:

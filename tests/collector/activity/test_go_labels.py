@@ -1,5 +1,6 @@
 """The pprof labels of Go programs, from goroutines to samples: real programs, real eBPF."""
 
+import errno
 import os
 import subprocess
 from collections.abc import Sequence
@@ -10,10 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.activity import thread_context
+from collector.activity import context_finder, thread_context
 from collector.activity.go_labels import read_go
 from collector.bpf.samples import Samples
 from collector.elf.reader import bytes_reader
+from collector.processes.mapped_files import MappedFile
+from collector.processes.mapped_ranges import MappedRange
+from icestream.v1.common_pb2 import Mapping
 from tests.collector.activity.publishing import Told, contexts, counted, line, samples_until_end, start
 from tests.go import needs_go
 from tests.waiting import wait_until
@@ -230,7 +234,22 @@ def test_where_the_c_library_has_thread_local_variables_the_symbols_tell_go_s_ow
     stripped = read_go(bytes_reader(static.read_bytes()))
     assert stripped
     assert stripped.place is None
-    assert "no symbols" in stripped.why
+    assert "symbols are missing" in stripped.why
+
+
+def test_a_program_whose_memory_may_not_be_read_is_named(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process is there, so it counts as one that cannot be read, not as one that is gone."""
+
+    def refused(pid: int) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(context_finder, "_entry", refused)
+    finder = context_finder.ContextFinder(lambda build_id: os.open(program, os.O_RDONLY))
+    mapped = MappedRange(4096, 8192, 0, MappedFile(Mapping.FILE, "go:1", str(program)), False, None)
+    found = finder.find(os.getpid(), [mapped])
+    assert found
+    assert (found.path, found.place) == (str(program), None)
+    assert "cannot be read: Permission denied" in found.why
 
 
 def test_a_file_with_very_many_sections_is_not_searched(good: bytes) -> None:

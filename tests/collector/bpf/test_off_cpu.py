@@ -33,9 +33,11 @@ from tests.unwind_tables import TABLES
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
-NO_WAIT = 0.2
-"""Less than this share of calls that only waited was no wait: 0.2 to 0.5 % is usual, but once in some thousand calls
-10 ms were missing, maybe because the CPU itself was away. The sums of calls are some 100 ms."""
+NO_WAIT = 0.05
+"""Less than this share of calls that only waited was no wait: 0.2 to 0.5 % is usual."""
+AWAY_NS = 30 * MS
+"""But once in some thousand calls 10 ms were missing, maybe because the CPU itself was away. The sums of calls are some
+100 ms."""
 PROFILE_TYPES = (DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE)
 Stacks = Counter[tuple[str, ...]]
 
@@ -67,7 +69,8 @@ class Seen:
 
     def assert_agrees(self, function: str) -> None:
         """The waits in that function are as long as its calls, or shorter where the thread lost its CPU in a call."""
-        assert (1 - NO_WAIT) * self.undisturbed[function] <= self.of(function) <= self.measured[function], function
+        least = (1 - NO_WAIT) * self.undisturbed[function] - AWAY_NS
+        assert least <= self.of(function) <= self.measured[function], function
 
 
 class Watch:

@@ -9,9 +9,9 @@ from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Spool
 from collector.processes.mapped_files import MapsEntry
 from collector.settings import CollectorSettings
-from collector.symbols import symbol_responder
+from collector.symbols import symbol_files, symbol_responder
 from collector.symbols.request_queue import Request
-from collector.symbols.symbol_files import MAX_BYTES, MAX_ENTRIES, SymbolFiles
+from collector.symbols.symbol_files import MAX_BYTES, MAX_ENTRIES, MAX_USERS, SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
 from icestream.v1.symbols_pb2 import SymbolRequest
 
@@ -89,3 +89,12 @@ def test_an_error_of_an_interrupted_answer_is_not_published(tmp_path: Path) -> N
     assert len(sent) == 1
     builder.rest()
     spool.close()
+
+
+def test_of_very_many_users_of_a_program_the_latest_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first ones would otherwise keep all others out."""
+    monkeypatch.setattr(symbol_files, "user_of", lambda pid: pid)
+    files = SymbolFiles()
+    for pid in range(120):
+        files.note("gnu:01", MapsEntry(pid, 0, 1, 0, 1, "/bin/some"))
+    assert files.users("gnu:01") == tuple(range(120 - MAX_USERS, 120))
