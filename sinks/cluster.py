@@ -26,6 +26,7 @@ _ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)(?:\(([^()]*)\))?")
 _WINDOW = re.compile(r"\bnon_replicated_deduplication_window\b")
 _TABLE = re.compile(r"\b(FROM|JOIN|TO)(\s+)(\w+)\b")
 _VIEW = "CREATE VIEW"
+_PROFILE_TYPE = "profile_type"
 _HOST = "host_id"
 
 INSERT_SETTINGS: dict[str, int | str] = {
@@ -162,9 +163,11 @@ def _types(columns: list[tuple[str, str, bool]]) -> list[tuple[str, str]]:
 
 
 def _sharding_column(columns: list[tuple[str, str, bool]]) -> str:
-    """`columns`: names, types, and whether the sorting key has them."""
+    """`columns`: names, types, and whether the sorting key has them. Of profile types there are few: rows of one would
+    all be on one shard."""
     names = [name for name, _, _ in columns]
-    return _HOST if _HOST in names else next((name for name, _, sorts in columns if sorts), names[0])
+    keys = (name for name, _, sorts in columns if sorts and name != _PROFILE_TYPE)
+    return _HOST if _HOST in names else next(keys, names[0])
 
 
 def _on_shards(table: str, cluster: Cluster) -> str:
