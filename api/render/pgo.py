@@ -26,9 +26,10 @@ class _Source:
     lines: dict[int, Lines] = field(default_factory=dict)
 
 
-def pgo(pieces: Iterable[Profile], keep: int = 0) -> Profile | None:
+def pgo(pieces: Iterable[Profile], keep: int = 0, aggregate_callees: bool = False) -> Profile | None:
     """The profile of which these are the parts, with Go's frames only; None if it has none. `keep`: how many innermost
-    locations of a stack are kept; 0: all."""
+    locations of a stack are kept; 0: all. `aggregate_callees`: the innermost line of a stack is 0, so stacks that
+    differ in it only are one."""
     whole = Profile()
     for piece in pieces:
         whole.MergeFrom(piece)
@@ -37,6 +38,9 @@ def pgo(pieces: Iterable[Profile], keep: int = 0) -> Profile | None:
     for sample in whole.sample:
         stack = tuple(lines for each in sample.location_id if (lines := source.lines.get(each)))
         stack = stack[:keep] if keep else stack
+        if stack and aggregate_callees:
+            ((function_id, _), *callers), *outer = stack
+            stack = (((function_id, 0), *callers), *outer)
         if stack:
             values = sums.setdefault(stack, [0] * len(sample.value))
             sums[stack] = [before + value for before, value in zip(values, sample.value, strict=True)]

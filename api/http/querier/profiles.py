@@ -162,7 +162,7 @@ def _profile(state: AppState, merged: _Merged | None, selector: StackTraceSelect
     selection, values = merged.selection, merged.values
     pieces = pprof.pieces(values, stacks, selection.profile_type, selection.time_range, {}, with_counts=False)
     if selector.HasField("go_pgo"):
-        return pgo(pieces, selector.go_pgo.keep_locations) or profile
+        return pgo(pieces, selector.go_pgo.keep_locations, selector.go_pgo.aggregate_callees) or profile
     for piece in pieces:
         profile.MergeFrom(piece)
     return profile

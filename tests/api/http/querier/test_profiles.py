@@ -11,7 +11,7 @@ from tests.api.fill import Frame, Sample, fill, frame, random_samples
 from tests.api.http.querier.calls import CPU, END_MS, START_MS, call, post
 from tests.api.http.routes.test_merge import collapsed
 from tests.api.render.test_formats import pprof_lines
-from tests.api.render.test_pgo import MIX, RUN, insert
+from tests.api.render.test_pgo import CALL_LINE, MIX, RUN, go_frame, insert
 
 MAIN, HOT, COLD = frame("main"), frame("hot"), frame("cold")
 A, S1, S2 = b"a" * 16, b"1" * 8, b"2" * 8
@@ -223,3 +223,15 @@ def test_a_profile_for_pgo_has_the_innermost_locations_of_go(api: Api, client: C
     )
     assert call(api, "SelectMergeProfile", of_all, Profile) == profile
     assert [(len(sample.location_id), list(sample.value)) for sample in profile.sample] == [(2, [7])]
+
+
+def test_callees_of_a_profile_for_pgo_are_aggregated_whatever_their_innermost_line(api: Api, client: Client) -> None:
+    inlined = [go_frame(at, ("app.small", line, 1), ("app.mix", 9, 3)) for at, line in ((0x40, 1), (0x50, 2))]
+    insert(client, [Sample((RUN, MIX, each), 3) for each in inlined])
+    selector = messages.StackTraceSelector(go_pgo=messages.GoPGO(aggregate_callees=True))
+    asked = request(format=messages.PROFILE_FORMAT_PPROF, stack_trace_selector=selector)
+    profile = call(api, "SelectMergeStacktraces", asked, messages.SelectMergeStacktracesResponse).pprof.profile
+    (sample,) = profile.sample
+    lines_of = {each.id: [line.line for line in each.line] for each in profile.location}
+    assert [lines_of[each] for each in sample.location_id] == [[0, 9], [7], [CALL_LINE]]
+    assert list(sample.value) == [6]
