@@ -1,13 +1,13 @@
 """Which operations services have."""
 
-from api.queries.conditions import Conditions, add_matchers, add_times, add_value_matcher
+from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, add_value_matcher, has_rows
 from api.queries.database import Database, texts
 from api.queries.operations import OPERATION_TABLES
 from api.queries.rollups import make_plan
-from api.queries.sample_operations import select_span_operations, split_matchers
+from api.queries.sample_operations import select_span_operations, span_hours, split_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
+from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.times import HOUR_NS
 
 _ROWS = ("span_operations", "entry_spans")
@@ -18,8 +18,8 @@ def read_operation_names(
     database: Database, matchers: tuple[Matcher, ...], time_range: TimeRange | None, contains: str, limit: int
 ) -> list[str]:
     """The operations that services had in the hours of a time range by samples, activity or spans, in order, at most
-    `limit`; without a time range, in all times, and of the last hours those by activity or spans. Of `matchers`, those
-    of the service and the operation count. Raises ApiError."""
+    `limit`. Without a time range: of all times; names that only samples tell are missing until rollups have them. Of
+    `matchers`, those of the service and the operation count. Raises ApiError."""
     of_operation, others = split_matchers(matchers)
     of_service = [matcher for matcher in others if matcher.label == "service"]
     named = Conditions()
@@ -29,7 +29,8 @@ def read_operation_names(
     if contains:
         named.add(f"positionCaseInsensitiveUTF8(name, {named.bind(contains, 'String')}) > 0")
     if time_range is None:
-        sources = [_select(table, _of_service(named, of_service)) for table in (*OPERATION_TABLES.values(), *_ROWS)]
+        sources = [_select(table, _of_service(named, of_service)) for table in _ROWS]
+        sources += [_select(table, _of_builds(level, named, of_service)) for level, table in OPERATION_TABLES.items()]
     else:
         sources = _of_hours(database, named, of_service, time_range)
     answer = database.table(
@@ -61,7 +62,27 @@ def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], 
     asked.add("trace_id != toFixedString('', 16)")
     spans = select_span_operations(asked, gaps, of_service)
     sampled = f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM samples {asked.where})"
-    return [*sources, f"SELECT DISTINCT operation FROM ({spans}) WHERE {sampled}"]
+    return [*sources, f"SELECT DISTINCT operation FROM ({spans}) WHERE {_has_spans(asked, gaps)} AND {sampled}"]
+
+
+def _has_spans(asked: Conditions, ranges: list[tuple[int, int]]) -> str:
+    """Returns an expression that is 0 where no span has an operation: most systems without tracing have only samples.
+    Parameters are added to `asked`."""
+    active, reported = Conditions(parameters=asked.parameters), Conditions(parameters=asked.parameters)
+    add_times(active, [span_hours(start, end) for start, end in ranges], "start_time")
+    add_span_times(reported, ranges)
+    return f"({has_rows('span_operations', active)} OR {has_rows('entry_spans', reported)})"
+
+
+def _of_builds(level: Level, named: Conditions, of_service: list[Matcher]) -> Conditions:
+    """Conditions on the table of a level: the newest complete build of each bucket. Of one that was killed, or that
+    another one has followed, rows may still be there."""
+    conditions = _of_service(named, of_service)
+    conditions.add(
+        "build IN (SELECT argMax(build, (state = 'final', build)) FROM rollup_builds"
+        f" WHERE level = {conditions.bind(level.name, 'String')} AND state != 'begun' GROUP BY start_time)"
+    )
+    return conditions
 
 
 def _of_service(named: Conditions, of_service: list[Matcher]) -> Conditions:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from api.queries.operation_names import read_operation_names
 from api.queries.operations import read_operations
 from api.queries.selector import parse
 from icestream.clickhouse import Clients
@@ -14,7 +15,7 @@ from icestream.rollups import LEVELS, OPERATION_LEVELS, OPERATION_MINUTES
 from sinks import rollups
 from sinks.rollup_builds import read_valid_builds
 from tests.api.conftest import Api
-from tests.api.queries.request_store import Requests, whole_minutes
+from tests.api.queries.request_store import OPERATIONS, Requests, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, select
 from tests.data.tables import to_datetime
 from tests.sinks.clusters import Shards
@@ -60,6 +61,7 @@ def test_rows_of_all_shards_are_one_answer(engine: str) -> None:
     requests.check(select((), T0, T0 + DAY))
     requests.check(select(parse('{service="cart"}'), T0, T0 + DAY))
     assert read_operations(requests.database, select((), T0, T0 + DAY)).rollups[0]["level"] == "day"
+    assert read_operation_names(requests.database, (), None, "", 100) == sorted(OPERATIONS)
 
 
 def test_operations_stay_when_rows_are_gone(requests: Requests, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
