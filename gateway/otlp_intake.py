@@ -10,16 +10,21 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 
 from gateway.intake import Intake
 from gateway.readers.otlp import Arrival, read_otlp
+from gateway.readers.otlp_attributes import Attributes
 from gateway.readers.otlp_spans import rejection
 
 _MAX_TOLD = 3
 
 
 async def take_profiles(
-    intake: Intake, parse: Callable[[], ProfilesData], max_series: int, arrival: Arrival | None = None
+    intake: Intake,
+    parse: Callable[[], ProfilesData],
+    max_series: int,
+    arrival: Arrival | None = None,
+    labels: Attributes | None = None,
 ) -> ExportProfilesServiceResponse:
     """Parses and reads in a thread. Raises Refused."""
-    found = await asyncio.to_thread(lambda: read_otlp(parse(), max_series, arrival))
+    found = await asyncio.to_thread(lambda: read_otlp(parse(), max_series, arrival, labels))
     dropped, refused = await intake.take_each(found.profiles, "otlp")
     refused = [*found.refused, *refused]
     answer = ExportProfilesServiceResponse()

@@ -60,8 +60,11 @@ def parse_profiles(data: bytes) -> ProfilesData:
         raise bad_profile(f"no OTLP profiles: {error}") from None
 
 
-def read_otlp(data: ProfilesData, max_series: int, arrival: Arrival | None = None) -> OtlpProfiles:
-    """Reads profiles. Raises Refused where all of them are of another version."""
+def read_otlp(
+    data: ProfilesData, max_series: int, arrival: Arrival | None = None, labels: Attributes | None = None
+) -> OtlpProfiles:
+    """Reads profiles. `labels` are attributes of each resource, and replace those of the same name. Raises Refused
+    where all profiles are of another version."""
     number = itertools.count()
     check_version(data)
     found = OtlpProfiles()
@@ -69,8 +72,11 @@ def read_otlp(data: ProfilesData, max_series: int, arrival: Arrival | None = Non
     tables = _Tables(dictionary, list(dictionary.string_table), xxhash.xxh3_128_digest(dictionary.SerializeToString()))
     for resource in data.resource_profiles:
         for scope in resource.scope_profiles:
+            if not scope.profiles:
+                continue
             try:
                 given = attributes(resource.resource.attributes, tables.strings)
+                given |= labels or {}
                 given |= attributes(scope.scope.attributes, tables.strings)
             except Refused as error:
                 found.refused.extend([error.message] * len(scope.profiles))

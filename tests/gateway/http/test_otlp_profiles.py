@@ -3,11 +3,15 @@
 import gzip
 import time
 
+import pytest
 from fastapi.testclient import TestClient
 from httpx2 import Response
 from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 import ExportProfilesServiceResponse
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import ProfilesData
 
+from gateway.http.routes import otlp_profiles
 from gateway.settings import GatewaySettings
+from icestream.messages.checks import MAX_LABELS
 from tests.gateway.otlp import Otlp
 from tests.gateway.served import Gateway, serve
 from tests.pipeline.running import free_port
@@ -62,6 +66,30 @@ def test_labels_may_be_parameters_of_the_address(gateway: Gateway) -> None:
         [(("service", "by-attribute"),)],
         [(("service", "unknown_service"),)],
     ]
+
+
+def test_parameters_cost_nothing_where_there_are_no_profiles(gateway: Gateway) -> None:
+    data = ProfilesData()
+    for _ in range(10_000):
+        data.resource_profiles.add()
+    parsed: list[ProfilesData] = []
+
+    def parse(body: bytes) -> ProfilesData:
+        parsed.append(ProfilesData.FromString(body))
+        return parsed[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(otlp_profiles, "parse_profiles", parse)
+        answer = gateway.http.post(PATH, params={"a": "b"}, content=data.SerializeToString(), headers=PROTOBUF)
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert parsed == [data]
+
+
+def test_more_parameters_than_there_may_be_labels_are_refused(gateway: Gateway) -> None:
+    for count, status in ((MAX_LABELS, 200), (MAX_LABELS + 1, 400)):
+        answer = gateway.http.post(f"{PATH}?{'&'.join(['a'] * count)}", content=b"", headers=PROTOBUF)
+        assert answer.status_code == status
+    assert f"at most {MAX_LABELS} parameters".encode() in answer.content
 
 
 def test_refusals_are_statuses_of_grpc(gateway: Gateway) -> None:
