@@ -4,11 +4,10 @@ import re
 from typing import NamedTuple
 
 # V8 (node --perf-basic-prof): KIND:TIER FUNCTION FILE:LINE:COLUMN, the tier a sign or nothing. Both the function
-# ("get total") and the path may have spaces: the path begins where one may begin, else behind the last space.
-_V8 = re.compile(
-    r"(?P<kind>LazyCompile|Function|JS|Script|Eval|Callback):[*~^+'o]?(?P<function>.*?) "
-    r"(?P<file>(?:/|file://|node:|internal/|\[eval|evalmachine|webpack|[A-Za-z]:\\).*|[^ ]*):(?P<line>\d{1,9}):\d+"
-)
+# ("get total") and the path may have spaces: the path begins where one may begin, else behind the last space. No
+# expression covers it all, as that would take quadratic time.
+_V8 = re.compile(r"(LazyCompile|Function|JS|Script|Eval|Callback):[*~^+'o]?")
+_PATH = re.compile(r" (?:/|file://|node:|internal/|\[eval|evalmachine|webpack|[A-Za-z]:\\)")
 _NAMELESS = {"Script": "(script)", "Eval": "(eval)"}
 
 
@@ -25,8 +24,18 @@ def parse_name(text: str) -> Name:
     if text.startswith("py::"):
         function, _, file = text[4:].partition(":")
         return Name(function, file)
-    match = _V8.fullmatch(text)
-    if match is None:
-        return Name(text, "")
-    function = match["function"] or _NAMELESS.get(match["kind"], "(anonymous)")
-    return Name(function, match["file"].removeprefix("file://"), int(match["line"]))
+    return _of_v8(text) or Name(text, "")
+
+
+def _of_v8(text: str) -> Name | None:
+    kind = _V8.match(text)
+    where, _, column = text.rpartition(":")
+    where, _, line = where.rpartition(":")
+    if kind is None or not (column.isdecimal() and line.isdecimal() and len(line) < 10):
+        return None
+    path = _PATH.search(where, kind.end())
+    space = path.start() if path else where.rfind(" ", kind.end())
+    if space < 0:
+        return None
+    function = where[kind.end() : space] or _NAMELESS.get(kind[1], "(anonymous)")
+    return Name(function, where[space + 1 :].removeprefix("file://"), int(line))

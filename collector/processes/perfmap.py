@@ -79,7 +79,7 @@ class PerfMap:
         self._offset = 0
         self._exhausted = -1  # the size of the file when there was no more to read
         self._main = self._recent = areas.NONE
-        self._names: dict[int, Name] = {}
+        self._names: dict[int, Name | None] = {}
 
     def _let_go(self) -> None:
         if self._file >= 0:
@@ -131,22 +131,22 @@ class PerfMap:
 
     def _names_of(self, lines: dict[int, int]) -> dict[int, Name]:
         """The names in lines. `lines`: where each is in the file, -1 for none -> an address in its area. A line has no
-        name where the file says something else there by now."""
+        name where the file says something else there by now; that is remembered, too."""
         unknown = {line: address for line, address in lines.items() if line >= 0 and line not in self._names}
-        found: dict[int, Name] = {}
+        found: dict[int, Name | None] = {}
         if unknown and self._file >= 0 and not self._failed:
             try:
                 names = self._reader.names(self._file, list(unknown), list(unknown.values()))
-                found = {line: name for line, name in zip(unknown, names, strict=True) if name is not None}
+                found = dict(zip(unknown, names, strict=False))
             except PerfMapError:
                 self._failed = True
             except OSError:  # no room for a process, or for a file: the next window may have it
                 found = {}
-        named = {line: self._names[line] for line in lines if line in self._names} | found
+        known = {line: self._names[line] for line in lines if line in self._names} | found
         if len(self._names) + len(found) > _MAX_NAMES:
             self._names.clear()
         self._names |= found
-        return named
+        return {line: name for line, name in known.items() if name is not None}
 
 
 class PerfMaps:

@@ -18,7 +18,7 @@ _PADDING = b"\n" * 64
 _HEX = np.full(256, 255, np.uint8)
 _HEX[[ord(c) for c in "0123456789abcdefABCDEF"]] = [*range(16), *range(10, 16)]
 _BLANK = np.isin(np.arange(256), [9, 32])
-_LINE = re.compile(rb"(?:0x)?([0-9a-fA-F]+)[ \t]+(?:0x)?([0-9a-fA-F]+)[ \t]+([^\n]*[^\s])")
+_LINE = re.compile(rb"(?:0x)?([0-9a-fA-F]+)[ \t]+(?:0x)?([0-9a-fA-F]+)[ \t]+([^ \t\n][^\n]*)")
 
 
 class Lines(NamedTuple):
@@ -56,7 +56,8 @@ def _name(file: int, offset: int, address: int) -> Name | None:
     match = _LINE.match(os.pread(file, MAX_LINE, offset))
     if match is None or not 0 <= address - int(match[1][:16], 16) < int(match[2][:16], 16):
         return None
-    return parse_name(match[3].decode("utf-8", "replace"))
+    text = match[3].rstrip()
+    return parse_name(text.decode("utf-8", "replace")) if text else None
 
 
 def _parse(data: bytes, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -52,30 +52,33 @@ class PerfMapReader:
 
     def lines(self, file: int, part: Part) -> Lines | None:
         """Reads a part of a perf map; None where it cannot be read, or its owner is left out. Raises PerfMapError."""
-        return self._ask(file, part.encode(), part.decode_answer, None)
+        return self._ask(file, part.encode(), part.decode_answer)
 
     def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
-        """Reads the names in lines, each with an address in its area; None for those without (any more). Raises
-        PerfMapError."""
+        """Reads the names in lines, each with an address in its area; None for those without (any more). Fewer, of the
+        first lines, where the file cannot be read (now). Raises PerfMapError."""
         names: list[Name | None] = []
         for i in range(0, len(offsets), MAX_NAMES):
             wanted = Wanted(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])
-            names += self._ask(file, wanted.encode(), wanted.decode_answer, [None] * len(wanted.offsets))
+            read = self._ask(file, wanted.encode(), wanted.decode_answer)
+            if read is None:
+                break
+            names += read
         return names
 
     def close(self) -> None:
         """Ends the child."""
         self.child.close()
 
-    def _ask(self, file: int, job: bytes, decode: Callable[[bytes], T], unreadable: T) -> T:
+    def _ask(self, file: int, job: bytes, decode: Callable[[bytes], T]) -> T | None:
         owner = _owner(file)
         if self._left_out(owner) or self.child.stuck():
-            return unreadable
+            return None
         target = os.memfd_create("perf-map", os.MFD_CLOEXEC)
         try:
             (size,) = SIZE.unpack(self.child.run(job, [file, target]))
             if not size:
-                return unreadable
+                return None
             data = os.pread(target, min(size, MAX_ANSWER_BYTES), 0)
             if len(data) != size:
                 raise AnswerError("it has another size than the child says")

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.processes.jit_name import Name, parse_name
+from tests.cpu_limit import cpu_limit
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,12 @@ from collector.processes.jit_name import Name, parse_name
 )
 def test_function_file_and_line_are_told_apart(text: str, name: Name) -> None:
     assert parse_name(text) == name
+
+
+@pytest.mark.parametrize("text", ["JS:" + " /" * 200_000, "JS:" + " /a:1" * 200_000, "Eval:" + " " * 200_000 + ":1:"])
+def test_long_text_takes_linear_time(text: str) -> None:
+    with cpu_limit(10):  # minutes, where the time is quadratic
+        assert parse_name(text) == Name(text, "")
 
 
 @given(st.text(max_size=200), st.sampled_from(["", "JS:*", "py::", "LazyCompile:~", "Script:"]))

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from collector.processes import perfmap
+from collector.processes import perfmap, perfmap_lines
 from collector.processes.jit_name import parse_name
 from collector.processes.perfmap import Name, PerfMap, PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
+from tests.cpu_limit import cpu_limit
 from tests.open_files import open_files
 from tests.waiting import PATIENCE_S
 
@@ -79,6 +80,23 @@ def test_garbage_is_left_out(reader: PerfMapReader, map_file: Path, tmp_path: Pa
     )
     of = PerfMap(PID, reader, str(tmp_path))
     assert names(of, 0x1000, 0x2000) == [None, Name("\ufffdgood", "")]
+
+
+def test_a_line_without_a_name_is_read_once(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
+    map_file.write_bytes(b"1000 10 \v\n2000 10 good\n")
+    of = PerfMap(PID, reader, str(tmp_path))
+    assert names(of, 0x1000) == [None]
+    reader.child.stop()
+    assert names(of, 0x1000) == [None]
+    assert reader.child.process is None
+    assert names(of, 0x1000, 0x2000) == [None, Name("good", "")]
+
+
+def test_blanks_without_end_take_linear_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(perfmap_lines, "MAX_LINE", 1 << 18)  # minutes, where the time is quadratic
+    (tmp_path / "map").write_bytes(b"1000 10" + b" " * (1 << 18) + b"\n")
+    with open(tmp_path / "map", "rb") as file, cpu_limit(10):
+        assert perfmap_lines.read_names(file.fileno(), [0], [0x1000]) == [None]
 
 
 def test_a_map_that_was_replaced_starts_from_nothing(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:

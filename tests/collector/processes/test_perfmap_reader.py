@@ -200,7 +200,7 @@ def test_an_owner_of_several_files_that_failed_is_left_out_for_a_while_and_nobod
                 reader.lines(hostile.fileno(), part)
         reader.child.command = command
         assert reader.lines(hostile.fileno(), part) is None
-        assert reader.names(hostile.fileno(), [0], [0x1000]) == [None]
+        assert reader.names(hostile.fileno(), [0], [0x1000]) == []
         lines = reader.lines(other.fileno(), part)
         assert lines is not None
         assert lines.start.tolist() == [0x1000]
