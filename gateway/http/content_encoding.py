@@ -6,6 +6,7 @@ These are the encodings that OpenTelemetry's exporters offer. Their `deflate` is
 from collections.abc import Callable
 
 import cramjam
+import numpy as np
 
 from gateway.errors import Refused, too_large, unsupported
 from gateway.unpack import unpack
@@ -13,7 +14,7 @@ from gateway.unpack import unpack
 NONE = ("", "identity")
 """Content-Encodings of bodies that are what they are."""
 
-_DECODERS: dict[str, Callable[[bytes, bytearray], int]] = {
+_DECODERS: dict[str, Callable[[bytes, memoryview], int]] = {
     "zstd": cramjam.zstd.decompress_into,
     "snappy": cramjam.snappy.decompress_raw_into,
     "x-snappy-framed": cramjam.snappy.decompress_into,
@@ -40,11 +41,11 @@ def decode(data: bytes, encoding: str, limit: int) -> bytes:
     """
     if encoding == "gzip":
         return unpack(data, limit)
-    content = bytearray(limit)  # of memory, it takes only what is written
+    content = np.empty(limit, np.uint8).data  # unlike a bytearray, takes memory only as far as it is written
     try:
         size = _DECODERS[encoding](data, content)
     except cramjam.DecompressionError as error:
         if any(text in str(error) for text in _TOO_LARGE):
             raise too_large(limit, "the unpacked body") from None
         raise Refused(400, "bad_body", f"no {encoding}: {error}") from None
-    return bytes(memoryview(content)[:size])
+    return bytes(content[:size])

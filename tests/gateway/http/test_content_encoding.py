@@ -2,6 +2,7 @@
 
 import base64
 import random
+import resource
 import zlib
 
 import cramjam
@@ -80,6 +81,12 @@ def test_what_is_cut_off_or_none_is_refused(encoding: str) -> None:
         with pytest.raises(Refused) as refused:
             decode(broken, encoding, LIMIT)
         assert (refused.value.status, refused.value.code) == (400, "bad_body")
+
+
+def test_a_small_body_takes_little_memory_whatever_the_limit() -> None:
+    packed, before = zlib.compress(NOISE), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert decode(packed, "deflate", 1 << 29) == NOISE
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 18  # KiB: half of the limit
 
 
 def test_bodies_are_read_with_the_encodings_that_are_known(gateway: Gateway) -> None:
