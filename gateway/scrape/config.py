@@ -17,7 +17,7 @@ MAX_TARGETS = 100_000
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
 _UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
-_ADDRESS = re.compile(r"(?:[^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.%]+\])(?::\d{1,5})?")
+_ADDRESS = re.compile(r"(?:[^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\])(?::\d{1,5})?")
 
 
 def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:

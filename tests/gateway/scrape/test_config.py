@@ -16,7 +16,7 @@ scrape_configs:
     scheme: https
     follow_redirects: false
     static_configs:
-      - targets: ["shop-1:6060", "[::1]:6060"]
+      - targets: ["shop-1:6060", "[::1]:6060", "[fe80::1%eth0]:6060"]
         labels: {service: checkout, zone: 3}
     file_sd_configs:
       - files: [/etc/targets/*.yaml]
@@ -50,7 +50,8 @@ def test_a_job_has_what_its_file_says(tmp_path: Path) -> None:
     (tmp_path / "jobs.yaml").write_text(FULL)
     (job,) = load_jobs(tmp_path / "jobs.yaml")
     assert (job.name, job.interval_s, job.timeout_s, job.seconds) == ("shop", 90, 5, 90)
-    assert job.groups == (TargetGroup(("shop-1:6060", "[::1]:6060"), (("service", "checkout"), ("zone", "3"))),)
+    targets = ("shop-1:6060", "[::1]:6060", "[fe80::1%eth0]:6060")
+    assert job.groups == (TargetGroup(targets, (("service", "checkout"), ("zone", "3"))),)
     assert job.files == ("/etc/targets/*.yaml",)
     assert job.dns == (
         DnsName("shop.internal", "", 6060),
