@@ -43,6 +43,12 @@ def value_type(kind: str, unit: str) -> ValueType:
     return _ENGINES.get((kind, unit), ValueType(kind, unit))
 
 
+def value_types(given: Sequence[tuple[str, str]]) -> list[ValueType]:
+    """Returns the types of one profile as `value_type` does; those that it would make one stay as they were sent."""
+    found = [value_type(*one) for one in given]
+    return [kind if found.count(kind) == 1 else ValueType(*sent) for kind, sent in zip(found, given, strict=True)]
+
+
 def profile_type(name: str, sample: ValueType, period: ValueType) -> str:
     """Returns the profile type. `name`: as the sender calls the profile, "" if it does not."""
     period = period if period.type else sample

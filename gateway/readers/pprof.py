@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from gateway.errors import bad_profile
 from gateway.labels import host_id, to_labels
-from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type, value_type
+from gateway.profile_types import COUNT, CPU, ValueType, counted_by, profile_type, value_type, value_types
 from gateway.readers.number_messages import portions
 from gateway.readers.pprof_locations import distinct_locations
 from gateway.readers.pprof_tables import (
@@ -80,7 +80,7 @@ def _value_types(profile: ProfileTables, strings: Sequence[str]) -> list[ValueTy
         raise bad_profile('string_table: expected "" as the first string')
     if not 0 < len(profile.sample_type) <= MAX_SAMPLE_TYPES:
         raise bad_profile(f"sample_type: expected 1 to {MAX_SAMPLE_TYPES}, got {len(profile.sample_type)}")
-    return [_value_type(one, strings) for one in profile.sample_type]
+    return value_types([(text_of(strings, one.type), text_of(strings, one.unit)) for one in profile.sample_type])
 
 
 def _value_type(given: PprofValueType, strings: Sequence[str]) -> ValueType:
@@ -106,13 +106,11 @@ def _values(
         if len(values) and int(np.abs(values).max()) > 2**62 // period:
             raise bad_profile("sample.value: expected values that can be multiplied with the period")
         return [Values(profile_type(name, CPU, CPU), period, values[:, 0] * period, values[:, 0])]
-    return [
-        Values(
-            profile_type(name, one, period_type), period, values[:, i], None if counts is None else values[:, counts]
-        )
-        for i, one in enumerate(types)
-        if i != counts
-    ]
+    found = {profile_type(name, one, period_type): values[:, i] for i, one in enumerate(types) if i != counts}
+    if len(found) < len(types) - (counts is not None):
+        raise bad_profile("sample_type: expected each type once")
+    count = None if counts is None else values[:, counts]
+    return [Values(kind, period, column, count) for kind, column in found.items()]
 
 
 class _Reader:

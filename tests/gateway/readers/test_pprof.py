@@ -221,6 +221,29 @@ def test_a_profile_without_samples_and_tables_is_empty() -> None:
     assert encode(sent, ANY_TIME).messages == []
 
 
+@pytest.mark.parametrize(
+    ("types", "profile_types"),
+    [
+        ([("itimer", "ns"), ("cpu", "nanoseconds")], ["itimer:itimer:ns", "process_cpu:cpu:nanoseconds"]),
+        ([("cpu", "nanoseconds"), ("cpu", "ns")], ["process_cpu:cpu:nanoseconds", "process_cpu:cpu:ns"]),
+        ([("wall", "ns"), ("itimer", "ns")], ["wall:wall:nanoseconds", "process_cpu:cpu:nanoseconds"]),
+    ],
+)
+def test_types_with_one_name_keep_the_names_that_were_sent(
+    types: list[tuple[str, str]], profile_types: list[str]
+) -> None:
+    sent, _ = read(simple({("main",): (5, 6)}, types, ("wall", "ns")).SerializeToString())
+    assert [(one.profile_type, one.value.tolist()) for one in sent.values] == [
+        (f"{kind}:wall:nanoseconds", [value]) for kind, value in zip(profile_types, (5, 6), strict=True)
+    ]
+
+
+@pytest.mark.parametrize("types", [[("cpu", "ns"), ("cpu", "ns")], [("a:b", "count"), ("a_b", "count")]])
+def test_a_profile_with_one_type_twice_is_refused(types: list[tuple[str, str]]) -> None:
+    with pytest.raises(Refused, match="each type once"):
+        read(simple({("main",): (5, 6)}, types).SerializeToString())
+
+
 def test_empty_messages_are_messages() -> None:
     profile = simple({("main",): (5, 50)})
     profile.function.append(Function())
