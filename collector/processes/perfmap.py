@@ -98,11 +98,12 @@ class PerfMap:
             if os.path.samestat(there, ours) and ours.st_size >= self._offset:
                 return ours.st_size
             self._let_go()
-        self._path = self._path or f"{self._process}/root/tmp/perf-{_inner_pid(self._process)}.map"
+        inner_pid, user = _identity(self._process)
+        self._path = self._path or f"{self._process}/root/tmp/perf-{inner_pid}.map"
         descriptor = open_regular(self._path, os.O_NOFOLLOW)
         try:
             found = os.fstat(descriptor)
-            if found.st_uid in (0, os.stat(self._process).st_uid):
+            if found.st_uid == user:  # a user may mount files of root's there
                 self._file = descriptor
             return found.st_size
         finally:
@@ -112,7 +113,7 @@ class PerfMap:
     def _read(self, size: int) -> bool:
         """Adds the next lines; whether there are more. Raises OSError and PerfMapError."""
         most = min(STEP_BYTES, MAX_BYTES - self._offset)
-        if most <= 0 or size == self._exhausted:
+        if most <= 0 or size <= self._offset or size == self._exhausted:  # files of the kernel's have no size
             return False
         lines = self._reader.lines(self._file, Part(self._offset, most, STEP_LINES))
         if lines is None:
@@ -195,10 +196,10 @@ def _latest(areas: Areas, limit: int) -> Areas:
     return Areas(*(column[keep] for column in areas))
 
 
-def _inner_pid(process: str) -> str:
-    """The process ID in its own namespace: the last of NSpid in /proc/PID/status."""
+def _identity(process: str) -> tuple[str, int]:
+    """The process ID in its own namespace, and the user as whom it makes files: the last of NSpid and of Uid in
+    /proc/PID/status (proc(5)). Who owns /proc/PID is not that user: a process can make root the owner. Raises OSError.
+    """
     with open(f"{process}/status", encoding="utf-8", errors="replace") as status:
-        for line in status:
-            if line.startswith("NSpid:"):
-                return line.split()[-1]
-    return process.rpartition("/")[2]
+        last = {line.partition(":")[0]: line.split()[-1] for line in status if line.startswith(("NSpid:", "Uid:"))}
+    return last.get("NSpid", process.rpartition("/")[2]), int(last.get("Uid", -1))

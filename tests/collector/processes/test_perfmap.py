@@ -20,6 +20,7 @@ from tests.open_files import open_files
 from tests.waiting import PATIENCE_S
 
 PID = 4321
+OURS = f"Uid:\t1\t1\t1\t{os.geteuid()}\n"
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def reader() -> Iterator[PerfMapReader]:
 def map_file(tmp_path: Path) -> Path:
     process = tmp_path / str(PID)
     (process / "root" / "tmp").mkdir(parents=True)
-    (process / "status").write_text("Name:\tx\nNSpid:\t4321\t7\n")
+    (process / "status").write_text(f"Name:\tx\n{OURS}NSpid:\t4321\t7\n")
     return process / "root" / "tmp" / "perf-7.map"
 
 
@@ -118,6 +119,24 @@ def test_links_and_pipes_are_not_followed(reader: PerfMapReader, map_file: Path,
     assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [None]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="the file has to be root's")
+def test_a_file_of_root_is_no_map_of_another_user(reader: PerfMapReader, map_file: Path, tmp_path: Path) -> None:
+    map_file.write_text("1000 20 secret\n")
+    (tmp_path / str(PID) / "status").write_text("Uid:\t0\t0\t0\t1234\nNSpid:\t4321\t7\n")
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [None]
+    os.chown(map_file, 1234, 1234)
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [Name("secret", "")]
+
+
+def test_a_file_of_the_kernel_which_has_no_size_is_not_read(
+    reader: PerfMapReader, map_file: Path, tmp_path: Path
+) -> None:
+    map_file.touch()
+    reader.child.stop()
+    assert names(PerfMap(PID, reader, str(tmp_path)), 0x1000) == [None]
+    assert reader.child.process is None
+
+
 def test_a_map_is_read_up_to_a_bound(
     reader: PerfMapReader, map_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +204,7 @@ def test_maps_of_many_processes_are_bounded_together(
     for pid in (1, 2, 3):
         folder = tmp_path / str(pid) / "root" / "tmp"
         folder.mkdir(parents=True)
-        (folder.parents[1] / "status").write_text(f"NSpid:\t{pid}\n")
+        (folder.parents[1] / "status").write_text(f"{OURS}NSpid:\t{pid}\n")
         (folder / f"perf-{pid}.map").write_text("".join(f"{16 * i:x} 10 {pid}\n" for i in range(1, 11)))
     kept = [maps.of(pid) for pid in (1, 2, 3)]
     for of in kept:
@@ -254,7 +273,7 @@ def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(
         patch.setattr(perfmap, "STEP_LINES", size)
         path = Path(folder) / "1" / "root" / "tmp"
         path.mkdir(parents=True)
-        (path.parents[1] / "status").write_text("NSpid:\t1\n")
+        (path.parents[1] / "status").write_text(f"{OURS}NSpid:\t1\n")
         (path / "perf-1.map").write_bytes(data)
         of = PerfMap(1, reader, folder)
         for _ in range(30):

@@ -77,7 +77,7 @@ def process_with(root: Path, pid: int) -> Path:
     """Makes the folder of a process; returns the path of its perf map."""
     folder = root / str(pid) / "root" / "tmp"
     folder.mkdir(parents=True)
-    (root / str(pid) / "status").write_text(f"NSpid:\t{pid}\n")
+    (root / str(pid) / "status").write_text(f"Uid:\t0\t0\t0\t{os.geteuid()}\nNSpid:\t{pid}\n")
     return folder / f"perf-{pid}.map"
 
 
