@@ -18,6 +18,10 @@ MAX_STUCK = 8
 _ENDING_S = 10.0
 
 
+class NoChildError(OSError):
+    """There is no child for the job: it was closed, cannot be confined or started now, or too many wait for a disk."""
+
+
 class ConfinedChild:
     """One thread at a time may call `run`, any thread `close`."""
 
@@ -33,18 +37,15 @@ class ConfinedChild:
         self._jobs: socket.socket | None = None
         self._stuck: list[subprocess.Popen[bytes]] = []
 
-    def stuck(self) -> bool:
-        """Whether many children were killed and still wait for a disk. Each keeps its memory, so no more should be
-        risked."""
-        self._stuck = [process for process in self._stuck if process.poll() is None]
-        return len(self._stuck) >= MAX_STUCK
-
     def run(self, job: bytes, descriptors: Sequence[int]) -> bytes:
-        """Returns the child's answer; b"" if it did not survive the job, took too long, or was closed."""
+        """Returns the child's answer; b"" if it did not survive the job, or took too long. Raises OSError, and
+        NoChildError where the job was not begun."""
+        if self._many_stuck():
+            raise NoChildError(f"{MAX_STUCK} processes that were killed still wait for a disk")
         for _ in range(2):  # the child may just have ended because it was idle
             with self._lock:
                 if self._closed:
-                    return b""
+                    raise NoChildError("the child is closed")
                 jobs, process = self._started()
             answer = b""
             try:
@@ -63,9 +64,16 @@ class ConfinedChild:
             self.stop()
             if status == NOT_CONFINED:
                 self._give_up()
+                raise NoChildError("the child cannot be confined")
             if status != 0:
                 break
         return b""
+
+    def _many_stuck(self) -> bool:
+        """Whether many children were killed and still wait for a disk. Each keeps its memory, so no more should be
+        risked."""
+        self._stuck = [process for process in self._stuck if process.poll() is None]
+        return len(self._stuck) >= MAX_STUCK
 
     def stop(self) -> None:
         """Ends the child; the next `run` starts another."""
@@ -98,8 +106,12 @@ class ConfinedChild:
                     stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
                     env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # not memory for a thread on each CPU
                 )  # fmt: skip
-            # Reaps the child when it ends by itself.
-            threading.Thread(target=self.process.wait, name="confined-child", daemon=True).start()
+            try:  # a thread reaps the child when it ends by itself
+                threading.Thread(target=self.process.wait, name="confined-child", daemon=True).start()
+            except RuntimeError as error:
+                self._stuck.append(self.process)
+                self._end()
+                raise NoChildError(str(error)) from error
         return self._jobs, self.process
 
     def _end(self) -> None:

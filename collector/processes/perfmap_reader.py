@@ -51,12 +51,13 @@ class PerfMapReader:
         self._failures: OrderedDict[_Owner, list[float]] = OrderedDict()  # when; who failed last comes last
 
     def lines(self, file: int, part: Part) -> Lines | None:
-        """Reads a part of a perf map; None where it cannot be read, or its owner is left out. Raises PerfMapError."""
+        """Reads a part of a perf map; None where it cannot be read, or its owner is left out. Raises
+        PerfMapError, and OSError where there is no child."""
         return self._ask(file, part.encode(), part.decode_answer)
 
     def names(self, file: int, offsets: Sequence[int], addresses: Sequence[int]) -> list[Name | None]:
         """Reads the names in lines, each with an address in its area; None for those without (any more). Fewer, of the
-        first lines, where the file cannot be read (now). Raises PerfMapError."""
+        first lines, where the file cannot be read (now). Raises PerfMapError, and OSError where there is no child."""
         names: list[Name | None] = []
         for i in range(0, len(offsets), MAX_NAMES):
             wanted = Wanted(offsets[i : i + MAX_NAMES], addresses[i : i + MAX_NAMES])
@@ -72,7 +73,7 @@ class PerfMapReader:
 
     def _ask(self, file: int, job: bytes, decode: Callable[[bytes], T]) -> T | None:
         owner = _owner(file)
-        if self._left_out(owner) or self.child.stuck():
+        if self._left_out(owner):
             return None
         target = os.memfd_create("perf-map", os.MFD_CLOEXEC)
         try:

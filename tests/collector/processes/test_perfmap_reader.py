@@ -209,6 +209,19 @@ def test_an_owner_of_several_files_that_failed_is_left_out_for_a_while_and_nobod
     assert caplog.text.count(f"perf maps of user {ATTACKER} are not read") == 1
 
 
+def test_where_the_child_cannot_be_confined_nobody_is_left_out(
+    reader: PerfMapReader, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    failed = metrics.PERF_MAPS_FAILED._value.get()
+    reader.child.command = ["-c", "raise SystemExit(3)"]  # NOT_CONFINED
+    maps = PerfMaps(reader, str(tmp_path))
+    for pid in range(1, MAX_FAILURES + 2):
+        process_with(tmp_path, pid).write_text("1000 10 one\n")
+        assert named(maps, pid, 0x1000) is None
+    assert metrics.PERF_MAPS_FAILED._value.get() == failed
+    assert "are not read" not in caplog.text
+
+
 def test_where_no_child_can_be_started_names_are_missing_until_one_can(
     reader: PerfMapReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
