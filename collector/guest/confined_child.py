@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from collector.guest.confined_jobs import MAX_MESSAGE_BYTES, NOT_CONFINED
@@ -16,6 +17,7 @@ log = logging.getLogger(__name__)
 
 MAX_STUCK = 8
 _ENDING_S = 10.0
+_LOOK_S = 0.01
 
 
 class NoChildError(OSError):
@@ -26,8 +28,8 @@ class ConfinedChild:
     """One thread at a time may call `run`, any thread `close`."""
 
     def __init__(self, command: Sequence[str], timeout_s: float, missing: str) -> None:
-        """`command`: arguments of the Python interpreter. `timeout_s`: for one job. `missing`: what there is not, where
-        the kernel cannot confine the child."""
+        """`command`: arguments of the Python interpreter. `timeout_s`: for one job, and for the start.
+        `missing`: what there is not, where the kernel cannot confine the child."""
         self.command = command
         self.timeout_s = timeout_s
         self._missing = missing
@@ -35,6 +37,8 @@ class ConfinedChild:
         self._closed = False
         self.process: subprocess.Popen[bytes] | None = None
         self._jobs: socket.socket | None = None
+        self._ready = False
+        self._ready_by = 0.0
         self._stuck: list[subprocess.Popen[bytes]] = []
 
     def run(self, job: bytes, descriptors: Sequence[int]) -> bytes:
@@ -49,9 +53,12 @@ class ConfinedChild:
                 jobs, process = self._started()
             answer = b""
             try:
+                self._await_start(jobs)
                 jobs.settimeout(self.timeout_s)
                 socket.send_fds(jobs, [job], descriptors)
                 answer = jobs.recv(MAX_MESSAGE_BYTES)
+            except NoChildError:
+                raise
             except TimeoutError:
                 self._stuck.append(process)  # waiting for its end would wait for the disk that it may wait for
                 self.stop()
@@ -68,6 +75,19 @@ class ConfinedChild:
             if status != 0:
                 break
         return b""
+
+    def _await_start(self, jobs: socket.socket) -> None:
+        """A start that takes long, because the host has no CPU time for it, is no fault of a job: it goes on, and later
+        jobs hardly wait for it. Raises NoChildError then, and ConnectionError if the child has ended."""
+        if self._ready:
+            return
+        jobs.settimeout(max(_LOOK_S, self._ready_by - time.monotonic()))
+        try:
+            self._ready = bool(jobs.recv(MAX_MESSAGE_BYTES))
+        except TimeoutError:
+            raise NoChildError("the child is still being started") from None
+        if not self._ready:
+            raise ConnectionError("the child ended before it was ready")
 
     def _many_stuck(self) -> bool:
         """Whether many children were killed and still wait for a disk. Each keeps its memory, so no more should be
@@ -99,6 +119,7 @@ class ConfinedChild:
     def _started(self) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
         if self.process is None or self._jobs is None or self.process.poll() is not None:
             self._end()
+            self._ready, self._ready_by = False, time.monotonic() + self.timeout_s
             self._jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
                 self.process = subprocess.Popen(

@@ -1,7 +1,8 @@
 """The side of the child: jobs with what strangers wrote, done with limits on memory and time, and without capabilities,
 network or changes of files, so that no file can hurt the host. confined_child.py is the side of the collector.
 
-Standard input is a SOCK_SEQPACKET socket. A job is a message with descriptors, the answer is a message.
+Standard input is a SOCK_SEQPACKET socket. A job is a message with descriptors, the answer is a message. Before the
+first, the child may say READY.
 """
 
 import os
@@ -15,6 +16,7 @@ from collector.guest.confine import confine
 
 MAX_MESSAGE_BYTES = 8192
 MAX_DESCRIPTORS = 4
+READY = b"ready"
 NOT_CONFINED = 3
 """The exit code where the kernel has no seccomp filters: the process reads no file then."""
 
@@ -30,7 +32,7 @@ class Limits:
     nice: int = 0
 
 
-def serve(answer: Callable[[bytes, list[int]], bytes], limits: Limits) -> int:
+def serve(answer: Callable[[bytes, list[int]], bytes], limits: Limits, says_ready: bool = False) -> int:
     """Confines this process, and answers jobs until the collector ends or sends none. Returns the exit code.
 
     `answer` gets the message and the descriptors of a job, which are closed behind it. What it raises ends the process.
@@ -46,6 +48,8 @@ def serve(answer: Callable[[bytes, list[int]], bytes], limits: Limits) -> int:
     # The other one stays open until the process has ended: so its end and its exit code are seen together.
     jobs = socket.socket(fileno=os.dup(sys.stdin.fileno()))
     jobs.settimeout(limits.idle_s)
+    if says_ready:  # to confined_child.py
+        jobs.send(READY)
     while True:
         try:
             job, descriptors, _, _ = socket.recv_fds(jobs, MAX_MESSAGE_BYTES, MAX_DESCRIPTORS)

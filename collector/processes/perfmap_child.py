@@ -21,7 +21,7 @@ IDLE_S = 600.0
 
 
 def main() -> int:
-    return serve(answer, Limits(MEMORY_BYTES, MAX_ANSWER_BYTES, JOB_CPU_SECONDS, IDLE_S))
+    return serve(answer, Limits(MEMORY_BYTES, MAX_ANSWER_BYTES, JOB_CPU_SECONDS, IDLE_S), says_ready=True)
 
 
 def answer(job: bytes, descriptors: list[int]) -> bytes:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 COMMAND = ["-m", "collector.processes.perfmap_child"]
 TIMEOUT_S = 10.0
-"""Of a job, with the start of the child; on a busy host, the child has to wait for a CPU."""
+"""Of a job; on a busy host, the child has to wait for a CPU. The start of the child may take as long before that."""
 MAX_FAILURES = 3
 FAILURES_S = 600.0
 """An owner of MAX_FAILURES files that failed within that time is left out until it is over."""

@@ -22,7 +22,7 @@ NICE = 5  # a third of the CPU share of others: on a busy host as well a table t
 
 
 def main() -> int:
-    return serve(_answer, Limits(MEMORY_BYTES, MAX_TABLE_BYTES, JOB_CPU_SECONDS, IDLE_S, NICE))
+    return serve(_answer, Limits(MEMORY_BYTES, MAX_TABLE_BYTES, JOB_CPU_SECONDS, IDLE_S, NICE), says_ready=True)
 
 
 def _answer(job: bytes, descriptors: list[int]) -> bytes:

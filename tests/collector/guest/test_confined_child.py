@@ -10,13 +10,14 @@ import pytest
 
 from collector.guest import confined_child
 from collector.guest.confined_child import ConfinedChild, NoChildError
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 SERVING = """
 import sys
 from collector.guest import confined_jobs
 {}
-sys.exit(confined_jobs.serve(lambda job, descriptors: job.upper(), confined_jobs.Limits(1 << 30, 1 << 20, 60, 600.0)))
+limits = confined_jobs.Limits(1 << 30, 1 << 20, 60, 600.0)
+sys.exit(confined_jobs.serve(lambda job, descriptors: job.upper(), limits, says_ready=True))
 """
 
 
@@ -62,3 +63,26 @@ def test_a_child_that_cannot_be_confined_does_no_job(child: ConfinedChild) -> No
     for _ in range(2):
         with pytest.raises(NoChildError):
             do(child)
+
+
+def test_a_start_that_takes_long_goes_on_and_no_job_is_begun(child: ConfinedChild) -> None:
+    reading, writing = os.pipe()
+    child.command = ["-c", SERVING.format(f"open('/proc/{os.getpid()}/fd/{reading}').read()")]
+    child.timeout_s = 0.1
+    with pytest.raises(NoChildError):
+        do(child)
+    started = child.process
+    with pytest.raises(NoChildError):
+        do(child)
+    child.timeout_s = PATIENCE_S
+    os.close(writing)
+    wait_until(lambda: succeeds(child))
+    os.close(reading)
+    assert child.process is started
+
+
+def succeeds(child: ConfinedChild) -> bool:
+    try:
+        return do(child) == b"JOB"
+    except NoChildError:
+        return False

@@ -41,7 +41,7 @@ from collector.guest.confined_jobs import Limits, serve
 from collector.processes.perfmap_child import SIZE
 def answer(job, descriptors):
     return SIZE.pack(os.pwrite(descriptors[1], {}, 0) + {})
-sys.exit(serve(answer, Limits(1 << 30, 1 << 30, 60, 60.0)))
+sys.exit(serve(answer, Limits(1 << 30, 1 << 30, 60, 60.0), says_ready=True))
 """
 
 
