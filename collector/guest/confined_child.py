@@ -120,13 +120,7 @@ class ConfinedChild:
         if self.process is None or self._jobs is None or self.process.poll() is not None:
             self._end()
             self._ready, self._ready_by = False, time.monotonic() + self.timeout_s
-            self._jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-            with theirs:
-                self.process = subprocess.Popen(
-                    [sys.executable, *self.command],
-                    stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-                    env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # not memory for a thread on each CPU
-                )  # fmt: skip
+            self.process, self._jobs = start(self.command)
             try:  # a thread reaps the child when it ends by itself
                 threading.Thread(target=self.process.wait, name="confined-child", daemon=True).start()
             except RuntimeError as error:
@@ -143,6 +137,23 @@ class ConfinedChild:
                 self._jobs.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for an answer
             self._jobs.close()
         self.process = self._jobs = None
+
+
+def start(command: Sequence[str]) -> tuple["subprocess.Popen[bytes]", socket.socket]:
+    """Starts a process that serves jobs (confined_jobs.py). `command`: arguments of the Python interpreter. Returns the
+    process, and the socket for its jobs. Raises OSError."""
+    jobs, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                [sys.executable, *command],
+                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
+                env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # not memory for a thread on each CPU
+            )  # fmt: skip
+        except OSError:
+            jobs.close()
+            raise
+    return process, jobs
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int | None:

@@ -9,8 +9,8 @@ import os
 import socket
 import struct
 import subprocess
-import sys
 
+from collector.guest import confined_child
 from collector.guest.confined_jobs import MAX_MESSAGE_BYTES
 from collector.symbols.names_jobs import (
     BEST,
@@ -35,14 +35,7 @@ class WorkerError(RuntimeError):
 
 def start() -> tuple["subprocess.Popen[bytes]", socket.socket]:
     """Starts the process; returns it and the socket for a `NamesWorker`."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        process = subprocess.Popen(
-            [sys.executable, *COMMAND],
-            stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/",
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1"},  # not memory for a thread on each CPU
-        )  # fmt: skip
-    return process, ours
+    return confined_child.start(COMMAND)
 
 
 class NamesWorker:
