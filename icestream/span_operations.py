@@ -67,10 +67,8 @@ def _of_unknown_spans(samples: str, others: str, known: str) -> str:
     """Returns WHERE ... of the rows of `activity` whose spans samples have and `known` does not have: few rows, and the
     table is ordered by trace."""
     unknown = f"{samples} AND trace_id != toFixedString('', 16) AND (trace_id, span_id) NOT IN ({known})"
-    # Without others, the count is 0, and what it is joined to by AND is not read.
-    any_other = f"(SELECT count() FROM (SELECT 1 FROM span_operations {others} LIMIT 1)) > 0"
     return (
-        f"{others} AND operation != '' AND {any_other}"
+        f"{others} AND operation != '' AND {has_rows('span_operations', others)}"
         f" AND (trace_id, span_id) IN (SELECT trace_id, span_id FROM samples {unknown})"
     )
 
@@ -82,7 +80,10 @@ def select_reported_operations(samples: str, spans: str, known: str) -> str:
     `samples`: WHERE ... of the samples; `spans`: of the spans that may be theirs, also of entry spans.
     """
     unknown = f"{samples} AND span_id != toFixedString('', 8) AND (trace_id, span_id) NOT IN ({known})"
-    # Without entry spans, the count is 0, and what it is joined to by AND is not read.
-    any_entry = f"(SELECT count() FROM (SELECT 1 FROM entry_spans {spans} LIMIT 1)) > 0"
-    requests = f"{any_entry} AND trace_id IN (SELECT trace_id FROM samples {unknown})"
+    requests = f"{has_rows('entry_spans', spans)} AND trace_id IN (SELECT trace_id FROM samples {unknown})"
     return _REPORTED.format(spans=spans, requests=requests, most=_MOST_SPANS, rounds=_ROUNDS)
+
+
+def has_rows(table: str, where: str) -> str:
+    """Returns an expression that is 0 if a table has no such row: what it is joined to by AND is then not read."""
+    return f"(SELECT count() FROM (SELECT 1 FROM {table} {where} LIMIT 1)) > 0"

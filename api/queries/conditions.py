@@ -132,8 +132,3 @@ def matching(conditions: Conditions, value: str, matchers: Iterable[Matcher]) ->
     for matcher in matchers:
         add_value_matcher(alone, value, matcher)
     return " AND ".join(alone.expressions)
-
-
-def has_rows(table: str, conditions: Conditions) -> str:
-    """Returns an expression that is 0 if a table has no such row: what it is joined to by AND is then not read."""
-    return f"(SELECT count() FROM (SELECT 1 FROM {table} {conditions.where} LIMIT 1)) > 0"

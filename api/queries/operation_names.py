@@ -1,6 +1,6 @@
 """Which operations services have."""
 
-from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, add_value_matcher, has_rows
+from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, add_value_matcher
 from api.queries.database import Database, texts
 from api.queries.operations import OPERATION_TABLES
 from api.queries.rollups import make_plan
@@ -8,6 +8,7 @@ from api.queries.sample_operations import select_span_operations, span_hours, sp
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
+from icestream.span_operations import has_rows
 from icestream.times import HOUR_NS
 
 _ROWS = ("span_operations", "entry_spans")
@@ -71,7 +72,7 @@ def _has_spans(asked: Conditions, ranges: list[tuple[int, int]]) -> str:
     active, reported = Conditions(parameters=asked.parameters), Conditions(parameters=asked.parameters)
     add_times(active, [span_hours(start, end) for start, end in ranges], "start_time")
     add_span_times(reported, ranges)
-    return f"({has_rows('span_operations', active)} OR {has_rows('entry_spans', reported)})"
+    return f"({has_rows('span_operations', active.where)} OR {has_rows('entry_spans', reported.where)})"
 
 
 def _of_builds(level: Level, named: Conditions, of_service: list[Matcher]) -> Conditions:

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from api.errors import bad_request
-from api.queries.conditions import Conditions, add_span_times, add_value_matcher, has_rows, matching
+from api.queries.conditions import Conditions, add_span_times, add_value_matcher, matching
 from api.queries.sample_operations import OPERATION
 from api.queries.selector import Matcher, SelectorError
+from icestream.span_operations import has_rows
 
 SPAN_NAME, SPAN_ID = "span_name", "span_id"
 """Labels that are those of the span of a sample. Senders may give their series a label `span_name`, too."""
@@ -86,7 +87,7 @@ def with_span_names(table: str, asked: Conditions, ranges: Sequence[tuple[int, i
     add_span_times(spans, ranges)
     candidates = (
         f"SELECT trace_id, span_id FROM samples {asked.where} AND span_id != toFixedString('', 8)"
-        f" AND {has_rows('spans', spans)}"
+        f" AND {has_rows('spans', spans.where)}"
     )
     names = select_span_names(asked, ranges, candidates)
     return f"{table} LEFT ANY JOIN ({names}) AS names_of USING (trace_id, span_id)"
