@@ -121,10 +121,10 @@ class Sender:
         return datagram
 
     def _give_up(self, datagram: Datagram) -> None:
+        if datagram.intervals:  # first: who reads in the status that activity is lost finds why in the log
+            self._warn()
         self.dropped += datagram.intervals
         self._unreported += datagram.intervals + datagram.dropped
-        if datagram.intervals:
-            self._warn()
 
     def _warn(self) -> None:
         """Says once that activity is lost, and why."""

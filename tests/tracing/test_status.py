@@ -42,14 +42,16 @@ def test_lost_activity_is_logged_once(
 ) -> None:
     monkeypatch.setattr(sender, "MOST_WAITING_SECONDS", seconds)
     tracing.start(service="tested", socket=str(tmp_path / "nobody.sock"))
-    for _ in range(3):
-        with tracing.span(TRACE):
-            burn(1)
-        if seconds < 1:
+    try:
+        for _ in range(3):
             dropped = tracing.status().dropped_intervals
-            wait_until(lambda dropped=dropped: tracing.status().dropped_intervals > dropped)  # type: ignore[misc]
-            assert len(caplog.messages) == 1
-    tracing.stop()
+            with tracing.span(TRACE):
+                burn(1)
+            if seconds < 1:
+                wait_until(lambda dropped=dropped: tracing.status().dropped_intervals > dropped)  # type: ignore[misc]
+                assert len(caplog.messages) == 1
+    finally:
+        tracing.stop()
     (message,) = caplog.messages
     assert message.startswith(f"activity is lost: no collector listens on {tmp_path}/nobody.sock")
 
