@@ -16,7 +16,16 @@ from typing import Any, NamedTuple
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
-from icestream.rollups import CHANGES_SQL, DAY_S, HOUR_S, LEVELS, OPERATION_LEVELS, Level, bucket_parameters
+from icestream.rollups import (
+    CHANGES_SQL,
+    DAY_S,
+    HOUR_S,
+    LEVELS,
+    OPERATION_LEVELS,
+    OPERATION_MINUTES,
+    Level,
+    bucket_parameters,
+)
 from sinks import metrics, operation_tables
 from sinks.buckets import Bucket, together
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
@@ -216,9 +225,13 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
         return False
     parameters = fill_parameters(level, builds, [number for numbers in sources.values() for number in numbers])
     settings = insert_settings(cluster) | _LIMITS | fill_settings(level, cluster)
-    for table, statement in fill(level, builds, settings).items():
-        client.command(statement, parameters=parameters)
-        wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
+    if (
+        level != OPERATION_MINUTES
+        or client.query(operation_tables.MINUTES_HAVE_ROWS, parameters=parameters).result_rows[0][0]
+    ):
+        for table, statement in fill(level, builds, settings).items():
+            client.command(statement, parameters=parameters)
+            wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
     noted = {start: each.noted for start, each in changes.items()}
     _note(client, level, builds, "built", noted, cluster)
     return len(builds) == len(begun)

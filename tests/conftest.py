@@ -25,7 +25,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
-from tests import quick_groups
+from tests import quick_groups, unwind_tables
 
 # Clusters of two shards and of one, all of which are the engine itself (tests/sinks/clusters.py).
 _SHARD = "<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>"
@@ -145,6 +145,7 @@ def _client_for_small_queries(**options: Any) -> Any:
 
 clickhouse_connect.get_client = _client_for_small_queries
 quick_groups.use()
+unwind_tables.share()
 
 
 def close_clients() -> None:

@@ -7,14 +7,14 @@ from collector.bpf.sampler import Sampler
 from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.unwind.cache import TableCache
-from tests.unwind_tables import TABLES
+from tests.unwind_tables import tables
 
 
 @contextmanager
 def watching(frequency_hz: int, loader: str = "auto") -> Iterator[tuple[Host, Sampler]]:
     sampler = Sampler(frequency_hz, loader)
     sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(TABLES))
+    host = Host(sampler.program, FileCache(), TableCache(tables()))
     host.start()
     sampler.start()
     try:

@@ -2,7 +2,7 @@
 
 import contextlib
 import tracemalloc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor

@@ -23,7 +23,6 @@ from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, S
 from icestream.v1.raw_pb2 import RawBatch
 from tests.data.windows import Window
 from tests.pipeline.reading import lag, messages
-from tests.unwind_tables import TABLES
 from tests.waiting import PATIENCE_S, pause_s
 
 T = TypeVar("T")
@@ -64,7 +63,6 @@ class Pipeline:
             "ICESTREAM_SYMBOL_STORE": str(self.data / "symbols"),
             "ICESTREAM_SYMBOL_CACHE": str(self.data / "symbol-cache"),
             "ICESTREAM_SPOOL": str(self.data / "spool"),
-            "ICESTREAM_UNWIND_CACHE": str(TABLES),
             "ICESTREAM_ACTIVITY_SOCKET": str(self.data / "activity.sock"),
         }  # fmt: skip
         with open(self.data / f"{name}.log", "ab") as log:

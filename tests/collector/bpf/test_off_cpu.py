@@ -29,7 +29,7 @@ from collector.unwind.cache import TableCache
 from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 from tests.endless import endless
-from tests.unwind_tables import TABLES
+from tests.unwind_tables import tables
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
@@ -124,7 +124,7 @@ class Watch:
 def watching(waits: Waits, loader: str = "libbpf") -> Iterator[Watch]:
     sampler = Sampler(99, loader, waits=waits)
     sampler.load()
-    host = Host(sampler.program, FileCache(), TableCache(TABLES))
+    host = Host(sampler.program, FileCache(), TableCache(tables()))
     host.start()
     sampler.start()
     try:

@@ -21,7 +21,7 @@ from collector.processes.mapped_files import FileCache
 from collector.unwind.cache import TableCache
 from tests.endless import endless
 from tests.open_files import EBPF, open_files
-from tests.unwind_tables import TABLES
+from tests.unwind_tables import tables
 
 pytestmark = pytest.mark.ebpf
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -78,7 +78,7 @@ def running(frequency_hz: int, loader: str = "auto", **options: dict[str, int]) 
 @contextmanager
 def walking(sampler: Sampler) -> Iterator[None]:
     """User stacks are walked to their ends."""
-    host = Host(sampler.program, FileCache(), TableCache(TABLES))
+    host = Host(sampler.program, FileCache(), TableCache(tables()))
     host.start()
     try:
         yield
