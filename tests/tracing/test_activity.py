@@ -21,9 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icestream import tracing
-from icestream.tracing import threads
+from icestream.tracing import sender, threads
 from tests.tracing.traced import OTHER, TRACE, Listener, burn
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 SLACK_NS = 300_000  # what entering and leaving, and a switch of threads, may add to a measured block
 
@@ -265,14 +265,16 @@ def test_a_collector_that_does_not_read_costs_intervals_and_they_are_counted(tmp
     assert status.sent_intervals + status.dropped_intervals <= made
 
 
-def test_a_thread_keeps_no_more_than_the_limit(started: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thread_keeps_no_more_than_the_limit(listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sender, "PERIOD_SECONDS", PATIENCE_S)  # an interval that is open when it wakes is sent in parts
+    tracing.start(service="tested", socket=listener.path)
     monkeypatch.setattr(threads.Limits, "rows", 10 * threads.WIDTH)
     monkeypatch.setattr(threads.registry, "share_limits", lambda: None)
     for _ in range(5000):
         with tracing.span(TRACE):
             pass
     tracing.stop()
-    heard = started.take()
+    heard = listener.take()
     assert heard.dropped > 0
     assert len(heard.rows) + heard.dropped == 5000
 
