@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from icestream import ids
+from icestream import ids, sorted_keys
 from jobs.lake_names import add_names
 from jobs.lake_rows import read, replace, retried
 from jobs.pairs import Pairs
@@ -127,8 +127,8 @@ def _add_spans(lake: Lake, staging: Staging) -> None:
     said: dict[str, int] = {}
     keys = [(_span_keys(rows), _with_what_is_said(rows, said)) for rows in _staged(staging, "spans")]
     empty = np.empty(0, np.uint64)
-    staged = np.unique(np.concatenate([empty, *(span for span, _ in keys)]))
-    wanted = np.unique(np.concatenate([empty, *(whole for _, whole in keys)]))
+    staged = sorted_keys.distinct(np.concatenate([empty, *(span for span, _ in keys)]))
+    wanted = sorted_keys.distinct(np.concatenate([empty, *(whole for _, whole in keys)]))
     table = lake.open("spans")
     known = np.zeros(len(wanted), bool)
     if table is not None:

@@ -16,7 +16,7 @@ class Pairs:
     def __init__(self, pairs: Iterable[tuple[str, int]]) -> None:
         self._texts: dict[str, int] = {}
         keys = [self._texts.setdefault(text, len(self._texts)) << int(_BITS) | number for text, number in pairs]
-        self._keys = np.unique(np.array(keys, np.uint64))
+        self._keys = sorted_keys.distinct(np.array(keys, np.uint64))
 
     def __len__(self) -> int:
         return len(self._keys)

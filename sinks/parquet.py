@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from confluent_kafka import Message
 
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
-from icestream.recent_keys import RecentIds
+from icestream.recent_ids import RecentIds
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.delta import Lake, column_of_days, to_delta

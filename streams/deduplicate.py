@@ -7,7 +7,7 @@ import numpy as np
 
 from icestream.messages import identify
 from icestream.messages.raw import RawColumns
-from icestream.recent_keys import RecentIds
+from icestream.recent_ids import RecentIds
 from icestream.times import DAY_NS
 from streams import metrics
 

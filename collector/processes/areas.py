@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from icestream import address_ranges, index_ranges
+from icestream import address_ranges, index_ranges, sorted_keys
 
 
 class Areas(NamedTuple):
@@ -60,7 +60,7 @@ def over(old: Areas, new: Areas) -> Areas:
 def _paint_overlapping(start: np.ndarray, end: np.ndarray, value: np.ndarray) -> Areas:
     """Between two bounds next to each other the latest area counts. Each area is noted as two spans of 2^k such pieces;
     spans are then halved until each is one piece."""
-    bounds = np.unique(np.concatenate([start, end]))
+    bounds = sorted_keys.distinct(np.concatenate([start, end]))
     first, last = np.searchsorted(bounds, start), np.searchsorted(bounds, end)
     power = np.frexp((last - first).astype(np.float64))[1] - 1
     rank = np.arange(len(start))

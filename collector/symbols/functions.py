@@ -13,7 +13,7 @@ from collector.elf.reader import Read
 from collector.elf.sections import DYNSYM, SYMTAB, Section, content, find, read_sections
 from collector.elf.symbols import GLOBAL, MAX_TABLE_BYTES, WEAK, Functions, read_functions
 from collector.symbols.code_ranges import Range, disjoint
-from icestream import address_ranges
+from icestream import address_ranges, sorted_keys
 
 Ranked = tuple[int, int, int, str]
 """A name, after what makes it better than others; the least is the best."""
@@ -30,7 +30,7 @@ def functions(*sources: Read) -> list[Range]:
         return []
     tables = [_table(source, rows) for source, rows in zip(sources, sections, strict=True)]
     begins = np.concatenate([_unwind_starts(source, rows) for source, rows in zip(sources, sections, strict=True)])
-    return _ranges([table for table in tables if table is not None], code, np.unique(begins))
+    return _ranges([table for table in tables if table is not None], code, sorted_keys.distinct(begins))
 
 
 def _table(source: Read, sections: Sequence[Section]) -> Functions | None:
@@ -50,7 +50,7 @@ def _ranges(tables: list[Functions], code: np.ndarray, begins: np.ndarray) -> li
     area = address_ranges.find(code[:, 0], code[:, 1], starts)
     inside = area >= 0
     limits = code[area, 1]
-    nearest = np.minimum(_next(starts, np.unique(starts), limits), _next(starts, begins, limits))
+    nearest = np.minimum(_next(starts, sorted_keys.distinct(starts), limits), _next(starts, begins, limits))
     # A size that does not fit would wrap around.
     ends = np.where(sizes > 0, starts + np.minimum(sizes, limits - starts), nearest)
     names = [(table, *row) for table in tables for row in zip(table.name.tolist(), table.binding.tolist(), strict=True)]

@@ -12,6 +12,7 @@ import numpy as np
 
 from collector.elf.error import ElfError
 from collector.unwind import cfi_leb
+from icestream import sorted_keys
 
 MAX_RECORDS = 4 << 20
 MAX_CIES = 1 << 16
@@ -77,7 +78,7 @@ def read(section: FrameSection) -> Fdes:
 
 def read_at(section: FrameSection, offsets: np.ndarray) -> Fdes:
     """Returns the FDEs that begin at `offsets` (int64), for a section whose end is not known."""
-    offsets = np.unique(offsets[(offsets >= 0) & (offsets + 4 <= section.size)])
+    offsets = sorted_keys.distinct(offsets[(offsets >= 0) & (offsets + 4 <= section.size)])
     end = offsets + 4 + cfi_leb.words(section.data, offsets, "<u4").astype(np.int64)
     fits = (end <= np.append(offsets[1:], section.size)[: len(offsets)]) & (end > offsets + 4)
     return _read(section, offsets[fits] + 4, end[fits], np.zeros(int(fits.sum()), bool))
