@@ -14,6 +14,7 @@ from icestream.settings import KafkaSettings
 from sinks.migrate import migrate
 from tests.gateway.served import Gateway, serve
 from tests.gateway.stored import Store
+from tests.waiting import PATIENCE_S
 
 DATABASE = "gateway_tests"
 
@@ -42,4 +43,4 @@ def store(engine: str, tables: Client) -> Iterator[Store]:
 def gateway(in_process_broker: KafkaSettings) -> Iterator[Gateway]:
     """Takes profiles, with low limits."""
     kafka = in_process_broker.kafka
-    yield from serve(GatewaySettings(kafka=kafka, gateway_body_mb=1, gateway_unpacked_mb=2, gateway_ack_s=5))
+    yield from serve(GatewaySettings(kafka=kafka, gateway_body_mb=1, gateway_unpacked_mb=2, gateway_ack_s=PATIENCE_S))

@@ -186,12 +186,14 @@ def test_it_follows_until_it_is_told_to_stop_and_says_where_to_continue(
         command = [sys.executable, "-m", "icestream.cli", "export", "otlp", "--url", f"http://{here.address}"]
         command += ["--endpoint", endpoint, "--start", TIMES["start"], "--follow", "--delay", "1"]
         with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as following:
-            wait_until(lambda: list(messages(settings, RAW)))
+            assert following.stderr is not None
+            first = next((line for line in following.stderr if "sent until" in line), "")  # a whole minute
             following.terminate()
-            _, log = following.communicate()
+            _, rest = following.communicate()
     assert following.returncode == 0
-    assert re.search(r"sent until 20\S+:00.000Z, \d+ samples\n", log)
-    assert re.search(r"to continue: --start 20\S+:00.000Z\n", log)
+    assert list(messages(settings, RAW))
+    assert re.search(r"sent until 20\S+:00.000Z, \d+ samples\n", first)
+    assert re.search(r"to continue: --start 20\S+:00.000Z\n", rest)
 
 
 def test_what_a_receiver_refuses_is_told(

@@ -1,8 +1,10 @@
 """OTLP/gRPC with a real client."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -26,7 +28,7 @@ from tests.gateway.otlp import Otlp, of_samples
 from tests.gateway.spans import span, traces
 from tests.pipeline.reading import messages
 from tests.pipeline.running import free_port
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def serve(settings: GatewaySettings) -> Iterator[grpc.Channel]:
@@ -98,14 +100,24 @@ def test_without_kafka_the_sender_shall_try_again() -> None:
         assert send(channel, spans, TRACES) == grpc.StatusCode.UNAVAILABLE
 
 
-def test_beyond_the_limit_of_requests_the_sender_shall_try_again() -> None:
+def test_beyond_the_limit_of_requests_the_sender_shall_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, publish = threading.Event(), Publisher.publish
+
+    async def waits(*arguments: Any) -> None:
+        assert await asyncio.to_thread(refused.wait, PATIENCE_S)
+        await publish(*arguments)
+
+    monkeypatch.setattr(Publisher, "publish", waits)
     away = f"127.0.0.1:{free_port()}"
     settings = GatewaySettings(
-        kafka=away, gateway_ack_s=0.5, gateway_grpc_listen="127.0.0.1:0", gateway_max_requests=1
+        kafka=away, gateway_ack_s=0.3, gateway_grpc_listen="127.0.0.1:0", gateway_max_requests=1
     )  # fmt: skip
+    calls: list[Any] = []
     for channel in serve(settings):
         export = channel.unary_unary(f"/{PROFILES}/Export")
-        calls = [export.future(request_of(4).SerializeToString(), timeout=PATIENCE_S) for _ in range(2)]
+        calls.extend(export.future(request_of(4).SerializeToString(), timeout=PATIENCE_S) for _ in range(2))
+        wait_until(lambda: any(call.done() for call in calls))
+        refused.set()
         assert [call.code() for call in calls] == [grpc.StatusCode.UNAVAILABLE] * 2
         assert sorted((call.details() or "").partition(":")[0] for call in calls) == [
             "Kafka did not take it", "too many requests at the same time",

@@ -25,6 +25,12 @@ def profile(number: int, size: int = 1000, key: bytes = b"host") -> Encoded:
     return Encoded(key, [number.to_bytes(2) + bytes(size - 2)], 1)
 
 
+async def waits(size: int) -> None:
+    """Until so many bytes wait."""
+    while REGISTRY.get_sample_value("icestream_gateway_scrape_waiting_bytes") != size:
+        await asyncio.sleep(0.01)
+
+
 def dropped() -> float:
     return REGISTRY.get_sample_value("icestream_gateway_scrape_dropped_total") or 0
 
@@ -70,7 +76,7 @@ def run(publisher: Publisher, work: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture
 def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
-    return GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=5)
+    return GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S)
 
 
 @pytest.fixture
@@ -130,6 +136,7 @@ def test_a_profile_that_kafka_never_takes_holds_up_no_others(settings: GatewaySe
         running = asyncio.create_task(waiting.run())
         while not {number_of(one.messages[0]) for one in intake.tried} >= set(range(40, 50)):
             await asyncio.sleep(0.01)
+        await waits(40_000)  # Kafka has taken what was tried
         await waiting.close(0.1)
         running.cancel()
 
@@ -149,8 +156,7 @@ def test_a_key_whose_messages_hang_holds_up_no_others(settings: GatewaySettings,
             await asyncio.sleep(0.001)
         while len(intake.tried) < 20:
             await asyncio.sleep(0.01)
-        while REGISTRY.get_sample_value("icestream_gateway_scrape_waiting_bytes") != 80_000:
-            await asyncio.sleep(0.01)
+        await waits(80_000)
         await waiting.close(0.1)
         running.cancel()
 
