@@ -1,5 +1,7 @@
 """Stacks of real programs, frame by frame, beside what the programs themselves call."""
 
+import os
+import signal
 import subprocess
 import time
 from collections import Counter
@@ -19,8 +21,8 @@ from tests.collector.watching import watching
 
 pytestmark = pytest.mark.ebpf
 
-FREQUENCY_HZ = 999
-RUN_CPU_S = 0.4
+FREQUENCY_HZ = 1999
+RUN_CPU_S = 0.2
 NOT_YET = [ENDS.index(reason) for reason in ("process not known yet", "no mapping", "no unwinding table")]
 AT_ONCE = 2  # one for each CPU of a small machine
 
@@ -80,8 +82,9 @@ def run(programs: list[Program], host: Host, sampler: Sampler) -> list[Seen]:
             assert process.stdout.readline() == b"ready\n"
             process.stdin.write(b"go\n")
             process.stdin.flush()
-        wait_until_known(sampler, {process.pid for process in started})
-        wait_until_run([process.pid for process in started])
+        pids = [process.pid for process in started]
+        wait_until_known(sampler, pids)
+        wait_until_run(pids)
         samples = sampler.drain()
     finally:
         for process in started:
@@ -101,15 +104,28 @@ def run(programs: list[Program], host: Host, sampler: Sampler) -> list[Seen]:
     return list(found.values())
 
 
-def wait_until_known(sampler: Sampler, pids: set[int]) -> None:
-    """Until their tables are there: they are loaded when a walk meets a file for the first time on this host."""
-    until = time.monotonic() + 120
+def wait_until_known(sampler: Sampler, pids: list[int]) -> None:
+    """Until their tables are there: they are loaded when a walk meets a file for the first time on this host.
+
+    Between looks the programs stand still: making the tables of Go's takes seconds, and is what the CPUs are for.
+    """
+    until, pause_s = time.monotonic() + 120, 0.05
     while time.monotonic() < until:
-        time.sleep(0.1)
+        time.sleep(0.05)
         samples = sampler.drain()
-        of_programs = np.isin(samples.pid, list(pids))
+        of_programs = np.isin(samples.pid, pids)
         if of_programs.sum() > 20 and not np.isin(samples.stack_end[samples.stack[of_programs]], NOT_YET).any():
             return
+        send(signal.SIGSTOP, pids)
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.8)
+        sampler.drain()
+        send(signal.SIGCONT, pids)
+
+
+def send(number: signal.Signals, pids: list[int]) -> None:
+    for pid in pids:
+        os.kill(pid, number)
 
 
 def wait_until_run(pids: list[int]) -> None:
