@@ -203,7 +203,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     reading.subscribe([RAW])
     found: dict[int, RawBatch] = {}
     while 730 not in found:
-        message = reading.poll(10)
+        message = reading.poll(PATIENCE_S)
         assert message is not None
         assert message.error() is None
         batch = RawBatch.FromString(message.value() or b"")

@@ -8,6 +8,7 @@ import pytest
 
 from collector.guest.capabilities import kernel_version
 from collector.guest.priority import SLICE_NS
+from tests.waiting import PATIENCE_S
 
 SCRIPT = """
 import ctypes, os, struct, subprocess, sys, threading
@@ -50,5 +51,7 @@ def test_a_policy_that_somebody_gave_stays() -> None:
 
 def told(before: str, policy: int, nice: int, slice_ns: str) -> str:
     script = SCRIPT.format(number=NUMBER, before=before, policy=policy, nice=nice, slice_ns=slice_ns)
-    run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=60)
+    run = subprocess.run(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE_S
+    )
     return run.stdout

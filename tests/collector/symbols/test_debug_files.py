@@ -157,7 +157,7 @@ def test_debug_files_in_the_root_of_a_container_are_found(program: Program, name
     inside = root / debug_files.DEBUG.lstrip("/") / ".build-id"
     digits = program.build_id.removeprefix("gnu:")
     program.move_debug(inside / digits[:2] / f"{digits[2:]}.debug")
-    sleeper = "import os, sys, time; os.chroot(sys.argv[1]); print('there', flush=True); time.sleep(60)"
+    sleeper = "import os, sys, time; os.chroot(sys.argv[1]); print('there', flush=True); time.sleep(1000)"
     process = subprocess.Popen([sys.executable, "-c", sleeper, root], stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None

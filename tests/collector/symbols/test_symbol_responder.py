@@ -25,6 +25,7 @@ from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from tests.collector.slow_disk import slow_file
 from tests.collector.symbols.http_server import Server, sending
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def ask(asking: Producer, build_id: str, host: str, file: str = "/gone", age_s: 
     requested = time.time_ns() - age_s * 10**9
     request = SymbolRequest(build_id=build_id, host_id=host, file=file, attempt=1, requested_unix_nano=requested)
     asking.produce(SYMBOL_REQUESTS, request.SerializeToString(), build_id)
-    assert asking.flush(10) == 0
+    assert asking.flush(PATIENCE_S) == 0
 
 
 Answers = Callable[[int], list[SymbolFile]]
@@ -79,7 +80,7 @@ def answers(broker: KafkaSettings) -> Iterator[Answers]:
 
     def answers(count: int) -> list[SymbolFile]:
         found: list[SymbolFile] = []
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             message = reading.poll(0.2)
             if message is not None and message.error() is None:
@@ -175,7 +176,7 @@ def test_a_slow_debuginfod_holds_up_no_other_names_and_its_own_come_later(
     server = Server()
 
     def answer(request: BaseHTTPRequestHandler) -> None:
-        released.wait(120)
+        released.wait(PATIENCE_S)
         path = next(path for path, build_id in ids.items() if build_id.removeprefix("gnu:") in request.path)
         sending(whole[path])(request)
 

@@ -16,6 +16,7 @@ from collector.unwind import table as unwind_table
 from collector.unwind.cache import TableCache
 from collector.unwind.table import UnwindTable
 from tests.open_files import open_files
+from tests.waiting import PATIENCE_S
 
 BUILD_ID = "gnu:0123456789abcdef"
 CHILD = """
@@ -177,13 +178,13 @@ def test_where_the_child_cannot_be_confined_a_warning_says_once_why_there_are_no
 def test_the_child_ends_when_there_is_nothing_to_do_and_starts_again(
     tmp_path: Path, program: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = CHILD.format("unwind_child.IDLE_S = 0.05")
+    script = CHILD.format("unwind_child.IDLE_S = 0.5")
     monkeypatch.setattr(unwind_builder, "COMMAND", ["-c", script])
     cache = TableCache(tmp_path)
     assert cache.get("gnu:01", opener(program)) is not None
     child = cache._builder.child.process
     assert child is not None
-    child.wait(20)
+    child.wait(PATIENCE_S)
     assert cache.get("gnu:02", opener(program)) is not None
     cache.close()
 
@@ -197,7 +198,7 @@ def test_closing_ends_a_wait_for_a_table(tmp_path: Path, program: Path, monkeypa
     while cache._builder.child.process is None:
         time.sleep(0.01)
     cache.close()
-    waiting.join(20)
+    waiting.join(PATIENCE_S)
     assert found == [None]
     assert cache.get("gnu:ffff", opener(program)) is None
 
