@@ -27,6 +27,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from tests.collector.activity.flooding import datagram, flooding, open_folder, send
 from tests.pipeline.reading import messages
+from tests.pipeline.running import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.ebpf
@@ -199,11 +200,14 @@ def test_a_broker_that_is_away_holds_up_nothing(tmp_path: Path) -> None:
 
 
 def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -> None:
-    port = 20_000 + os.getpid() % 20_000
+    port = free_port()
     values: dict[tuple[str, ...], float] = {}
 
     def sends() -> bool:
-        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).read().decode()
+        try:
+            text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=PATIENCE_S).read().decode()
+        except OSError:  # it samples already, but does not listen yet
+            return False
         samples = itertools.chain(*parse_metrics(text).values())
         values.update({(sample.name, *sample.labels.values()): sample.value for sample in samples})
         return values.get(("icestream_collector_sent_bytes_total", RAW), 0) > 0
