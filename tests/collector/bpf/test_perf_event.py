@@ -56,7 +56,7 @@ def test_a_cpu_that_comes_online_is_profiled_from_the_next_drain_on_and_one_that
         before = sampler.drain()
         online.write_text(f"{first},{second}\n")
         sampler.drain()
-        burn(second, 0.2)
+        burn(second, 0.4)  # a host that runs other machines, too, takes the CPU away unnoticed, and samples with it
         after = sampler.drain()
         online.write_text(f"{first}\n")
         sampler.drain()
@@ -77,7 +77,7 @@ def test_a_cpu_that_cannot_be_followed_does_not_stop_the_others(online: Path, ca
         online.write_text(",".join(map(str, [*cpus, 100_000])))
         sampler.drain()
         assert "not profiled" in caplog.text
-        burn(cpus[0], 0.2)
+        burn(cpus[0], 0.4)
         assert np.sum(sampler.drain().tid == os.getpid()) > 150
     finally:
         sampler.close()
