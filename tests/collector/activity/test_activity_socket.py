@@ -21,6 +21,7 @@ from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.intervals import Intervals
 from icestream.tracing.datagram import Columns, datagrams
+from tests.waiting import wait_until
 
 CONTEXT = bytes(range(1, 25)) + b"\x01\x01\x00\x00"
 NOTHING = Columns([], [], [], [], [], [])
@@ -62,10 +63,7 @@ def _send(receiver: ActivityReceiver, *contents: bytes) -> None:
         sender.connect(str(receiver.path))
         for content in contents:
             sender.send(content)
-    end = time.monotonic() + 120
-    while counts.datagrams + counts.malformed < before + len(contents):
-        assert time.monotonic() < end
-        time.sleep(0.001)
+    wait_until(lambda: counts.datagrams + counts.malformed >= before + len(contents))
 
 
 @pytest.fixture
@@ -165,30 +163,38 @@ import os, threading, time
 from icestream import tracing
 tracing.start(service="contained", socket={str(receiver.path)!r})
 def work():
+    begun.wait()  # so that the collector sees both when it looks first
+    before = time.thread_time_ns()
     with tracing.span("{CONTEXT[:16].hex()}"):
         end = time.thread_time() + 0.4
         while time.thread_time() < end: pass
+    spent.append(time.thread_time_ns() - before)
+    worked.wait()
+    ended.wait()
+begun, worked, ended, spent = threading.Barrier(2), threading.Barrier(3), threading.Event(), []
 threads = [threading.Thread(target=work) for _ in range(2)]
 [t.start() for t in threads]
-print(os.getpid())
-[t.join() for t in threads]
+worked.wait()
+tracing.stop()
+print(os.getpid(), sum(spent), flush=True)
+input()
+ended.set()
 """
     child = subprocess.Popen(
-        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-    )
-    seen: set[int] = set()
-    while child.poll() is None:
-        pids = set(receiver.services())
-        for pid in pids:
-            if os.path.exists(f"/proc/{pid}/task"):
-                seen |= {int(tid) for tid in os.listdir(f"/proc/{pid}/task")}
-        time.sleep(0.05)
-    assert child.communicate()[0] == "1\n"
+        ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout
+    inner_pid, spent = map(int, child.stdout.readline().split())
+    _send(receiver, b"no datagram")  # the socket is a queue: everything before it was received
+    (pid,) = receiver.services()
+    threads = {int(tid) for tid in os.listdir(f"/proc/{pid}/task")}
+    child.communicate("\n")
     taken = receiver.take()
-    assert len(taken.start_monotonic_ns) >= 4
-    assert set(taken.tid.tolist()) <= seen
+    assert inner_pid == 1
+    assert set(taken.tid.tolist()) < threads
     assert len(set(taken.tid.tolist())) == 2
-    assert 0.79e9 < int(taken.thread_cpu_ns.sum()) < 0.9e9
+    assert 0.8e9 <= int(taken.thread_cpu_ns.sum()) <= spent
 
 
 @pytest.mark.parametrize(
