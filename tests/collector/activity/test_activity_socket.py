@@ -186,7 +186,8 @@ ended.set()
     )  # fmt: skip
     assert child.stdout
     inner_pid, spent = map(int, child.stdout.readline().split())
-    _send(receiver, b"no datagram")  # the socket is a queue: everything before it was received
+    _send(receiver, b"no datagram")
+    wait_until(lambda: receiver.counts.malformed)  # the socket is a queue: everything before it was received
     (pid,) = receiver.services()
     threads = {int(tid) for tid in os.listdir(f"/proc/{pid}/task")}
     child.communicate("\n")
