@@ -26,7 +26,7 @@ from standalone.supervisor.in_process_broker import PARTITIONS
 from standalone.supervisor.local_kafka import LocalKafka
 from standalone.supervisor.supervisor import ask_ready
 from tests.pipeline.reading import lag
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -29,7 +29,7 @@ from tests.api.fill import Frame, Sample, fill
 from tests.gateway.conftest import DATABASE
 from tests.gateway.stored import Store, values
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 OTHER = f"{DATABASE}_other"

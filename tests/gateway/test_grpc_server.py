@@ -27,7 +27,7 @@ from icestream.topics import ACTIVITY, RAW
 from tests.gateway.otlp import Otlp, of_samples
 from tests.gateway.spans import span, traces
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
 

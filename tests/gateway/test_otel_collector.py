@@ -28,7 +28,7 @@ from tests.gateway.test_opentelemetry_sdk import check, trace_a_request
 from tests.gateway.test_otlp_topic import profiles
 from tests.go import needs_go
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = [pytest.mark.soak, needs_go]

@@ -7,7 +7,7 @@ from gateway.settings import GatewaySettings
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, RAW, SAMPLES, STACKS, S
 from icestream.v1.raw_pb2 import RawBatch
 from tests.data.windows import Window
 from tests.pipeline.reading import lag, messages
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, pause_s
 
 T = TypeVar("T")
@@ -150,9 +150,3 @@ class Pipeline:
 def between(start_unix_nano: int, end_unix_nano: int) -> dict[str, str]:
     """`start` and `end` of a query."""
     return {"start": format_unix_nano(start_unix_nano), "end": format_unix_nano(end_unix_nano)}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -9,7 +9,7 @@ from icestream.metrics import parse_metrics
 from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES, STACKS
 from tests.icestream.test_tail import send, stack_batch
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.streams.test_flatten import running, sample_batch
 from tests.waiting import PATIENCE_S, wait_until
 

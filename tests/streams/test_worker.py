@@ -3,7 +3,6 @@
 import itertools
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,6 +27,7 @@ from streams.app import QUEUED_BYTES
 from tests.conftest import delete_topics
 from tests.data.handwritten import Raw, Sample
 from tests.data.windows import Window, window
+from tests.ports import free_port
 from tests.streams.outputs import rows
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -336,12 +336,6 @@ def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) 
     [(value, _)] = worker.messages(SYMBOL_REQUESTS)
     request = SymbolRequest.FromString(value)
     assert (request.build_id, request.host_id, request.file, request.attempt) == ("gnu:aa", "host-0", "/bin/a", 1)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def readiness(port: int) -> str:

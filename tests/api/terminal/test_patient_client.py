@@ -9,7 +9,7 @@ import pytest
 from api.terminal import patient_client
 from api.terminal.client import AnswerError, Client
 from api.terminal.patient_client import PatientClient, Stopped
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 
 WHOLE = b'{"profile_types": []}'
 

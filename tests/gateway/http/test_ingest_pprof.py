@@ -16,7 +16,7 @@ from icestream.topics import RAW
 from tests.gateway.profiles import simple
 from tests.gateway.served import Gateway, code, serve
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 
 PATH = "/api/v1/ingest/pprof"
 

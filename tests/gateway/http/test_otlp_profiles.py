@@ -14,7 +14,7 @@ from gateway.settings import GatewaySettings
 from icestream.messages.checks import MAX_LABELS
 from tests.gateway.otlp import Otlp
 from tests.gateway.served import Gateway, serve
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 
 PATH = "/v1development/profiles"
 PROTOBUF = {"content-type": "application/x-protobuf"}

@@ -26,7 +26,7 @@ from streams.symbolize import Symbolizer
 from tests.gateway.spans import CHILD, ROOT, TRACE, resource_spans, span, traces
 from tests.gateway.stored import Store
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 
 PATH = "/v1/traces"
 PROTOBUF = {"content-type": "application/x-protobuf"}

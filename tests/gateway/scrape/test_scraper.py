@@ -30,7 +30,7 @@ from tests.gateway.scrape.servers import Certificates, serving
 from tests.gateway.stored import Store, values
 from tests.go import needs_go
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
 GO = """package main

@@ -21,7 +21,7 @@ from icestream.topics import ACTIVITY, RAW
 from standalone.supervisor.local_kafka import why_unavailable
 from standalone.supervisor.run_info import RunInfo, read_run_info
 from tests.data.windows import WINDOW_NS, window
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.pipeline

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.tracing.traced import Listener
 from tests.waiting import PATIENCE_S, wait_until
 
