@@ -78,6 +78,7 @@ class Supervisor:
     def __init__(self) -> None:
         self._children: list[_Child] = []
         self._ended = threading.Event()
+        self._changing = threading.Lock()  # what an answer says of a process, and the end of that process
         threading.Thread(target=self._ask_all, name="readiness", daemon=True).start()
 
     def start(self, part: Part) -> None:
@@ -137,10 +138,11 @@ class Supervisor:
 
     def _died(self, child: _Child, code: int) -> None:
         alive_s = time.monotonic() - child.started
-        child.failed_starts = 0 if child.was_ready else child.failed_starts + 1
         child.quick_deaths = child.quick_deaths + 1 if alive_s < _QUICK_S else 0
-        child.process, child.ready = None, False
-        child.reason = f"ended with {_exit(code)}"
+        with self._changing:
+            child.process, child.ready = None, False
+            child.reason = f"ended with {_exit(code)}"
+        child.failed_starts = 0 if child.was_ready else child.failed_starts + 1
         if child.reader is not None:
             child.reader.join(1)
         never_ready = child.part.optional and not child.ever_ready
@@ -172,12 +174,17 @@ class Supervisor:
                 process = child.process
                 if process is not None:
                     reason = child.part.ask()
-                    if child.process is process:
-                        child.ready, child.reason = reason is None, reason or ""
-                        child.was_ready |= child.ready
-                        child.ever_ready |= child.ready
-                        child.set_aside &= not child.ready
+                    with self._changing:
+                        if child.process is process:
+                            _answered(child, reason)
                 PART_READY.labels(child.part.name).set(child.ready)
+
+
+def _answered(child: _Child, reason: str | None) -> None:
+    child.ready, child.reason = reason is None, reason or ""
+    child.was_ready |= child.ready
+    child.ever_ready |= child.ready
+    child.set_aside &= not child.ready
 
 
 def ask_ready(address: str, timeout_s: float = 2.0) -> str | None:
