@@ -13,6 +13,7 @@ from tests.tracing.traced import Listener
 def listener(tmp_path: Path) -> Iterator[Listener]:
     listener = Listener(tmp_path / "activity.sock")
     yield listener
+    tracing.stop()  # also where a test failed before it did
     listener.close()
 
 

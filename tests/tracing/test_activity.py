@@ -25,8 +25,6 @@ from icestream.tracing import sender, threads
 from tests.tracing.traced import OTHER, TRACE, Listener, burn
 from tests.waiting import PATIENCE_S, wait_until
 
-SLACK_NS = 300_000  # what entering and leaving, and a switch of threads, may add to a measured block
-
 
 def test_the_collector_hears_of_a_process_before_it_has_any_activity(started: Listener) -> None:
     wait_until(lambda: started.receiver.services() == {os.getpid(): "tested"})
@@ -34,11 +32,14 @@ def test_the_collector_hears_of_a_process_before_it_has_any_activity(started: Li
 
 def test_each_thread_has_its_own_context_and_sums_are_its_clock(started: Listener) -> None:
     burned: Counter[str] = Counter()
+    spent: Counter[str] = Counter()
 
     def work(trace: str) -> None:
         for _ in range(10):
+            before = time.thread_time_ns()
             with tracing.span(trace):
                 burned[trace] += burn(3)
+            spent[trace] += time.thread_time_ns() - before
             burn(1)
 
     workers = [threading.Thread(target=work, args=(trace,)) for trace in (TRACE, OTHER)]
@@ -51,12 +52,12 @@ def test_each_thread_has_its_own_context_and_sums_are_its_clock(started: Listene
     heard.assert_no_overlap()
     assert heard.dropped == 0
     for trace in (TRACE, OTHER):
-        assert burned[trace] <= heard.thread_cpu_ns(trace) <= burned[trace] + 10 * SLACK_NS
+        assert burned[trace] <= heard.thread_cpu_ns(trace) <= spent[trace]
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_interleaved_tasks_each_get_their_own_intervals(
-    started: Listener, run: Callable[[Coroutine[None, None, None]], None]
+    started: Listener, run: Callable[[Coroutine[None, None, int]], int]
 ) -> None:
     burned: Counter[str] = Counter()
 
@@ -71,56 +72,61 @@ def test_interleaved_tasks_each_get_their_own_intervals(
             burned["nobody"] += burn(2)
             await asyncio.sleep(0)
 
-    async def main() -> None:
+    async def main() -> int:
+        before = time.thread_time_ns()
         await asyncio.gather(work(TRACE, 1), nobody(), work(OTHER, 3))
+        return time.thread_time_ns() - before
 
-    run(main())
+    spent = run(main())
     tracing.stop()
     heard = started.take()
     heard.assert_no_overlap()
     for trace in (TRACE, OTHER):
-        assert burned[trace] <= heard.thread_cpu_ns(trace) <= burned[trace] + 10 * SLACK_NS
+        of_others = burned.total() - burned[trace]
+        assert burned[trace] <= heard.thread_cpu_ns(trace) <= spent - of_others
     assert sum(row[5] for row in heard.rows) == heard.thread_cpu_ns(TRACE) + heard.thread_cpu_ns(OTHER)
 
 
 def test_an_event_loop_inside_a_span_works_for_it_unless_a_task_says_otherwise(started: Listener) -> None:
-    async def main() -> tuple[int, int]:
-        mine = burn(5)
+    async def main() -> tuple[int, int, int]:
+        mine, before = burn(5), time.thread_time_ns()
         with tracing.span(OTHER):
             await asyncio.sleep(0)
             others = burn(5)
-        return mine + burn(5), others
+        spent = time.thread_time_ns() - before
+        return mine + burn(5), others, spent
 
     with tracing.span(TRACE):
-        mine, others = asyncio.run(main())
+        mine, others, spent = asyncio.run(main())
         mine += burn(5)
     tracing.stop()
     heard = started.take()
     heard.assert_no_overlap()
-    assert others <= heard.thread_cpu_ns(OTHER) <= others + SLACK_NS
+    assert others <= heard.thread_cpu_ns(OTHER) <= spent
     assert heard.thread_cpu_ns(TRACE) >= mine
 
 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 def test_to_thread_carries_the_context_and_an_executor_alone_does_not(
-    started: Listener, run: Callable[[Coroutine[None, None, tuple[int, int]]], tuple[int, int]]
+    started: Listener, run: Callable[[Coroutine[None, None, tuple[int, int, int]]], tuple[int, int, int]]
 ) -> None:
-    async def main() -> tuple[int, int]:
+    async def main() -> tuple[int, int, int]:
         loop = asyncio.get_running_loop()
         with tracing.span(TRACE):
             carried = await asyncio.to_thread(burn, 10)
-            await loop.run_in_executor(None, burn, 10)
+            alone = await loop.run_in_executor(None, burn, 10)
         with tracing.span(OTHER):
             other = await asyncio.to_thread(burn, 10)
-        return carried, other
+        return carried, alone, other
 
-    carried, other = run(main())
+    carried, alone, other = run(main())
     with tracing.span(TRACE), ThreadPoolExecutor(1) as pool:
-        pool.submit(burn, 10).result()
+        alone = min(alone, pool.submit(burn, 10).result())
     tracing.stop()
     heard = started.take()
-    assert carried <= heard.thread_cpu_ns(TRACE) <= carried + 5e6
-    assert other <= heard.thread_cpu_ns(OTHER) <= other + 5e6
+    # Starting threads counts, too.
+    assert carried <= heard.thread_cpu_ns(TRACE) < carried + alone
+    assert other <= heard.thread_cpu_ns(OTHER) < other + alone
 
 
 def test_a_plain_handler_of_a_web_framework_works_for_the_request_that_awaits_it(started: Listener) -> None:
@@ -129,27 +135,31 @@ def test_a_plain_handler_of_a_web_framework_works_for_the_request_that_awaits_it
             return await anyio.to_thread.run_sync(burn, 10)
 
     burned = asyncio.run(main())
-    assert asyncio.run(anyio.to_thread.run_sync(burn, 10)) > 0
+    alone = asyncio.run(anyio.to_thread.run_sync(burn, 10))
     tracing.stop()
     # Starting the thread counts, too; the 10 ms without a request do not.
-    assert burned <= started.take().thread_cpu_ns(TRACE) <= burned + 5e6
+    assert burned <= started.take().thread_cpu_ns(TRACE) < burned + alone
 
 
 def test_a_request_that_computes_long_is_known_while_it_runs(started: Listener) -> None:
     start = time.thread_time_ns()
+    in_a_row = 0
+
+    def is_close() -> bool:
+        nonlocal in_a_row
+        burn(100)
+        behind = time.thread_time_ns() - start - started.take().thread_cpu_ns(TRACE)
+        in_a_row = in_a_row + 1 if behind < 350e6 else 0
+        return in_a_row == 8
+
     with tracing.span(TRACE):
-        behind = []
-        for _ in range(8):
-            burn(100)
-            behind.append(time.thread_time_ns() - start - started.take().thread_cpu_ns(TRACE))
-    # The sender wakes every 200 ms. On a busy machine it may come late, but not every time.
-    assert min(behind[3:]) < 350e6
+        wait_until(is_close)  # the sender wakes every 200 ms; on a busy machine it comes late now and then
     tracing.stop()
     heard = started.take()
     heard.assert_no_overlap()
     took = time.thread_time_ns() - start
     assert 800e6 <= heard.thread_cpu_ns(TRACE) <= took
-    assert len(heard.rows) >= 4
+    assert len(heard.rows) >= 3  # by 350 ms, by another 450, and the rest
 
 
 def test_a_thread_that_ends_in_a_context_leaves_it(started: Listener) -> None:
