@@ -10,6 +10,7 @@ import pytest
 from icestream.times import format_unix_nano
 from tests.data.windows import WINDOW_NS, window
 from tests.pipeline.running import ICESTREAM, Pipeline, between
+from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
 
@@ -31,6 +32,7 @@ def test_replay_restores_what_was_deleted_and_nothing_else(kafka_pipeline: Pipel
         pipeline.publish(one, host=index % 2)
     expected = sum(m.value for m in made)
     pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == expected)
+    pipeline.settle()  # activity is stored by itself
     before = answers(pipeline, start, end)
 
     replay(pipeline, start, end)
@@ -60,7 +62,7 @@ def replay(pipeline: Pipeline, start: int, end: int) -> None:
     times = ["--from", format_unix_nano(start), "--to", format_unix_nano(end), "--source", "kafka"]
     done = subprocess.run(
         [*ICESTREAM, "replay", *times, "--data", str(pipeline.data)],
-        env=os.environ | pipeline.settings.environ(), capture_output=True, text=True, timeout=120, check=False,
+        env=os.environ | pipeline.settings.environ(), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr + pipeline.logs()
