@@ -148,7 +148,7 @@ def test_two_sinks_that_commit_at_once_store_each_row_once(tmp_path: Path) -> No
     def work(partitions: range) -> None:
         sink = ParquetSink(str(tmp_path))
         for turn in range(1, 6):
-            for _ in range(20):
+            for _ in range(100):  # each conflict takes a commit of the other, which has fewer
                 try:
                     sink.write(*flush(turn, partitions))
                     break

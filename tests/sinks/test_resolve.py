@@ -92,7 +92,7 @@ def test_locations_stored_before_and_after_their_symbols_came_are_named(
         sender.produce(STACKS, announced(address, 200))
         sender.flush(PATIENCE_S)
         wait_until(lambda: lines(200) == [("deep", 1)])
-        assert running.problem() is None
+        wait_until(lambda: running.problem() is None, running.problem)
     finally:
         stop.set()
         running.join(PATIENCE_S)
