@@ -8,6 +8,7 @@ from confluent_kafka import Message, TopicPartition
 from icestream.backlog import Backlog
 from icestream.kafka import consumer, producer
 from icestream.settings import KafkaSettings
+from tests.waiting import PATIENCE_S, wait_until
 
 TOPIC = "icestream.raw"
 GROUP = "readers"
@@ -26,7 +27,7 @@ def test_a_producer_that_asks_for_room_loses_nothing_to_the_in_process_broker(in
     while len(read) < 60 and time.monotonic() < deadline:
         if sent < 60 and backlog.room(MESSAGE):
             sender.produce(TOPIC, key=b"host", value=sent.to_bytes(MESSAGE, "big"), on_delivery=reporter(backlog))
-            sender.flush(10)
+            sender.flush(PATIENCE_S)
             sent += 1
         elif (message := reader.poll(0.2)) is not None and message.error() is None:
             read.append(int.from_bytes(message.value() or b"", "big"))
@@ -45,7 +46,7 @@ def test_there_is_no_room_beyond_the_limit_until_every_group_has_read(in_process
     commit(in_process_broker, "one", 2, 2)
     assert not room_after_asking(backlog, 101)
     commit(in_process_broker, "two", 2, 1)
-    assert room_after_asking(backlog, 700)
+    wait_until(lambda: backlog.room(700))  # the broker's answer may take longer than it is waited for
     assert not room_after_asking(backlog, 701)
     assert backlog.unread_bytes() == 300
     backlog.close()

@@ -9,6 +9,7 @@ from icestream import dead_letters, kafka
 from icestream.messages.checks import BadMessage
 from icestream.settings import KafkaSettings
 from icestream.topics import DEAD_LETTERS, MAX_MESSAGE_BYTES, RAW
+from tests.waiting import PATIENCE_S
 
 
 def letters(settings: KafkaSettings, count: int) -> list[tuple[bytes, bytes | None, dict[str, Any]]]:
@@ -18,7 +19,7 @@ def letters(settings: KafkaSettings, count: int) -> list[tuple[bytes, bytes | No
     reader.assign([TopicPartition(DEAD_LETTERS, partition, 0) for partition in partitions])
     found = []
     while len(found) < count:
-        message = reader.poll(10)
+        message = reader.poll(PATIENCE_S)
         assert message is not None
         assert message.error() is None
         found.append((message.value() or b"", message.key(), {k: v.decode() for k, v in message.headers() or []}))
@@ -29,13 +30,13 @@ def letters(settings: KafkaSettings, count: int) -> list[tuple[bytes, bytes | No
 def test_a_consumed_message_is_kept_as_it_came_with_what_was_wrong(broker: KafkaSettings) -> None:
     sender = kafka.producer(broker)
     sender.produce(RAW, b"\xff\x00", key=b"host", partition=1)
-    sender.flush(10)
+    sender.flush(PATIENCE_S)
     reader = kafka.consumer(broker, "test")
     reader.assign([TopicPartition(RAW, 1, 0)])
-    message = reader.poll(10)
+    message = reader.poll(PATIENCE_S)
     assert message is not None
     dead_letters.send(sender, message, "a stage", ValueError("größer"))
-    assert sender.flush(10) == 0
+    assert sender.flush(PATIENCE_S) == 0
     assert letters(broker, 1) == [
         (b"\xff\x00", b"host", {
             "icestream.error": "größer", "icestream.stage": "a stage", "icestream.topic": RAW,
@@ -54,7 +55,7 @@ def test_a_message_that_is_too_large_is_cut_and_says_so(in_process_broker: Kafka
     dead_letters.send_parts(
         sender, RAW, 2, 7, "k" * 5000, data, "s", RuntimeError("\ud800" + "x" * 9999), lambda e, m: delivered.append(e)
     )
-    assert sender.flush(10) == 0
+    assert sender.flush(PATIENCE_S) == 0
     assert delivered == [None]
     [(value, key, headers)] = letters(in_process_broker, 1)
     assert value == data[:MAX_MESSAGE_BYTES]
@@ -70,7 +71,7 @@ def test_a_message_that_is_too_large_is_cut_and_says_so(in_process_broker: Kafka
 def test_a_message_without_anything_is_a_dead_letter_too(in_process_broker: KafkaSettings) -> None:
     sender = kafka.producer(in_process_broker)
     dead_letters.send_parts(sender, RAW, 0, 0, None, None, "s", ValueError())
-    sender.flush(10)
+    sender.flush(PATIENCE_S)
     [(value, key, headers)] = letters(in_process_broker, 1)
     assert (value, key, headers["icestream.error"]) == (b"", None, "ValueError")
 
@@ -84,7 +85,7 @@ def test_of_a_flood_some_of_each_reason_are_published_and_the_others_are_counted
     sender, rate = kafka.producer(broker), dead_letters.Rate(per_minute=5)
     for number in range(500):
         sender.produce(RAW, str(number).encode(), partition=0)
-    sender.flush(10)
+    sender.flush(PATIENCE_S)
     reader = kafka.consumer(broker, "test")
     reader.assign([TopicPartition(RAW, 0, 0)])
     flood = []
@@ -103,10 +104,10 @@ def test_of_a_flood_some_of_each_reason_are_published_and_the_others_are_counted
 def test_a_dead_letter_that_kafka_refuses_is_counted_and_stops_nothing(in_process_broker: KafkaSettings) -> None:
     sender = kafka.producer(in_process_broker)
     sender.produce(RAW, b"bad", partition=0)
-    sender.flush(10)
+    sender.flush(PATIENCE_S)
     reader = kafka.consumer(in_process_broker, "test")
     reader.assign([TopicPartition(RAW, 0, 0)])
-    message = reader.poll(10)
+    message = reader.poll(PATIENCE_S)
     assert message is not None
     reader.close()
     before = not_published("ValueError")

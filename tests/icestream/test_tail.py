@@ -1,13 +1,13 @@
 """`icestream tail`, on both brokers, with good messages and garbage."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import cli
+from icestream.commands import tail
 from icestream.kafka import producer
 from icestream.message_rows import DECODERS
 from icestream.messages.checks import BadMessage
@@ -18,6 +18,7 @@ from icestream.topics import DEAD_LETTERS, SAMPLES, STACKS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from tests.data import messages as builders
+from tests.waiting import PATIENCE_S
 
 TRACE = bytes(range(16))
 
@@ -55,15 +56,15 @@ def send(settings: KafkaSettings, *messages: tuple[str, bytes]) -> None:
     sender = producer(settings)
     for topic, value in messages:
         sender.produce(topic, key=b"host-1", value=value)
-        sender.flush(10)
+        assert sender.flush(PATIENCE_S) == 0
 
 
 def test_samples_are_printed_with_trace_and_function_and_garbage_among_them_is_named(
-    broker: KafkaSettings, capsys: pytest.CaptureFixture[str]
+    broker: KafkaSettings, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tail, "_NAMES_TIMEOUT_S", PATIENCE_S)  # without names it would go on
     good, names = sample_batch("shop\x1b[2J"), stack_batch().SerializeToString()
     send(broker, (STACKS, b"\xff" * 9), (STACKS, names), (SAMPLES, b"\xff\xff garbage"), (SAMPLES, good))
-    time.sleep(0.2)
     arguments = ["tail", SAMPLES, "--from", "now-1h", "--kafka", broker.kafka]
     assert cli.main([*arguments, "--max", "3"]) == 0
     garbage, first, second = capsys.readouterr().out.splitlines()
@@ -84,7 +85,7 @@ def test_headers_of_dead_letters_are_shown(
 ) -> None:
     sender = producer(in_process_broker)
     sender.produce(DEAD_LETTERS, value=b"\x00\x01", headers={"icestream.error": "no such field"})
-    sender.flush(10)
+    assert sender.flush(PATIENCE_S) == 0
     assert cli.main(["tail", DEAD_LETTERS, "--from", "now-1h", "--max", "1", "--kafka", in_process_broker.kafka]) == 0
     assert "icestream.error=no such field" in capsys.readouterr().out
 

@@ -140,7 +140,7 @@ def test_each_sample_is_in_one_record_while_members_join_and_leave(apache_kafka:
         """Sends ten batches more, to all partitions; returns the sum of all so far."""
         for offset in itertools.islice(offsets, 10):
             sender.produce(SAMPLES, sample_batch(offset), partition=offset % PARTITIONS)
-        assert sender.flush(60) == 0
+        assert sender.flush(PATIENCE_S) == 0
         return offset * 20_000_000
 
     with running(apache_kafka, 200):
@@ -180,7 +180,10 @@ def test_a_stack_too_large_for_a_message_loses_its_middle() -> None:
     assert (frames[0], frames[len(frames) // 2], frames[-1]) == ("main", "[cut]", "hot")
 
 
-def test_names_that_come_a_moment_later_are_waited_for(in_process_broker: KafkaSettings) -> None:
+def test_names_that_come_a_moment_later_are_waited_for(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streams.flatten.flattener._NAMES_WAIT_S", PATIENCE_S)  # a slow machine's moment is longer
     reader = Reader(in_process_broker)
     with running(in_process_broker, 200):
         send(in_process_broker, (SAMPLES, sample_batch(1)))
@@ -200,7 +203,7 @@ def test_the_example_that_knows_nothing_of_icestream_prints_a_top(in_process_bro
     wanted = {"     0.03 s  inlined\n", "     0.01 s  [no stack]\n"}
     with running(in_process_broker, 200), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         found: set[str] = set()
         while not wanted <= found and time.monotonic() < deadline:
             found.add(process.stdout.readline())
