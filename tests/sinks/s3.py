@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.pipeline.running import free_port
 from tests.waiting import wait_until
 
 # A process of its own: while DeltaTable.is_deltatable waits for an answer, no other thread of its process can run.
@@ -18,8 +19,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """URI of an empty bucket; the environment has the credentials for it."""
     import boto3  # it takes a second, which other tests save
 
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen([sys.executable, "-c", _SERVER, str(port)], stderr=subprocess.DEVNULL)
     try:
         endpoint = f"http://127.0.0.1:{port}"
@@ -33,11 +33,11 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def dead_object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """URI of a bucket whose server takes connections and never answers."""
+def dead_object_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+    """A server of the bucket `profiles` that takes connections and never answers."""
     with socket.create_server(("127.0.0.1", 0), backlog=100) as server:
         _use(f"http://127.0.0.1:{server.getsockname()[1]}", monkeypatch)
-        yield "s3://profiles"
+        yield server
 
 
 def _use(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
