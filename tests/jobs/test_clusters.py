@@ -147,7 +147,7 @@ def test_jobs_on_a_cluster_lock_their_range_and_one_that_was_taken_over_changes_
         stored.client.command(f"INSERT INTO {slept.table('batches')} SELECT *, 0, 0 FROM batches")
         monkeypatch.setattr("jobs.lock.EXPIRE_S", 60)
         entered: list[JobLock] = []
-        wait_until(lambda: _enters(lock("other"), entered), "the lock expires")
+        wait_until(lambda: _enters(lock("other"), entered))
         (other,) = entered
         with pytest.raises(JobError, match="lost its lock"):
             frozen.check(stored.client)

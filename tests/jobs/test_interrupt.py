@@ -36,7 +36,7 @@ def test_a_job_that_was_interrupted_continues_after_its_last_finished_slice(tmp_
 
     middle = tmp_path / "in the middle"
     interrupted = start(SLOW=str(middle))
-    wait_until(lambda: middle.exists() or interrupted.poll() is not None, "it works")
+    wait_until(lambda: middle.exists() or interrupted.poll() is not None)
     interrupted.send_signal(signal.SIGINT)
     _, errors = interrupted.communicate(timeout=PATIENCE_S)
     assert interrupted.returncode == 128 + signal.SIGINT, errors

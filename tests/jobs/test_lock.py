@@ -47,7 +47,7 @@ def test_the_lock_of_a_dead_process_of_this_host_and_an_expired_one_are_free(
     expired = JobLock(clients, "expired", FIRST)
     expired._claim(clients.get(), 1)
     monkeypatch.undo()
-    wait_until(lambda: expired._owner not in {claim[0] for claim in expired._live_claims(clients.get())}, "expires")
+    wait_until(lambda: expired._owner not in {claim[0] for claim in expired._live_claims(clients.get())})
     with JobLock(clients, "next", FIRST):
         pass
     monkeypatch.setattr(module, "_process", lambda pid: f"elsewhere/1/{pid}")

@@ -41,9 +41,9 @@ def test_a_frozen_job_that_wakes_after_its_range_was_taken_over_changes_nothing(
     stored = make_stored(client, tmp_path)
     before = tables(client)
     with job_that_stops(clients, stored, statement) as frozen:
-        wait_until(lambda: os.waitpid(frozen.pid, os.WUNTRACED | os.WNOHANG)[0] == frozen.pid, "it stops")
+        wait_until(lambda: os.waitpid(frozen.pid, os.WUNTRACED | os.WNOHANG)[0] == frozen.pid)
         other = stored.work("backfill", name="other")
-        wait_until(lambda: _runs(clients, other), "the lock expires")
+        wait_until(lambda: _runs(clients, other))
         assert tables(client) == before
         frozen.send_signal(signal.SIGCONT)
         output, _ = frozen.communicate()
@@ -75,7 +75,7 @@ def test_what_the_server_still_executes_for_a_fenced_job_is_ended(clients: Clien
     thread = threading.Thread(target=work)
     thread.start()
     running = "SELECT count() FROM system.processes WHERE Settings['log_comment'] = 'icestream job a1'"
-    wait_until(lambda: client.query(running).result_rows == [(1,)], "it runs")
+    wait_until(lambda: client.query(running).result_rows == [(1,)])
     end_statements(client, fence.owner)
     thread.join()
     assert "QUERY_WAS_CANCELLED" in errors[0]
@@ -87,7 +87,7 @@ def test_a_lock_that_was_taken_over_is_lost_even_if_it_is_renewed(
     claim = JobLock(clients, "slow", stored_range := lock.TimeRange(0, 10**9))
     monkeypatch.setattr(lock, "_process", lambda pid: f"elsewhere/1/{pid}")
     claim._claim(clients.get(), 1)
-    wait_until(lambda: not claim._live_claims(clients.get()), "expires")
+    wait_until(lambda: not claim._live_claims(clients.get()))
     monkeypatch.undo()
     with JobLock(clients, "next", stored_range):
         claim._claim(clients.get(), 60)

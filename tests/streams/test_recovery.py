@@ -21,6 +21,7 @@ from tests.data.handwritten import START, Interval, Raw, Sample, activity
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows, stacks
 from tests.streams.test_process import expected_rows
+from tests.waiting import PATIENCE_S
 
 SEQUENCES = range(1, 9)
 INTERVALS = {  # each ends in its window; some begin in one long before
@@ -89,7 +90,7 @@ def test_a_killed_worker_and_its_successors_lose_nothing_and_double_nothing(
     for topic, messages in inputs.items():
         for message in messages:
             broker.send(topic, message)
-    broker.producer.flush(10)
+    assert broker.producer.flush(PATIENCE_S) == 0
 
     lives = 0
     while live(broker, inputs, chance):
@@ -136,7 +137,7 @@ def live(broker: Kafka, inputs: dict[str, list[bytes]], chance: random.Random) -
             continue
         killed = chance.random() < 0.2
         broker.publish(message_id, outputs, parts=chance.choice([0, 1]) if killed else None)
-        broker.producer.flush(10)
+        assert broker.producer.flush(PATIENCE_S) == 0
         if killed:
             break
         if chance.random() < 0.5:
@@ -149,7 +150,7 @@ def test_nothing_is_recovered_from_another_cluster(in_process_broker: KafkaSetti
     message_id = MessageId("another", RAW, 0, 3)
     broker.publish(message_id, Processor().raw(RAWS[1].bytes(), message_id))
     broker.send(SAMPLES, b"somebody else's")
-    broker.producer.flush(10)
+    assert broker.producer.flush(PATIENCE_S) == 0
     assert recovery.read(in_process_broker, 0).plan == recovery.Plan()
 
 
@@ -166,7 +167,7 @@ def test_a_log_that_kafka_does_not_deliver_is_not_taken_for_a_shorter_one(
 ) -> None:
     broker = Kafka(in_process_broker)
     broker.send(RAW, RAWS[1].bytes())
-    broker.producer.flush(10)
+    assert broker.producer.flush(PATIENCE_S) == 0
     monkeypatch.setattr(log_reader, "_IDLE_S", 0.2)
     monkeypatch.setattr(kafka, "Consumer", Paused)
     with pytest.raises(KafkaException, match="no answer"):
@@ -184,7 +185,7 @@ def test_a_successor_refuses_the_times_that_the_first_worker_refused(in_process_
         if offset != 1:  # it is a dead letter
             message_id = MessageId(broker.cluster, RAW, 0, offset)
             broker.publish(message_id, processor.raw(message, message_id))
-    broker.producer.flush(10)
+    assert broker.producer.flush(PATIENCE_S) == 0
     after, careless = Processor(), Processor()
     recovered(broker, after, limits)
     recovered(broker, careless)
@@ -195,7 +196,7 @@ def test_a_successor_refuses_the_times_that_the_first_worker_refused(in_process_
 def test_activity_that_was_committed_before_any_samples_is_still_known(in_process_broker: KafkaSettings) -> None:
     broker = Kafka(in_process_broker)
     broker.send(ACTIVITY, activity(FOUND[1], sequence=1))
-    broker.producer.flush(10)
+    assert broker.producer.flush(PATIENCE_S) == 0
     broker.commit(ACTIVITY, 1)
     processor = Processor()
     recovered(broker, processor)
