@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def messages(settings: KafkaSettings, topic: str) -> Iterator[Message]:
@@ -47,4 +47,20 @@ def _watermarks(reader: Consumer, topic: str) -> list[tuple[TopicPartition, int,
     """Each partition with its first offset, and the one after its last."""
     partitions = reader.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
     places = [TopicPartition(topic, partition) for partition in partitions]
-    return [(place, *reader.get_watermark_offsets(place, timeout=PATIENCE_S)) for place in places]
+    return [(place, *_ends(reader, place)) for place in places]
+
+
+def _ends(reader: Consumer, place: TopicPartition) -> tuple[int, int]:
+    """The first offset of a partition, and the one after its last. Waits for the leader of one that was just made."""
+    found: list[tuple[int, int]] = []
+
+    def is_led() -> bool:
+        try:
+            found.append(reader.get_watermark_offsets(place, timeout=PATIENCE_S))
+        except KafkaException as error:
+            if error.args[0].code() not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+                raise
+        return bool(found)
+
+    wait_until(is_led)
+    return found[0]
