@@ -26,6 +26,7 @@ from icestream.topics import OPTIONAL_TOPICS, TOPICS
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 from tests import quick_groups, unwind_tables
+from tests.waiting import PATIENCE_S
 
 # Clusters of two shards and of one, all of which are the engine itself (tests/sinks/clusters.py).
 _SHARD = "<shard><replica><host>127.0.0.1</host><port>9000</port></replica></shard>"
@@ -233,17 +234,17 @@ def delete_groups(settings: KafkaSettings) -> None:
     names = [group.group_id for group in admin.list_consumer_groups(request_timeout=300).result().valid]
     for deletion in admin.delete_consumer_groups(names).values() if names else ():
         with contextlib.suppress(KafkaException):  # somebody is in it
-            deletion.result(60)
+            deletion.result(PATIENCE_S)
 
 
 def delete_topics(settings: KafkaSettings, names: Collection[str] = ()) -> None:
     """Deletes all our topics that are there, or those of these names, and waits until they are gone."""
     admin = AdminClient(client_config(settings))
     ours = set(names) or {topic.name for topic in (*TOPICS, *OPTIONAL_TOPICS)}
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while present := sorted(ours & set(admin.list_topics(timeout=300).topics)):
         assert time.monotonic() < deadline, f"still there: {present}"
         for deletion in admin.delete_topics(present).values():
             with contextlib.suppress(KafkaException):  # it was being deleted already
-                deletion.result(10)
+                deletion.result(PATIENCE_S)
         time.sleep(0.05)
