@@ -27,7 +27,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from tests.collector.activity.flooding import datagram, flooding, open_folder, send
 from tests.pipeline.reading import messages
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.ebpf

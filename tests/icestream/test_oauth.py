@@ -5,7 +5,6 @@ import base64
 import http.server
 import json
 import shutil
-import socket
 import threading
 import time
 import urllib.parse
@@ -25,6 +24,7 @@ from icestream.settings import KafkaSettings, SettingError
 from standalone.supervisor.local_kafka import HOME, LocalKafka
 from streams.app import credentials
 from tests.conftest import close_clients
+from tests.ports import free_port
 
 JAAS = (
     "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub=broker;"
@@ -108,9 +108,7 @@ def test_both_clients_reach_a_kafka_that_wants_a_token(kafka_in_id: None, tmp_pa
     home.mkdir()
     (home / "lib").symlink_to(HOME / "lib")
     shutil.copy(HOME / "log4j2.properties", home)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     template = (HOME / "server.properties").read_text()
     listener = f",OAUTH://127.0.0.1:{port}"
     for name in ("listeners=PLAINTEXT://127.0.0.1:{port}", "advertised.listeners=PLAINTEXT://127.0.0.1:{port}"):

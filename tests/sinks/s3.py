@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.pipeline.running import free_port
+from tests.ports import free_port
 from tests.waiting import wait_until
 
 # A process of its own: while DeltaTable.is_deltatable waits for an answer, no other thread of its process can run.
