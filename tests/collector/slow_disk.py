@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-LONGEST_S = 30
+LONGEST_S = 120
 
 _HEADER = struct.Struct("<IIQQIIIHH")  # length, operation, unique, node; user, group, process, extensions, padding
 _ANSWER = struct.Struct("<IiQ")  # length, error, unique

@@ -30,6 +30,7 @@ from icestream.topics import DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
 from tests.endless import endless
 from tests.unwind_tables import tables
+from tests.waiting import PATIENCE_S
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 MS = 1_000_000
@@ -85,7 +86,7 @@ class Watch:
             tls_offset = int(process.stdout.readline().removeprefix("ready "))
             self.sampler.set_context(process.pid, TlsPlace(tls_offset))
             functions = names(program, process.pid)
-            until = time.monotonic() + 120
+            until = time.monotonic() + PATIENCE_S
             while not self._is_known(process) and time.monotonic() < until:
                 time.sleep(0.2)
             for _ in range(drains):
@@ -229,7 +230,7 @@ def test_a_wait_belongs_to_the_trace_in_which_it_began(watch: Watch, waiting: Pa
 def test_python_functions_that_wait_are_seen(watch: Watch) -> None:
     sleeper = "import time\ndef inner():\n time.sleep(0.02)\ndef outer():\n inner()\nwhile True:\n outer()"
     with endless(sleeper) as process:
-        until = time.monotonic() + 120
+        until = time.monotonic() + PATIENCE_S
         frames = np.empty(0)
         while time.monotonic() < until and not (len(frames) > 10 and (frames == 3).all()):
             time.sleep(0.5)
@@ -301,7 +302,7 @@ def test_waits_are_batches_of_their_own_in_the_same_window(tmp_path: Path) -> No
     profiler = make_profiler(settings, load(settings), FileCache(), buffer)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
-    until = time.monotonic() + 120
+    until = time.monotonic() + PATIENCE_S
     while len(messages) < 6 and time.monotonic() < until:
         time.sleep(0.002)
         sum(range(100_000))

@@ -13,6 +13,7 @@ from icestream.settings import KafkaSettings
 from icestream.symcache import SymCaches
 from icestream.topics import SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.waiting import PATIENCE_S
 
 SOURCE = b"int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"
 
@@ -42,7 +43,7 @@ def test_an_upload_names_the_program_on_every_broker(
     assert "1 uploaded, 0 stripped, 0 failed" in out
     reading = consumer(broker, "test")
     reading.subscribe([SYMBOLS])
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     message = None
     while message is None and time.monotonic() < deadline:
         message = reading.poll(0.5)

@@ -63,7 +63,7 @@ def test_a_huge_file_is_hashed_at_once(tmp_path: Path) -> None:
         file.truncate(1 << 40)
         began = time.thread_time()
         assert identity.file_hash(file.fileno()).startswith("htlhash:")
-        assert time.thread_time() - began < 0.1
+        assert time.thread_time() - began < 10  # to hash all of it would take many minutes
 
 
 def test_file_offsets_become_the_addresses_that_the_linker_gave(tmp_path: Path) -> None:

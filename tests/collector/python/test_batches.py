@@ -13,6 +13,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.test_agent import batches, collecting
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
 PROGRAM = Path(__file__).parent / "known.py"
@@ -36,7 +37,7 @@ def test_batches_name_python_functions_with_file_and_line(
         process.stdin.write(b"\n")
         process.stdin.flush()
         with collecting(in_process_broker, tmp_path):
-            for batch in batches(reader, 60):
+            for batch in batches(reader, PATIENCE_S):
                 for location, mapping in enumerate(batch.location_mapping):
                     if batch.mappings[mapping].kind == Mapping.NAMED and batch.location_function:
                         strings, file = batch.strings, batch.location_file[location]

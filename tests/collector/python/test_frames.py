@@ -22,6 +22,7 @@ from collector.host import Host
 from collector.kernel import Kernel
 from tests.collector.python.interpreters import Interpreter, interpreters
 from tests.collector.watching import watching
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
 PROGRAM = Path(__file__).parent / "known.py"
@@ -135,7 +136,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
         process.stdin.flush()
         time.sleep(0.3)
         sampler.drain()
-        seen, until = (Seen(), Seen()), time.monotonic() + 120
+        seen, until = (Seen(), Seen()), time.monotonic() + PATIENCE_S
         while seen[0].total() < SAMPLES and time.monotonic() < until:
             time.sleep(0.5)
             add(seen, pid, sampler.drain(), host)

@@ -20,6 +20,7 @@ from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, SYMBOL
 from collector.symbols.names_worker import NamesWorker
 from collector.symbols.symbol_files import SymbolFiles
 from tests.open_files import open_files
+from tests.waiting import PATIENCE_S
 
 SOURCE = """
 static __attribute__((noinline)) int local(int x) { return x * 42; }
@@ -283,7 +284,7 @@ def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path:
 
 def mapped(pid: int, path: Path) -> MapsEntry:
     """Where a process has a file, once it has."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
             if line.endswith(str(path)):

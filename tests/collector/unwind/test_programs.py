@@ -18,6 +18,7 @@ from collector.kernel import Kernel
 from collector.processes.mapped_files import TRUNCATED
 from tests.collector.unwind.programs import Program, build
 from tests.collector.watching import watching
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
 
@@ -109,7 +110,7 @@ def wait_until_known(sampler: Sampler, pids: list[int]) -> None:
 
     Between looks the programs stand still: making the tables of Go's takes seconds, and is what the CPUs are for.
     """
-    until, pause_s = time.monotonic() + 120, 0.05
+    until, pause_s = time.monotonic() + PATIENCE_S, 0.05
     while time.monotonic() < until:
         time.sleep(0.05)
         samples = sampler.drain()
