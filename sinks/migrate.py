@@ -1,7 +1,7 @@
-"""Makes tables from numbered SQL files: runs each statement once, and records it with its checksum.
+"""Makes tables from numbered SQL files: runs each statement once, and records those of a file with their checksums.
 
-Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`), because a process that dies
-between a statement and its record runs it again.
+Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`), because after a process that
+died before the record of a file the statements of the file run again.
 
 Parts of an older version work with the tables of a newer one, so that processes can be upgraded one after the other: a
 migration adds what the older parts need not know. Where that is impossible, the file begins with `-- breaks older
@@ -13,6 +13,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +81,13 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
         client.command(on_cluster(sql, placed, tables))
     distribute(client, placed)
     missing = list(_missing(records(client), folder))
-    for statement in missing:
-        client.command(on_cluster(statement.sql, placed, tables))
+    for _, of_file in groupby(missing, lambda statement: statement.version):
+        done = list(of_file)
+        for statement in done:
+            client.command(on_cluster(statement.sql, placed, tables))
         client.insert(
             "schema_migrations",
-            [[statement.version, statement.name, statement.number, statement.checksum, statement.breaks, placed.name]],
+            [[one.version, one.name, one.number, one.checksum, one.breaks, placed.name] for one in done],
             column_names=["version", "name", "statement", "checksum", "breaks", "cluster"],
             settings={"async_insert": 0} | (INSERT_SETTINGS if placed.name else {}),
         )

@@ -88,7 +88,7 @@ def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(),
     expiries = [
         f"start_time + INTERVAL {kept} DAY DELETE WHERE level = '{level}'" for level, kept in of_level.items() if kept
     ]
-    if {level: kept_days(client, "rollup_builds", level, tables.cluster) for level in of_level} != of_level:
+    if {level: tables.kept_days("rollup_builds", level) for level in of_level} != of_level:
         tables.change("rollup_builds", ", ".join(expiries))
 
 
@@ -100,37 +100,47 @@ def sample_days(client: Client, cluster: Cluster = ONE_SERVER) -> int:
 
 def kept_days(client: Client, table: str, level: str = "", cluster: Cluster = ONE_SERVER) -> int:
     """Returns for how many days a table keeps rows, `rollup_builds` those of a level; 0: for ever."""
-    create, _ = _created(client, table, cluster)
+    ((create, _),) = _created(client, cluster, "name = {table:String}", table=table).values()
+    return _days(create, level)
+
+
+def _days(create: str, level: str = "") -> int:
+    """Returns `kept_days` from the statement that would make the table."""
     where = rf" WHERE level = '{level}'" if level else ""
     days = re.search(rf"toIntervalDay\((\d+)\){where}", create.partition(" TTL ")[2])
     return int(days[1]) if days else 0
 
 
-def _created(client: Client, table: str, cluster: Cluster) -> tuple[str, bool]:
-    """Returns the statement that would make a table of rows, and whether it has partitions."""
-    ((create, partitioned),) = client.query(
-        "SELECT create_table_query, partition_key != '' FROM system.tables"
-        f" WHERE database = {_with_rows(cluster)} AND name = {{table:String}}",
-        parameters={"table": table},
+def _created(client: Client, cluster: Cluster, where: str = "1", **parameters: str) -> dict[str, tuple[str, bool]]:
+    """Returns for each table of rows the statement that would make it, and whether it has partitions."""
+    rows = client.query(
+        "SELECT name, create_table_query, partition_key != '' FROM system.tables"
+        f" WHERE database = {_with_rows(cluster)} AND {where}",
+        parameters=parameters,
     ).result_rows
-    return str(create), bool(partitioned)
+    return {str(name): (str(create), bool(partitioned)) for name, create, partitioned in rows}
 
 
 class _Tables:
-    """Changes how long tables keep rows."""
+    """Changes how long tables keep rows, of each table once: what was read at first is not read again."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.cluster = cluster_of_tables(client)
+        self._created = _created(client, self.cluster)
+
+    def kept_days(self, table: str, level: str = "") -> int:
+        """As the function, before any change."""
+        return _days(self._created[table][0], level)
 
     def drop_after(self, table: str, column: str, days: int) -> None:
         """Makes a table drop rows by the age of a column; 0: never. ClickHouse may rewrite a table for that, so it does
         nothing if the table does so already."""
-        if kept_days(self._client, table, cluster=self.cluster) != days:
+        if self.kept_days(table) != days:
             self.change(table, f"toDateTime({column}) + INTERVAL {days} DAY" if days else "")
 
     def change(self, table: str, ttl: str) -> None:
-        create, partitioned = _created(self._client, table, self.cluster)
+        create, partitioned = self._created[table]
         changes = ["MODIFY SETTING ttl_only_drop_parts = 1"] if ttl and partitioned else []
         changes += [f"MODIFY TTL {ttl}"] if ttl else ["REMOVE TTL"] if " TTL " in create else []
         for change in changes:
