@@ -51,37 +51,38 @@ def test_the_store_runs_jobs_for_the_command(clients: Clients, engine: str, tmp_
 
 
 def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path) -> None:
-    script = (
-        "import sys; from pathlib import Path; from icestream.clickhouse import connect;"
-        "from sinks.migrate import migrate; from tests.jobs.stored import *;"
-        f"c = connect('chdb://{tmp_path}/clickhouse'); migrate(c); make_stored(c, Path('{tmp_path}'));"
-        "c.command('TRUNCATE TABLE samples')"
-    )
     root = Path(__file__).parents[2]
-    subprocess.run([sys.executable, "-c", script], cwd=root, check=True)
-
     environ = {**os.environ, "ICESTREAM_SYMBOL_CACHE": str(tmp_path / "s"), "ICESTREAM_KAFKA_TIMEOUT_S": "0.1"}
+    where = ["--data", str(tmp_path), "--kafka", NOWHERE]
 
-    def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    def commands(*lines: list[str], before: str = "pass") -> "subprocess.CompletedProcess[str]":
+        """Runs commands in one process, as each would import for seconds; says their exit codes on its last line."""
+        script = (
+            f"import json, sys; {before}; from icestream import cli;"
+            "print(*[cli.main(line) for line in json.loads(sys.argv[1])])"
+        )
         return subprocess.run(
-            [sys.executable, "-m", "icestream.cli", *arguments, "--data", str(tmp_path), "--kafka", NOWHERE],
+            [sys.executable, "-c", script, json.dumps([[*line, *where] for line in lines])],
             cwd=root, capture_output=True, text=True, env=environ,
         )  # fmt: skip
 
+    store = (
+        "from pathlib import Path; from icestream.clickhouse import connect;"
+        "from sinks.migrate import migrate; from tests.jobs.stored import *;"
+        f"c = connect('chdb://{tmp_path}/clickhouse'); migrate(c); make_stored(c, Path('{tmp_path}'));"
+        "c.command('TRUNCATE TABLE samples'); c.close()"
+    )
     times = ["--from", str(T0 // 10**9), "--to", str(END // 10**9)]
-    dry = command("replay", *times, "--dry-run")
+    dry = commands(["replay", *times, "--dry-run"], before=store)
     assert "would be restored" in dry.stdout, dry.stderr
-    replayed = command("replay", *times, "--jobs", "2")
+    replayed = subprocess.run(
+        [sys.executable, "-m", "icestream.cli", "replay", *times, "--jobs", "2", *where],
+        cwd=root, capture_output=True, text=True, env=environ,
+    )  # fmt: skip
     assert (replayed.returncode, "4800 samples in 48 batches recomputed" in replayed.stdout) == (0, True), (
         replayed.stderr
     )
     lake = str(tmp_path / "lake")
-    planned = command("backfill", *times, "--dry-run", "--parquet", lake)
-    assert "would replace rows of 48 batches" in planned.stdout, planned.stderr
-    assert f"would replace the same range in the lake {lake}" in planned.stdout
-    backfilled = command("backfill", *times, "--parquet", lake)
-    assert backfilled.returncode == 0, backfilled.stderr
-    assert len(DeltaTable(f"{lake}/samples").to_pyarrow_table()) == 4800
     wrong = {
         "must have ended": ["replay", "--from", "now-1h", "--to", "now"],
         "is empty": ["replay", "--from", "5", "--to", "5"],
@@ -91,18 +92,18 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         "single underscores": ["replay", *times, "--name", "a; DROP"],
         "1 to 256": ["replay", *times, "--jobs", "0"],
     }
-    # One process after the other would import for ten seconds.
-    script = "import json, sys; from icestream import cli; print(*[cli.main(line) for line in json.loads(sys.argv[1])])"
-    lines = json.dumps([[*line, "--data", str(tmp_path), "--kafka", NOWHERE] for line in wrong.values()])
-    failed = subprocess.run(
-        [sys.executable, "-c", script, lines], cwd=root, capture_output=True, text=True, env=environ
-    )
-    assert failed.stdout.split() == ["1"] * len(wrong), failed.stderr
-    said = [line for line in failed.stderr.splitlines() if line.startswith("icestream ")]
-    assert len(said) == len(wrong), failed.stderr
+    backfill = ["backfill", *times, "--parquet", lake]
+    done = commands([*backfill, "--dry-run"], backfill, *wrong.values())
+    planned, _, backfilled = done.stdout.partition("recomputed, and replaced")
+    assert "would replace rows of 48 batches" in planned, done.stderr
+    assert f"would replace the same range in the lake {lake}" in planned
+    assert backfilled.splitlines()[-1].split() == ["0", "0", *["1"] * len(wrong)], done.stderr
+    assert len(DeltaTable(f"{lake}/samples").to_pyarrow_table()) == 4800
+    said = [line for line in done.stderr.splitlines() if line.startswith("icestream ")]
+    assert len(said) == len(wrong), done.stderr
     for message, line in zip(wrong, said, strict=True):
         assert message in line
-    assert "Traceback" not in failed.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_database_that_another_process_has_open_is_explained(tmp_path: Path) -> None:
