@@ -1,4 +1,8 @@
-"""A small run of tests/chaos/run.py: ten events; processes freeze for seconds, not for longer than a session."""
+"""A small run of tests/chaos/run.py: processes freeze for seconds, not for longer than a session.
+
+Of the ten kinds of events it has the five that meet each other: Kafka restarts, a backfill of what is being written,
+late activity, kill -9, and a process that others take for dead. `make soak` has all kinds, many times.
+"""
 
 from pathlib import Path
 
@@ -11,6 +15,6 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
 
 
 def test_totals_are_those_of_the_input_whatever_goes_wrong(kafka_jars: None, tmp_path: Path) -> None:
-    result = run(tmp_path, seed=1, events=10, patience_s=PATIENCE_S, long_freezes=False)
+    result = run(tmp_path, seed=4, events=5, patience_s=PATIENCE_S, long_freezes=False)
     assert result.differences == []
     assert result.windows
