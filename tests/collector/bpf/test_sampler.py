@@ -126,9 +126,9 @@ def functions(program: Path, pid: int) -> dict[int, str]:
 
 @pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.soak)], indirect=True)
 def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Path, loader: str) -> None:
-    with running(999, loader) as sampler, walking(sampler):
+    with running(1999, loader) as sampler, walking(sampler):
         meet(busy, sampler)
-        run = profile(busy, sampler, threads=2, milliseconds=4500)
+        run = profile(busy, sampler, threads=2, milliseconds=2250)
     stacks = run.stacks()
     total = sum(stacks.values())
     of = {leaf: sum(n for s, n in stacks.items() if s and s[0] == leaf) for leaf in ("three_quarters", "one_quarter")}
@@ -150,8 +150,8 @@ def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path, loader:
 
 
 def test_each_distinct_stack_of_an_interval_is_there_once(busy: Path) -> None:
-    with running(999) as sampler:
-        run = profile(busy, sampler, threads=2, milliseconds=1000)
+    with running(1999) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=500, drain_every=0.25)
     for drain in run.drains:
         starts = np.cumsum(drain.stack_depth) - drain.stack_depth
         stacks = [
@@ -200,8 +200,8 @@ def test_the_deepest_frames_are_cut_where_a_stack_is_too_deep_and_that_is_counte
 
 
 def test_what_does_not_fit_into_the_buffer_is_counted_as_lost(busy: Path) -> None:
-    with running(999, sizes={"samples": 4096}) as sampler:
-        run = profile(busy, sampler, threads=2, milliseconds=1000, drain_every=60)
+    with running(1999, sizes={"samples": 4096}) as sampler:
+        run = profile(busy, sampler, threads=2, milliseconds=500, drain_every=60)
         stats = sampler.stats()
     kept, lost = sum(len(d.time_monotonic_ns) for d in run.drains), sum(d.lost for d in run.drains)
     assert lost > 500
@@ -212,8 +212,8 @@ def test_what_does_not_fit_into_the_buffer_is_counted_as_lost(busy: Path) -> Non
 
 
 def test_stacks_that_do_not_fit_are_counted_as_lost_and_every_sample_kept_has_its_stack(busy: Path) -> None:
-    with running(999, sizes={"descriptions": 4096}) as sampler, walking(sampler):
-        run = profile(busy, sampler, threads=2, milliseconds=1000, depth=100, drain_every=60)
+    with running(1999, sizes={"descriptions": 4096}) as sampler, walking(sampler):
+        run = profile(busy, sampler, threads=2, milliseconds=500, depth=100, drain_every=60)
         stats = sampler.stats()
     assert stats["lost_stack_buffer_full"] > 0
     assert stats["lost_no_stack"] == 0
@@ -226,17 +226,17 @@ def test_polling_without_draining_stays_within_bounded_memory_and_keeps_what_it_
     busy: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("collector.bpf.sampler.PENDING_BYTES", 10_000)
-    with running(999, sizes={"samples": 1 << 16}) as sampler:
+    with running(1999, sizes={"samples": 1 << 16}) as sampler:
         process = subprocess.Popen(
-            [busy, "2", "2000", "3"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+            [busy, "2", "1000", "3"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
-        until = time.monotonic() + 3
+        until = time.monotonic() + 1.5
         assert process.stdin
         process.stdin.write("\n")
         process.stdin.flush()
         while time.monotonic() < until:
             sampler.poll()
-            time.sleep(0.05)
+            time.sleep(0.025)
         drain = sampler.drain()
         process.communicate()
     assert len(drain.time_monotonic_ns) * 48 < 10_000 + (1 << 17)
@@ -292,9 +292,9 @@ def test_asking_a_sampler_that_is_not_running_is_an_error() -> None:
 def test_a_walk_that_lost_its_way_ends_where_no_code_can_be() -> None:
     """CPython is built without frame pointers: what the walk takes for one often leads to a return address of 0."""
     with endless("while True: sorted(str(i) for i in range(1000))") as program:
-        sampler = Sampler(999)
+        sampler = Sampler(1999)
         sampler.start()
-        time.sleep(2)
+        time.sleep(1)
         samples = sampler.drain()
         sampler.close()
     assert (samples.pid == program.pid).sum() > 100

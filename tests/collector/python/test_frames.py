@@ -26,7 +26,7 @@ from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
 PROGRAM = Path(__file__).parent / "known.py"
-FREQUENCY_HZ = 499
+FREQUENCY_HZ = 999
 SAMPLES = 400
 
 # Which function of the program calls which; between the two may be functions of the standard library.
@@ -138,7 +138,7 @@ def run(watched: tuple[Host, Sampler], *command: str) -> tuple[Seen, Seen]:
         sampler.drain()
         seen, until = (Seen(), Seen()), time.monotonic() + PATIENCE_S
         while seen[0].total() < SAMPLES and time.monotonic() < until:
-            time.sleep(0.5)
+            time.sleep(0.25)
             add(seen, pid, sampler.drain(), host)
         for child in descendants(pid):
             os.kill(child, 9)
