@@ -20,6 +20,7 @@ _NAMES_TIMEOUT_S = 60.0
 _STEADY_S = 6.0
 _STOP_TIMEOUT_S = 12.0
 _POLL_S = 0.2
+_LOOK_S = 1.0  # between looks at everything: each merges all samples, on the CPUs that are profiled
 _MARGIN_NS = 10**9
 _LATER_NS = 600 * 10**9
 _LOG = "up.log"
@@ -90,7 +91,7 @@ def report_when_settled(profiled: QueryRange, profiler: str, stop: threading.Eve
     last_state: object = None
     since = time.monotonic()
     deadline = since + _NAMES_TIMEOUT_S
-    while _pause(deadline) and not stop.is_set():
+    while _pause(deadline, _LOOK_S) and not stop.is_set():
         tree = profiled.tree()
         state = (tree["samples"], *count_functions(tree), *sum_requests(profiled))
         if state != last_state:
@@ -127,9 +128,9 @@ def _last_lines(data: Path) -> str:
     return "\n".join((data / _LOG).read_text(errors="replace").splitlines()[-15:])
 
 
-def _pause(deadline: float) -> bool:
-    """Returns False once the monotonic time `deadline` has come, else True after a short pause."""
+def _pause(deadline: float, seconds: float = _POLL_S) -> bool:
+    """Returns False once the monotonic time `deadline` has come, else True after so many seconds."""
     if time.monotonic() >= deadline:
         return False
-    time.sleep(_POLL_S)
+    time.sleep(seconds)
     return True
