@@ -123,7 +123,7 @@ def test_what_was_sent_comes_out_once_through_kills_and_a_stop(worker: Worker) -
         made.append(window(START, sequence))
         worker.publish(made[-1])
     worker.publish(made[0])  # sent again from a spool
-    worker.start()
+    worker.start(change=f"import streams.worker; streams.worker.STOP_S = {PATIENCE_S}")  # or it may not have committed
     worker.wait(lambda: worker.values() == expected(made))
     # An interval that comes long after its samples.
     late = window(START, 6)
