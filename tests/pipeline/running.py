@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
@@ -122,7 +122,7 @@ class Pipeline:
                 last = answer = what()
                 if until(answer):
                     return answer
-            except (OSError, urllib.error.HTTPError) as error:  # not up yet, or not ready
+            except (OSError, urllib.error.HTTPError, KafkaException) as error:  # not up yet, or not ready
                 last = error
             time.sleep(pause_s(begun, 0.2))
         raise AssertionError(f"after {seconds} s still {str(last)[:2000]}\n{self.logs()}")
