@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from icestream import __version__, cli
+from tests.waiting import PATIENCE_S
 
 COMMANDS = sorted(entry.name for entry in entry_points(group=cli.GROUP))
 
@@ -30,7 +31,7 @@ def test_a_command_whose_output_is_closed_ends_quietly(arguments: list[str], unb
     os.close(read)
     done = subprocess.run(
         [sys.executable, "-m", "icestream.cli", *arguments], stdout=write, stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=120, check=False,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered}, timeout=PATIENCE_S, check=False,
     )  # fmt: skip
     os.close(write)
     assert done.stderr == b""

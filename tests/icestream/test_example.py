@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from icestream.settings import KafkaSettings
 from icestream.topics import PREFIX, SAMPLES, STACKS
 from tests.icestream.test_tail import sample_batch, send, stack_batch
+from tests.waiting import PATIENCE_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "top_functions.py"
 
@@ -43,7 +44,7 @@ def top(broker: KafkaSettings, wanted: set[str]) -> set[str]:
     """The last list that the example prints, once it has all that is wanted."""
     with subprocess.Popen([sys.executable, str(EXAMPLE), broker.kafka], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         found: set[str] = set()
         while not wanted <= found and time.monotonic() < deadline:
             line = process.stdout.readline()

@@ -15,7 +15,7 @@ from icestream.settings import KafkaSettings
 from icestream.v1.samples_pb2 import SampleBatch
 from tests.data.windows import window
 from tests.prose import ROOT
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 PACKAGES = ("api", "benchmarks", "collector", "examples", "icestream", "jobs", "sinks", "standalone", "streams")
 NAMES = {
@@ -31,7 +31,7 @@ START = 1_700_000_000 * 10**9
 def run(*command: str, **environ: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, *command], env=os.environ | environ, capture_output=True, text=True, cwd=ROOT, check=False,
-        timeout=120,
+        timeout=PATIENCE_S,
     )  # fmt: skip
 
 
@@ -76,7 +76,7 @@ def test_installations_with_different_prefixes_see_only_their_own(
                 made = window(START, sequence, host=number)
                 sender.produce(f"{prefix}icestream.activity", made.activity, key=prefix)
                 sender.produce(f"{prefix}icestream.raw", made.raw, key=prefix)
-        assert sender.flush(60) == 0
+        assert sender.flush(PATIENCE_S) == 0
         for number, prefix in enumerate(PREFIXES):
             wait_until(lambda prefix=prefix, number=number: len(samples(in_process_broker, prefix)) >= 3 + number)
             batches = samples(in_process_broker, prefix)
@@ -89,7 +89,7 @@ def test_installations_with_different_prefixes_see_only_their_own(
     finally:
         for worker in workers:
             worker.terminate()
-            worker.wait(60)
+            worker.wait(PATIENCE_S)
 
 
 def start(broker: KafkaSettings, prefix: str, folder: Path) -> "subprocess.Popen[bytes]":
@@ -116,7 +116,7 @@ def read(broker: KafkaSettings, topic: str) -> list[bytes]:
     found: list[bytes] = []
     ended: set[int] = set()
     while len(ended) < len(partitions):
-        message = reader.poll(60)
+        message = reader.poll(PATIENCE_S)
         assert message is not None
         if (error := message.error()) is None:
             found.append(message.value() or b"")

@@ -19,7 +19,7 @@ from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW, TOPICS
 from tests.conftest import delete_topics
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 
 def test_all_topics_fit_each_other_once_created(broker: KafkaSettings) -> None:
@@ -64,10 +64,10 @@ def test_timestamps_are_those_of_the_broker_and_a_topic_with_those_of_senders_is
 ) -> None:
     sender = kafka.producer(apache_kafka)
     sender.produce(RAW, b"of a host whose clock is 20 years slow", partition=0, timestamp=1_160_000_000_000)
-    assert sender.flush(60) == 0
+    assert sender.flush(PATIENCE_S) == 0
     reader = kafka.consumer(apache_kafka, "test")
     reader.assign([TopicPartition(RAW, 0, 0)])
-    message = reader.poll(60)
+    message = reader.poll(PATIENCE_S)
     reader.close()
     assert message is not None
     kind, unix_milli = message.timestamp()
@@ -125,7 +125,7 @@ def test_check_names_topics_whose_partitions_differ(apache_kafka: KafkaSettings)
     admin = AdminClient(client_config(apache_kafka))
     (grown,) = admin.create_partitions([NewPartitions(RAW, 6)]).values()
     grown.result()
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while not (problems := check(apache_kafka)) and time.monotonic() < deadline:
         time.sleep(0.05)
     (problem,) = problems

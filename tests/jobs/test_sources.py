@@ -19,7 +19,7 @@ from jobs.sources import ArchiveSource, KafkaSource, SourceError, choose
 from jobs.time_range import TimeRange
 from sinks.settings import StorageSettings
 from tests.data.windows import WINDOW_NS, window
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COUNT = 6
 
@@ -37,7 +37,7 @@ def publish(settings: KafkaSettings, start_unix_nano: int) -> list[bytes]:
         sender.produce(ACTIVITY, one.activity, key=b"host-0", timestamp=at)
         sender.produce(RAW, one.raw, key=b"host-0", timestamp=at)
     sender.produce(RAW, b"\xffgarbage", key=b"host-9", timestamp=start_unix_nano // 10**6)
-    assert sender.flush(20) == 0
+    assert sender.flush(PATIENCE_S) == 0
     return [one.raw for one in windows]
 
 

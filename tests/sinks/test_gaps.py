@@ -12,6 +12,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from sinks.archive import ArchiveSink
 from sinks.assignment import Assignment
+from tests.waiting import PATIENCE_S
 
 
 def gaps() -> float:
@@ -25,19 +26,19 @@ def test_messages_that_the_broker_dropped_are_counted(in_process_broker: KafkaSe
     assignment = Assignment(ArchiveSink(tmp_path, 1))
 
     def read() -> int:
-        message = reader.poll(60)
+        message = reader.poll(PATIENCE_S)
         assert message is not None
         assignment.add(reader, message)
         return message.offset() or 0
 
     sender.produce(RAW, b"x", partition=0)
-    assert sender.flush(60) == 0
+    assert sender.flush(PATIENCE_S) == 0
     reader.assign([TopicPartition(RAW, 0, 0)])
     assert read() == 0
     reader.pause([TopicPartition(RAW, 0)])
     for _ in range(30):  # the broker keeps about 5 MB
         sender.produce(RAW, os.urandom(500_000), partition=0)
-        assert sender.flush(60) == 0
+        assert sender.flush(PATIENCE_S) == 0
     reader.resume([TopicPartition(RAW, 0)])
     first = read()
     assert first > 1
@@ -48,21 +49,21 @@ def test_messages_that_the_broker_dropped_are_counted(in_process_broker: KafkaSe
 def test_ends_of_transactions_are_not_lost_messages(apache_kafka: KafkaSettings, tmp_path: Path) -> None:
     before = gaps()
     sender = kafka.producer(apache_kafka, **{"transactional.id": "test"})
-    sender.init_transactions(60)
+    sender.init_transactions(PATIENCE_S)
     for commit in (True, False, True):
         sender.begin_transaction()
         sender.produce(RAW, b"x", partition=0)
         if commit:
-            sender.commit_transaction(60)
+            sender.commit_transaction(PATIENCE_S)
         else:
-            assert sender.flush(60) == 0
-            sender.abort_transaction(60)
+            assert sender.flush(PATIENCE_S) == 0
+            sender.abort_transaction(PATIENCE_S)
     reader = kafka.consumer(apache_kafka, "test")
     reader.assign([TopicPartition(RAW, 0, 0)])
     assignment = Assignment(ArchiveSink(tmp_path, 1))
     offsets = []
     for _ in range(2):
-        message = reader.poll(60)
+        message = reader.poll(PATIENCE_S)
         assert message is not None
         assignment.add(reader, message)
         offsets.append(message.offset())

@@ -93,9 +93,10 @@ def test_each_worker_gets_partitions_and_few_of_them_move(tmp_path: Path) -> Non
 
 
 def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
-    in_process_broker: KafkaSettings,
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After a rebalance, Kafka sends messages again that were processed but not committed."""
+    monkeypatch.setattr(partition_task, "PAUSE_S", PATIENCE_S)  # a task whose outputs take longer does not go on
 
     async def run() -> None:
         failed: list[BaseException] = []
@@ -121,7 +122,7 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
         await tasks.assign({0, 1})
         put(0, 0, "first")
         put(1, 0, "first")
-        await asyncio.wait_for(until(lambda: len(acknowledged) == 2), 120)
+        await asyncio.wait_for(until(lambda: len(acknowledged) == 2), PATIENCE_S)
         kept, lost = processor.partition(0), processor.partition(1)
         put(0, 1, "first")  # it is queued when the rebalance begins
         await tasks.revoke()
@@ -132,13 +133,13 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
         for offset in range(3):
             put(0, offset, "second")
         put(1, 1, "late")
-        await asyncio.wait_for(until(lambda: len(again()) == 3), 120)
+        await asyncio.wait_for(until(lambda: len(again()) == 3), PATIENCE_S)
         assert processor.partition(0) is kept
         assert processor.partition(1) is not lost
         assert again() == [0, 1, 2]
         await tasks.close()
         logs.close()
-        outboxes.close(60)
+        outboxes.close(PATIENCE_S)
 
     asyncio.run(run())
     assert published(in_process_broker) == [(RAW, 0, 0), (RAW, 0, 1), (RAW, 0, 2), (RAW, 1, 0)]
@@ -179,7 +180,7 @@ def test_what_faust_drops_at_the_end_of_a_log_is_processed_once_and_committed(
         started.cancel()
         await tasks.close()
         logs.close()
-        outboxes.close(60)
+        outboxes.close(PATIENCE_S)
 
     asyncio.run(run())
     assert published(in_process_broker) == [(RAW, partition, offset) for partition in (0, 1) for offset in range(5)]

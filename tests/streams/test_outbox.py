@@ -11,6 +11,7 @@ from streams import recovery
 from streams.outbox import Outbox, Outboxes
 from streams.position import Position
 from streams.process import Outputs
+from tests.waiting import PATIENCE_S
 
 GROUP = "somebody"
 
@@ -20,7 +21,7 @@ def visible(settings: KafkaSettings, topic: str = SAMPLES, partition: int = 2) -
     reader = kafka.consumer(settings, "test", **{"enable.partition.eof": True})
     reader.assign([TopicPartition(topic, partition, 0)])
     values = []
-    while (message := reader.poll(60)) is not None and message.error() is None:
+    while (message := reader.poll(PATIENCE_S)) is not None and message.error() is None:
         values.append(message.value() or b"")
     assert message is not None
     reader.close()
@@ -31,13 +32,13 @@ def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_al
     async def run() -> None:
         outbox = Outbox(broker, 2, {})
         outputs = Outputs(b"host", [b"stack"], [b"one", b"two"], position=Position(1, 2, 3, 4))
-        await asyncio.wait_for(outbox.send(outputs), 60)
+        await asyncio.wait_for(outbox.send(outputs), PATIENCE_S)
         outbox.close()
 
     asyncio.run(run())
     reader = kafka.consumer(broker, "test")
     reader.assign([TopicPartition(SAMPLES, 2, 0)])
-    messages = [reader.poll(10) for _ in range(2)]
+    messages = [reader.poll(PATIENCE_S) for _ in range(2)]
     assert [m.value() for m in messages if m] == [b"one", b"two"]
     assert [m.headers() for m in messages if m] == [[("icestream.position", b"1 2 3 4")]] * 2
     reader.close()
@@ -52,7 +53,7 @@ def test_a_message_that_kafka_refuses_is_an_error_and_nothing_after_it_is_publis
         futures = [outbox.send(Outputs(b"k", [], [value])) for value in (bytes(2_000_000), b"later")]
         for future in [*futures, outbox.sent()]:
             with pytest.raises(RuntimeError, match="did not take"):
-                await asyncio.wait_for(future, 60)
+                await asyncio.wait_for(future, PATIENCE_S)
         outbox.close()
 
     asyncio.run(run())
@@ -65,13 +66,13 @@ def test_nobody_sees_what_an_earlier_owner_publishes_after_a_takeover(apache_kaf
 
     async def run() -> None:
         earlier = Outbox(apache_kafka, 2, {})
-        await asyncio.wait_for(earlier.send(Outputs(b"host", [], [b"before"])), 60)
+        await asyncio.wait_for(earlier.send(Outputs(b"host", [], [b"before"])), PATIENCE_S)
         later = Outbox(apache_kafka, 2, {})
-        await asyncio.wait_for(later.opened, 60)
+        await asyncio.wait_for(later.opened, PATIENCE_S)
         late = earlier.send(Outputs(b"host", [b"late"], [b"late"]))
         with pytest.raises(RuntimeError, match="another worker has taken partition 2 over"):
-            await asyncio.wait_for(late, 60)
-        await asyncio.wait_for(later.send(Outputs(b"host", [], [b"after"])), 60)
+            await asyncio.wait_for(late, PATIENCE_S)
+        await asyncio.wait_for(later.send(Outputs(b"host", [], [b"after"])), PATIENCE_S)
         for outbox in (earlier, later):
             outbox.close()
 
@@ -83,16 +84,16 @@ def test_nobody_sees_what_an_earlier_owner_publishes_after_a_takeover(apache_kaf
 @pytest.mark.kafka
 def test_a_takeover_aborts_the_transaction_that_a_killed_owner_left(apache_kafka: KafkaSettings) -> None:
     killed = kafka.producer(apache_kafka, **{"transactional.id": f"{STREAMS_GROUP}.2"})
-    killed.init_transactions(60)
+    killed.init_transactions(PATIENCE_S)
     killed.begin_transaction()
     killed.produce(SAMPLES, b"half", partition=2)
-    assert killed.flush(60) == 0
+    assert killed.flush(PATIENCE_S) == 0
 
     async def run() -> None:
         outbox = Outbox(apache_kafka, 2, {})
-        await asyncio.wait_for(outbox.opened, 60)
+        await asyncio.wait_for(outbox.opened, PATIENCE_S)
         assert recovery.read(apache_kafka, 2).plan == recovery.Plan()
-        await asyncio.wait_for(outbox.send(Outputs(b"host", [], [b"whole"])), 60)
+        await asyncio.wait_for(outbox.send(Outputs(b"host", [], [b"whole"])), PATIENCE_S)
         outbox.close()
 
     asyncio.run(run())
@@ -107,7 +108,7 @@ def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(in_proc
         outboxes = Outboxes(replace(in_process_broker, kafka_in_process=True), [GROUP])
         outbox = outboxes.open(0)
         for _ in range(7):  # 2.8 MB
-            await asyncio.wait_for(outbox.send(outputs), 60)
+            await asyncio.wait_for(outbox.send(outputs), PATIENCE_S)
         sending = outbox.send(outputs)
         while not outboxes.held_back:
             await asyncio.sleep(0.01)
@@ -115,9 +116,9 @@ def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(in_proc
         assert outboxes.queued_bytes == size
         group = kafka.consumer(in_process_broker, GROUP)
         group.commit(offsets=[TopicPartition(SAMPLES, 0, 5)], asynchronous=False)
-        await asyncio.wait_for(sending, 60)
+        await asyncio.wait_for(sending, PATIENCE_S)
         assert not outboxes.held_back
         assert outboxes.queued_bytes == 0
-        outboxes.close(60)
+        outboxes.close(PATIENCE_S)
 
     asyncio.run(run())

@@ -76,19 +76,19 @@ class Bench:
     async def close(self) -> None:
         await self.task.close()
         self.logs.close()
-        self.outbox.join(60)
+        self.outbox.join(PATIENCE_S)
 
     def log(self, topic: str, values: list[bytes]) -> None:
         """Makes messages exist in Kafka, without handing them to the task."""
         for value in values:
             self.producer.produce(topic, value, partition=0)
-        assert self.producer.flush(60) == 0
+        assert self.producer.flush(PATIENCE_S) == 0
 
     def put(self, topic: str, offset: int, value: bytes) -> None:
         self.task.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
 
     async def until(self, count: int) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + PATIENCE_S
         while len(self.acknowledged) < count and not self.failed:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
@@ -304,10 +304,10 @@ def test_raw_waits_no_longer_when_the_log_of_activity_ends_without_a_message(
     async def scenario() -> None:
         bench = Bench(apache_kafka)
         sender = kafka.producer(apache_kafka, **{"transactional.id": "a sender of activity"})
-        sender.init_transactions(60)
+        sender.init_transactions(PATIENCE_S)
         sender.begin_transaction()
         sender.produce(ACTIVITY, activity([]), partition=0)
-        sender.commit_transaction(60)
+        sender.commit_transaction(PATIENCE_S)
         bench.put(ACTIVITY, 0, activity([]))
         bench.put(RAW, 0, Raw([Sample(5)], activity_sequence=9).bytes())
         async with asyncio.timeout(PATIENCE_S):
@@ -324,14 +324,14 @@ def test_offsets_that_have_no_message_hold_up_nothing(apache_kafka: KafkaSetting
         bench, before = Bench(apache_kafka), read_again()
         values = [Raw([Sample(1)], sequence=sequence).bytes() for sequence in range(1, 5)]
         sender = kafka.producer(apache_kafka, **{"transactional.id": "a sender"})
-        sender.init_transactions(60)
+        sender.init_transactions(PATIENCE_S)
         for value in values:
             sender.begin_transaction()
             sender.produce(RAW, value, partition=0)
-            sender.commit_transaction(60)
+            sender.commit_transaction(PATIENCE_S)
         admin = AdminClient(kafka.client_config(apache_kafka))
         [deletion] = admin.delete_records([TopicPartition(RAW, 0, 4)]).values()
-        assert deletion.result(60).low_watermark == 4
+        assert deletion.result(PATIENCE_S).low_watermark == 4
         for offset in (4, 6):
             bench.put(RAW, offset, values[offset // 2])
         await bench.until(2)
