@@ -14,6 +14,7 @@ import clickhouse_connect
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from hypothesis import HealthCheck
 from hypothesis import settings as hypothesis_settings
 from xdist.scheduler import LoadScopeScheduling
 
@@ -173,7 +174,8 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     first.close()
 
 
-hypothesis_settings.register_profile("icestream", deadline=None)  # several tests run at once, on machines of any speed
+# Several tests run at once, on machines of any speed: no example is too slow, and making ten takes as long as it takes.
+hypothesis_settings.register_profile("icestream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 hypothesis_settings.load_profile("icestream")
 
 

@@ -20,6 +20,7 @@ import pytest
 from standalone.demo.replay import RECORDING, load_recording, replay_recording
 from standalone.supervisor.run_info import RunInfo
 from tests.standalone.supervisor.test_up import Up
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -53,7 +54,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunInfo]:
         yield up.info
     finally:
         up.process.terminate()
-        up.process.wait(120)
+        up.process.wait(PATIENCE_S)
 
 
 @pytest.mark.pipeline

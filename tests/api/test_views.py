@@ -15,6 +15,7 @@ from tests.api.conftest import Api
 from tests.api.fill import START_S, Frame, Sample, fill, random_samples
 from tests.api.render.test_formats import read_pprof
 from tests.api.test_function_sums import Function, added, colliding_samples, functions_in, paths, without_zeros
+from tests.waiting import PATIENCE_S
 
 SPLIT_S = START_S + 300
 Path = tuple[Function, ...]
@@ -207,7 +208,7 @@ def test_a_hostile_regular_expression_is_refused_or_takes_no_time(api: Api, clie
     fill(client, [Sample((Frame(("a" * 20_000 + "!",), 1),))])
     started = time.monotonic()
     assert api.get("/api/v1/merge", **{parameter: "(a*)*(a|aa)+(a*)*$"}).status_code == 200
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < PATIENCE_S  # backtracking takes longer than anybody lives
     for pattern in ("(", "((a{1000}){1000}){1000}", "(?=a)", r"(a)\1"):
         answer = api.get("/api/v1/merge", **{parameter: pattern})
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_regex")

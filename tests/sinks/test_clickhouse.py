@@ -184,7 +184,9 @@ def test_without_tables_it_says_what_to_run(empty: Clients) -> None:
         ClickHouseSink(empty).check()
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(sent=st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=5), data=st.data())
 def test_any_interleaving_of_resends_gives_the_same_tables(
     clients: Clients, client: Client, sent: list[list[int]], data: st.DataObject

@@ -86,7 +86,9 @@ def test_a_flush_of_many_partitions_is_one_commit_to_each_table(tmp_path: Path) 
     assert counts(tmp_path) == expected(14)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(commit=st.integers(1, 9), split=st.integers(0, 6), days=st.sampled_from([(0,), (0, 3, 50, 90)]))
 def test_after_a_crash_any_owners_complete_their_own_ranges(
     tmp_path_factory: pytest.TempPathFactory, commit: int, split: int, days: tuple[int, ...]

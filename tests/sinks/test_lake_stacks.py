@@ -144,7 +144,9 @@ def announcements(draw: st.DrawFn) -> list[bytes]:
     return batches
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(batches=announcements(), block=st.sampled_from([1, 3, 1000]), merge=st.sampled_from([1, 5, 1000]))
 def test_stacks_are_those_of_a_walk_up_the_tree(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], block: int, merge: int

@@ -81,7 +81,9 @@ _LINES = pa.list_(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(cuts=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 8)), min_size=1, max_size=3))
 def test_however_often_and_from_wherever_it_is_read_again_each_row_is_there_once(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[tuple[int, int]]

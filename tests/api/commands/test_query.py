@@ -23,6 +23,7 @@ from tests.api.queries.operations_data import Request, insert_requests
 from tests.data.tables import insert_rows, to_datetime
 from tests.go import needs_go
 from tests.shared_routes import with_built_routes
+from tests.waiting import PATIENCE_S
 
 MAIN, HOT, EVIL = frame("main"), frame("hot"), frame("\x1b[31mred")
 AT = format_unix_nano((START_S + 1) * 10**9)
@@ -249,4 +250,4 @@ def test_the_api_command_serves_and_ends_on_a_signal(tmp_path: Path) -> None:
     )
     assert b"503" in ready.stderr
     process.terminate()
-    assert process.wait(120) == 0
+    assert process.wait(PATIENCE_S) == 0

@@ -2,16 +2,20 @@
 
 import json
 import threading
+from typing import Any
 
 import pytest
 from clickhouse_connect.driver.client import Client
 from fastapi.testclient import TestClient
 
 from api.http.app import create_app
+from api.http.middleware import limit_queries
+from api.http.routes import merge
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import Sample, fill, frame
+from tests.waiting import PATIENCE_S, wait_until
 
 MAIN, HOT = frame("main"), frame("hot")
 TRACE = f"/api/v1/traces/{'ab' * 16}/cpu"
@@ -139,8 +143,18 @@ def test_a_store_that_is_away_or_not_set_up_is_503(engine: str, client: Client) 
     assert "migrate" not in bare.get("/healthz").text
 
 
-def test_more_queries_than_may_wait_are_told_to_come_back(engine: str, database: str, client: Client) -> None:
+def test_more_queries_than_may_wait_are_told_to_come_back(
+    engine: str, database: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(client, [Sample((MAIN,))])
+    told, read = threading.Event(), merge.read_selected_stacks
+
+    def waits(*arguments: Any) -> Any:
+        assert told.wait(PATIENCE_S)
+        return read(*arguments)
+
+    monkeypatch.setattr(limit_queries, "_MAX_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(merge, "read_selected_stacks", waits)
     with limited(engine, database, api_max_concurrent=1, api_max_waiting=1) as http:
         statuses: list[int] = []
 
@@ -152,11 +166,11 @@ def test_more_queries_than_may_wait_are_told_to_come_back(engine: str, database:
         threads = [threading.Thread(target=ask) for _ in range(12)]
         for thread in threads:
             thread.start()
+        wait_until(lambda: len(statuses) == 10)
+        told.set()
         for thread in threads:
             thread.join()
-        assert set(statuses) <= {200, 503}
-        assert statuses.count(200) >= 2
-        assert 503 in statuses
+        assert statuses == [503] * 10 + [200] * 2
         assert http.get("/api/v1/merge", params=RANGE).status_code == 200
 
 

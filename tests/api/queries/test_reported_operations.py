@@ -220,7 +220,9 @@ _SPANS = st.lists(
 
 
 @given(_SPANS, _SPANS, st.integers(0, 3))
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 def test_operations_and_what_is_unattributed_are_all_samples(
     api: Api, client: Client, spans: list[Span], active: list[Span], plain: int
 ) -> None:

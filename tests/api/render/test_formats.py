@@ -111,7 +111,9 @@ def check_tree(tree: dict) -> None:
     assert max(siblings.values()) == 1
 
 
-@hypothesis_settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(
+    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 6), max_size=6), st.integers(-(2**40), 2**40)), min_size=1, max_size=30)
 )

@@ -11,6 +11,7 @@ from opentelemetry.proto.collector.profiles.v1development.profiles_service_pb2 i
 
 from api.terminal.otlp_sender import PATH, OtlpSender, endpoint
 from icestream.cli import CommandError
+from tests.waiting import PATIENCE_S
 
 
 class Receiver(http.server.HTTPServer):
@@ -49,7 +50,7 @@ def receiver() -> Iterator[Receiver]:
     server.server_close()
 
 
-def sender(receiver: Receiver, give_up_s: float = 60) -> OtlpSender:
+def sender(receiver: Receiver, give_up_s: float = PATIENCE_S) -> OtlpSender:
     return OtlpSender(f"http://127.0.0.1:{receiver.server_port}{PATH}", {}, threading.Event(), give_up_s)
 
 

@@ -10,6 +10,7 @@ from api.terminal import patient_client
 from api.terminal.client import AnswerError, Client
 from api.terminal.patient_client import PatientClient, Stopped
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S
 
 WHOLE = b'{"profile_types": []}'
 
@@ -37,6 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     monkeypatch.setattr(patient_client, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(patient_client, "_FINISH_S", PATIENCE_S)
     server = Api(("127.0.0.1", 0), Handler)
     server.answers = []
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -45,7 +47,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
     server.server_close()
 
 
-def client(port: int, give_up_s: float = 60.0, stopped: bool = False) -> PatientClient:
+def client(port: int, give_up_s: float = PATIENCE_S, stopped: bool = False) -> PatientClient:
     stop = threading.Event()
     if stopped:
         stop.set()

@@ -278,7 +278,9 @@ def test_garbage_is_refused_or_read_but_nothing_else_happens(
         assert (decoded.duration_ns <= 3601 * 10**9).all()
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(contents=st.lists(st.binary(max_size=200), max_size=5))
 def test_garbage_among_good_ones_stops_nothing(receiver: ActivityReceiver, contents: list[bytes]) -> None:
     malformed = receiver.counts.malformed

@@ -19,6 +19,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from standalone.demo.recording import read_recording
 from standalone.demo.replay import RECORDING
 from standalone.demo.report import quantile
+from tests.waiting import PATIENCE_S
 
 DEMO = [sys.executable, "-m", "icestream.cli", "demo", "--once", "--json"]
 
@@ -89,7 +90,7 @@ def bucket(bound: str, count: int) -> Sample:
 
 
 def run_demo(argv: list[str]) -> dict[str, Any]:
-    demo = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+    demo = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert demo.returncode == 0, demo.stderr
     (line,) = demo.stdout.splitlines()
     result = json.loads(line)

@@ -12,6 +12,7 @@ from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile
 from standalone.demo.recording import RecordingError, read_recording, write_recording
 from tests.endless import endless
+from tests.waiting import PATIENCE_S
 
 ICESTREAM = Path(sys.executable).parent / "icestream"
 
@@ -55,5 +56,5 @@ def test_a_recording_of_this_machine_has_batches_and_the_symbols_of_their_files(
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "99999"])
 def test_a_time_that_cannot_be_is_one_line(tmp_path: Path, seconds: str) -> None:
     command = [ICESTREAM, "record", tmp_path / "x", f"--seconds={seconds}"]
-    record = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    record = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert (record.returncode, len(record.stderr.splitlines())) == (1, 1)
