@@ -148,8 +148,22 @@ function address(route, parameters) {
   return url;
 }
 
+let waiting = 0;
+
+/** Returns how many questions have no answer yet. */
+export const unanswered = () => waiting;
+
 /** Returns the JSON of a route. Throws ApiError, or AbortError if aborted. */
 async function ask(route, parameters, signal) {
+  waiting++;
+  try {
+    return await answerOf(route, parameters, signal);
+  } finally {
+    waiting--;
+  }
+}
+
+async function answerOf(route, parameters, signal) {
   let response;
   try {
     response = await fetch(address(route, parameters), { signal, headers: { Accept: "application/json" } });

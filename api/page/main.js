@@ -214,4 +214,4 @@ function showProblem(error) {
 }
 
 /** For the browser's console, tests and the benchmark. */
-window.icestream = { graph, state };
+window.icestream = { graph, state, unanswered: api.unanswered };

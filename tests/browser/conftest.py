@@ -15,9 +15,9 @@ import pytest
 
 from tests.browser import chromium
 from tests.browser.page import Page
+from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-_STARTS_WITHIN_S = 120
 
 
 @dataclass(frozen=True)
@@ -49,13 +49,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        ready, _, _ = select.select([process.stdout], [], [], _STARTS_WITHIN_S)
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
         line = process.stdout.readline() if ready else ""
         assert line, f"tests.browser.serve did not start (exit code {process.poll()})"
         yield Site(**json.loads(line))
     finally:
         process.terminate()
-        process.wait(120)
+        process.wait(PATIENCE_S)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """What a test does on the page, in the words of a user."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -8,7 +7,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
-_PATIENCE_S = 120
+from tests.waiting import PATIENCE_S, wait_until
+
+_SETTLED = """
+return document.getElementById("main")?.getAttribute("aria-busy") === "false" && window.icestream?.unanswered() === 0;
+"""
 _NODE_OF = """
 const { count, frame, functions, width } = icestream.graph.tree;
 let best = -1;
@@ -30,6 +33,7 @@ return [...copy.getImageData(0, 0, 1, 1).data];
 class Page:
     def __init__(self, browser: Any, site: Any) -> None:
         self.browser = browser
+        self.browser.set_script_timeout(PATIENCE_S)
         self.site = site
 
     def open(self, **state: object) -> None:
@@ -39,22 +43,18 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Waits until the page shows the answer."""
-        self.until(lambda: self.js("return document.getElementById('main')?.getAttribute('aria-busy')") == "false")
+        """Waits until the page shows all answers, also those of the timeline and of what is missing."""
+        self.until(lambda: self.js(_SETTLED))
         self.js_async("requestAnimationFrame(() => requestAnimationFrame(() => done()))")
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "did not come true in time"
-            time.sleep(0.03)
+        wait_until(condition, lambda: self.texts("#problem, #summary"))
 
     def js(self, script: str, *arguments: object) -> Any:
         return self.browser.execute_script(script, *arguments)
 
     def js_async(self, script: str, *arguments: object) -> Any:
         """Runs until the script calls `done(result)`; `given` is the list of arguments."""
-        self.browser.set_script_timeout(60)
         wrapped = f"const done = arguments[arguments.length - 1], given = [...arguments].slice(0, -1); {script}"
         return self.browser.execute_async_script(wrapped, *arguments)
 

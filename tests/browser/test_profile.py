@@ -246,7 +246,6 @@ def test_of_fifty_thousand_frames_it_draws_those_that_can_be_seen_and_its_sums_a
     drawn = page.js("return icestream.graph.icicle.paintNow()")
     canvas = page.js("const c = document.querySelector('#icicle canvas'); return [c.clientWidth, c.clientHeight]")
     assert 0 < drawn["rectangles"] < canvas[0] * canvas[1] / 19
-    assert drawn["milliseconds"] < 1000
     assert len(page.texts("#table tbody tr")) == 100
     page.click("#table .more")
     assert len(page.texts("#table tbody tr")) == 500

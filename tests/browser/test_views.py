@@ -15,6 +15,7 @@ PRICE = "py::price:/app/checkout/pricing.py"
 
 def choose(page: Page, item: str) -> None:
     """Clicks an item of the menu."""
+    page.until(lambda: page.all(".menu"))
     entries = {entry.text: entry for entry in page.all(".menu [role=menuitem]")}
     entries[item].click()
 
@@ -236,7 +237,7 @@ def test_times_are_local_or_utc_and_colours_as_chosen(page: Page) -> None:
 def test_a_slow_query_is_said_and_can_be_cancelled(page: Page) -> None:
     page.open(selector=CHECKOUT)
     page.browser.execute_cdp_cmd("Network.enable", {})
-    slow = {"offline": False, "latency": 4000, "downloadThroughput": -1, "uploadThroughput": -1}
+    slow = {"offline": False, "latency": 60_000, "downloadThroughput": -1, "uploadThroughput": -1}
     page.browser.execute_cdp_cmd("Network.emulateNetworkConditions", slow)
     try:
         page.click("#reload")
