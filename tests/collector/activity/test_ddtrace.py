@@ -14,6 +14,7 @@ from collector.bpf.sampler import Sampler
 from collector.processes.mapped_files import FileCache
 from collector.processes.mappings import Mappings
 from collector.processes.watch import Watcher
+from tests.waiting import wait_until
 
 TRACED = Path(__file__).parent / "traced_by_ddtrace.py"
 QUIET = {"DD_INSTRUMENTATION_TELEMETRY_ENABLED": "false", "DD_REMOTE_CONFIGURATION_ENABLED": "false"}
@@ -28,7 +29,13 @@ def test_the_requests_of_a_program_that_ddtrace_traces_have_their_samples_from_t
     watcher = Watcher(Mappings(files, [contexts]))
     watcher.start()
     try:
-        process = subprocess.Popen([sys.executable, TRACED], env=os.environ | QUIET, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, TRACED], env=os.environ | QUIET, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        wait_until(lambda: (known := contexts.publishers().get(process.pid)) and known.place)
+        assert process.stdin
+        process.stdin.write(b"\n")
+        process.stdin.flush()
         while process.poll() is None:
             sampler.poll()
             time.sleep(0.1)

@@ -1,4 +1,7 @@
-"""Two threads work for requests that ddtrace traces. Prints of each: thread, trace ID, start and end (monotonic)."""
+"""Two threads work for requests that ddtrace traces. Prints of each: thread, trace ID, start and end (monotonic).
+
+They begin when it reads a line.
+"""
 
 import threading
 import time
@@ -21,6 +24,7 @@ def serve() -> None:
 
 
 threads = [threading.Thread(target=serve) for _ in range(2)]
+input()
 for thread in threads:
     thread.start()
 for thread in threads:

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -192,7 +193,7 @@ def test_too_many_mappings_cost_the_user_with_most_the_processes_used_least(monk
             process = running.enter_context(subprocess.Popen(["sleep", "1000"], user=user))
             running.callback(process.kill)
             wait_until(lambda: Path(f"/proc/{process.pid}/comm").read_text() == "sleep\n")
-            wait_until(lambda: "libc" in Path(f"/proc/{process.pid}/maps").read_text())
+            wait_until(lambda: re.search(r" r-xp .*libc", Path(f"/proc/{process.pid}/maps").read_text()))
             known.notice(process.pid)
             return process.pid
 
