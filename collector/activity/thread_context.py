@@ -129,6 +129,8 @@ class ThreadContexts(ProcessListener):
             self._forget(pid)
         now = time.monotonic()
         late = now - look.since >= LINKED_S
+        if found is not None and found.place is None and late:
+            self._warn(pid, found)  # first: who reads that it is counted finds why in the log
         with self._changed:
             if found is None or (found.place is None and not late):
                 self._publishers.pop(pid, None)
@@ -140,8 +142,6 @@ class ThreadContexts(ProcessListener):
             readable = sum(publisher.place is not None for publisher in self._publishers.values())
             metrics.CONTEXT_PROCESSES.labels("read").set(readable)
             metrics.CONTEXT_PROCESSES.labels("unreadable").set(len(self._publishers) - readable)
-        if found is not None and found.place is None and late:
-            self._warn(pid, found)
 
     def _tell(self, pid: int, found: Publisher) -> Publisher:
         """Tells the sampler; returns what is true then."""
