@@ -281,8 +281,13 @@ DTV = {
 }
 
 
+# Both loaders load one source: what it does is tested with one of them for every kind, that it does it with the other
+# for one kind. `make soak` has them all.
+WITH_BCC = [pytest.param("bcc", kind, marks=() if kind == "descriptor" else pytest.mark.soak) for kind in DTV]
+
+
 @pytest.mark.ebpf
-@pytest.mark.parametrize("kind", DTV)
+@pytest.mark.parametrize(("loader", "kind"), [*(("libbpf", kind) for kind in DTV), *WITH_BCC], indirect=["loader"])
 def test_samples_of_threads_that_switch_contexts_carry_exactly_the_context_of_their_moment(
     tmp_path: Path, loader: str, kind: str
 ) -> None:
