@@ -114,7 +114,7 @@ def test_a_running_collector_profiles_with_what_it_kept_in_every_thread(tmp_path
         for folder in (tmp_path, *list(tmp_path.parents)[:3]):
             folder.chmod(folder.stat().st_mode | 0o055)
         os.chown(tmp_path, 65534, 65534)
-    with endless("while True: sum(range(1000))") as program, collecting(tmp_path, *before) as process:
+    with collecting(tmp_path, *before) as process, endless("while True: sum(range(1000))") as program:
         kept = masks_of_threads(process.pid)
         wait_until(lambda: knows_files_and_kernel(tmp_path, program.pid))
     mask = sum(1 << capability for capability in at_run_time(EVERY, kernel_version()))

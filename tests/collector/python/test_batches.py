@@ -34,9 +34,9 @@ def test_batches_name_python_functions_with_file_and_line(
     command = [sys.executable, str(PROGRAM), "nested"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
         assert process.stdin
-        process.stdin.write(b"\n")
-        process.stdin.flush()
         with collecting(in_process_broker, tmp_path):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
             for batch in batches(reader, PATIENCE_S):
                 for location, mapping in enumerate(batch.location_mapping):
                     if batch.mappings[mapping].kind == Mapping.NAMED and batch.location_function:
