@@ -23,6 +23,7 @@ from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, FLATTEN_GROUP, MAX_MESS
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from standalone.supervisor.in_process_broker import PARTITIONS
+from streams.flatten import flattener
 from streams.flatten.flattener import flatten
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import FlatKey, FlatSum
@@ -63,12 +64,14 @@ def running(
             failed.append(error)
 
     thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join(PATIENCE_S)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flattener, "_KAFKA_S", PATIENCE_S)  # where Kafka takes longer, the command ends
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(PATIENCE_S)
     assert not failed
     assert not thread.is_alive()
 
