@@ -124,6 +124,7 @@ def test_a_full_map_is_an_error() -> None:
     program.close()
 
 
+@pytest.mark.soak  # `make test` and CI run `make bpf-check`, which is the same
 def test_the_committed_object_is_what_the_source_builds() -> None:
     clang = shutil.which("clang")
     version = subprocess.run([clang, "--version"], capture_output=True, text=True).stdout if clang else "no clang"
