@@ -10,7 +10,9 @@ from tests.pipeline.running import Pipeline, between
 pytestmark = pytest.mark.pipeline
 
 
-def test_what_is_published_is_found_by_service_and_by_trace(pipeline: Pipeline, start_unix_nano: int) -> None:
+def test_what_is_published_is_found_by_service_and_by_trace_and_counts_once_when_it_is_sent_again(
+    pipeline: Pipeline, start_unix_nano: int
+) -> None:
     made = [window(start_unix_nano, sequence, host) for host in range(3) for sequence in range(1, 5)]
     for index, one in enumerate(made):
         pipeline.publish(one, host=index // 4)
@@ -27,19 +29,18 @@ def test_what_is_published_is_found_by_service_and_by_trace(pipeline: Pipeline, 
     heaviest = pipeline.get("/api/v1/traces", **between(start, end))["traces"]
     assert [t["sampled_cpu_ns"] for t in heaviest] == sorted((v for v in expected_traces(made).values()), reverse=True)
 
-
-@pytest.mark.parametrize("broker", ["apache_kafka"], indirect=True)
-def test_a_batch_sent_again_by_its_collector_changes_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
-    first, second = window(start_unix_nano, 1), window(start_unix_nano, 2)
-    for one in (first, first, second, first, second):
+    fifth, sixth, last = (window(start_unix_nano, sequence) for sequence in (5, 6, 7))
+    for one in (fifth, fifth, sixth, made[0], fifth, sixth, last):
         pipeline.publish(one)
-    start, end = start_unix_nano, start_unix_nano + 2 * WINDOW_NS
-    pipeline.wait(lambda: pipeline.total(start, end), lambda total: total == first.value + second.value)
-    third = window(start_unix_nano, 3)
-    pipeline.publish(third)  # once this is in, all before it was processed
-    end += WINDOW_NS
-    total = pipeline.wait(lambda: pipeline.total(start, end), lambda t: t >= first.value + second.value + third.value)
-    assert total == first.value + second.value + third.value
+    end, expected = start_unix_nano + 7 * WINDOW_NS, sum(m.value for m in (*made, fifth, sixth, last))
+    recent = start_unix_nano + 6 * WINDOW_NS, end
+    # Once the last window is in, all before it were processed: they are of one host.
+    pipeline.wait(
+        lambda: (pipeline.total(*recent), pipeline.total(start, end)),
+        lambda totals: totals[0] >= last.value and totals[1] >= expected,
+    )
+    assert pipeline.total(start, end) == expected
+    assert pipeline.total(*recent) == last.value
 
 
 @pytest.mark.parametrize("broker", ["apache_kafka"], indirect=True)
