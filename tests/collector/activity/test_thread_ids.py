@@ -21,8 +21,12 @@ SECOND = 10**9
 
 def _of_host(ids: ThreadIds, pid: int, tid: int, ago_ns: int = 0) -> int:
     """What becomes of an interval that process `pid` reports of a thread."""
-    start = np.array([time.monotonic_ns() - ago_ns], np.uint64)
-    return int(ids.of_host(pid, 0, np.array([tid], np.uint32), start, pid)[0])
+    return _of_host_at(ids, pid, tid, time.monotonic_ns() - ago_ns)
+
+
+def _of_host_at(ids: ThreadIds, pid: int, tid: int, start_monotonic_ns: int) -> int:
+    starts = np.array([start_monotonic_ns], np.uint64)
+    return int(ids.of_host(pid, 0, np.array([tid], np.uint32), starts, pid)[0])
 
 
 def _ended() -> int:
@@ -73,12 +77,13 @@ def test_a_process_that_got_the_id_of_another_does_not_get_its_past() -> None:
         ids = ThreadIds()
         with subprocess.Popen(["sleep", "1000"]) as victim:
             assert _of_host(ids, victim.pid, victim.pid) == victim.pid
+            worked_ns = time.monotonic_ns()
             time.sleep(0.1)  # processes begin in ticks of 10 ms
             victim.kill()
         attacker = _process_with_id(victim.pid)
         if attacker:
             assert _of_host(ids, attacker.pid, victim.pid) == attacker.pid
-            assert _of_host(ids, attacker.pid, victim.pid, ago_ns=SECOND) == 0
+            assert _of_host_at(ids, attacker.pid, victim.pid, worked_ns) == 0
             attacker.kill()
             attacker.wait()
             return
