@@ -24,9 +24,11 @@ from icestream.commands.topics import create
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TOPICS
+from standalone.supervisor import local_kafka as kafka_process
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
 from tests import quick_groups, unwind_tables
+from tests.ports import free_port
 from tests.waiting import PATIENCE_S
 
 # Clusters of two shards and of one, all of which are the engine itself (tests/sinks/clusters.py).
@@ -130,6 +132,7 @@ class _TrackedConsumer(Consumer):
 
 
 kafka.Producer, kafka.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
+kafka_process._START_TIMEOUT_S = PATIENCE_S  # beside other tests it may take minutes
 
 
 # Queries of tests are many, read few rows and run once: compiling them takes a fifth of their time, several threads for
@@ -205,7 +208,7 @@ def kafka_jars() -> None:
 @pytest.fixture(scope="session")
 def local_kafka(kafka_in_id: None, kafka_jars: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalKafka]:
     """An Apache Kafka for all tests; without topics."""
-    running = LocalKafka(tmp_path_factory.mktemp("kafka"))
+    running = LocalKafka(tmp_path_factory.mktemp("kafka"), port=free_port())
     running.start()
     yield running
     close_clients()

@@ -62,7 +62,7 @@ class Cluster:
         self._lake = folder / "lake-folder"
         self._lake.mkdir()
         self.lake.symlink_to(self._lake)
-        self.kafka = None if settings else LocalKafka(folder / "kafka")
+        self.kafka = None if settings else LocalKafka(folder / "kafka", port=free_port())
         if self.kafka is not None:
             self.kafka.start()
             settings = self.kafka.settings()
