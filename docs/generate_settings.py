@@ -5,7 +5,7 @@ from pathlib import Path
 
 from api.settings import ApiSettings
 from collector.settings import CollectorSettings, UploadSettings
-from gateway.settings import GatewaySettings
+from gateway.settings import GatewaySettings, IntakeSettings, ScrapeSettings
 from icestream.producer_settings import ProducerSettings
 from icestream.settings import KafkaSettings, Settings, shown, variable
 from jobs.settings import JobSettings
@@ -35,7 +35,9 @@ PARTS: tuple[tuple[str, str, type[Settings]], ...] = (
         JobSettings,
     ),
     ("Query API", "`icestream api`.", ApiSettings),
+    ("Profiles of other tools", "`icestream gateway` and `icestream scrape` take these.", IntakeSettings),
     ("Gateway", "`icestream gateway`, see [gateway](gateway.md).", GatewaySettings),
+    ("Scrape", "`icestream scrape`, see [scraping](gateway.md#scraping).", ScrapeSettings),
     ("Store", "`icestream store`: the settings of the sinks, the jobs and the query API.", StoreSettings),
 )
 

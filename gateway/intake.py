@@ -14,7 +14,7 @@ from gateway.errors import Refused
 from gateway.publisher import Publisher
 from gateway.readers.otlp_spans import read_spans
 from gateway.sent_profile import SentProfile
-from gateway.settings import GatewaySettings
+from gateway.settings import IntakeSettings
 from icestream.messages.plausible import TimeLimits, Times
 from icestream.operations import OperationNames
 from icestream.topics import ACTIVITY
@@ -23,7 +23,7 @@ from icestream.topics import ACTIVITY
 class Intake:
     """Takes profiles of one gateway. For any thread: one knows all operations of its spans."""
 
-    def __init__(self, settings: GatewaySettings, publisher: Publisher) -> None:
+    def __init__(self, settings: IntakeSettings, publisher: Publisher) -> None:
         self._limits = TimeLimits.of(settings)
         self._publisher = publisher
         self._operations = OperationNames(settings.most_operations)

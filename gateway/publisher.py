@@ -12,7 +12,7 @@ from confluent_kafka import Message as Report
 
 from gateway import metrics
 from gateway.errors import unavailable
-from gateway.settings import GatewaySettings
+from gateway.settings import IntakeSettings
 from icestream import kafka
 from icestream.backlog import backlogs
 from icestream.topics import RAW
@@ -31,7 +31,7 @@ _UNREAD_BYTES = 1_000_000
 class Publisher:
     """Publishes on any thread, and polls for acknowledgements on its own, until `close`."""
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    def __init__(self, settings: IntakeSettings) -> None:
         self._settings = settings
         self._ack_s = settings.gateway_ack_s
         self._logged = float("-inf")

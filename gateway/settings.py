@@ -8,7 +8,49 @@ from icestream.settings import MessageSettings, SettingError, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class GatewaySettings(ProducerSettings, MessageSettings):
+class IntakeSettings(ProducerSettings, MessageSettings):
+    """How profiles are taken, whether they are sent or scraped."""
+
+    gateway_body_mb: int = setting(16, "largest body of a request, or answer of a target, in MB, as it is sent")
+    gateway_unpacked_mb: int = setting(64, "largest body, and largest profile, in MB after it was decompressed")
+    gateway_ack_s: float = setting(10.0, "seconds that Kafka may take to acknowledge; then the answer is 503")
+    gateway_max_series: int = setting(
+        1000,
+        "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
+    )
+    gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
+    gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
+    gateway_scrape_waiting_mb: int = setting(
+        64, "MB of scraped profiles that may wait for Kafka in memory; beyond that, the oldest are dropped"
+    )
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("gateway_body_mb", 1, 1024),
+            ("gateway_unpacked_mb", 1, 1024),
+            ("gateway_ack_s", 0.1, 600),
+            ("gateway_max_series", 1, 50_000),
+            ("most_operations", 1, 100_000),
+            ("gateway_scrape_targets", 1, 100_000),
+            ("gateway_scrape_at_once", 1, 10_000),
+            ("gateway_scrape_waiting_mb", 1, 100_000),
+        ):
+            self._check(name, low, high)
+
+    def _check(self, name: str, low: float, high: float) -> None:
+        if not low <= getattr(self, name) <= high:
+            raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScrapeSettings(IntakeSettings):
+    """What `icestream scrape` takes."""
+
+    metrics_listen: str = setting("127.0.0.1:4066", "HOST:PORT of /metrics, /healthz and /readyz; empty: none")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewaySettings(IntakeSettings):
     """What `icestream gateway` takes."""
 
     gateway_listen: str = setting("127.0.0.1:4040", "HOST:PORT to take profiles on; port 0: any free one")
@@ -20,21 +62,9 @@ class GatewaySettings(ProducerSettings, MessageSettings):
         "names that senders may use for this host over HTTP, besides localhost, its own name and addresses, separated "
         "by commas; a name after a dot: all names below it; *: any name",
     )
-    gateway_body_mb: int = setting(16, "largest body of a request in MB, as it is sent")
-    gateway_unpacked_mb: int = setting(64, "largest body, and largest profile, in MB after it was decompressed")
     gateway_max_requests: int = setting(64, "requests that are worked on at once; more of them are answered with 503")
     gateway_body_s: float = setting(30.0, "seconds within which the body of a request must have come")
-    gateway_ack_s: float = setting(10.0, "seconds that Kafka may take to acknowledge; then the answer is 503")
-    gateway_max_series: int = setting(
-        1000,
-        "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
-    )
     gateway_scrape: str = setting("", "YAML file of scrape jobs; empty: nothing is scraped")
-    gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
-    gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
-    gateway_scrape_waiting_mb: int = setting(
-        64, "MB of scraped profiles that may wait for Kafka in memory; beyond that, the oldest are dropped"
-    )
     gateway_profiles_topic: str = setting(
         "", "topic with profiles of an OpenTelemetry Collector (otlp_proto) to read, such as otlp_profiles; empty: none"
     )
@@ -43,18 +73,7 @@ class GatewaySettings(ProducerSettings, MessageSettings):
     )
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("gateway_body_mb", 1, 1024),
-            ("gateway_unpacked_mb", 1, 1024),
-            ("gateway_max_requests", 1, 10_000),
-            ("gateway_body_s", 0.1, 3600),
-            ("gateway_ack_s", 0.1, 600),
-            ("gateway_max_series", 1, 50_000),
-            ("most_operations", 1, 100_000),
-            ("gateway_scrape_targets", 1, 100_000),
-            ("gateway_scrape_at_once", 1, 10_000),
-            ("gateway_scrape_waiting_mb", 1, 100_000),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise SettingError(f"{name}: expected {low} to {high}, got {getattr(self, name)}")
+        super().__post_init__()
+        self._check("gateway_max_requests", 1, 10_000)
+        self._check("gateway_body_s", 0.1, 3600)
         allowed_hosts("gateway_allowed_hosts", self.gateway_allowed_hosts)

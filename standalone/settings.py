@@ -26,6 +26,7 @@ class UpSettings(KafkaSettings, DataSettings):
     gateway_grpc_listen: str = setting(
         "127.0.0.1:4317", "HOST:PORT of the gateway's OTLP/gRPC; another free port if it is taken, and if it is 0"
     )
+    gateway_scrape: str = setting("", "YAML file of scrape jobs, for the gateway; empty: nothing is scraped")
     kafka: str = setting("", "HOST:PORT of a Kafka to use; by default `icestream up` starts a broker")
     clickhouse: str = setting(
         "", "ClickHouse to use, http://USER:PASSWORD@HOST:8123/DATABASE; by default the embedded engine"

@@ -2,10 +2,10 @@
 
   icestream gateway --gateway-listen 0.0.0.0:4040
   curl --data-binary @cpu.pb.gz 'http://127.0.0.1:4040/api/v1/ingest/pprof?service=checkout'
-  icestream gateway --gateway-scrape /etc/icestream/jobs.yaml
+  icestream gateway --gateway-scrape /etc/icestream/scrape.yaml
 
-A profile is acknowledged when Kafka has it. Any number of gateways may run. A file of scrape
-jobs, in the shape of Prometheus's scrape_configs (docs/gateway.md), is for one of them.
+A profile is acknowledged when Kafka has it. Any number of gateways may run. A file of scrape jobs is for one of them,
+or for `icestream scrape`, which does nothing else.
 """
 
 import argparse

@@ -9,7 +9,7 @@ from gateway.http.body import MB
 from gateway.scrape.discovery import Target
 from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import ProfilePath, ScrapeJob
-from gateway.settings import GatewaySettings
+from gateway.settings import IntakeSettings
 
 _SMALL = 1 << 16
 """Bytes of an answer that are read without a place among those that are read at once, as the connection holds as many
@@ -19,7 +19,7 @@ anyway: targets that send a little at a time take no places from others."""
 class Fetcher:
     """Asks the targets of one job, until `close`. Call it in an event loop."""
 
-    def __init__(self, job: ScrapeJob, settings: GatewaySettings, reading: asyncio.Semaphore) -> None:
+    def __init__(self, job: ScrapeJob, settings: IntakeSettings, reading: asyncio.Semaphore) -> None:
         """`reading` limits how many answers are read at once, in all jobs."""
         self._job = job
         self._limit = settings.gateway_body_mb * MB

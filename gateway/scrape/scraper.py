@@ -16,7 +16,7 @@ from gateway.scrape.fetch import Fetcher
 from gateway.scrape.job import ScrapeJob
 from gateway.scrape.target_loop import TargetLoop
 from gateway.scrape.waiting_profiles import WaitingProfiles
-from gateway.settings import GatewaySettings
+from gateway.settings import IntakeSettings
 
 Loops = dict[Target, list[asyncio.Task[None]]]
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 class Scraper:
     """Scrapes from its construction on, until `close`."""
 
-    def __init__(self, settings: GatewaySettings, intake: Intake, jobs: tuple[ScrapeJob, ...]) -> None:
+    def __init__(self, settings: IntakeSettings, intake: Intake, jobs: tuple[ScrapeJob, ...]) -> None:
         self._settings = settings
         self._intake = intake
         self._jobs = jobs

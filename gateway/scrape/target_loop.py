@@ -19,7 +19,7 @@ from gateway.scrape.http_client import ScrapeError
 from gateway.scrape.job import ProfilePath, ScrapeJob
 from gateway.scrape.waiting_profiles import WaitingProfiles
 from gateway.sent_profile import SentProfile
-from gateway.settings import GatewaySettings
+from gateway.settings import IntakeSettings
 from gateway.unpack import unpack
 
 _NAMED_BY_TYPE = ("process_cpu", "memory", "goroutine")
@@ -33,7 +33,7 @@ class TargetLoop:
 
     def __init__(
         self, job: ScrapeJob, target: Target, profile: ProfilePath, fetcher: Fetcher, intake: Intake,
-        waiting: WaitingProfiles, settings: GatewaySettings,
+        waiting: WaitingProfiles, settings: IntakeSettings,
     ) -> None:  # fmt: skip
         self._job = job
         self._target = target

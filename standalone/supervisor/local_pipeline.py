@@ -156,6 +156,7 @@ class LocalPipeline:
             "parquet": settings.parquet,
             "activity_socket": self._socket,
             "frequency": settings.frequency,
+            "gateway_scrape": settings.gateway_scrape,
         }
         kafka_settings = {name: value for name, value in broker.environ().items() if name.startswith(variable("kafka"))}
         return _variables(defaults) | dict(os.environ) | kafka_settings | _variables(ours)
@@ -166,6 +167,8 @@ class LocalPipeline:
             grpc = {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}
             stop_s = _gateway_stop_s(environ)
             parts.append(self._part("gateway", "gateway", environ | grpc, optional=True, stop_s=stop_s))
+        elif self._settings.gateway_scrape:
+            log.warning("nothing is scraped: --no-gateway")
         if not self._settings.collector:
             log.info("this machine is not profiled: --no-collector")
         elif os.geteuid() != 0:

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from gateway.settings import GatewaySettings
+from icestream.settings import KafkaSettings
 from standalone.settings import UpSettings
 from standalone.supervisor.local_pipeline import LocalPipeline
 
@@ -19,3 +21,9 @@ def test_the_gateway_has_time_to_end_for_what_waits_for_kafka(tmp_path: Path, ac
         stop_s = {part.name: part.stop_s for part in pipeline._parts({"ICESTREAM_GATEWAY_ACK_S": ack_s})}
     assert stop_s["gateway"] > more_than
     assert stop_s["store"] < 10
+
+
+def test_the_gateway_scrapes_what_the_file_of_up_says(tmp_path: Path) -> None:
+    settings = UpSettings(data=tmp_path, gateway_scrape="scrape.yaml")
+    environ = LocalPipeline(settings)._environ(KafkaSettings())
+    assert GatewaySettings.load(environ).gateway_scrape == "scrape.yaml"
