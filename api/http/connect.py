@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from api.errors import ApiError
 from api.http.app_state import AppState
+from api.http.unknown_fields import unknown_in_json, unknown_in_message
 
 _MAX_BODY = 1 << 20
 _PROTO, _JSON = "application/proto", "application/json"
@@ -100,16 +101,24 @@ def _too_long() -> ConnectError:
 
 
 def _decode(body: bytes, asked: type[Asked], is_json: bool) -> Asked:
-    """Ignores fields that icestream does not know."""
+    """Raises ConnectError, also for a field that icestream does not know."""
     try:
         if not is_json:
-            return asked.FromString(body)
+            message = asked.FromString(body)
+            _refuse_unknown(unknown_in_message(message))
+            return message
         fields = json.loads(body or b"{}")
         if not isinstance(fields, dict):
             raise invalid("the body is not a JSON object")
-        return json_format.ParseDict(fields, asked(), ignore_unknown_fields=True)
+        _refuse_unknown(unknown_in_json(fields, asked))
+        return json_format.ParseDict(fields, asked(), ignore_unknown_fields=True)  # those that are left are empty
     except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
         raise invalid(f"the body is not a {asked.DESCRIPTOR.name}: {error}") from None
+
+
+def _refuse_unknown(field: str | None) -> None:
+    if field is not None:
+        raise unimplemented(f"{field[:200]}: icestream does not know this, and does not ignore what it does not know")
 
 
 def _from_api_error(error: ApiError) -> ConnectError:

@@ -9,6 +9,13 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ExemplarType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXEMPLAR_TYPE_UNSPECIFIED: _ClassVar[ExemplarType]
+    EXEMPLAR_TYPE_NONE: _ClassVar[ExemplarType]
+    EXEMPLAR_TYPE_INDIVIDUAL: _ClassVar[ExemplarType]
+    EXEMPLAR_TYPE_SPAN: _ClassVar[ExemplarType]
+
 class TimeSeriesAggregationType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     TIME_SERIES_AGGREGATION_TYPE_SUM: _ClassVar[TimeSeriesAggregationType]
@@ -26,6 +33,10 @@ class ProfileFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PROFILE_FORMAT_TREE: _ClassVar[ProfileFormat]
     PROFILE_FORMAT_DOT: _ClassVar[ProfileFormat]
     PROFILE_FORMAT_PPROF: _ClassVar[ProfileFormat]
+EXEMPLAR_TYPE_UNSPECIFIED: ExemplarType
+EXEMPLAR_TYPE_NONE: ExemplarType
+EXEMPLAR_TYPE_INDIVIDUAL: ExemplarType
+EXEMPLAR_TYPE_SPAN: ExemplarType
 TIME_SERIES_AGGREGATION_TYPE_SUM: TimeSeriesAggregationType
 TIME_SERIES_AGGREGATION_TYPE_AVERAGE: TimeSeriesAggregationType
 ASYNC_QUERY_TYPE_DISABLED: AsyncQueryType
@@ -119,7 +130,7 @@ class SeriesResponse(_message.Message):
     def __init__(self, labels_set: _Optional[_Iterable[_Union[_types_pb2.Labels, _Mapping]]] = ...) -> None: ...
 
 class SelectSeriesRequest(_message.Message):
-    __slots__ = ("profile_typeID", "label_selector", "start", "end", "group_by", "step", "aggregation", "stack_trace_selector", "limit")
+    __slots__ = ("profile_typeID", "label_selector", "start", "end", "group_by", "step", "aggregation", "stack_trace_selector", "limit", "exemplar_type")
     PROFILE_TYPEID_FIELD_NUMBER: _ClassVar[int]
     LABEL_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +140,7 @@ class SelectSeriesRequest(_message.Message):
     AGGREGATION_FIELD_NUMBER: _ClassVar[int]
     STACK_TRACE_SELECTOR_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    EXEMPLAR_TYPE_FIELD_NUMBER: _ClassVar[int]
     profile_typeID: str
     label_selector: str
     start: int
@@ -138,7 +150,8 @@ class SelectSeriesRequest(_message.Message):
     aggregation: TimeSeriesAggregationType
     stack_trace_selector: StackTraceSelector
     limit: int
-    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., group_by: _Optional[_Iterable[str]] = ..., step: _Optional[float] = ..., aggregation: _Optional[_Union[TimeSeriesAggregationType, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., limit: _Optional[int] = ...) -> None: ...
+    exemplar_type: ExemplarType
+    def __init__(self, profile_typeID: _Optional[str] = ..., label_selector: _Optional[str] = ..., start: _Optional[int] = ..., end: _Optional[int] = ..., group_by: _Optional[_Iterable[str]] = ..., step: _Optional[float] = ..., aggregation: _Optional[_Union[TimeSeriesAggregationType, str]] = ..., stack_trace_selector: _Optional[_Union[StackTraceSelector, _Mapping]] = ..., limit: _Optional[int] = ..., exemplar_type: _Optional[_Union[ExemplarType, str]] = ...) -> None: ...
 
 class SelectSeriesResponse(_message.Message):
     __slots__ = ("series",)
@@ -196,12 +209,26 @@ class AsyncQueryRequest(_message.Message):
     def __init__(self, request_id: _Optional[str] = ..., type: _Optional[_Union[AsyncQueryType, str]] = ...) -> None: ...
 
 class StackTraceSelector(_message.Message):
-    __slots__ = ("call_site", "go_pgo")
+    __slots__ = ("call_site", "go_pgo", "frame_filter")
     CALL_SITE_FIELD_NUMBER: _ClassVar[int]
     GO_PGO_FIELD_NUMBER: _ClassVar[int]
+    FRAME_FILTER_FIELD_NUMBER: _ClassVar[int]
     call_site: _containers.RepeatedCompositeFieldContainer[CallSite]
     go_pgo: GoPGO
-    def __init__(self, call_site: _Optional[_Iterable[_Union[CallSite, _Mapping]]] = ..., go_pgo: _Optional[_Union[GoPGO, _Mapping]] = ...) -> None: ...
+    frame_filter: StackFrameFilter
+    def __init__(self, call_site: _Optional[_Iterable[_Union[CallSite, _Mapping]]] = ..., go_pgo: _Optional[_Union[GoPGO, _Mapping]] = ..., frame_filter: _Optional[_Union[StackFrameFilter, _Mapping]] = ...) -> None: ...
+
+class StackFrameFilter(_message.Message):
+    __slots__ = ("include_function_names", "exclude_function_names", "include_function_name_regexes", "exclude_function_name_regexes")
+    INCLUDE_FUNCTION_NAMES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FUNCTION_NAMES_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_FUNCTION_NAME_REGEXES_FIELD_NUMBER: _ClassVar[int]
+    EXCLUDE_FUNCTION_NAME_REGEXES_FIELD_NUMBER: _ClassVar[int]
+    include_function_names: _containers.RepeatedScalarFieldContainer[str]
+    exclude_function_names: _containers.RepeatedScalarFieldContainer[str]
+    include_function_name_regexes: _containers.RepeatedScalarFieldContainer[str]
+    exclude_function_name_regexes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, include_function_names: _Optional[_Iterable[str]] = ..., exclude_function_names: _Optional[_Iterable[str]] = ..., include_function_name_regexes: _Optional[_Iterable[str]] = ..., exclude_function_name_regexes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CallSite(_message.Message):
     __slots__ = ("name",)

@@ -8,7 +8,7 @@ import numpy as np
 from api.http.app_state import AppState
 from api.http.connect import invalid, unimplemented
 from api.http.parameters import parse_trace_id
-from api.http.querier.requests import parse_range, parse_selection
+from api.http.querier.requests import parse_frame_filter, parse_range, parse_selection
 from api.http.routes.diff import side_by_side
 from api.http.tree_parameters import DEFAULT_MAX_NODES
 from api.queries.selection import Selection
@@ -20,6 +20,7 @@ from api.render.pyroscope_tree import tree
 from api.tree.graph import build_graph
 from api.tree.picture import make_picture
 from api.views.call_site import begins_with
+from api.views.frame_filter import FrameFilter, passes
 from api.views.used_part import used_part
 from icestream.pprof.profile_pb2 import Profile
 from icestream.pyroscope.querier_pb2 import (
@@ -30,6 +31,7 @@ from icestream.pyroscope.querier_pb2 import (
     DiffRequest,
     DiffResponse,
     PprofProfile,
+    ProfileFormat,
     SelectMergeProfileRequest,
     SelectMergeSpanProfileRequest,
     SelectMergeSpanProfileResponse,
@@ -106,7 +108,12 @@ def select_merge_profile(state: AppState, asked: SelectMergeProfileRequest) -> P
 
 
 def diff(state: AppState, asked: DiffRequest) -> DiffResponse:
-    """Both sides as they were measured. Each may select what it likes."""
+    """Both sides as they were measured. Each may select what it likes; formats that Pyroscope ignores are ignored."""
+    for side in (asked.left, asked.right):
+        if side.format not in ProfileFormat.values():
+            raise unimplemented(f"format: {side.format} is not known")
+        if side.stack_trace_selector.HasField("go_pgo"):
+            raise unimplemented("stack_trace_selector.go_pgo: not in a diff")
     both = [_merge(state, side) for side in (asked.left, asked.right)]
     sides = [each.values if each else _NOTHING for each in both]
     stack_ids, values = side_by_side(*sides)
@@ -129,6 +136,7 @@ def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | N
     time_range = parse_range(asked.start, asked.end)
     selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
     spans, traces = _span_ids(asked.span_selector), _trace_ids(asked.trace_id_selector)
+    wanted = parse_frame_filter(asked.stack_trace_selector)
     if selection is None:
         return None
     limit = state.settings.api_max_stacks
@@ -142,15 +150,19 @@ def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | N
             conditions.add(f"trace_id IN {conditions.bind_trace_ids(traces)}")
         # A span may have come without its trace.
         values = read_stack_values(state.database, "trace_samples" if traces else "samples", conditions, limit)
-    return _Merged(selection, _of_call_site(state, values, asked.stack_trace_selector))
+    return _Merged(selection, _of_selector(state, values, asked.stack_trace_selector, wanted))
 
 
-def _of_call_site(state: AppState, values: StackValues, selector: StackTraceSelector) -> StackValues:
-    """The stacks that begin with the call site, if one is given."""
-    if selector.HasField("go_pgo") or not selector.call_site:
+def _of_selector(
+    state: AppState, values: StackValues, selector: StackTraceSelector, wanted: FrameFilter | None
+) -> StackValues:
+    """The stacks that begin with the call site, and have the functions that are asked for, if any are given."""
+    call_site = () if selector.HasField("go_pgo") else [each.name for each in selector.call_site]
+    if not call_site and not wanted:
         return values
     stacks = used_part(state.stacks.functions_of(values.stack_ids))
-    return values.where(begins_with(stacks, [each.name for each in selector.call_site]))
+    chosen = begins_with(stacks, call_site)
+    return values.where(chosen & passes(stacks, wanted) if wanted else chosen)
 
 
 def _profile(state: AppState, merged: _Merged | None, selector: StackTraceSelector) -> Profile:

@@ -3,6 +3,7 @@
 Pyroscope calls a service `service_name`. The parts of a profile type are labels there.
 """
 
+import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,13 +14,16 @@ from api.http.connect import invalid
 from api.http.parameters import parse_profile_type, parse_selector
 from api.queries.selection import Selection, TimeRange
 from api.queries.selector import Matcher
+from api.views.frame_filter import FrameFilter
 from api.views.patterns import check_pattern
+from icestream.pyroscope.querier_pb2 import StackTraceSelector
 from icestream.times import MAX_UNIX_NANO
 
 SERVICE, SERVICE_NAME = "service", "service_name"
 _PARTS = ("__name__", "__type__", "__unit__", "__period_type__", "__period_unit__")
 PROFILE_TYPE_LABELS = ("__profile_type__", *_PARTS)
 _MAX_SELECTORS = 20
+_MAX_CONDITIONS = 100
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,23 @@ def parse_selection(profile_type: str, selector: str, time_range: TimeRange) -> 
     if not matchers.profile_types([parse_profile_type(profile_type)]):
         return None
     return Selection(profile_type, matchers.of_labels, time_range)
+
+
+def parse_frame_filter(selector: StackTraceSelector) -> FrameFilter | None:
+    """None if it filters nothing. Raises ApiError, ConnectError."""
+    asked = selector.frame_filter
+    wanted = FrameFilter(
+        tuple(dict.fromkeys(asked.include_function_names)),
+        tuple(dict.fromkeys(asked.exclude_function_names)),
+        tuple(dict.fromkeys(asked.include_function_name_regexes)),
+        tuple(dict.fromkeys(asked.exclude_function_name_regexes)),
+    )
+    conditions = sum(map(len, (wanted.include_names, wanted.exclude_names, *wanted.patterns)))
+    if conditions > _MAX_CONDITIONS:
+        raise invalid(f"frame_filter: more than {_MAX_CONDITIONS} names and regular expressions")
+    for pattern in itertools.chain(*wanted.patterns):
+        check_pattern(pattern, "frame_filter")
+    return wanted if conditions else None
 
 
 def our_label(name: str) -> str:

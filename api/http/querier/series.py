@@ -10,6 +10,8 @@ from api.http.querier.requests import labels_of_profile_type, our_label, parse_r
 from api.http.routes.timeline import MAX_LABELS, check_steps
 from api.queries.timeline import Timeline, read_timeline
 from icestream.pyroscope.querier_pb2 import (
+    EXEMPLAR_TYPE_NONE,
+    EXEMPLAR_TYPE_UNSPECIFIED,
     TIME_SERIES_AGGREGATION_TYPE_SUM,
     Point,
     SelectSeriesRequest,
@@ -27,8 +29,10 @@ def select_series(state: AppState, asked: SelectSeriesRequest) -> SelectSeriesRe
     selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
     if asked.aggregation != TIME_SERIES_AGGREGATION_TYPE_SUM:
         raise unimplemented("aggregation: only sums")
-    if asked.stack_trace_selector.call_site or asked.stack_trace_selector.HasField("go_pgo"):
-        raise unimplemented("stack_trace_selector: only for profiles")
+    for field, _ in asked.stack_trace_selector.ListFields():
+        raise unimplemented(f"stack_trace_selector.{field.name}: only for profiles")
+    if asked.exemplar_type not in (EXEMPLAR_TYPE_UNSPECIFIED, EXEMPLAR_TYPE_NONE):
+        raise unimplemented("exemplar_type: there are no exemplars")
     names = tuple(dict.fromkeys(asked.group_by))
     if len(names) > MAX_LABELS:
         raise invalid(f"group_by: more than {MAX_LABELS} labels")

@@ -45,3 +45,39 @@ def test_bad_requests_are_refused_as_the_protocol_says(
 def test_an_unknown_method_is_not_found(api: Api, method: str) -> None:
     response = post(api, method, b"")
     assert (response.status_code, response.json()["code"]) == (404, "unimplemented")
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "named"),
+    [
+        ("LabelNames", b'{"profileTypes":["cpu"]}', "profileTypes"),
+        ("Diff", b'{"left":{"stackTraceSelector":{"callSite":[{"x":1}]}}}', "left.stackTraceSelector.callSite.x"),
+        ("SelectMergeStacktraces", b'{"format":"PROFILE_FORMAT_SANDWICH"}', "format: PROFILE_FORMAT_SANDWICH"),
+        ("Diff", b'{"left":{"format":"PROFILE_FORMAT_FUNCTIONS"}}', "left.format: PROFILE_FORMAT_FUNCTIONS"),
+        ("Diff", b'{"format":"PROFILE_FORMAT_FUNCTIONS"}', "format"),
+    ],
+)  # fmt: skip
+def test_fields_that_are_not_known_are_refused_by_their_name(api: Api, method: str, body: bytes, named: str) -> None:
+    response = post(api, method, body, "application/json")
+    assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
+    assert response.json()["message"].startswith(f"{named}:")
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        (b"\x92\x03\x01x", "field 50 of SelectMergeStacktracesRequest:"),
+        (b"\x3a\x03\x22\x01x", "stackTraceSelector: field 4 of StackTraceSelector:"),
+        (b"\x3a\x05\x0a\x03\x90\x03\x01", "stackTraceSelector: callSite: field 50 of CallSite:"),
+    ],
+)
+def test_numbers_of_fields_that_are_not_known_are_refused(api: Api, body: bytes, named: str) -> None:
+    response = post(api, "SelectMergeStacktraces", body)
+    assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
+    assert response.json()["message"].startswith(named)
+
+
+def test_empty_fields_ask_for_nothing(api: Api) -> None:
+    body = b'{"profileTypes":[],"more":null,"some":"","other":{},"flag":false,"matchers":null}'
+    assert post(api, METHOD, body, "application/json").status_code == 200
+    assert post(api, METHOD, b"\x92\x03\x00\x98\x03\x00").status_code == 200

@@ -144,7 +144,7 @@ def test_a_diff_has_both_sides_over_one_tree(api: Api, client: Client) -> None:
 
 def test_json_is_answered_with_json(api: Api, client: Client) -> None:
     fill(client, [Sample((MAIN, HOT), 2**60)])
-    body = f'{{"profileTypeID":"{CPU}","labelSelector":"{{}}","start":{START_MS},"end":"{END_MS}","newField":[1]}}'
+    body = f'{{"profileTypeID":"{CPU}","labelSelector":"{{}}","start":{START_MS},"end":"{END_MS}"}}'
     response = post(api, "SelectMergeStacktraces", body.encode(), "application/json")
     assert response.headers["content-type"] == "application/json"
     assert response.json()["flamegraph"]["total"] == str(2**60)
@@ -156,6 +156,7 @@ def test_json_is_answered_with_json(api: Api, client: Client) -> None:
     "fields",
     [
         {"format": messages.PROFILE_FORMAT_DOT},
+        {"format": 7},
         {"stack_trace_selector": messages.StackTraceSelector(go_pgo=messages.GoPGO(keep_locations=5))},
         {"async": messages.AsyncQueryRequest(type=messages.ASYNC_QUERY_TYPE_FORCE)},
     ],
@@ -163,6 +164,15 @@ def test_json_is_answered_with_json(api: Api, client: Client) -> None:
 def test_what_is_not_there_is_refused(api: Api, fields: dict[str, object]) -> None:
     response = post(api, "SelectMergeStacktraces", request(**fields).SerializeToString())
     assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"format": 7}, {"stack_trace_selector": messages.StackTraceSelector(go_pgo=messages.GoPGO())}]
+)
+def test_what_a_side_of_a_diff_cannot_have_is_refused(api: Api, fields: dict[str, object]) -> None:
+    for sides in ({"left": request(**fields), "right": request()}, {"left": request(), "right": request(**fields)}):
+        response = post(api, "Diff", messages.DiffRequest(**sides).SerializeToString())
+        assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
 
 
 def tree_lines(data: bytes) -> Counter[str]:

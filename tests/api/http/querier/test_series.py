@@ -8,6 +8,9 @@ from tests.api.http.querier.calls import CPU, END_MS, START_MS, call, post
 
 MAIN = frame("main")
 
+CALL_SITE = messages.StackTraceSelector(call_site=[messages.CallSite(name="main")])
+FRAME_FILTER = messages.StackTraceSelector(frame_filter=messages.StackFrameFilter(include_function_names=["main"]))
+
 
 def select(api: Api, **fields: object) -> list[tuple[dict[str, str], list[tuple[int, float]]]]:
     asked = messages.SelectSeriesRequest(
@@ -44,6 +47,12 @@ def test_groups_come_heaviest_first_and_have_the_labels_that_they_have(api: Api)
     assert len(select(api, group_by=["service_name"], limit=1)) == 1
 
 
+@pytest.mark.usefixtures("filled")
+def test_what_asks_for_nothing_changes_nothing(api: Api) -> None:
+    nothing = {"exemplar_type": messages.EXEMPLAR_TYPE_NONE, "stack_trace_selector": messages.StackTraceSelector()}
+    assert select(api, **nothing) == select(api)
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [
@@ -59,6 +68,10 @@ def test_groups_come_heaviest_first_and_have_the_labels_that_they_have(api: Api)
         ({"label_selector": "service"}, 400, "invalid_argument"),
         ({"group_by": list("abcdef")}, 400, "invalid_argument"),
         ({"aggregation": messages.TIME_SERIES_AGGREGATION_TYPE_AVERAGE}, 501, "unimplemented"),
+        ({"stack_trace_selector": CALL_SITE}, 501, "unimplemented"),
+        ({"stack_trace_selector": FRAME_FILTER}, 501, "unimplemented"),
+        ({"exemplar_type": messages.EXEMPLAR_TYPE_INDIVIDUAL}, 501, "unimplemented"),
+        ({"exemplar_type": messages.EXEMPLAR_TYPE_SPAN}, 501, "unimplemented"),
     ],
 )
 @pytest.mark.usefixtures("filled")
