@@ -24,6 +24,7 @@ from icestream.commands.topics import create
 from icestream.kafka import client_config
 from icestream.settings import KafkaSettings
 from icestream.topics import OPTIONAL_TOPICS, TOPICS
+from standalone.supervisor import in_process_broker as broker_process
 from standalone.supervisor import local_kafka as kafka_process
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka, why_unavailable
@@ -132,7 +133,7 @@ class _TrackedConsumer(Consumer):
 
 
 kafka.Producer, kafka.Consumer = _TrackedProducer, _TrackedConsumer  # type: ignore[misc]
-kafka_process._START_TIMEOUT_S = PATIENCE_S  # beside other tests it may take minutes
+kafka_process._START_TIMEOUT_S = broker_process._TIMEOUT_S = PATIENCE_S  # beside other tests it may take minutes
 
 
 # Queries of tests are many, read few rows and run once: compiling them takes a fifth of their time, several threads for

@@ -15,7 +15,7 @@ from standalone.supervisor.run_info import RunInfo, read_run_info
 from standalone.supervisor.supervisor import ask_ready
 
 _START_TIMEOUT_S = 120.0
-_VISIBLE_TIMEOUT_S = 60.0
+_VISIBLE_TIMEOUT_S = 180.0
 _NAMES_TIMEOUT_S = 60.0
 _STEADY_S = 6.0
 _STOP_TIMEOUT_S = 12.0

@@ -30,7 +30,7 @@ from tests.gateway.conftest import DATABASE
 from tests.gateway.stored import Store, values
 from tests.pipeline.reading import messages
 from tests.ports import free_port
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 OTHER = f"{DATABASE}_other"
 NOW_S = int(time.time()) // 60 * 60 - 300
@@ -120,7 +120,7 @@ def export(here: Server, endpoint: str, *more: str) -> int:
 def test_merges_there_are_what_they_are_here(
     engine: str, here: Server, there: Store, in_process_broker: KafkaSettings, max_mb: str
 ) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_listen="127.0.0.1:0")
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_listen="127.0.0.1:0")
     with receiving(settings) as endpoint:
         assert export(here, endpoint, "--max-mb", max_mb) == 0
         within = [f"--start={NOW_S + 5}", f"--end={NOW_S + 119}"]
@@ -156,7 +156,9 @@ def test_an_api_and_a_receiver_that_are_away_are_waited_for(
     engine: str, here: Server, in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     port, api_port = free_port(), free_port()
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_listen=f"127.0.0.1:{port}")
+    settings = GatewaySettings(
+        kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_listen=f"127.0.0.1:{port}"
+    )
     ended = threading.Event()
 
     def answer() -> None:
@@ -181,7 +183,7 @@ def test_an_api_and_a_receiver_that_are_away_are_waited_for(
 def test_it_follows_until_it_is_told_to_stop_and_says_where_to_continue(
     here: Server, in_process_broker: KafkaSettings
 ) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_listen="127.0.0.1:0")
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_listen="127.0.0.1:0")
     with receiving(settings) as endpoint:
         command = [sys.executable, "-m", "icestream.cli", "export", "otlp", "--url", f"http://{here.address}"]
         command += ["--endpoint", endpoint, "--start", TIMES["start"], "--follow", "--delay", "1"]
@@ -199,7 +201,9 @@ def test_it_follows_until_it_is_told_to_stop_and_says_where_to_continue(
 def test_what_a_receiver_refuses_is_told(
     here: Server, in_process_broker: KafkaSettings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_listen="127.0.0.1:0", max_late_days=1)
+    settings = GatewaySettings(
+        kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_listen="127.0.0.1:0", max_late_days=1
+    )
     with receiving(settings) as endpoint:
         assert export(here, f"{endpoint}/nowhere") == 1
         assert "answers 404" in capsys.readouterr().err

@@ -42,7 +42,12 @@ def serve(settings: GatewaySettings) -> Iterator[grpc.Channel]:
 
 @pytest.fixture
 def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
-    return GatewaySettings(kafka=in_process_broker.kafka, gateway_grpc_listen="127.0.0.1:0", gateway_unpacked_mb=1)
+    return GatewaySettings(
+        kafka=in_process_broker.kafka,
+        gateway_ack_s=PATIENCE_S,
+        gateway_grpc_listen="127.0.0.1:0",
+        gateway_unpacked_mb=1,
+    )
 
 
 @pytest.fixture

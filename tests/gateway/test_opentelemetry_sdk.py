@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE_S
 
 @pytest.fixture
 def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
-    return GatewaySettings(kafka=in_process_broker.kafka, gateway_grpc_listen="127.0.0.1:0")
+    return GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_grpc_listen="127.0.0.1:0")
 
 
 @pytest.fixture

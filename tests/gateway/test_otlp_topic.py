@@ -59,7 +59,9 @@ class Topic:
 @pytest.fixture
 def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
     kafka = in_process_broker.kafka
-    return GatewaySettings(kafka=kafka, gateway_spans_topic=SPANS, gateway_profiles_topic=PROFILES)
+    return GatewaySettings(
+        kafka=kafka, gateway_ack_s=PATIENCE_S, gateway_spans_topic=SPANS, gateway_profiles_topic=PROFILES
+    )
 
 
 def test_spans_of_a_topic_are_taken_once_and_what_is_none_is_a_dead_letter(settings: GatewaySettings) -> None:

@@ -25,6 +25,7 @@ from sinks.tables.decode import decode
 from tests.gateway.profiles import simple
 from tests.gateway.stored import Store
 from tests.pipeline.reading import messages
+from tests.waiting import PATIENCE_S
 
 SERVICE = "ddtrace-shop"
 PROGRAM = """
@@ -54,7 +55,7 @@ class Collector(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def http(in_process_broker: KafkaSettings) -> Iterator[TestClient]:
-    settings = GatewaySettings(kafka=in_process_broker.kafka)
+    settings = GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S)
     publisher = Publisher(settings)
     with TestClient(create_app(settings, publisher), base_url="http://localhost") as http:
         yield http

@@ -27,6 +27,7 @@ from tests.gateway.spans import CHILD, ROOT, TRACE, resource_spans, span, traces
 from tests.gateway.stored import Store
 from tests.pipeline.reading import messages
 from tests.ports import free_port
+from tests.waiting import PATIENCE_S
 
 PATH = "/v1/traces"
 PROTOBUF = {"content-type": "application/x-protobuf"}
@@ -43,7 +44,7 @@ def two_spans() -> TracesData:
 
 @pytest.fixture
 def settings(in_process_broker: KafkaSettings) -> GatewaySettings:
-    return GatewaySettings(kafka=in_process_broker.kafka)
+    return GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S)
 
 
 @pytest.fixture
