@@ -179,7 +179,10 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 # Several tests run at once, on machines of any speed: no example is too slow, and making ten takes as long as it takes.
-hypothesis_settings.register_profile("icestream", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# CI tries the same examples each time: no change is refused for what another one did. All other runs try new ones.
+hypothesis_settings.register_profile(
+    "icestream", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
 hypothesis_settings.load_profile("icestream")
 
 
