@@ -18,7 +18,7 @@ from api.http.known_parameters import known_parameters
 from api.http.middleware.answer_head import AnswerHead
 from api.http.middleware.limit_queries import LimitQueries
 from api.http.middleware.secure_answers import SecureAnswers
-from api.http.querier import service
+from api.http.querier import render, service
 from api.http.routes import (
     completeness,
     diff,
@@ -93,6 +93,7 @@ def create_app(
         )
     app.include_router(health.router)
     app.include_router(service.router)
+    app.include_router(render.router)
     app.add_middleware(LimitQueries, running=settings.api_max_concurrent, waiting=settings.api_max_waiting)
     compressed = (*DEFAULT_EXCLUDED_CONTENT_TYPES, pprof.MEDIA_TYPE)
     app.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=4, exclude_content_types=compressed)

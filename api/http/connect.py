@@ -50,10 +50,8 @@ def add_call(router: APIRouter, path: str, asked: type[Asked], answer: Callable[
             is_json = _is_json(request)
             message = _decode(await _body(request), asked, is_json)
             answered = await run_in_threadpool(answer, request.app.state.shared, message)
-        except ConnectError as error:
+        except (ConnectError, ApiError) as error:
             return error_response(error)
-        except ApiError as error:
-            return error_response(_from_api_error(error), error.headers)
         if is_json:
             return Response(json_format.MessageToJson(answered, indent=None), media_type=_JSON)
         return Response(answered.SerializeToString(), media_type=_PROTO)
@@ -129,7 +127,8 @@ def _from_api_error(error: ApiError) -> ConnectError:
     return ConnectError(error.status, codes.get(error.status, "internal"), message)
 
 
-def error_response(error: ConnectError, headers: dict[str, str] | None = None) -> Response:
+def error_response(error: ConnectError | ApiError) -> Response:
     """An error as the protocol has it."""
-    body = json.dumps({"code": error.code, "message": str(error)})
-    return Response(body, error.status, headers, _JSON)
+    told = _from_api_error(error) if isinstance(error, ApiError) else error
+    body = json.dumps({"code": told.code, "message": str(told)})
+    return Response(body, told.status, error.headers if isinstance(error, ApiError) else None, _JSON)

@@ -9,7 +9,7 @@ from api.errors import ApiError
 from api.http.error_handlers import error_response
 
 _MAX_WAIT_S = 10.0
-_QUERIES = ("/api/", "/querier.")
+_QUERIES = ("/api/", "/querier.", "/pyroscope/")
 
 
 class LimitQueries:
