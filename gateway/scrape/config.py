@@ -1,12 +1,27 @@
 """The file of scrape jobs: YAML in the shape of Prometheus's scrape_configs, with the profiles as Parca writes them."""
 
+import logging
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.profile_types import COUNT, ValueType
 from gateway.scrape.fields import Fields, shown
-from gateway.scrape.job import GO_PROFILES, SRV, DnsName, Http, ProfilePath, ScrapeJob, TargetGroup, TargetsUrl
+from gateway.scrape.http_fields import take_http
+from gateway.scrape.job import (
+    GO_PROFILES,
+    REFRESH_S,
+    SECONDS,
+    SRV,
+    DnsName,
+    ProfilePath,
+    ScrapeJob,
+    TargetGroup,
+    TargetsUrl,
+)
+from gateway.scrape.known_fields import GLOBAL_ABOUT_METRICS, NOT_ABOUT_SCRAPING
 from icestream.relabel import is_name
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
@@ -14,16 +29,32 @@ from icestream.settings import SettingError
 MAX_FILE = 1 << 20
 MAX_TARGETS = 100_000
 """Of one list."""
-_DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
-_UNITS_S = (3600.0, 60.0, 1.0, 0.001)
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
 _ADDRESS = re.compile(r"(?:[^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\])(?::\d{1,5})?")
+
+
+_SOURCES = ("file_sd_configs", "http_sd_configs", "dns_sd_configs")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Global:
+    """What jobs have that say nothing else."""
+
+    interval_s: float
+    timeout_s: float
+    body_size_limit: int
+    labels: tuple[tuple[str, str], ...]
 
 
 def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     """Returns the jobs of a file. Raises SettingError, which names the file and the job."""
     loaded = Fields(load_yaml(path), str(path))
-    jobs = tuple(_job(one) for one in loaded.groups("scrape_configs"))
+    defaults = _global(loaded.group("global"))
+    jobs = tuple(_job(one, defaults) for one in loaded.groups("scrape_configs"))
+    if left_out := [name for name in NOT_ABOUT_SCRAPING if loaded.take(name) is not None]:
+        _log.info("%s: left out, as it is not about scraping profiles: %s", path, ", ".join(left_out))
     loaded.end()
     names = [job.name for job in jobs]
     if twice := [name for name in names if names.count(name) > 1]:
@@ -52,58 +83,53 @@ def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:
     return groups
 
 
-def _job(fields: Fields) -> ScrapeJob:
+def _global(fields: Fields) -> _Global:
+    interval_s = fields.seconds("scrape_interval", 15.0)
+    found = _Global(
+        interval_s=interval_s,
+        timeout_s=fields.seconds("scrape_timeout", min(10.0, interval_s)),
+        body_size_limit=fields.size("body_size_limit", 0),
+        labels=_labels(fields.group("external_labels")),
+    )
+    for name in GLOBAL_ABOUT_METRICS:
+        fields.take(name)
+    fields.end()
+    return found
+
+
+def _job(fields: Fields, defaults: _Global) -> ScrapeJob:
     name = fields.text("job_name")
     if not name:
         raise SettingError(f"{fields.where}: expected a job_name")
     fields.where = f"{fields.where} ({name})"
-    interval_s = _seconds(fields, "scrape_interval", 15.0)
+    interval_s = fields.seconds("scrape_interval", defaults.interval_s)
+    sources = {kind: fields.groups(kind) for kind in _SOURCES}
     profiling = fields.group("profiling_config")
     job = ScrapeJob(
         name=name,
         interval_s=interval_s,
-        timeout_s=_seconds(fields, "scrape_timeout", min(10.0, interval_s)),
+        timeout_s=fields.seconds("scrape_timeout", min(defaults.timeout_s, interval_s)),
+        refresh_s=min(
+            [one.seconds("refresh_interval", REFRESH_S) for kind in _SOURCES for one in sources[kind]] or [REFRESH_S]
+        ),
         groups=tuple(_group(one) for one in fields.groups("static_configs")),
-        files=tuple(file for one in fields.groups("file_sd_configs") for file in _files(one)),
-        urls=tuple(_url(one) for one in fields.groups("http_sd_configs")),
-        dns=tuple(name for one in fields.groups("dns_sd_configs") for name in _dns(one)),
+        files=tuple(file for one in sources["file_sd_configs"] for file in _files(one)),
+        urls=tuple(_url(one) for one in sources["http_sd_configs"]),
+        dns=tuple(name for one in sources["dns_sd_configs"] for name in _dns(one)),
         profiles=_profiles(profiling.group("pprof_config")),
         rules=parse_rules(fields.take("relabel_configs"), f"{fields.where}: relabel_configs"),
         scheme=fields.text("scheme", "http"),
         path_prefix=profiling.text("path_prefix"),
-        http=_http(fields),
+        http=take_http(fields),
+        parameters=_parameters(fields.group("params")),
+        body_size_limit=fields.size("body_size_limit", defaults.body_size_limit),
+        external_labels=defaults.labels,
     )
     profiling.end()
     fields.end()
     if job.scheme not in ("http", "https"):
         raise SettingError(f"{fields.where}: scheme: expected http or https, got {shown(job.scheme)}")
     return job
-
-
-def _http(fields: Fields) -> Http:
-    """Takes the fields that say how a server is asked."""
-    basic, bearer, tls = (fields.group(name) for name in ("basic_auth", "authorization", "tls_config"))
-    token = fields.text("bearer_token"), fields.text("bearer_token_file")  # older than `authorization`
-    given = bearer.text("credentials"), bearer.text("credentials_file")
-    http = Http(
-        follow_redirects=fields.flag("follow_redirects", True),
-        authorization=(bearer.text("type", "Bearer"), given[0] or token[0]),
-        credentials_file=given[1] or token[1],
-        basic=(basic.text("username"), basic.text("password")),
-        password_file=basic.text("password_file"),
-        ca_file=tls.text("ca_file"),
-        cert_file=tls.text("cert_file"),
-        key_file=tls.text("key_file"),
-        verify=not tls.flag("insecure_skip_verify", False),
-        server_name=tls.text("server_name"),
-    )
-    if sum(map(bool, (*given, *token, http.basic[0]))) > 1:
-        raise SettingError(f"{fields.where}: expected one of basic_auth, authorization and bearer_token, got several")
-    if http.key_file and not http.cert_file:
-        raise SettingError(f"{fields.where}: tls_config: expected a cert_file, as there is a key_file")
-    for group in (basic, bearer, tls):
-        group.end()
-    return http
 
 
 def _profiles(given: Fields) -> Sequence[ProfilePath]:
@@ -113,14 +139,30 @@ def _profiles(given: Fields) -> Sequence[ProfilePath]:
     for name in [*known, *(name for name in given.names() if name not in known)]:
         one = given.group(name)
         path = one.text("path", known[name].path if name in known else "")
+        kept = _kept_types(one.groups("keep_sample_type"), one.where)
         delta = one.flag("delta", name in known and known[name].delta)
         if not path.startswith("/"):
             raise SettingError(f"{one.where}: path: expected /PATH, got {shown(path)}")
         if one.flag("enabled", True):
-            profiles.append(ProfilePath(name, path, delta))
+            profiles.append(ProfilePath(name, path, delta, kept))
         one.end()
     given.end()
     return tuple(profiles)
+
+
+def _kept_types(given: Sequence[Fields], where: str) -> tuple[ValueType, ...]:
+    kept = tuple(ValueType(one.text("type"), one.text("unit")) for one in given)
+    for one in given:
+        one.end()
+    if kept and set(kept) == {COUNT}:
+        raise SettingError(f"{where}: keep_sample_type: expected more than samples/count, which others are counted by")
+    return kept
+
+
+def _parameters(given: Fields) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    if given.has(SECONDS):
+        raise SettingError(f"{given.where}: expected no seconds: scrape_interval is how long profiles with delta are")
+    return tuple((name, tuple(given.texts(name, numbers=True))) for name in given.names())
 
 
 def _group(fields: Fields) -> TargetGroup:
@@ -128,18 +170,21 @@ def _group(fields: Fields) -> TargetGroup:
     for target in targets:
         if not _ADDRESS.fullmatch(target):
             raise SettingError(f"{fields.where}: targets: expected HOST:PORT or HOST, got {shown(target)}")
-    labels = fields.group("labels")
-    pairs = tuple((name, labels.text(name)) for name in labels.names())
+    found = TargetGroup(tuple(targets), _labels(fields.group("labels")))
+    fields.end()
+    return found
+
+
+def _labels(given: Fields) -> tuple[tuple[str, str], ...]:
+    pairs = tuple((name, given.text(name)) for name in given.names())
     for name, _ in pairs:
         if not is_name(name):
-            raise SettingError(f"{fields.where}: {name!r} is no label name")
-    fields.end()
-    return TargetGroup(tuple(targets), pairs)
+            raise SettingError(f"{given.where}: {name!r} is no label name")
+    return pairs
 
 
 def _files(fields: Fields) -> list[str]:
     files = fields.texts("files")
-    fields.take("refresh_interval")  # files are read every 30 s
     fields.end()
     return files
 
@@ -148,15 +193,13 @@ def _url(fields: Fields) -> TargetsUrl:
     url = fields.text("url")
     if not _URL.fullmatch(url):
         raise SettingError(f"{fields.where}: url: expected http(s)://HOST/PATH without a password, got {shown(url)}")
-    fields.take("refresh_interval")  # asked every 30 s
-    found = TargetsUrl(url, _http(fields))
+    found = TargetsUrl(url, take_http(fields))
     fields.end()
     return found
 
 
 def _dns(fields: Fields) -> list[DnsName]:
     names, port, kind = fields.texts("names"), fields.take("port"), fields.text("type")
-    fields.take("refresh_interval")
     fields.end()
     if kind == SRV or (not kind and port is None):  # Prometheus's default
         return [DnsName(name, SRV) for name in names]
@@ -165,15 +208,3 @@ def _dns(fields: Fields) -> list[DnsName]:
     if not isinstance(port, int) or not 0 < port < 2**16:
         raise SettingError(f"{fields.where}: port: expected a port of the addresses, got {shown(port)}")
     return [DnsName(name, kind, port) for name in names]
-
-
-def _seconds(fields: Fields, name: str, default: float) -> float:
-    text = fields.text(name)
-    match = _DURATION.fullmatch(text)
-    if match is None:
-        raise SettingError(f"{fields.where}: {name}: expected a duration such as 15s or 1m, got {shown(text)}")
-    parts = zip(match.groups(), _UNITS_S, strict=True)
-    seconds = sum(int(number) * unit for number, unit in parts if number) if text else default
-    if not 0.1 <= seconds <= 86_400:
-        raise SettingError(f"{fields.where}: {name}: expected 100ms to 24h, got {text}")
-    return seconds

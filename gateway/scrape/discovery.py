@@ -13,16 +13,14 @@ from gateway import metrics
 from gateway.labels import to_labels
 from gateway.scrape.config import load_yaml, parse_groups
 from gateway.scrape.http_client import HttpClient, ScrapeError
-from gateway.scrape.job import DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group
+from gateway.scrape.job import DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
 from gateway.scrape.names import NotResolved, resolve
 from icestream.messages.checks import Labels
 from icestream.relabel import apply_rules, lasting
 from icestream.settings import SettingError
 
-REFRESH_S = 30.0
 _ANSWER_S = 10.0
 _LARGEST_LIST = 10_000_000
-_HEADERS = {"Accept": "application/json", "X-Prometheus-Refresh-Interval-Seconds": f"{REFRESH_S:.0f}"}
 
 _Source = str | TargetsUrl | DnsName
 """Who says which targets there are: a file, a server or a name."""
@@ -35,6 +33,7 @@ class Target:
 
     base: str  # SCHEME://HOST:PORT
     labels: Labels
+    parameters: tuple[tuple[str, str], ...] = ()
 
 
 class Discovery:
@@ -69,7 +68,11 @@ class Discovery:
         return self._found(source, groups)
 
     async def _list(self, source: TargetsUrl) -> bytes:
-        async with self._client.get(source.url, source.http, {}, _HEADERS) as answer:
+        headers = {
+            "Accept": "application/json",
+            "X-Prometheus-Refresh-Interval-Seconds": f"{self._job.refresh_s:.0f}",
+        }
+        async with self._client.get(source.url, source.http, (), headers) as answer:
             body = bytearray()
             async for piece in answer.content.iter_any():
                 body += piece
@@ -144,5 +147,5 @@ def _relabeled(job: ScrapeJob, groups: Iterable[TargetGroup]) -> Iterable[Target
             scheme, address = labels.get("__scheme__", job.scheme), labels.get("__address__", "")
             if not address or "/" in address or scheme not in ("http", "https"):
                 continue
-            own = {"service": job.name, "instance": address, **lasting(labels)}
-            yield Target(f"{scheme}://{address}", to_labels(own.items()))
+            own = {"service": job.name, "instance": address, **dict(job.external_labels), **lasting(labels)}
+            yield Target(f"{scheme}://{address}", to_labels(own.items()), parameters_of(job, labels))

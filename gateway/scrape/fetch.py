@@ -1,6 +1,8 @@
 """Asks a target for a profile, with limits of bytes and time."""
 
 import asyncio
+import sys
+from collections.abc import Sequence
 
 import aiohttp
 
@@ -8,7 +10,7 @@ from gateway import metrics
 from gateway.http.body import MB
 from gateway.scrape.discovery import Target
 from gateway.scrape.http_client import HttpClient, ScrapeError
-from gateway.scrape.job import ProfilePath, ScrapeJob
+from gateway.scrape.job import SECONDS, ProfilePath, ScrapeJob
 from gateway.settings import IntakeSettings
 
 _SMALL = 1 << 16
@@ -22,7 +24,7 @@ class Fetcher:
     def __init__(self, job: ScrapeJob, settings: IntakeSettings, reading: asyncio.Semaphore) -> None:
         """`reading` limits how many answers are read at once, in all jobs."""
         self._job = job
-        self._limit = settings.gateway_body_mb * MB
+        self._limit = min(settings.gateway_body_mb * MB, job.body_size_limit or sys.maxsize)
         self._reading = reading
         self._client = HttpClient()
 
@@ -35,7 +37,8 @@ class Fetcher:
         started = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(seconds + self._job.timeout_s):
-                return await self._ask(target, profile, {"seconds": str(seconds)} if seconds else {})
+                own = [(SECONDS, str(seconds))] if seconds else []
+                return await self._ask(target, profile, [*target.parameters, *own])
         except TimeoutError:
             took = asyncio.get_running_loop().time() - started
             raise ScrapeError("timeout", f"no complete answer within {took:.1f} s") from None
@@ -43,7 +46,7 @@ class Fetcher:
             took = asyncio.get_running_loop().time() - started
             metrics.SCRAPE_SECONDS.labels(self._job.name).observe(max(0.0, took - seconds))
 
-    async def _ask(self, target: Target, profile: ProfilePath, parameters: dict[str, str]) -> bytes:
+    async def _ask(self, target: Target, profile: ProfilePath, parameters: Sequence[tuple[str, str]]) -> bytes:
         url = f"{target.base}{self._job.path_prefix}{profile.path}"
         async with self._client.get(url, self._job.http, parameters) as answer:
             self._check_size(answer.content_length or 0)

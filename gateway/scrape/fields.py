@@ -1,10 +1,15 @@
 """The fields of a mapping in a file: each is taken once, and what nobody takes is an error."""
 
+import re
 from typing import Any
 
+from gateway.scrape.known_fields import is_known_elsewhere
 from icestream.settings import SettingError
 
 _MAX_ENTRIES = 100_000
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
+_DURATION_UNITS_S = (86_400.0, 3600.0, 60.0, 1.0, 0.001)
+_SIZE = re.compile(r"(\d{1,15}) ?(?:([KMGTPE]?)i?B)?")
 
 
 class Fields:
@@ -18,6 +23,9 @@ class Fields:
 
     def names(self) -> list[str]:
         return list(self._left)
+
+    def has(self, name: str) -> bool:
+        return name in self._left
 
     def take(self, name: str) -> Any:
         """Returns what the field has, None where there is no such field."""
@@ -38,11 +46,33 @@ class Fields:
             raise SettingError(f"{self.where}: {name}: expected true or false, got {shown(value)}")
         return default if value is None else value
 
-    def texts(self, name: str) -> list[str]:
+    def seconds(self, name: str, default: float) -> float:
+        """Returns a duration such as 1m30s, 100ms to a day."""
+        text = self.text(name)
+        match = _DURATION.fullmatch(text)
+        if match is None:
+            raise SettingError(f"{self.where}: {name}: expected a duration such as 15s or 1m, got {shown(text)}")
+        parts = zip(match.groups(), _DURATION_UNITS_S, strict=True)
+        seconds = sum(int(number) * unit for number, unit in parts if number) if text else default
+        if not 0.1 <= seconds <= 86_400:
+            raise SettingError(f"{self.where}: {name}: expected 100ms to 24h, got {text}")
+        return seconds
+
+    def size(self, name: str, default: int) -> int:
+        """Returns bytes, written as Prometheus does: 10MB are 10 * 2^20."""
+        text = self.text(name)
+        match = _SIZE.fullmatch(text)
+        if text and match is None:
+            raise SettingError(f"{self.where}: {name}: expected a size such as 10MB, got {shown(text)}")
+        return int(match[1]) << 10 * " KMGTPE".index(match[2] or " ") if match else default
+
+    def texts(self, name: str, numbers: bool = False) -> list[str]:
+        """`numbers`: whether numbers are taken as they are written."""
         value = self.take(name)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        kinds = (str, int, float) if numbers else str
+        if not isinstance(value, list) or not all(isinstance(one, kinds) for one in value):
             raise SettingError(f"{self.where}: {name}: expected a list of texts, got {shown(value)}")
-        return value
+        return [str(one) for one in value]
 
     def group(self, name: str) -> "Fields":
         """Returns the fields below a field, none where there is no such field."""
@@ -58,7 +88,10 @@ class Fields:
     def end(self) -> None:
         """Says that there are no more fields."""
         if self._left:
-            raise SettingError(f"{self.where}: there is no field {next(iter(self._left))!r}")
+            name = next(iter(self._left))
+            if is_known_elsewhere(name):
+                raise SettingError(f"{self.where}: icestream does not support {name}, which others have: remove it")
+            raise SettingError(f"{self.where}: there is no field {name!r}")
 
 
 def shown(value: object) -> str:

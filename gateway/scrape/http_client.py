@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class HttpClient:
 
     @asynccontextmanager
     async def get(
-        self, url: str, http: Http, parameters: Mapping[str, str], headers: Mapping[str, str] | None = None
+        self, url: str, http: Http, parameters: Sequence[tuple[str, str]], headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Gives the answer, which is 200, with its body unread. Raises ScrapeError, also for errors while its body is
         read."""
@@ -57,7 +57,8 @@ class HttpClient:
                 allowed, context = await asyncio.to_thread(_secrets, http, own, at.scheme)
                 async with self._session.get(
                     at,
-                    headers={**(headers or {}), **allowed},
+                    headers=[*(headers or {}).items(), *allowed],
+                    proxy=http.proxy or None,
                     ssl=context,
                     server_hostname=(http.server_name if own else "") or None,
                     allow_redirects=False,
@@ -84,9 +85,9 @@ def _is_upgrade(first: URL, now: URL) -> bool:
     return (first.scheme, now.scheme) == ("http", "https") and first.host == now.host
 
 
-def _secrets(http: Http, own: bool, scheme: str) -> tuple[dict[str, str], ssl.SSLContext | bool]:
+def _secrets(http: Http, own: bool, scheme: str) -> tuple[list[tuple[str, str]], ssl.SSLContext | bool]:
     """Returns headers, and how TLS is done, if it is. Files are read each time, so secrets may change."""
-    headers = _authorization(http) if own else {}
+    headers = [*_authorization(http).items(), *_own_headers(http)] if own else []
     return headers, _tls(http, with_certificate=own) if scheme == "https" else True
 
 
@@ -100,6 +101,11 @@ def _authorization(http: Http) -> dict[str, str]:
     if user:
         kind, credentials = "Basic", base64.b64encode(f"{user}:{password}".encode()).decode()
     return {"Authorization": f"{kind} {credentials}"} if credentials else {}
+
+
+def _own_headers(http: Http) -> Iterator[tuple[str, str]]:
+    for header in http.headers:
+        yield header.name, Path(header.value).read_text(encoding="utf-8").strip() if header.is_file else header.value
 
 
 def _tls(http: Http, with_certificate: bool) -> ssl.SSLContext | bool:

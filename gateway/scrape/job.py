@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gateway.profile_types import ValueType
 from icestream.relabel import Rule
 
 
@@ -14,6 +15,8 @@ class ProfilePath:
     path: str
     delta: bool = False
     """Asked with `?seconds=`: the target answers when they are over, with what happened in them."""
+    kept_types: tuple[ValueType, ...] = ()
+    """Sample types whose values are taken; none: all are."""
 
 
 GO_PROFILES = (
@@ -25,6 +28,11 @@ GO_PROFILES = (
 )
 """What a job scrapes that says nothing else."""
 SRV = "SRV"
+REFRESH_S = 30.0
+SECONDS = "seconds"
+"""The parameter with which profiles with `delta` are asked."""
+PARAMETER = "__param_"
+"""What labels of targets begin with that are parameters of the query string, as in Prometheus."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +44,21 @@ class TargetGroup:
 
 
 @dataclass(frozen=True)
+class Header:
+    """A header of a request. Of a file, the content is the value."""
+
+    name: str
+    value: str
+    is_file: bool = False
+
+
+@dataclass(frozen=True)
 class Http:
     """With what a server is asked. Files are read for every request, so secrets may change."""
 
     follow_redirects: bool = True
+    proxy: str = ""  # URL
+    headers: tuple[Header, ...] = ()
     authorization: tuple[str, str] = ("", "")  # type and credentials
     credentials_file: str = ""
     basic: tuple[str, str] = ("", "")  # user and password
@@ -90,6 +109,14 @@ class ScrapeJob:
     scheme: str = "http"
     path_prefix: str = ""
     http: Http = field(default_factory=Http)
+    parameters: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Of the query string, each with its values."""
+    body_size_limit: int = 0
+    """Bytes of a profile after it was decompressed, 0: as the settings say."""
+    external_labels: tuple[tuple[str, str], ...] = ()
+    """Labels of targets that have none of the same name."""
+    refresh_s: float = REFRESH_S
+    """How often the files, servers and names are asked."""
 
     @property
     def seconds(self) -> int:
@@ -99,4 +126,15 @@ class ScrapeJob:
 
 def labels_of_group(job: ScrapeJob, address: str, labels: Mapping[str, str]) -> dict[str, str]:
     """Returns the labels of a target before relabeling."""
-    return {"job": job.name, "__scheme__": job.scheme, **labels, "__address__": address}
+    parameters = {f"{PARAMETER}{name}": values[0] for name, values in job.parameters if values}
+    return {"job": job.name, "__scheme__": job.scheme, **parameters, **labels, "__address__": address}
+
+
+def parameters_of(job: ScrapeJob, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Returns the query string of a target, whose labels after relabeling have the first value of each parameter."""
+    given = dict(job.parameters)
+    for label, value in labels.items():
+        if label.startswith(PARAMETER):
+            name = label.removeprefix(PARAMETER)
+            given[name] = (value, *given.get(name, ())[1:])
+    return tuple((name, value) for name in sorted(given) for value in given[name] if name != SECONDS)

@@ -11,7 +11,7 @@ from typing import Any
 from gateway import metrics
 from gateway.http.body import MB
 from gateway.intake import Intake
-from gateway.scrape.discovery import REFRESH_S, Discovery, Target
+from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.fetch import Fetcher
 from gateway.scrape.job import ScrapeJob
 from gateway.scrape.target_loop import TargetLoop
@@ -68,7 +68,7 @@ class Scraper:
                     await self._follow(job, await discovery.targets(), loops, fetcher, waiting)
                 except Exception:  # a fault of ours, found by what a file or a name server says, must not end the job
                     _log.exception("scrape job %s: its targets stay as they are", job.name)
-                await asyncio.sleep(REFRESH_S)
+                await asyncio.sleep(job.refresh_s)
         finally:
             await _end([task for tasks in loops.values() for task in tasks])
             await fetcher.close()

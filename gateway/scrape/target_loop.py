@@ -1,7 +1,9 @@
 """Scrapes one profile of one target, again and again."""
 
 import asyncio
+import dataclasses
 import logging
+import sys
 import time
 from collections.abc import Sequence
 
@@ -87,8 +89,8 @@ class TargetLoop:
         name = "" if self._profile.name in _NAMED_BY_TYPE else self._profile.name
         # By our clock: a target's may be wrong.
         source = Source(self._target.labels, name, start, end)
-        data = unpack(data, self._settings.gateway_unpacked_mb * MB)
-        profile = read_pprof(data, source, self._settings.gateway_max_series)
+        limit = min(self._settings.gateway_unpacked_mb * MB, self._job.body_size_limit or sys.maxsize)
+        profile = _kept(read_pprof(unpack(data, limit), source, self._settings.gateway_max_series), self._profile)
         if self._profile.delta:
             return [profile]
         now = totals(profile)
@@ -116,3 +118,11 @@ class TargetLoop:
 
     def _address(self) -> str:
         return f"{self._target.base}{self._job.path_prefix}{self._profile.path}"
+
+
+def _kept(profile: SentProfile, path: ProfilePath) -> SentProfile:
+    """Returns the profile with the values of the sample types that the job keeps."""
+    if not path.kept_types:
+        return profile
+    values = [one for one in profile.values if tuple(one.profile_type.split(":")[1:3]) in path.kept_types]
+    return dataclasses.replace(profile, values=values)

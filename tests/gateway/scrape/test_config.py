@@ -86,6 +86,73 @@ def test_a_bearer_token_may_be_written_in_the_old_way(tmp_path: Path) -> None:
     assert second.http.credentials_file == "f"
 
 
+PROMETHEUS = """
+global:
+  scrape_interval: 1m
+  scrape_timeout: 5s
+  evaluation_interval: 1m
+  body_size_limit: 5MB
+  external_labels: {cluster: eu-1}
+rule_files: [rules.yaml]
+alerting: {alertmanagers: [{static_configs: [{targets: ['alerts:9093']}]}]}
+remote_write: [{url: https://elsewhere/api}]
+scrape_configs:
+  - job_name: as-global
+    static_configs: [{targets: ['shop-1:6060']}]
+  - job_name: own
+    scrape_interval: 2s
+    body_size_limit: 300KiB
+    params: {gc: [1], of: [a, b]}
+    proxy_url: http://user:secret@proxy:3128
+    http_headers: {X-Scope-OrgID: {values: [shop], secrets: [s], files: [/run/tenant]}}
+    file_sd_configs: [{files: [/etc/targets.json], refresh_interval: 5m}]
+    http_sd_configs: [{url: 'http://targets/', refresh_interval: 1d}]
+"""
+
+
+def test_a_file_of_prometheus_can_be_pasted(tmp_path: Path) -> None:
+    (tmp_path / "prometheus.yaml").write_text(PROMETHEUS)
+    first, own = load_jobs(tmp_path / "prometheus.yaml")
+    assert (first.interval_s, first.timeout_s, first.body_size_limit, first.refresh_s) == (60, 5, 5 << 20, 30)
+    assert first.external_labels == own.external_labels == (("cluster", "eu-1"),)
+    assert (own.interval_s, own.timeout_s, own.body_size_limit, own.refresh_s) == (2, 2, 300 << 10, 300)
+    assert own.parameters == (("gc", ("1",)), ("of", ("a", "b")))
+    assert own.http.proxy == "http://user:secret@proxy:3128"
+    names = [(header.value, header.is_file) for header in own.http.headers]
+    assert names == [("shop", False), ("s", False), ("/run/tenant", True)]
+
+
+PARCA = """
+object_storage:
+  bucket: {type: FILESYSTEM, config: {directory: ./data}}
+scrape_configs:
+  - job_name: parca
+    scrape_interval: 10s
+    scrape_timeout: 15s
+    static_configs: [{targets: ['127.0.0.1:7070']}]
+    profiling_config:
+      pprof_config:
+        memory:
+          enabled: true
+          path: /debug/pprof/allocs
+          keep_sample_type: [{type: inuse_space, unit: bytes}]
+"""
+
+
+def test_a_file_of_parca_can_be_pasted(tmp_path: Path) -> None:
+    (tmp_path / "parca.yaml").write_text(PARCA)
+    (job,) = load_jobs(tmp_path / "parca.yaml")
+    assert {profile.name: profile.kept_types for profile in job.profiles if profile.kept_types} == {
+        "memory": (("inuse_space", "bytes"),)
+    }
+
+
+def test_what_others_have_in_global_is_named(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text("global: {sample_limit: 5}")
+    with pytest.raises(SettingError, match="global: icestream does not support sample_limit"):
+        load_jobs(tmp_path / "jobs.yaml")
+
+
 @pytest.mark.parametrize(
     ("job", "told"),
     [
@@ -103,7 +170,23 @@ def test_a_bearer_token_may_be_written_in_the_old_way(tmp_path: Path) -> None:
         ("{job_name: a, dns_sd_configs: [{names: [x], type: A}]}", "expected a port"),
         ("{job_name: a, http_sd_configs: [{url: 'ftp://h/x'}]}", "http_sd_configs 1: url: expected http"),
         ("{job_name: a, http_sd_configs: [{url: 'http://u:secret@h/x'}]}", "without a password"),
-        ("{job_name: a, http_sd_configs: [{url: 'http://h/x', proxy_url: 'http://p'}]}", "no field 'proxy_url'"),
+        ("{job_name: a, http_sd_configs: [{url: 'http://h/x', proxy_url: 'p:secret'}]}", "proxy_url: expected http"),
+        ("{job_name: a, oauth2: {client_id: x}}", r"\(a\): icestream does not support oauth2, which others have"),
+        ("{job_name: a, kubernetes_sd_configs: [{role: pod}]}", "does not support kubernetes_sd_configs"),
+        ("{job_name: a, sample_limit: 5}", "does not support sample_limit"),
+        ("{job_name: a, metrics_path: /metrics}", "does not support metrics_path"),
+        ("{job_name: a, tls_config: {min_version: TLS13}}", "tls_config: icestream does not support min_version"),
+        ("{job_name: a, body_size_limit: much}", "expected a size such as 10MB"),
+        ("{job_name: a, params: {seconds: ['5']}}", "expected no seconds"),
+        ("{job_name: a, params: {gc: '1'}}", "expected a list of texts"),
+        ("{job_name: a, http_headers: {Host: {values: [x]}}}", "Host: no header that may be set"),
+        ("{job_name: a, static_configs: [{targets: ['h:1'], refresh_interval: 5s}]}", "no field 'refresh_interval'"),
+        ("{job_name: a, file_sd_configs: [{files: [x], refresh_interval: often}]}", "expected a duration"),
+        (
+            "{job_name: a, profiling_config: {pprof_config: {memory: {keep_sample_type:"
+            " [{type: samples, unit: count}]}}}}",
+            "expected more than samples/count",
+        ),
         ("{job_name: a, basic_auth: {username: u}, authorization: {credentials: c}}", "got several"),
         ("{job_name: a, bearer_token: t, authorization: {credentials_file: c}}", "got several"),
         ("{job_name: a, tls_config: {key_file: k}}", "expected a cert_file"),

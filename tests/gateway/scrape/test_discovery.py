@@ -42,6 +42,11 @@ class Asked:
         found: set[Target] = self._runner.run(self._discovery.targets())
         return {target.base.partition("://")[2]: dict(target.labels) for target in found}
 
+    def queries(self) -> dict[str, tuple[tuple[str, str], ...]]:
+        """Returns the parameters of each target."""
+        found: set[Target] = self._runner.run(self._discovery.targets())
+        return {target.base.partition("://")[2]: target.parameters for target in found}
+
     def close(self) -> None:
         self._runner.run(self._discovery.close())
         self._runner.close()
@@ -266,3 +271,34 @@ def test_a_list_of_too_many_targets_is_refused() -> None:
     assert len(parse_groups(groups, "list")) == 1
     with pytest.raises(SettingError, match="list: expected at most 100000 targets, got 100001"):
         parse_groups([*groups, {"targets": ["shop:2"]}], "list")
+
+
+def test_parameters_are_labels_that_rules_read_and_change(tmp_path: Path) -> None:
+    """As in Prometheus."""
+    rules = (
+        "[{source_labels: [__param_of], target_label: of},"
+        " {source_labels: [__address__], regex: 'shop-2:.*', target_label: __param_of, replacement: changed},"
+        " {source_labels: [__address__], regex: 'shop-2:.*', target_label: __param_more, replacement: '1'},"
+        " {source_labels: [__address__], regex: 'shop-2:.*', target_label: __param_seconds, replacement: '1'}]"
+    )
+    fields = (
+        f"params: {{of: [a, b], gc: [1]}}, static_configs: [{{targets: ['shop-1:1', 'shop-2:1']}}],"
+        f" relabel_configs: {rules}"
+    )
+    with asked(tmp_path, fields) as one:
+        assert {labels["of"] for labels in one.targets().values()} == {"a"}
+        assert one.queries() == {
+            "shop-1:1": (("gc", "1"), ("of", "a"), ("of", "b")),
+            "shop-2:1": (("gc", "1"), ("more", "1"), ("of", "changed"), ("of", "b")),
+        }
+
+
+def test_a_targets_own_labels_win_over_external_ones(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(
+        "{global: {external_labels: {zone: outside, cluster: eu-1}}, scrape_configs:"
+        " [{job_name: shop, static_configs: [{targets: ['shop-1:1'], labels: {zone: a}}]}]}"
+    )
+    one = Asked(load_jobs(tmp_path / "jobs.yaml")[0])
+    labels = one.targets()["shop-1:1"]
+    one.close()
+    assert (labels["zone"], labels["cluster"], labels["service"]) == ("a", "eu-1", "shop")

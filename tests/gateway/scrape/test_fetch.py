@@ -23,7 +23,9 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return Certificates(tmp_path_factory.mktemp("tls"))
 
 
-def fetch(served: Served, folder: Path, job: str = "", timeout: str = f"{PATIENCE_S:.0f}s") -> bytes:
+def fetch(
+    served: Served, folder: Path, job: str = "", timeout: str = f"{PATIENCE_S:.0f}s", target: Target | None = None
+) -> bytes:
     """Asks with the fields of a job, in YAML."""
     file = folder / "jobs.yaml"
     file.write_text(f"scrape_configs: [{{job_name: a, scrape_timeout: {timeout}, {job}}}]")
@@ -33,7 +35,7 @@ def fetch(served: Served, folder: Path, job: str = "", timeout: str = f"{PATIENC
         settings = GatewaySettings(gateway_body_mb=1)
         fetcher = Fetcher(loaded, settings, asyncio.Semaphore(1))
         try:
-            return await fetcher.fetch(Target(served.url, ()), ProfilePath("own", "/profile"))
+            return await fetcher.fetch(target or Target(served.url, ()), ProfilePath("own", "/profile"))
         finally:
             await fetcher.close()
 
@@ -42,6 +44,41 @@ def fetch(served: Served, folder: Path, job: str = "", timeout: str = f"{PATIENC
 
 def answer(request: Request) -> None:
     request.answer(PROFILE)
+
+
+def test_headers_and_parameters_of_a_job_go_through_its_proxy(tmp_path: Path) -> None:
+    (tmp_path / "tenant").write_text("fleet\n")
+    headers = f"http_headers: {{X-Zone: {{values: [a, b]}}, X-Tenant: {{files: ['{tmp_path}/tenant']}}}}"
+    paths: list[str] = []
+
+    def proxy(request: Request) -> None:
+        paths.append(request.path)
+        request.answer(PROFILE)
+
+    with serving(proxy) as served:
+        target = Target("http://shop.invalid:6060", (), (("gc", "1"), ("of", "a b")))
+        assert fetch(served, tmp_path, f"proxy_url: '{served.url}', {headers}", target=target) == PROFILE
+    assert paths == ["http://shop.invalid:6060/profile?gc=1&of=a+b"]
+    assert served.headers[0]["X-Tenant"] == "fleet"
+
+
+def test_headers_do_not_follow_a_redirect_to_another_server(tmp_path: Path) -> None:
+    with serving(answer) as elsewhere:
+
+        def redirect(request: Request) -> None:
+            request.answer(status=302, Location=f"{elsewhere.url}/profile")
+
+        with serving(redirect) as served:
+            assert fetch(served, tmp_path, "http_headers: {X-Token: {secrets: [s]}}") == PROFILE
+    assert served.headers[0]["X-Token"] == "s"
+    assert "X-Token" not in elsewhere.headers[0]
+
+
+def test_an_answer_above_the_limit_of_its_job_is_not_read(tmp_path: Path) -> None:
+    with serving(lambda request: request.answer(b"x" * 3000)) as served:
+        assert len(fetch(served, tmp_path, "body_size_limit: 3KB")) == 3000
+        with pytest.raises(ScrapeError, match="more than 2048 bytes"):
+            fetch(served, tmp_path, "body_size_limit: 2KB")
 
 
 def tls(certificates: Certificates, **fields: str) -> str:

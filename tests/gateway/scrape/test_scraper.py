@@ -26,7 +26,7 @@ from icestream.messages.raw import decode_raw
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from tests.gateway.profiles import simple
-from tests.gateway.scrape.servers import Certificates, serving
+from tests.gateway.scrape.servers import Certificates, Request, serving
 from tests.gateway.stored import Store, values
 from tests.go import needs_go
 from tests.pipeline.reading import messages
@@ -351,3 +351,27 @@ def test_while_kafka_is_away_scraping_goes_on_and_what_ends_with_the_gateway_is_
     assert metric("scrape_dropped_total") >= before + 5
     assert metric("scrape_waiting_bytes") == 0
     assert caplog.text.count("scraped profiles wait in memory") == 1
+
+
+def test_sample_types_that_a_job_does_not_keep_are_left_out(settings: GatewaySettings, tmp_path: Path) -> None:
+    made = simple(
+        {("main", "work"): (3, 4)},
+        types=[("inuse_objects", "count"), ("inuse_space", "bytes")],
+        period_type=("space", "bytes"),
+    )
+
+    def answer(request: Request) -> None:
+        made.time_nanos = time.time_ns()
+        request.answer(made.SerializeToString())
+
+    with serving(answer) as served:
+        off = " ".join(f"{kind}: {{enabled: false}}," for kind in ("process_cpu", "goroutine", "mutex", "block"))
+        job = (
+            f"{{job_name: kept, scrape_interval: 100ms, scrape_timeout: 1m,"
+            f" static_configs: [{{targets: ['{served.address}']}}], profiling_config: {{pprof_config: {{{off}"
+            " memory: {keep_sample_type: [{type: inuse_space, unit: bytes}]}}}}"
+        )
+        with scraping(settings, tmp_path / "jobs.yaml", f"scrape_configs: [{job}]"):
+            wait_until(lambda: metric("scrapes_total", job="kept", result="ok") >= 2)
+    kinds = {decode_raw(message.value()).profile_type for message in messages(settings, RAW)}
+    assert kinds == {"memory:inuse_space:bytes:space:bytes"}
