@@ -15,6 +15,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.samples_pb2 import SampleBatch
+from tests.not_clocked import NotClocked
 from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline, between
 
@@ -96,8 +97,7 @@ def assert_operations(pipeline: Pipeline, time_range: dict, requests: list[dict]
 
 
 def workload(socket: Path) -> tuple[list[dict], float]:
-    """Requests of 20 ms, as the workload clocked them itself, and the share of the CPUs' busy time that threads' clocks
-    may leave out, by the kernel's configuration: interrupts, and what a hypervisor takes away."""
+    """Requests of 20 ms, as the workload clocked them itself, and the share of CPU time that its clocks left out."""
     command = [
         sys.executable,
         "-m",
@@ -116,18 +116,13 @@ def workload(socket: Path) -> tuple[list[dict], float]:
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(3)  # until the collector's next look at processes: it has to know where this one shows its contexts
-        before = cpu_ticks()
+        not_clocked = NotClocked()
         process.stdin.write("go\n")
         process.stdin.flush()
         requests = [json.loads(line) for line in process.stdout]
-        _, _, _, idle, iowait, *not_clocked = ticks = cpu_ticks() - before
+        share = not_clocked.share()
     assert process.returncode == 0
-    return requests, sum(not_clocked) / (sum(ticks) - idle - iowait)
-
-
-def cpu_ticks() -> np.ndarray:
-    """All CPUs, since the host started: user, nice, system, idle, iowait, irq, softirq, steal (proc(5), /proc/stat)."""
-    return np.array(Path("/proc/stat").read_text().split(maxsplit=9)[1:9], int)
+    return requests, share
 
 
 def pages(pipeline: Pipeline, begin: int, end: int) -> list[dict]:

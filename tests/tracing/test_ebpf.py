@@ -15,6 +15,7 @@ from collector.bpf.samples import Samples
 from collector.processes.mapped_files import FileCache
 from collector.processes.mapped_ranges import MappedRangeReader
 from collector.processes.process import read_process
+from tests.not_clocked import NotClocked
 from tests.tracing.traced import Listener
 from tests.waiting import wait_until
 
@@ -48,6 +49,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     assert process
     contexts.mapped(process, MappedRangeReader(files).read(workload.pid))
     wait_until(lambda: workload.pid in contexts.publishers())
+    not_clocked = NotClocked()
     workload.stdin.write("go\n")
     workload.stdin.close()
     drained = []
@@ -56,6 +58,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
         requests.append(json.loads(line))
         drained.append(sampler.drain())
     workload.wait()
+    most = 1.03 + not_clocked.share()
     drained.append(sampler.drain())
     contexts.close()
     sampler.close()
@@ -67,7 +70,7 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     assert sum(row[5] for row in heard.rows) == pytest.approx(thread_cpu_ns, rel=0.03)
     samples = [sample for drain in drained for sample in _samples_of(drain, workload.pid)]
     with_trace = [sample for sample in samples if sample[2]]
-    assert len(with_trace) * 1e9 / 999 == pytest.approx(thread_cpu_ns, rel=0.03)
+    assert 0.97 < len(with_trace) * 1e9 / 999 / thread_cpu_ns < most
     covering = defaultdict(list)
     for _, tid, start, trace, end, _ in sorted(heard.rows, key=lambda row: row[2]):
         covering[tid].append((start, end, trace))

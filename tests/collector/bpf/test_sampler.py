@@ -20,6 +20,7 @@ from collector.host import Host
 from collector.processes.mapped_files import FileCache
 from collector.unwind.cache import TableCache
 from tests.endless import endless
+from tests.not_clocked import NotClocked
 from tests.open_files import EBPF, open_files
 from tests.unwind_tables import tables
 
@@ -141,10 +142,12 @@ def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Pa
 
 def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path, loader: str) -> None:
     with running(999, loader) as sampler:
+        not_clocked = NotClocked()
         run = profile(busy, sampler, threads=2, milliseconds=2000)
+        most = 1.03 + not_clocked.share()
         stats = sampler.stats()
     sampled_ns = sum(run.stacks().values()) * sampler.period_ns
-    assert sampled_ns == pytest.approx(sum(run.clocks.values()), rel=0.03)
+    assert 0.97 < sampled_ns / sum(run.clocks.values()) < most
     assert sum(drain.lost for drain in run.drains) == 0
     assert stats["lost_no_stack"] == 0
 

@@ -18,6 +18,7 @@ from collector.settings import CollectorSettings
 from icestream.packed import column
 from icestream.topics import DEFAULT_PROFILE_TYPE, RAW
 from icestream.v1.raw_pb2 import RawBatch
+from tests.not_clocked import NotClocked
 
 pytestmark = pytest.mark.ebpf
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -55,8 +56,10 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     running.start()
     while not messages:  # it learns first what runs here
         time.sleep(0.05)
+    not_clocked = NotClocked()
     with subprocess.Popen([busy, "1", "3500", "3"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as program:
         output = program.communicate(b"\n")[0]
+    most = 1.07 + not_clocked.share()
     stop.set()
     running.join()
     clock_ns = int(output.split()[-1])
@@ -67,7 +70,7 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     assert periods[0] == round(1e9 / FREQUENCY)
     assert len(set(periods)) >= 2
     sampled_ns = [int((column(batch, "sample_pid") == program.pid).sum()) * batch.period for batch in batches]
-    assert sum(sampled_ns) == pytest.approx(clock_ns, rel=0.07)
+    assert 0.93 < sum(sampled_ns) / clock_ns < most
     assert "below the lowest frequency, because the samples alone cost too much" in caplog.text
     at_full_rate = sum(ns for ns, period in zip(sampled_ns, periods, strict=True) if period == periods[0])
     assert 0.1 < at_full_rate / clock_ns < 0.9
