@@ -72,8 +72,6 @@ def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cp
     sampled_ns = [int((column(batch, "sample_pid") == program.pid).sum()) * batch.period for batch in batches]
     assert 0.93 < sum(sampled_ns) / clock_ns < most
     assert "below the lowest frequency, because the samples alone cost too much" in caplog.text
-    at_full_rate = sum(ns for ns, period in zip(sampled_ns, periods, strict=True) if period == periods[0])
-    assert 0.1 < at_full_rate / clock_ns < 0.9
 
 
 def test_while_other_hosts_sample_this_one_takes_no_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
