@@ -16,7 +16,9 @@ from icestream.pyroscope.push_pb2 import PushRequest
 router = APIRouter(tags=["profiles"])
 
 _PROTO, _JSON = "application/proto", "application/json"
-_CODES = {503: "unavailable", 413: "resource_exhausted", 408: "deadline_exceeded", 415: "unimplemented"}
+_CODES = {503: "unavailable", 408: "deadline_exceeded", 415: "unimplemented"}
+"""All others, 413 too, are invalid_argument: Alloy sends again, ten times, what is answered with resource_exhausted
+(shouldRetry in its internal/component/pyroscope/write)."""
 _MAX_TOLD = 3
 
 
