@@ -3,7 +3,7 @@
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from api.http.connect import ConnectError, add_call, error_response
+from api.http.connect import add_call, error_response, unimplemented
 from api.http.querier import labels, profiles
 from api.http.querier.series import select_series
 from icestream.pyroscope import querier_pb2 as messages
@@ -11,7 +11,7 @@ from icestream.pyroscope import querier_pb2 as messages
 router = APIRouter()
 _QUERIER = "/querier.v1.QuerierService"
 _OTHERS = ("settings.v1.SettingsService", "settings.v1.RecordingRulesService", "vcs.v1.VCSService",
-           "adhocprofiles.v1.AdHocProfileService")  # fmt: skip
+           "adhocprofiles.v1.AdHocProfileService", "capabilities.v1.FeatureFlagsService")  # fmt: skip
 """Services of Pyroscope that Grafana and `profilecli` ask, too."""
 
 add_call(router, f"{_QUERIER}/ProfileTypes", messages.ProfileTypesRequest, labels.profile_types)
@@ -39,8 +39,8 @@ add_call(router, "/settings.v1.SettingsService/Get", messages.GetSettingsRequest
 
 
 async def unknown_method(method: str) -> Response:
-    """A call that icestream does not have."""
-    return error_response(ConnectError(404, "unimplemented", f"{method[:60]}: icestream does not have this call"))
+    """A call that icestream does not have. Profiles Drilldown goes on without it if the status is 501."""
+    return error_response(unimplemented(f"{method[:60]}: icestream does not have this call"))
 
 
 for service in (_QUERIER, *(f"/{name}" for name in _OTHERS)):

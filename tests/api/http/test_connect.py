@@ -1,9 +1,10 @@
 import gzip
+import json
 
 import pytest
 
 from tests.api.conftest import Api
-from tests.api.http.querier.calls import post
+from tests.api.http.querier.calls import CPU, END_MS, START_MS, post
 
 METHOD = "LabelNames"
 EMPTY = gzip.compress(b"", mtime=0)  # test names hold it, and each test process must collect the same names
@@ -41,10 +42,33 @@ def test_bad_requests_are_refused_as_the_protocol_says(
         assert set(response.json()) == {"code", "message"}
 
 
-@pytest.mark.parametrize("method", ["SelectHeatmap", "/settings.v1.RecordingRulesService/ListRecordingRules"])
-def test_an_unknown_method_is_not_found(api: Api, method: str) -> None:
-    response = post(api, method, b"")
-    assert (response.status_code, response.json()["code"]) == (404, "unimplemented")
+@pytest.mark.parametrize(
+    "method",
+    [
+        "SelectHeatmap",
+        "/settings.v1.RecordingRulesService/ListRecordingRules",
+        "/capabilities.v1.FeatureFlagsService/GetFeatureFlags",
+    ],
+)
+def test_an_unknown_method_is_unimplemented(api: Api, method: str) -> None:
+    """With the status that Profiles Drilldown looks at before it goes on without, and the code of Connect's clients."""
+    response = post(api, method, b'{"queryType":"HEATMAP_QUERY_TYPE_SPAN"}', "application/json")
+    assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
+
+
+@pytest.mark.parametrize(
+    "wanted", ["PROFILE_FORMAT_FUNCTIONS", "PROFILE_FORMAT_SANDWICH", "PROFILE_FORMAT_FUNCTION_TREE"]
+)
+def test_newer_formats_are_refused_with_the_status_that_makes_profiles_drilldown_compute_them(
+    api: Api, wanted: str
+) -> None:
+    """FunctionTableApiClient and SandwichApiClient there send these, and use the flame graph when they get 501."""
+    selection = {"profileTypeID": CPU, "labelSelector": "{}", "start": START_MS, "end": END_MS}
+    of_one = selection | {"format": wanted, "maxNodes": None, "sandwichFunction": "main"}
+    of_two = {"left": selection, "right": selection, "format": wanted, "maxNodes": 5}
+    for method, asked in (("SelectMergeStacktraces", of_one), ("Diff", of_two)):
+        response = post(api, method, json.dumps(asked).encode(), "application/json")
+        assert (response.status_code, response.json()["code"]) == (501, "unimplemented")
 
 
 @pytest.mark.parametrize(
