@@ -13,6 +13,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from docs.generate_settings import PARTS
+from icestream.allowed_hosts import allowed_hosts
 from icestream.cli import GROUP, command_parser
 from icestream.settings import variable
 
@@ -45,6 +46,12 @@ def test_whoever_serves_health_is_asked_for_it_at_the_port_it_was_given() -> Non
         listens = [word for word in SERVICES[name]["command"] if word.startswith("0.0.0.0:")]
         asked = re.findall(r"127\.0\.0\.1:\d+", " ".join(SERVICES[name].get("healthcheck", {}).get("test", [])))
         assert [port.partition(":")[2] for port in listens] == [port.partition(":")[2] for port in asked]
+
+
+@pytest.mark.parametrize("name", ["api", "gateway"])
+def test_other_containers_may_use_the_names_of_those_that_answer_them(name: str) -> None:
+    setting = f"{name}_allowed_hosts"
+    assert name in allowed_hosts(setting, SERVICES[name]["environment"].get(variable(setting), ""))
 
 
 def test_topics_and_tables_are_made_before_anybody_needs_them() -> None:
