@@ -10,6 +10,7 @@ import pytest
 from clickhouse_connect.driver.client import Client
 from ruamel.yaml import YAML
 
+from gateway.readers.otlp_attributes import labels_of
 from icestream.pyroscope import querier_pb2 as messages
 from tests.api.conftest import Api
 from tests.api.fill import START_S, Sample, fill, frame
@@ -64,8 +65,9 @@ def cells_of(at: dict[str, int]) -> Iterator[tuple[int, int]]:
 
 @pytest.fixture
 def filled(client: Client) -> None:
-    labels = {"service": "checkout", "host": "a", "version": "1", "thread_name": "main"}
-    fill(client, [Sample((frame("main"), frame("hot")), 30, labels=labels, trace_id=b"a" * 16)])
+    """With the labels that an OpenTelemetry resource becomes."""
+    resource = {"service.name": "checkout", "service.version": "1.4", "host.name": "a", "thread.name": "main"}
+    fill(client, [Sample((frame("main"), frame("hot")), 30, labels=dict(labels_of(resource)), trace_id=b"a" * 16)])
 
 
 @pytest.mark.parametrize("target", targets(PROFILES))
