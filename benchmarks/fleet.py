@@ -79,7 +79,7 @@ def measure(folder: Path, hosts: int, windows: int) -> dict[str, object]:
         takeover = _takeovers(cluster, fleet, hosts, windows + 1, begin)
     finally:
         cluster.close()
-    stored = _in_child(folder)
+    stored = stored_tables(folder)
     lake = {path.name: _delta(path) for path in sorted(cluster.lake.iterdir()) if (path / "_delta_log").is_dir()}
     measured, stored_windows = hosts * windows, hosts * (windows + 1) + 3 * min(hosts, _TAKEOVER_HOSTS)
     minutes = (first_s + took_s) / 60
@@ -154,7 +154,7 @@ def _memory_mb(cluster: Cluster, name: str, field: str) -> int:
     return int(match[1]) // 1024
 
 
-def _in_child(folder: Path) -> dict[str, Table]:
+def stored_tables(folder: Path) -> dict[str, Table]:
     """The tables of the embedded ClickHouse, merged; a process of its own opens it."""
     command = [sys.executable, "-c", "import benchmarks.fleet as fleet, sys; fleet.print_tables(sys.argv[1])"]
     answer = subprocess.run([*command, f"chdb://{folder}/data/clickhouse"], stdout=subprocess.PIPE, check=True)

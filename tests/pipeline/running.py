@@ -70,6 +70,14 @@ class Pipeline:
                 [*ICESTREAM, *arguments, *more], env=environ, stdout=log, stderr=log, cwd=Path(__file__).parents[2]
             )
 
+    def pid(self, name: str) -> int:
+        """The process ID of what was started."""
+        return self._processes[name].pid
+
+    def ended(self) -> list[str]:
+        """The names of those that ended by themselves."""
+        return [name for name, process in self._processes.items() if process.poll() is not None]
+
     def kill(self, name: str) -> None:
         """SIGKILL, and waits for the end."""
         process = self._processes.pop(name)
