@@ -50,8 +50,11 @@ def value_types(given: Sequence[tuple[str, str]]) -> list[ValueType]:
 
 
 def profile_type(name: str, sample: ValueType, period: ValueType) -> str:
-    """Returns the profile type. `name`: as the sender calls the profile, "" if it does not."""
-    period = period if period.type else sample
+    """Returns the profile type. `name`: as the sender calls the profile, "" if it does not.
+
+    CPU time is CPU time, also if the timer that measured it went by wall time, as in Pyroscope's SDK for Node.
+    """
+    period = period if period.type and sample != CPU else sample
     parts = (name or _NAMES.get(sample.type, sample.type), *sample, *period)
     return ":".join(part.replace(":", "_") or "unknown" for part in parts)
 

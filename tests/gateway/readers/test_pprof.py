@@ -22,6 +22,7 @@ from icestream.messages.raw import decode_raw
 from icestream.messages.raw_encoder import Name, Stacks
 from icestream.packed import varint
 from icestream.pprof.profile_pb2 import Function, Location, Profile
+from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.gateway.profiles import profiles, simple
 
 SOURCE = Source((("service", "shop"),))
@@ -224,18 +225,17 @@ def test_a_profile_without_samples_and_tables_is_empty() -> None:
 @pytest.mark.parametrize(
     ("types", "profile_types"),
     [
-        ([("itimer", "ns"), ("cpu", "nanoseconds")], ["itimer:itimer:ns", "process_cpu:cpu:nanoseconds"]),
-        ([("cpu", "nanoseconds"), ("cpu", "ns")], ["process_cpu:cpu:nanoseconds", "process_cpu:cpu:ns"]),
-        ([("wall", "ns"), ("itimer", "ns")], ["wall:wall:nanoseconds", "process_cpu:cpu:nanoseconds"]),
+        ([("itimer", "ns"), ("cpu", "nanoseconds")], ["itimer:itimer:ns:wall:nanoseconds", DEFAULT_PROFILE_TYPE]),
+        ([("cpu", "nanoseconds"), ("cpu", "ns")], [DEFAULT_PROFILE_TYPE, "process_cpu:cpu:ns:wall:nanoseconds"]),
+        ([("wall", "ns"), ("itimer", "ns")], ["wall:wall:nanoseconds:wall:nanoseconds", DEFAULT_PROFILE_TYPE]),
     ],
 )
-def test_types_with_one_name_keep_the_names_that_were_sent(
+def test_types_with_one_name_keep_the_names_that_were_sent_and_cpu_time_is_that_by_any_timer(
     types: list[tuple[str, str]], profile_types: list[str]
 ) -> None:
     sent, _ = read(simple({("main",): (5, 6)}, types, ("wall", "ns")).SerializeToString())
-    assert [(one.profile_type, one.value.tolist()) for one in sent.values] == [
-        (f"{kind}:wall:nanoseconds", [value]) for kind, value in zip(profile_types, (5, 6), strict=True)
-    ]
+    found = [(one.profile_type, one.value.tolist()) for one in sent.values]
+    assert found == [(kind, [value]) for kind, value in zip(profile_types, (5, 6), strict=True)]
 
 
 @pytest.mark.parametrize("types", [[("cpu", "ns"), ("cpu", "ns")], [("a:b", "count"), ("a_b", "count")]])
