@@ -1,4 +1,6 @@
-"""Pushes of Pyroscope's SDKs and Alloy (Connect, connectrpc.com/docs/protocol), and of Parca's agent over HTTP."""
+"""Pushes of Pyroscope's SDKs and Alloy (Connect, connectrpc.com/docs/protocol), and of Parca's HTTP API.
+
+Parca's agent does not use that API: it sends over gRPC."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Profiles as Pyroscope's SDKs, Alloy and Parca's agent send them."""
+"""Profiles as Pyroscope's SDKs and Alloy send them, and as Parca's HTTP API takes them."""
 
 import base64
 import gzip
