@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from icestream.pyroscope import types_pb2 as icestream_dot_pyroscope_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eicestream/pyroscope/push.proto\x12\x13icestream.pyroscope\x1a\x1ficestream/pyroscope/types.proto\"D\n\x0bPushRequest\x12\x35\n\x06series\x18\x01 \x03(\x0b\x32%.icestream.pyroscope.RawProfileSeries\"s\n\x10RawProfileSeries\x12.\n\x06labels\x18\x01 \x03(\x0b\x32\x1e.icestream.pyroscope.LabelPair\x12/\n\x07samples\x18\x02 \x03(\x0b\x32\x1e.icestream.pyroscope.RawSample\",\n\tRawSample\x12\x13\n\x0braw_profile\x18\x01 \x01(\x0c\x12\n\n\x02ID\x18\x02 \x01(\t\"\x0e\n\x0cPushResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eicestream/pyroscope/push.proto\x12\x13icestream.pyroscope\x1a\x1ficestream/pyroscope/types.proto\"D\n\x0bPushRequest\x12\x35\n\x06series\x18\x01 \x03(\x0b\x32%.icestream.pyroscope.RawProfileSeries\"s\n\x10RawProfileSeries\x12.\n\x06labels\x18\x01 \x03(\x0b\x32\x1e.icestream.pyroscope.LabelPair\x12/\n\x07samples\x18\x02 \x03(\x0b\x32\x1e.icestream.pyroscope.RawSample\",\n\tRawSample\x12\x13\n\x0braw_profile\x18\x01 \x01(\x0c\x12\n\n\x02ID\x18\x02 \x01(\t\"\x0e\n\x0cPushResponseB\x1fZ\x1dicestream/pyroscope;pyroscopeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'icestream.pyroscope.push_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z\035icestream/pyroscope;pyroscope'
   _globals['_PUSHREQUEST']._serialized_start=88
   _globals['_PUSHREQUEST']._serialized_end=156
   _globals['_RAWPROFILESERIES']._serialized_start=158

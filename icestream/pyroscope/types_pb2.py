@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ficestream/pyroscope/types.proto\x12\x13icestream.pyroscope\"(\n\tLabelPair\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"8\n\x06Labels\x12.\n\x06labels\x18\x01 \x03(\x0b\x32\x1e.icestream.pyroscope.LabelPairb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ficestream/pyroscope/types.proto\x12\x13icestream.pyroscope\"(\n\tLabelPair\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"8\n\x06Labels\x12.\n\x06labels\x18\x01 \x03(\x0b\x32\x1e.icestream.pyroscope.LabelPairB\x1fZ\x1dicestream/pyroscope;pyroscopeb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'icestream.pyroscope.types_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z\035icestream/pyroscope;pyroscope'
   _globals['_LABELPAIR']._serialized_start=56
   _globals['_LABELPAIR']._serialized_end=96
   _globals['_LABELS']._serialized_start=98

@@ -25,13 +25,14 @@ _sym_db = _symbol_database.Default()
 from icestream.v1 import common_pb2 as icestream_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19icestream/v1/stacks.proto\x12\x0cicestream.v1\x1a\x19icestream/v1/common.proto\"\xbc\x03\n\nStackBatch\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.icestream.v1.Source\x12\x1b\n\x13published_unix_nano\x18\x02 \x01(\x06\x12\x16\n\x0eseen_unix_nano\x18\x03 \x01(\x06\x12\x0f\n\x07strings\x18\x04 \x03(\t\x12\'\n\x08mappings\x18\x05 \x03(\x0b\x32\x15.icestream.v1.Mapping\x12\x0f\n\x07node_id\x18\x06 \x03(\x06\x12\x16\n\x0enode_parent_id\x18\x07 \x03(\x06\x12\x18\n\x10node_location_id\x18\x08 \x03(\x06\x12\x13\n\x0blocation_id\x18\t \x03(\x06\x12\x18\n\x10location_mapping\x18\n \x03(\x07\x12\x18\n\x10location_address\x18\x0b \x03(\x06\x12\x18\n\x10location_version\x18\x0c \x03(\x06\x12\x1b\n\x13location_line_count\x18\r \x03(\x07\x12\x15\n\rline_function\x18\x0e \x03(\x07\x12\x11\n\tline_file\x18\x0f \x03(\x07\x12\x13\n\x0bline_number\x18\x10 \x03(\x07\x12\x17\n\x0fline_start_line\x18\x11 \x03(\x07\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19icestream/v1/stacks.proto\x12\x0cicestream.v1\x1a\x19icestream/v1/common.proto\"\xbc\x03\n\nStackBatch\x12$\n\x06source\x18\x01 \x01(\x0b\x32\x14.icestream.v1.Source\x12\x1b\n\x13published_unix_nano\x18\x02 \x01(\x06\x12\x16\n\x0eseen_unix_nano\x18\x03 \x01(\x06\x12\x0f\n\x07strings\x18\x04 \x03(\t\x12\'\n\x08mappings\x18\x05 \x03(\x0b\x32\x15.icestream.v1.Mapping\x12\x0f\n\x07node_id\x18\x06 \x03(\x06\x12\x16\n\x0enode_parent_id\x18\x07 \x03(\x06\x12\x18\n\x10node_location_id\x18\x08 \x03(\x06\x12\x13\n\x0blocation_id\x18\t \x03(\x06\x12\x18\n\x10location_mapping\x18\n \x03(\x07\x12\x18\n\x10location_address\x18\x0b \x03(\x06\x12\x18\n\x10location_version\x18\x0c \x03(\x06\x12\x1b\n\x13location_line_count\x18\r \x03(\x07\x12\x15\n\rline_function\x18\x0e \x03(\x07\x12\x11\n\tline_file\x18\x0f \x03(\x07\x12\x13\n\x0bline_number\x18\x10 \x03(\x07\x12\x17\n\x0fline_start_line\x18\x11 \x03(\x07\x42\x1aZ\x18icestream/v1;icestreamv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'icestream.v1.stacks_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'Z\030icestream/v1;icestreamv1'
   _globals['_STACKBATCH']._serialized_start=71
   _globals['_STACKBATCH']._serialized_end=515
 # @@protoc_insertion_point(module_scope)
