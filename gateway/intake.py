@@ -35,9 +35,15 @@ class Intake:
         dropped, _ = await self._take(profiles, format_name, partly=False)
         return dropped
 
-    async def take_each(self, profiles: Sequence[SentProfile], format_name: str) -> tuple[Counter[str], list[str]]:
-        """As `take`, but takes those profiles that can be taken. Returns also why the others were refused."""
-        return await self._take(profiles, format_name, partly=True)
+    async def take_each(
+        self, profiles: Sequence[SentProfile], format_name: str, unread: Sequence[str] = ()
+    ) -> tuple[Counter[str], list[str]]:
+        """As `take`, but takes those profiles that can be taken. Returns also why the others were refused, which begins
+        with why some could not be read."""
+        dropped, refused = await self._take(profiles, format_name, partly=True)
+        if unread:
+            metrics.DROPPED.labels("profiles").inc(len(unread))
+        return dropped, [*unread, *refused]
 
     async def take_spans(self, data: TracesData, format_name: str) -> Counter[str]:
         """Returns when Kafka has all spans that can be taken: how many others there were, by the reason. Raises

@@ -1,6 +1,7 @@
 """Labels of senders as labels of series: their names, and limits."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 
 from icestream.messages.checks import MAX_ID, MAX_LABELS, Labels
@@ -25,13 +26,21 @@ def label_name(name: str) -> str:
     return _OURS.get(name, name)
 
 
-def to_labels(pairs: Iterable[tuple[str, str]]) -> Labels:
+def to_labels(pairs: Iterable[tuple[str, str]], dropped: Counter[str] | None = None) -> Labels:
     """Returns labels without those that have no name, no value, or a name that begins with two underscores. Of two
-    labels with one name the later one counts. The labels with the first names are kept where there are too many."""
+    labels with one name the later one counts. The labels with the first names are kept where there are too many. What
+    is beyond the limits is counted in `dropped`."""
     found = {}
+    told = Counter[str]() if dropped is None else dropped
     for name, value in pairs:
         if value and name and not name.startswith("__"):
             found[label_name(name)] = _CONTROL.sub("?", value[:MAX_VALUE])
+            if len(value) > MAX_VALUE:
+                told["label_values"] += 1
+            if len(name) > MAX_NAME:
+                told["label_names"] += 1
+    if len(found) > MAX_LABELS:
+        told["excess_labels"] += len(found) - MAX_LABELS
     return tuple(sorted(found.items())[:MAX_LABELS])
 
 

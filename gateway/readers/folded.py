@@ -1,12 +1,8 @@
-"""Reads stacks as text ("folded" or "collapsed": a;b;c 12), and Speedscope's JSON.
+"""Reads stacks as text ("folded" or "collapsed": a;b;c 12, as github.com/brendangregg/FlameGraph has them)."""
 
-github.com/brendangregg/FlameGraph, github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources
-"""
-
-import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +14,6 @@ from gateway.readers.pprof import Source
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
 
-_NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
 _MAX_VALUE = 2**62
 
 Weighted = tuple[Sequence[SentLine], int]
@@ -28,35 +23,11 @@ Weighted = tuple[Sequence[SentLine], int]
 def read_folded(data: bytes, source: Source, kind: ValueType, scale: int, counted: bool = True) -> SentProfile:
     """Reads lines of a stack and its value, which is multiplied with `scale`; if not `counted`, each line is a stack
     seen once. Raises Refused."""
-    return _profile(_lines(data, counted), data, source, kind, scale)
+    dropped = Counter(source.dropped)
+    return weighted_profile(_lines(data, counted, dropped), data, source, kind, scale, dropped)
 
 
-def read_speedscope(data: bytes, source: Source) -> SentProfile:
-    """Reads the sampled profiles of a Speedscope file. Raises Refused."""
-    try:
-        file: Any = json.loads(data)
-        frames = [
-            sent_line(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0)
-            for frame in file["shared"]["frames"]
-        ]
-        profiles = file["profiles"]
-        units = {str(profile.get("unit", "none")) for profile in profiles}
-        if len(units) != 1 or any(profile.get("type") != "sampled" for profile in profiles):
-            raise bad_profile("expected Speedscope profiles of the type sampled, all with one unit")
-        unit = units.pop()
-        stacks = [
-            ([frames[index] for index in stack], round(weight * _NANOSECONDS.get(unit, 1)))
-            for profile in profiles
-            for stack, weight in zip(profile["samples"], profile["weights"], strict=True)
-        ]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise bad_profile(f"no Speedscope file: {error!r}") from None
-    kinds = {"bytes": ValueType("alloc_space", "bytes"), "none": ValueType("samples", "count")}
-    kind = kinds.get(unit, ValueType("cpu", "nanoseconds"))
-    return _profile(stacks, data, source, kind, 1)
-
-
-def _lines(data: bytes, counted: bool) -> list[Weighted]:
+def _lines(data: bytes, counted: bool, dropped: Counter[str]) -> list[Weighted]:
     stacks: list[Weighted] = []
     for number, line in enumerate(data.decode(errors="replace").splitlines(), 1):
         if not line.strip():
@@ -64,11 +35,15 @@ def _lines(data: bytes, counted: bool) -> list[Weighted]:
         stack, _, count = line.strip().rpartition(" ") if counted else (line.strip(), "", "1")
         if not stack or not count.isdecimal() or len(count) > 18:
             raise bad_profile(f"line {number}: expected a stack and a number, as in main;work 12, got {line[:80]!r}")
-        stacks.append(([sent_line(name, "", 0, 0) for name in stack.split(";") if name], int(count)))
+        stacks.append(([sent_line(name, "", 0, 0, dropped) for name in stack.split(";") if name], int(count)))
     return stacks
 
 
-def _profile(stacks: Iterable[Weighted], data: bytes, source: Source, kind: ValueType, scale: int) -> SentProfile:
+def weighted_profile(
+    stacks: Iterable[Weighted], data: bytes, source: Source, kind: ValueType, scale: int, dropped: Counter[str]
+) -> SentProfile:
+    """Makes stacks into a profile; `data` is what they were read from, and `dropped` what of it was not taken. Raises
+    Refused."""
     table, locations, rows, values = StackTable(1), LocationTable(), SampleRows(), []
     start = source.start_unix_nano or time.time_ns()
     for stack, value in stacks:
@@ -83,5 +58,5 @@ def _profile(stacks: Iterable[Weighted], data: bytes, source: Source, kind: Valu
         values=[Values(profile_type(source.name, kind, kind), scale, np.array(values, np.int64), counts)],
         host_id=host_id(source.labels),
         identity=data if source.start_unix_nano else b"",
-        dropped=table.dropped,
+        dropped=dropped + table.dropped,
     )

@@ -1,15 +1,18 @@
 """What Pyroscope's older SDKs say in the parameters of /ingest (grafana.com/docs/pyroscope, "Server API")."""
 
+import dataclasses
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from gateway.errors import Refused, unsupported
 from gateway.labels import to_labels
-from gateway.profile_types import ValueType
-from gateway.readers.folded import read_folded, read_speedscope
+from gateway.profile_types import COUNT, CPU, ValueType
+from gateway.readers.folded import read_folded
 from gateway.readers.pprof import Source, read_pprof
+from gateway.readers.speedscope import read_speedscope
 from gateway.sent_profile import SentProfile
 from icestream.times import TimeError, parse_unix_nano
 
@@ -23,8 +26,12 @@ _UNITS = {
     "lock_nanoseconds": ("mutex", ValueType("delay", "nanoseconds")),
     "lock_samples": ("mutex", ValueType("contentions", "count")),
 }
-"""Of values of text; other units are samples of CPU, `sampleRate` a second."""
-
+"""Of values of text, and of Speedscope files that say none; other units are samples of CPU, `sampleRate` a second."""
+_AVERAGED = {
+    "bytes": ("memory", ValueType("inuse_space", "bytes")),
+    "objects": ("memory", ValueType("inuse_objects", "count")),
+}
+"""With `aggregationType=average`, which says that values are what there is at a moment."""
 
 _HINTS = {
     "jfr": "set PYROSCOPE_FORMAT=otlp and PYROSCOPE_SERVER_ADDRESS=http://GATEWAY:4040?service=NAME for Pyroscope's "
@@ -52,15 +59,25 @@ def read_ingested(parts: Parts, given: Mapping[str, str], max_series: int) -> Se
             raise unsupported("prev_profile is not read", "a newer SDK sends deltas, without the profile before")
         return read_pprof(parts.profile, _named(source, parts), max_series)
     if kind == "speedscope":
-        return read_speedscope(parts.profile, source)
+        name, value_type = _unit(given) or ("", COUNT)
+        return read_speedscope(parts.profile, dataclasses.replace(source, name=name), value_type)
     if kind in _TEXT or kind == "lines":
-        name, value_type = _UNITS.get(given.get("units", ""), ("process_cpu", ValueType("cpu", "nanoseconds")))
+        name, value_type = _unit(given) or ("process_cpu", CPU)
         scale = _SECOND_NS // _rate(given) if name == "process_cpu" else 1
-        source = Source(source.labels, name, source.start_unix_nano, source.end_unix_nano)
+        source = dataclasses.replace(source, name=name)
         return read_folded(parts.profile, source, value_type, scale, counted=kind != "lines")
     raise unsupported(
         f"the format {kind[:40]} is not read", _HINTS.get(kind, "send pprof, folded, lines or speedscope")
     )
+
+
+def _unit(given: Mapping[str, str]) -> tuple[str, ValueType] | None:
+    """Returns the name of the profile and the type of its values. Raises Refused."""
+    aggregation = given.get("aggregationType", "") or "sum"
+    if aggregation not in ("sum", "average"):
+        raise Refused(400, "bad_labels", f"aggregationType: expected sum or average, got {aggregation[:40]!r}")
+    unit = given.get("units", "")
+    return (aggregation == "average" and _AVERAGED.get(unit)) or _UNITS.get(unit)
 
 
 def _source(given: Mapping[str, str]) -> Source:
@@ -68,8 +85,10 @@ def _source(given: Mapping[str, str]) -> Source:
     if match is None:
         raise Refused(400, "bad_labels", "expected the parameter name, as in name=checkout{region=eu}")
     pairs = [pair.partition("=") for pair in (match[2] or "").split(",") if pair]
-    labels = to_labels([("service", match[1].strip()), *((name.strip(), value.strip()) for name, _, value in pairs)])
-    return Source(labels, "", _time(given, "from"), _time(given, "until"))
+    dropped = Counter[str]()
+    own = [(name.strip(), value.strip()) for name, _, value in pairs]
+    labels = to_labels([("service", match[1].strip()), *own], dropped)
+    return Source(labels, "", _time(given, "from"), _time(given, "until"), dropped)
 
 
 def _named(source: Source, parts: Parts) -> Source:
@@ -79,7 +98,7 @@ def _named(source: Source, parts: Parts) -> Source:
     except (KeyError, ValueError, AttributeError, RecursionError):
         return source
     name = next((name for name in ("mutex", "block") if any(one.startswith(name) for one in names)), "")
-    return Source(source.labels, name, source.start_unix_nano, source.end_unix_nano)
+    return dataclasses.replace(source, name=name)
 
 
 def _time(given: Mapping[str, str], name: str) -> int:

@@ -1,6 +1,7 @@
 """The distinct locations of a profile, and how what its sender says of code becomes a location."""
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -90,8 +91,11 @@ def file_address(address: int, memory_start: int, file_offset: int) -> int:
     return address - memory_start + file_offset & _U64
 
 
-def sent_line(function: str, file: str, line: int, start_line: int) -> SentLine:
-    """Returns a line within the limits of messages: texts are cut, numbers that are none become 0."""
+def sent_line(function: str, file: str, line: int, start_line: int, dropped: Counter[str] | None = None) -> SentLine:
+    """Returns a line within the limits of messages: texts are cut, which `dropped` counts, and numbers that are none
+    become 0."""
+    if dropped is not None and (len(function) > MAX_NAME or len(file) > MAX_NAME):
+        dropped["names"] += 1
     return SentLine(function[:MAX_NAME], file[:MAX_NAME], _line_number(line), _line_number(start_line))
 
 

@@ -26,7 +26,7 @@ from gateway.readers.otlp_attributes import Attributes, attributes, attributes_a
 from gateway.readers.otlp_version import check_version
 from gateway.readers.stack_table import SampleRows, StackTable
 from gateway.sent_profile import SentProfile, Values
-from icestream.messages.checks import MAX_ID, Labels
+from icestream.messages.checks import MAX_ID, MAX_LINES, Labels
 
 _BUILD_IDS = ("gnu", "go", "htlhash")
 """Kinds of build IDs, best first: attributes process.executable.build_id.KIND."""
@@ -74,10 +74,11 @@ def read_otlp(
         for scope in resource.scope_profiles:
             if not scope.profiles:
                 continue
+            dropped = Counter[str]()  # of what these profiles share: told with the first one
             try:
-                given = attributes(resource.resource.attributes, tables.strings)
+                given = attributes(resource.resource.attributes, tables.strings, dropped)
                 given |= labels or {}
-                given |= attributes(scope.scope.attributes, tables.strings)
+                given |= attributes(scope.scope.attributes, tables.strings, dropped)
             except Refused as error:
                 found.refused.extend([error.message] * len(scope.profiles))
                 continue
@@ -85,7 +86,10 @@ def read_otlp(
             for profile in scope.profiles:
                 own = arrival and Arrival(arrival.unix_nano, b"%s/%d" % (arrival.place, next(number)))
                 try:
-                    found.profiles.append(_Reader(profile, tables, given, max_series).read(origin, own))
+                    sent = _Reader(profile, tables, given, max_series).read(origin, own)
+                    sent.dropped.update(dropped)
+                    dropped.clear()
+                    found.profiles.append(sent)
                 except Refused as error:
                     found.refused.append(error.message)
     return found
@@ -108,10 +112,11 @@ class _Reader:
         self._tables = tables
         self._dictionary = tables.dictionary
         self._strings = tables.strings
-        own = attributes_at(profile.attribute_indices, self._dictionary.attribute_table, self._strings)
-        self._given = {**given, **own}
-        self._labels = labels_of(self._given)
         self._table = StackTable(max_series)
+        dropped = self._table.dropped
+        own = attributes_at(profile.attribute_indices, self._dictionary.attribute_table, self._strings, dropped)
+        self._given = {**given, **own}
+        self._labels = labels_of(self._given, dropped)
         self._location_table = LocationTable()
         self._locations: dict[int, int] = {}
         self._stacks: dict[int, int] = {}
@@ -172,11 +177,14 @@ class _Reader:
     def _attributes(self, indices: tuple[int, ...]) -> tuple[Labels, int, int]:
         known = self._of_attributes.get(indices)
         if known is None:
-            own = attributes_at(indices, self._dictionary.attribute_table, self._strings)
+            if len(set(indices)) < len(indices):
+                raise bad_profile("samples.attribute_indices: expected each index once")
+            dropped = self._table.dropped
+            own = attributes_at(indices, self._dictionary.attribute_table, self._strings, dropped)
             given = {**self._given, **own}
             ids = [given.get(name, "") for name in ("process.pid", "thread.id")]
             pid, tid = (int(text) if text.isdecimal() and len(text) <= 10 else 0 for text in ids)
-            known = self._of_attributes[indices] = (labels_of(given), pid, tid)
+            known = self._of_attributes[indices] = (labels_of(given, dropped if own else None), pid, tid)
         return known
 
     def _context(self, index: int) -> int:
@@ -219,6 +227,8 @@ class _Reader:
         own = attributes_at(location.attribute_indices, self._dictionary.attribute_table, self._strings)
         kind = own.get("profile.frame.type", "")
         lines = [self._line(line.function_index, line.line) for line in location.lines]
+        if len(lines) > MAX_LINES:
+            self._table.dropped["lines"] += len(lines) - MAX_LINES
         if kind == "kernel" or (any(line.function for line in lines) and not build_id):
             file = _FRAME_FILES.get(kind, f"[{kind}]") or file
         return self._location_table.location(build_id, file, address, lines)
@@ -230,7 +240,8 @@ class _Reader:
         function = functions[function_index]
         name = string_at(self._strings, function.name_strindex)
         name = name or string_at(self._strings, function.system_name_strindex)
-        return sent_line(name, string_at(self._strings, function.filename_strindex), line, function.start_line)
+        file = string_at(self._strings, function.filename_strindex)
+        return sent_line(name, file, line, function.start_line, self._table.dropped)
 
     def _build_id(self, indices: Sequence[int]) -> str:
         own = attributes_at(indices, self._dictionary.attribute_table, self._strings)

@@ -1,5 +1,6 @@
 """Attributes of OpenTelemetry as labels, by its semantic conventions (opentelemetry.io/docs/specs/semconv)."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
@@ -15,6 +16,7 @@ COLUMNS = ("process.pid", "thread.id", "host.id")
 _PER_SAMPLE = ("cpu.logical_number", "process.parent_pid", "process.creation.time", "process.command_args")
 """Attributes that would make a series for nearly every sample."""
 _UNKNOWN_SERVICE = "unknown_service"
+_NO_TEXT = ("array_value", "kvlist_value", "bytes_value")
 
 Attributes = Mapping[str, str]
 
@@ -29,30 +31,47 @@ def text_of(value: AnyValue, strings: Sequence[str]) -> str:
     return str(getattr(value, kind)) if kind in ("string_value", "int_value", "double_value") else ""
 
 
-def attributes(pairs: Iterable[KeyValue], strings: Sequence[str]) -> dict[str, str]:
-    """Returns attributes of a resource or a scope, whose strings may be in the dictionary. Raises Refused."""
-    return {
-        pair.key or string_at(strings, pair.key_strindex): text_of(pair.value, strings)
-        for pair in pairs
-        if pair.key or pair.key_strindex
-    }
+def attributes(
+    pairs: Iterable[KeyValue], strings: Sequence[str], dropped: Counter[str] | None = None
+) -> dict[str, str]:
+    """Returns attributes of a resource or a scope, whose strings may be in the dictionary. Counts in `dropped` those
+    that are no text. Raises Refused."""
+    found = {}
+    for pair in pairs:
+        if name := pair.key or string_at(strings, pair.key_strindex):
+            found[name] = text_of(pair.value, strings)
+            _count(name, pair.value, dropped)
+    return found
 
 
-def attributes_at(indices: Iterable[int], table: Sequence[KeyValueAndUnit], strings: Sequence[str]) -> dict[str, str]:
-    """Returns the attributes of the dictionary that indices refer to. Raises Refused."""
+def attributes_at(
+    indices: Iterable[int], table: Sequence[KeyValueAndUnit], strings: Sequence[str],
+    dropped: Counter[str] | None = None,
+) -> dict[str, str]:  # fmt: skip
+    """Returns the attributes of the dictionary that indices refer to. Counts in `dropped` those that are no text.
+    Raises Refused."""
     found = {}
     for index in indices:
         if not 0 <= index < len(table):
             raise bad_profile(f"attribute_indices: expected indices below {len(table)}, got {index}")
         if index:
             pair = table[index]
-            found[string_at(strings, pair.key_strindex)] = text_of(pair.value, strings)
+            name = string_at(strings, pair.key_strindex)
+            found[name] = text_of(pair.value, strings)
+            _count(name, pair.value, dropped)
     return found
 
 
-def labels_of(given: Attributes) -> Labels:
+def _count(name: str, value: AnyValue, dropped: Counter[str] | None) -> None:
+    """Counts what would be a label if it were a text."""
+    if dropped is not None and value.WhichOneof("value") in _NO_TEXT and name not in _PER_SAMPLE:
+        dropped["attributes"] += 1
+
+
+def labels_of(given: Attributes, dropped: Counter[str] | None = None) -> Labels:
     """Returns the labels of attributes. What no label says is the service is the executable, else the thread, without
-    the number that kernel threads have behind a slash (kworker/3:1): there are hundreds of them."""
+    the number that kernel threads have behind a slash (kworker/3:1): there are hundreds of them. Counts in `dropped`
+    what is beyond the limits."""
     pairs = {
         LABELS.get(name, name): value
         for name, value in given.items()
@@ -61,7 +80,7 @@ def labels_of(given: Attributes) -> Labels:
     if pairs.get("service", _UNKNOWN_SERVICE).partition(":")[0] == _UNKNOWN_SERVICE:
         thread = pairs.get("thread_name", "")
         pairs["service"] = pairs.get("executable") or thread.partition("/")[0] or thread or _UNKNOWN_SERVICE
-    return to_labels(pairs.items())
+    return to_labels(pairs.items(), dropped)
 
 
 def string_at(strings: Sequence[str], index: int) -> str:

@@ -6,7 +6,7 @@ the version is known by what no profile of 1.10 has. Fields with higher numbers 
 
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
-from opentelemetry.proto.profiles.v1development.profiles_pb2 import Profile, ProfilesData
+from opentelemetry.proto.profiles.v1development.profiles_pb2 import Profile, ProfilesData, Sample
 
 from gateway.errors import Refused, unsupported
 
@@ -26,12 +26,27 @@ def check_version(data: ProfilesData) -> None:
         raise _other("1.8")
     keys = [dictionary.string_table[pair.key_strindex : pair.key_strindex + 1] for pair in dictionary.attribute_table]
     of_mappings = {row for row, key in enumerate(keys) if key and key[0].startswith(_OF_MAPPINGS)}
-    if any(_is_1_9(profile, len(keys), of_mappings) for profile in profiles):
+    if any(_misplaced(sample, 5) for profile in profiles for sample in profile.samples):
         raise _other("1.9")
+    if any(_may_be_1_9(profile, len(keys), of_mappings) for profile in profiles):
+        links = len(dictionary.link_table)
+        # A faulty sample of 1.10 looks the same. It refuses its own profile, where another sample shows the version.
+        if not any(_is_1_10(sample, links) for profile in profiles for sample in profile.samples):
+            raise _other("1.9")
 
 
-def _is_1_9(profile: Profile, attributes: int, of_mappings: set[int]) -> bool:
-    """Whether samples have their values where 1.10 has the indices of attributes."""
+def _is_1_10(sample: Sample, links: int) -> bool:
+    """Whether no sample of 1.9 would look so. It has its values in the field of indices, the index of its link, one
+    number, in that of values, and nothing in that of the link; there are as many values as timestamps, or none of one
+    of them."""
+    values, times = sample.values, sample.timestamps_unix_nano
+    if sample.link_index or len(values) > 1 or (values and not 0 < values[0] < links):
+        return True
+    return bool(times and sample.attribute_indices and len(times) != len(sample.attribute_indices))
+
+
+def _may_be_1_9(profile: Profile, attributes: int, of_mappings: set[int]) -> bool:
+    """Whether samples seem to have their values where 1.10 has the indices of attributes."""
     for sample in profile.samples:
         indices = sample.attribute_indices
         if not indices and not sample.values:
@@ -39,8 +54,6 @@ def _is_1_9(profile: Profile, attributes: int, of_mappings: set[int]) -> bool:
         if not (sample.values or sample.timestamps_unix_nano):
             return True
         if len(set(indices)) < len(indices) or any(not 0 <= i < attributes or i in of_mappings for i in indices):
-            return True
-        if _misplaced(sample, 5):
             return True
     return False
 

@@ -1,8 +1,8 @@
 """Reads pprof profiles (schemas/icestream/pprof/profile.proto)."""
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
 import numpy as np
@@ -45,6 +45,8 @@ class Source:
     name: str = ""  # of the profile type; empty: as the sample types say
     start_unix_nano: int = 0  # 0: as the profile says
     end_unix_nano: int = 0
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """What of the labels was not taken: what, and how often."""
 
 
 def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
@@ -56,11 +58,13 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
     strings = list(profile.string_table)
     types = _value_types(profile, strings)
     start, end = _times(profile, source)
-    functions = read_functions(profile.function, strings)
-    location_ids, lines = read_locations(profile.location, functions)
+    reader = _Reader(strings, source.labels, max_series)
+    dropped = reader.table.dropped
+    dropped.update(source.dropped)
+    functions = read_functions(profile.function, strings, dropped)
+    location_ids, lines = read_locations(profile.location, functions, dropped)
     mappings = read_mappings(profile.mapping, strings)
     locations, row = distinct_locations(location_ids, lines, functions, mappings)
-    reader = _Reader(strings, source.labels, max_series)
     by_id = ById(location_ids.id)
     values = np.concatenate(
         [reader.read(read_samples(part), by_id, row, start, len(types)) for part in portions(profile.sample)]
@@ -71,7 +75,7 @@ def read_pprof(data: bytes, source: Source, max_series: int) -> SentProfile:
         values=_values(profile, types, values, source.name, _value_type(profile.period_type, strings)),
         host_id=host_id(source.labels),
         identity=data if own_time else b"",
-        dropped=reader.table.dropped,
+        dropped=dropped,
     )
 
 
@@ -180,7 +184,9 @@ class _Reader:
         if known is None:
             own = [(text_of(self._strings, name), text_of(self._strings, text)) for name, text in key]
             own = [pair for pair in own if pair[0] not in _PIDS + _TIDS + _CONTEXT]
-            known = self._series[key] = to_labels([*self._of_profile, *own]) if own else self._of_profile
+            known = self._series[key] = (
+                to_labels([*self._of_profile, *own], self.table.dropped) if own else self._of_profile
+            )
         return known
 
 

@@ -1,5 +1,6 @@
 """Reads the tables of a pprof profile as columns: functions, mappings, locations with their lines, samples."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -92,16 +93,19 @@ class Samples:
     labels: Labels
 
 
-def read_functions(serialized: Sequence[bytes], strings: Sequence[str]) -> Functions:
-    """Raises Refused."""
+def read_functions(serialized: Sequence[bytes], strings: Sequence[str], dropped: Counter[str]) -> Functions:
+    """Counts in `dropped` the functions whose name or file is cut. Raises Refused."""
     columns = _table(Function, serialized, 5).columns
     name, system_name, file, start_line = columns[1:].view(np.int64)
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-    texts = [text[:MAX_NAME] for text in strings] if lengths.max(initial=0) > MAX_NAME else strings
+    is_long = lengths > MAX_NAME
+    texts = [text[:MAX_NAME] for text in strings] if is_long.any() else strings
     empty = lengths == 0
     name, file = _text_rows(name, empty), _text_rows(file, empty)
     unnamed = np.flatnonzero(name == 0)
     name[unnamed] = _text_rows(system_name[unnamed], empty)
+    if cut := int(np.count_nonzero(is_long[name] | is_long[file])):
+        dropped["names"] += cut
     return Functions(ById(columns[0]), name, file, line_numbers(start_line), texts)
 
 
@@ -166,15 +170,20 @@ class LocationIds(NamedTuple):
     address: np.ndarray
 
 
-def read_locations(serialized: Sequence[bytes], functions: Functions) -> tuple[LocationIds, Lines]:
-    """Returns the locations, and those of their lines that have a name. Raises Refused."""
-    of = _table(Location, serialized, 3, Location.LINE_FIELD_NUMBER, 2)
+def read_locations(
+    serialized: Sequence[bytes], functions: Functions, dropped: Counter[str]
+) -> tuple[LocationIds, Lines]:
+    """Returns the locations, and those of their lines that have a name. Counts in `dropped` the lines beyond the limit.
+    Raises Refused."""
+    of = _table(Location, serialized, 3, Location.LINE_FIELD_NUMBER, 2, dropped)
     location = of.owner
     try:
         function = functions.by_id.rows(of.nested[0])
     except KeyError as error:
         raise bad_profile(f"location.line: there is no function {error}") from None
     position = index_ranges.positions(np.bincount(location))  # among the lines of the same location
+    if beyond := int(np.count_nonzero(position >= MAX_LINES)):
+        dropped["lines"] += beyond
     kept = (position < MAX_LINES) & (functions.name[function] > 0)
     count = np.bincount(location[kept], minlength=len(serialized))
     number = line_numbers(of.nested[1].view(np.int64))
@@ -197,15 +206,16 @@ class _Table(NamedTuple):
 
 
 def _table(
-    message_type: MessageType, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1
-) -> _Table:
-    """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Raises
-    Refused."""
+    message_type: MessageType, serialized: Sequence[bytes], count: int, nested: int = 0, nested_count: int = 1,
+    dropped: Counter[str] | None = None,
+) -> _Table:  # fmt: skip
+    """Returns the numbers in the fields 1 to `count` of messages, and of the messages in field `nested`. Counts in
+    `dropped` the lines of locations that it leaves out. Raises Refused."""
     if len(serialized) > MAX_ROWS:
         raise bad_profile(f"{_name(message_type)}: expected at most {MAX_ROWS}, got {len(serialized)}")
     parts, messages_before = [], 0
     for portion in portions(serialized):
-        of, owner, inner = _parse(message_type, portion, nested)
+        of, owner, inner = _parse(message_type, portion, nested, dropped)
         columns = np.array([of.numbers(number) for number in range(1, count + 1)])
         inner_columns = np.array([inner.numbers(number) for number in range(1, nested_count + 1)])
         parts.append(_Table(columns, owner + messages_before, inner_columns))
@@ -219,14 +229,16 @@ class _Parsed(NamedTuple):
     nested: Fields
 
 
-def _parse(message_type: MessageType, serialized: Sequence[bytes], nested: int = 0) -> _Parsed:
+def _parse(
+    message_type: MessageType, serialized: Sequence[bytes], nested: int = 0, dropped: Counter[str] | None = None
+) -> _Parsed:
     """Returns the fields of messages, and those of the messages in field `nested`. Raises Refused."""
     try:
         return _parse_numbers(serialized, nested)
     except NotNumbers:
         pass
     try:
-        return _parse_numbers([_plain(message_type.FromString(one)) for one in serialized], nested)
+        return _parse_numbers([_plain(message_type.FromString(one), dropped) for one in serialized], nested)
     except DecodeError as error:
         raise bad_profile(f"no pprof profile: {_name(message_type)}: {error}") from None
     except NotNumbers:
@@ -241,10 +253,12 @@ def _parse_numbers(serialized: Sequence[bytes], nested: int) -> _Parsed:
     return _Parsed(of, owner, fields(inner))
 
 
-def _plain(message: Function | Location | Sample) -> bytes:
+def _plain(message: Function | Location | Sample, dropped: Counter[str] | None) -> bytes:
     """Returns a message as most write it: without fields that pprof does not have, and with numbers packed."""
     message.DiscardUnknownFields()
-    if isinstance(message, Location):
+    if isinstance(message, Location) and len(message.line) > MAX_LINES:
+        if dropped is not None:
+            dropped["lines"] += len(message.line) - MAX_LINES
         del message.line[MAX_LINES:]
     return message.SerializeToString()
 

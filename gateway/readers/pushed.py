@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,12 +61,13 @@ def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Pus
     for series in request.series:
         given = [(label.name, label.value) for label in series.labels]
         names = dict(given)
-        labels = to_labels([("service", "unknown_service"), *given])
+        dropped = Counter[str]()
+        labels = to_labels([("service", "unknown_service"), *given], dropped)
         for sample in series.samples:
             try:
                 data = unpack(sample.raw_profile, room)
                 room -= len(data)
-                source = Source(labels, names.get(_NAME, ""))
+                source = Source(labels, names.get(_NAME, ""), dropped=dropped)
                 pushed.profiles.append(read_pprof(data, source, max_series))
             except Refused as error:
                 if error.status == 413:

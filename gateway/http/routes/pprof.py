@@ -1,6 +1,7 @@
 """POST /api/v1/ingest/pprof: one pprof profile, its labels as parameters."""
 
 import asyncio
+from collections import Counter
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -22,10 +23,11 @@ _MAX_NAME = 100
 async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
     """The parameter `name` is the name in the profile type; every other parameter is a label."""
     parameters = request.query_params.multi_items()
-    labels = to_labels([pair for pair in parameters if pair[0] != _NAME])
+    beyond = Counter[str]()
+    labels = to_labels([pair for pair in parameters if pair[0] != _NAME], beyond)
     if "service" not in dict(labels):
         raise Refused(400, "bad_labels", "expected the parameter service", "?service=checkout&namespace=prod")
-    source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME])
+    source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME], dropped=beyond)
     body = await read_body(request, state.settings)
     limit, max_series = state.settings.gateway_unpacked_mb * MB, state.settings.gateway_max_series
     profile = await asyncio.to_thread(lambda: read_pprof(unpack(body, limit), source, max_series))

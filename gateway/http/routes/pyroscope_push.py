@@ -3,6 +3,7 @@
 Parca's agent does not use that API: it sends over gRPC."""
 
 import asyncio
+import json
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
@@ -22,6 +23,8 @@ _CODES = {503: "unavailable", 408: "deadline_exceeded", 415: "unimplemented"}
 """All others, 413 too, are invalid_argument: Alloy sends again, ten times, what is answered with resource_exhausted
 (shouldRetry in its internal/component/pyroscope/write)."""
 _MAX_TOLD = 3
+_DROPPED = "X-Icestream-Dropped"
+"""The answers of these protocols have no field for it."""
 
 
 @router.post("/push.v1.PusherService/Push", summary="Take profiles of Pyroscope's SDKs and Alloy")
@@ -32,28 +35,32 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
         if kind not in (_PROTO, _JSON):
             raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {_PROTO} or {_JSON}")
         body = await read_body(request, state.settings)
-        await _take(state, await asyncio.to_thread(parse_push, body, kind == _JSON), "push")
+        headers = await _take(state, await asyncio.to_thread(parse_push, body, kind == _JSON), "push")
     except Refused as error:
         metrics.REFUSED.labels(error.code).inc()
         answer = {"code": _CODES.get(error.status, "invalid_argument"), "message": error.message}
         return JSONResponse(answer, error.status, error.headers)
-    return Response(b"{}" if kind == _JSON else b"", media_type=kind)
+    return Response(b"{}" if kind == _JSON else b"", headers=headers, media_type=kind)
 
 
 @router.post("/api/profiles/writeraw", include_in_schema=False)
 @router.post("/profiles/writeraw", summary="Take profiles as Parca does")
-async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> dict[str, object]:
+async def write_raw(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
     body = await read_body(request, state.settings)
-    await _take(state, await asyncio.to_thread(parse_write_raw, body), "write_raw")
-    return {}
+    headers = await _take(state, await asyncio.to_thread(parse_write_raw, body), "write_raw")
+    return JSONResponse({}, headers=headers)
 
 
-async def _take(state: AppState, request: PushRequest, format_name: str) -> None:
+async def _take(state: AppState, request: PushRequest, format_name: str) -> dict[str, str]:
+    """Returns the headers of the answer, which tell what was dropped. Raises Refused."""
     settings = state.settings
     pushed = await asyncio.to_thread(read_push, request, settings.gateway_unpacked_mb * MB, settings.gateway_max_series)
-    _, refused = await state.intake.take_each(pushed.profiles, format_name)
-    refused = [*pushed.refused, *refused]
+    dropped, refused = await state.intake.take_each(pushed.profiles, format_name, pushed.refused)
+    headers = {_DROPPED: json.dumps(dropped)} if dropped else {}
     if refused:
         reasons = "; ".join(sorted(set(refused))[:_MAX_TOLD])
         count = len(pushed.profiles) + len(pushed.refused)
-        raise bad_profile(f"{len(refused)} of {count} profiles were refused, the others were taken: {reasons}")
+        error = bad_profile(f"{len(refused)} of {count} profiles were refused, the others were taken: {reasons}")
+        error.headers.update(headers)
+        raise error
+    return headers

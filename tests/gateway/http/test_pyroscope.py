@@ -6,8 +6,10 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 
 import pytest
+from prometheus_client import REGISTRY
 
 from gateway.http.app import create_app
 from gateway.publisher import Publisher
@@ -91,6 +93,37 @@ def test_the_good_profiles_of_a_push_are_taken_and_the_bad_ones_told(gateway: Ga
     assert len(gateway.batches()) == 1
 
 
+def dropped(what: str) -> float:
+    return REGISTRY.get_sample_value("icestream_gateway_dropped_total", {"what": what}) or 0
+
+
+def test_what_was_dropped_of_a_push_is_told_and_counted(gateway: Gateway) -> None:
+    request = request_of(profile(endpoint="x" * 201).SerializeToString(), b"\xff")
+    request.series[0].labels.add(name="n" * 101, value="v")
+    before = [dropped(what) for what in ("label_values", "label_names", "profiles")]
+    answer = gateway.http.post(PUSH, content=request.SerializeToString(), headers=PROTO)
+    assert answer.status_code == 400  # of one profile
+    assert json.loads(answer.headers["X-Icestream-Dropped"]) == {"label_values": 1, "label_names": 1}
+    after = [dropped(what) for what in ("label_values", "label_names", "profiles")]
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1]
+    raw = base64.b64encode(profile(endpoint="x" * 201).SerializeToString()).decode()
+    labels = {"labels": [{"name": f"n{number:03}", "value": "v"} for number in range(257)]}
+    answer = gateway.http.post(PARCA, json={"series": [{"labels": labels, "samples": [{"rawProfile": raw}]}]})
+    assert answer.status_code == 200
+    # The labels of the request, and those of the only sample: without its own one, and with it.
+    assert json.loads(answer.headers["X-Icestream-Dropped"]) == {"excess_labels": 3, "label_values": 1}
+
+
+def test_what_was_dropped_of_the_address_is_told(gateway: Gateway) -> None:
+    address = {"name": f"shop{{region={'x' * 201}}}", "format": "folded"}
+    answer = gateway.http.post("/ingest", params=address, content=f"main;{'f' * 1025} 3\n".encode())
+    assert answer.json() == {"samples": 1, "dropped": {"label_values": 1, "names": 1}}
+    answer = gateway.http.post(
+        "/api/v1/ingest/pprof", params={"service": "s" * 201}, content=profile().SerializeToString()
+    )
+    assert answer.json() == {"samples": 1, "dropped": {"label_values": 1}}
+
+
 def test_pushes_that_are_none_are_refused(gateway: Gateway) -> None:
     for body, headers in ((b"\xff", PROTO), (b"{", JSON), (b'{"series": 5}', JSON), (b"[" * 99_999, JSON)):
         answer = gateway.http.post(PUSH, content=body, headers=headers)
@@ -150,13 +183,45 @@ SPEEDSCOPE = {
 }
 
 
+EVENTS = [
+    ("O", 0, 10),
+    ("O", 1, 12),
+    ("C", 1, 15),
+    ("O", 1, 16),
+    ("C", 1, 17),
+    ("C", 0, 20),
+    ("O", 1, 30),
+    ("C", 1, 31),
+]
+
+
+def evented(events: Sequence[tuple[str, int, float]], unit: str = "milliseconds") -> bytes:
+    made = [{"type": kind, "frame": frame, "at": at} for kind, frame, at in events]
+    profile = {"type": "evented", "unit": unit, "startValue": 0, "endValue": 40, "events": made}
+    return json.dumps({"shared": SPEEDSCOPE["shared"], "profiles": [profile]}).encode()
+
+
 @pytest.mark.parametrize(
     ("given", "body", "profile_type", "values"),
     [
         ({"format": "folded"}, b"main;work 3\nmain 2\n", "process_cpu:cpu:nanoseconds", [30_000_000, 20_000_000]),
         ({"format": "lines"}, b"main;work\nmain;work\n", "process_cpu:cpu:nanoseconds", [10_000_000] * 2),
         ({"units": "bytes"}, b"main;a b c 7\n", "memory:alloc_space:bytes", [7]),
+        ({"units": "bytes", "aggregationType": "average"}, b"main;a 7\n", "memory:inuse_space:bytes", [7]),
+        ({"units": "objects", "aggregationType": "average"}, b"main;a 7\n", "memory:inuse_objects:count", [7]),
+        ({"units": "objects", "aggregationType": "sum"}, b"main;a 7\n", "memory:alloc_objects:count", [7]),
+        ({"units": "samples", "aggregationType": "sum"}, b"main;a 7\n", "process_cpu:cpu:nanoseconds", [70_000_000]),
         ({"format": "speedscope"}, json.dumps(SPEEDSCOPE).encode(), "process_cpu:cpu", [25 * 10**7, 5 * 10**8]),
+        (
+            {"format": "speedscope"}, evented(EVENTS), "process_cpu:cpu",
+            [6_000_000, 4_000_000, 1_000_000],
+        ),
+        ({"format": "speedscope"}, evented([("O", 0, 10)]), "process_cpu:cpu", [30_000_000]),
+        ({"format": "speedscope", "units": "bytes"}, evented([("O", 0, 10)], "none"), "memory:alloc_space", [30]),
+        (
+            {"format": "speedscope", "units": "bytes", "aggregationType": "average"}, evented([("O", 0, 10)], "bytes"),
+            "memory:inuse_space", [30],
+        ),
     ],
 )  # fmt: skip
 def test_stacks_as_text(
@@ -174,6 +239,25 @@ def test_stacks_as_text(
     assert batch.strings[batch.location_function[batch.stack_frames[batch.stack_depth[0] - 1]]] == "main"
 
 
+@pytest.mark.parametrize(
+    "events",
+    [
+        [("O", 0, 5), ("C", 1, 6)],
+        [("C", 0, 5)],
+        [("O", 0, 5), ("C", 0, 4)],
+        [("X", 0, 5)],
+        [("O", 9, 5)],
+        [("O", -1, 5)],
+        [("O", 0, float("nan"))],
+        [("O", 0, at) for at in range(10_000)],
+    ],
+    ids=["crossed", "not open", "back in time", "kind", "no frame", "negative frame", "no time", "deep"],
+)
+def test_events_that_contradict_each_other_are_refused(gateway: Gateway, events: list[tuple[str, int, float]]) -> None:
+    answer = gateway.http.post("/ingest", params={"name": "s", "format": "speedscope"}, content=evented(events))
+    assert code(answer) == (400, "bad_profile")
+
+
 def test_what_ingest_cannot_read_is_refused_by_name(gateway: Gateway) -> None:
     def ingest(body: bytes, **given: str) -> tuple[int, str]:
         return code(gateway.http.post("/ingest", params={"name": "shop"} | given, content=body))
@@ -185,6 +269,7 @@ def test_what_ingest_cannot_read_is_refused_by_name(gateway: Gateway) -> None:
     assert ingest(b"main x\n", format="folded") == (400, "bad_profile")
     assert ingest(b"main 99999999999999999999\n", format="folded") == (400, "bad_profile")
     assert ingest(b"main 999999999999999999\n", format="folded") == (400, "bad_profile")
+    assert ingest(b"main 1", format="folded", aggregationType="median") == (400, "bad_labels")
     assert ingest(b"{}", format="speedscope") == (400, "bad_profile")
     assert ingest(b"main 1", format="folded", sampleRate="0") == (400, "bad_labels")
     assert ingest(b"main 1", **{"from": "soon"}) == (400, "bad_labels")

@@ -216,6 +216,36 @@ def test_older_versions_are_refused_with_their_number(version: str) -> None:
     assert refused.value.status == 415
 
 
+def test_a_faulty_sample_refuses_its_profile_only_where_others_show_the_version() -> None:
+    made = host()
+    for number in range(3):
+        profile = made.add_profile(("samples", "count"), ("cpu", "nanoseconds"), PERIOD_NS)
+        profile.samples.add(stack_index=1, attribute_indices=[1], values=[1])
+        if number == 0:
+            profile.samples.add(stack_index=1, attribute_indices=[1, 1], values=[1])
+        if number == 1:
+            profile.samples.add(stack_index=1, attribute_indices=[1])
+    found = read_otlp(parse_profiles(made.data.SerializeToString()), 100)
+    assert len(found.profiles) == 2
+    assert sorted(found.refused) == [
+        "samples.attribute_indices: expected each index once",
+        "samples.values: expected none, or as many as there are timestamps (0), got 0",
+    ]
+
+
+def test_what_is_no_text_or_beyond_the_limits_is_counted_once() -> None:
+    made = host()
+    made.resource.attributes.add(key="host.ip").value.array_value.values.add(string_value="10.0.0.1")
+    made.resource.attributes.add(key="process.command_args").value.array_value.values.add(string_value="-x")
+    made.resource.attributes.add(key="note").value.string_value = "n" * 201
+    lines = [("f" * 1025 if line == 0 else f"f{line}", "", line) for line in range(40)]
+    made.profile.samples.add(stack_index=made.stack(made.location("native", lines)), values=[1])
+    made.add_profile(("samples", "count"), ("cpu", "nanoseconds"), PERIOD_NS)
+    found = read_otlp(parse_profiles(made.data.SerializeToString()), 100)
+    assert found.profiles[0].dropped == {"attributes": 1, "label_values": 2, "names": 1, "lines": 8}
+    assert found.profiles[1].dropped == {"label_values": 1}
+
+
 def test_older_versions_are_refused_in_json_too() -> None:
     body = {"resourceProfiles": [{"scopeProfiles": [{"profiles": [{"sample": [{"value": [1]}]}]}]}]}
     with pytest.raises(Refused, match=r"1\.8"):

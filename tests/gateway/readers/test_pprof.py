@@ -16,7 +16,7 @@ from gateway.readers.number_messages import MAX_FIELDS, PORTION_BYTES
 from gateway.readers.pprof import Source, read_pprof
 from gateway.readers.pprof_tables import MAX_ROWS, ById
 from gateway.sent_profile import SentProfile
-from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES
+from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.messages.plausible import ANY_TIME
 from icestream.messages.raw import decode_raw
 from icestream.messages.raw_encoder import Name, Stacks
@@ -263,3 +263,12 @@ def test_ids_are_found_whether_they_are_consecutive_or_not(first: int, numbers: 
         if other not in rows and other >= 0:
             with pytest.raises(KeyError, match=str(other)):
                 by_id.rows(np.array([ids[0], other], np.uint64))
+
+
+@pytest.mark.parametrize("lines", [MAX_LINES + 8, 2 * MAX_FIELDS])
+def test_names_and_lines_beyond_the_limits_are_counted(lines: int) -> None:
+    profile = simple({("main", "f" * (MAX_NAME + 1)): (1, 1)})
+    for line in range(1, lines):
+        profile.location[0].line.add(function_id=1, line=line)
+    sent, _ = read(profile.SerializeToString())
+    assert sent.dropped == {"names": 1, "lines": lines - MAX_LINES}

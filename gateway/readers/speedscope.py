@@ -1,0 +1,93 @@
+"""Reads Speedscope's JSON (github.com/jlfwong/speedscope/wiki/Importing-from-custom-sources)."""
+
+import dataclasses
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from gateway.errors import bad_profile
+from gateway.profile_types import ValueType
+from gateway.readers.folded import weighted_profile
+from gateway.readers.location_table import SentLine, sent_line
+from gateway.readers.pprof import Source
+from gateway.sent_profile import SentProfile
+
+_NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
+_MAX_FRAMES = 10_000_000
+"""Of all different stacks of an evented profile: its events may say in few bytes what takes much memory."""
+
+
+def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile:
+    """Reads the profiles of a Speedscope file. `kind`: what values are of whose unit the file does not say. Raises
+    Refused."""
+    dropped = Counter(source.dropped)
+    try:
+        file: Any = json.loads(data)
+        lines = (
+            sent_line(str(frame["name"]), str(frame.get("file") or ""), int(frame.get("line") or 0), 0, dropped)
+            for frame in file["shared"]["frames"]
+        )
+        frames: dict[int, SentLine] = dict(enumerate(lines))
+        units = {str(profile.get("unit", "none")) for profile in file["profiles"]}
+        if len(units) != 1:
+            raise bad_profile("expected Speedscope profiles with one unit")
+        unit = units.pop()
+        scale = _NANOSECONDS.get(unit, 1)
+        stacks = [
+            ([frames[index] for index in stack], round(weight * scale))
+            for profile in file["profiles"]
+            for stack, weight in _READERS[profile["type"]](profile)
+        ]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError) as error:
+        raise bad_profile(f"no Speedscope file: {error!r}") from None
+    if unit != "none":
+        source = dataclasses.replace(source, name="")
+    if unit == "bytes":
+        kind = ValueType("alloc_space", "bytes") if kind.unit != "bytes" else kind
+    elif unit in _NANOSECONDS:
+        kind = ValueType("cpu", "nanoseconds")
+    return weighted_profile(stacks, data, source, kind, 1, dropped)
+
+
+def _sampled(profile: Any) -> Iterator[tuple[Sequence[int], float]]:
+    """Returns stacks of frames, root first, and their weights."""
+    return zip(profile["samples"], profile["weights"], strict=True)
+
+
+def _evented(profile: Any) -> Iterator[tuple[Sequence[int], float]]:
+    """Returns each different stack of open frames, and how long it was open."""
+    callers: list[tuple[int, int]] = [(0, 0)]  # of each stack the one below its top, and its top; stack 0 is empty
+    depths = [0]
+    known: dict[tuple[int, int], int] = {}
+    opened = [0]
+    held: defaultdict[int, float] = defaultdict(float)
+    last = profile.get("startValue", 0)
+    for event in [*profile["events"], {"type": "end", "at": max(profile.get("endValue", 0), last)}]:
+        if event["at"] < last and event["type"] != "end":
+            raise ValueError("expected events in the order of their times")
+        held[opened[-1]] += max(event["at"] - last, 0)
+        last = event["at"]
+        if event["type"] == "O":
+            key = opened[-1], event["frame"]
+            if key not in known:
+                known[key] = len(callers)
+                callers.append(key)
+                depths.append(depths[opened[-1]] + 1)
+            opened.append(known[key])
+        elif event["type"] == "C" and opened[-1] and callers[opened[-1]][1] == event["frame"]:
+            opened.pop()
+        elif event["type"] != "end":
+            raise ValueError("expected events O and C, and that C closes the frame that was opened last")
+    seen = [stack for stack, weight in held.items() if stack and weight]
+    if sum(depths[stack] for stack in seen) > _MAX_FRAMES:
+        raise bad_profile(f"expected at most {_MAX_FRAMES} frames in the different stacks of events")
+    for stack in seen:
+        frames, at = [], stack
+        while at:
+            at, frame = callers[at]
+            frames.append(frame)
+        yield frames[::-1], held[stack]
+
+
+_READERS = {"sampled": _sampled, "evented": _evented}
