@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -19,36 +19,73 @@ STANDSTILL_S = 30.0
 _TIMEOUT_S = 5.0
 
 
+Partition = tuple[str, int]
+"""Topic and number."""
+
+
 @dataclass(frozen=True)
 class Look:
-    """A group's offsets and lag at one moment."""
+    """A group's offsets and lag at one moment, by partition."""
 
-    committed: int  # sum of the group's offsets
-    lags: dict[tuple[str, int], int]  # (topic, partition) -> messages that are not committed
-
-    @property
-    def lag(self) -> int:
-        return sum(self.lags.values())
+    committed: dict[Partition, int]  # the group's offsets
+    lags: dict[Partition, int]  # messages that are not committed
 
 
 @dataclass
 class Standstill:
-    """Measures for how long a group has made no progress while its lag grew. Times are seconds of a steady clock."""
+    """Measures for how long there has been no progress while the lag grew. Times are seconds of a steady clock."""
 
     _since_s: float = 0.0
     _progress: object = None
     _lag: int = 0
 
-    def seconds(self, look: Look, work: int, excused: bool, now_s: float) -> float:
+    def seconds(self, progress: object, lag: int, excused: bool, now_s: float) -> float:
         """Takes a look; returns how long there has been no progress.
 
-        Progress is any change of the group's offsets, or of `work`: what the part has done beside them. The time starts
-        again when there is no more lag than at the last progress, and while the part is `excused`: it waits for others.
+        Any change of `progress` is progress. The time starts again when there is no more lag than at the last progress,
+        and while the part is `excused`: it waits for others.
         """
-        progress = (look.committed, work)
-        if progress != self._progress or look.lag <= self._lag or excused:
-            self._since_s, self._progress, self._lag = now_s, progress, look.lag
+        if progress != self._progress or lag <= self._lag or excused:
+            self._since_s, self._progress, self._lag = now_s, progress, lag
         return now_s - self._since_s
+
+
+class Standstills:
+    """For how long a whole group, and each partition that this process has, have made no progress while lag grew.
+
+    A partition that another process has is for that process to tell. The group counts where no process has any: Faust
+    can stay like that after a rebalance.
+    """
+
+    def __init__(self) -> None:
+        self._group = Standstill()
+        self._own: dict[Partition, Standstill] = {}
+        self._seconds: dict[Partition | None, float] = {}  # None: of the group
+        self._lags: dict[Partition, int] = {}
+
+    def take(self, look: Look, own: Mapping[Partition, int], excused: bool, now_s: float) -> None:
+        """Takes a look. `own`: the partitions of this process, and the work that it did on them beside offsets. The
+        time of a partition starts when the process gets it."""
+        self._lags = look.lags
+        self._own = {place: self._own.get(place, Standstill()) for place in own}
+        progress = (look.committed, sum(own.values()))
+        self._seconds = {None: self._group.seconds(progress, sum(look.lags.values()), excused, now_s)}
+        for place, standstill in self._own.items():
+            progress_of_it = (look.committed.get(place), own[place])
+            self._seconds[place] = standstill.seconds(progress_of_it, look.lags.get(place, 0), excused, now_s)
+
+    def longer_than(self, limit_s: float) -> str | None:
+        """Says what has stood still for longer; None where nothing has."""
+        standing = {place: seconds for place, seconds in self._seconds.items() if seconds > limit_s}
+        if not standing:
+            return None
+        if None in standing:
+            names, waiting = sorted({topic for topic, _ in self._lags}), sum(self._lags.values())
+        else:
+            places = sorted(place for place in standing if place is not None)
+            names, waiting = [f"{topic}/{number}" for topic, number in places], sum(self._lags[p] for p in places)
+        seconds = max(standing.values())
+        return f"nothing of {', '.join(names)} was processed for {seconds:.0f} s, and {waiting:,} messages wait"
 
 
 class GroupWatch:
@@ -60,17 +97,17 @@ class GroupWatch:
         group: str,
         topics: Sequence[str],
         *,
-        work: Callable[[], int] = lambda: 0,
+        own: Callable[[], Mapping[Partition, int]] = dict,
         excused: Callable[[], bool] = lambda: False,
         collects_s: float = 0.0,
-        looked: Callable[[Look, float], None] = lambda look, standstill_s: None,
+        looked: Callable[[Look, Standstills], None] = lambda look, standstills: None,
     ) -> None:
-        """`work`, `excused`: see Standstill. `collects_s`: how long the part collects messages before it commits them.
-        `looked` is called after every look, with the seconds without progress."""
+        """`own`, `excused`: see Standstills. `collects_s`: how long the part collects messages before it commits them.
+        `looked` is called after every look."""
         self._settings = settings
         self._group = group
         self._topics = topics
-        self._work = work
+        self._own = own
         self._excused = excused
         self._limit_s = STANDSTILL_S + 2 * collects_s
         self._looked = looked
@@ -89,23 +126,19 @@ class GroupWatch:
 
     def _run(self) -> None:
         reader = consumer(self._settings, self._group, log_level=2)  # the problem says that there is no Kafka
-        standstill = Standstill()
+        standstills = Standstills()
         while not self._stop.is_set():
             try:
                 look = look_at(reader, self._topics)
             except KafkaException as error:
                 self._tell(f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}")
-                standstill = Standstill()  # without Kafka nobody makes progress
+                standstills = Standstills()  # without Kafka nobody makes progress
             else:
-                seconds = standstill.seconds(look, self._work(), self._excused(), time.monotonic())
-                self._tell(self.standing_still(look, seconds) if seconds > self._limit_s else None)
-                self._looked(look, seconds)
+                standstills.take(look, self._own(), self._excused(), time.monotonic())
+                self._tell(standstills.longer_than(self._limit_s))
+                self._looked(look, standstills)
             self._stop.wait(LOOK_S)
         reader.close()
-
-    def standing_still(self, look: Look, seconds: float) -> str:
-        """Says that there was no progress."""
-        return f"nothing of {', '.join(self._topics)} was processed for {seconds:.0f} s, and {look.lag:,} messages wait"
 
     def _tell(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
@@ -115,13 +148,13 @@ class GroupWatch:
 
 def look_at(reader: Consumer, topics: Sequence[str]) -> Look:
     """Asks Kafka for the offsets and the lag of the reader's group. Raises KafkaException."""
-    committed, lags = 0, {}
+    committed, lags = {}, {}
     for topic in topics:
         numbers = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         partitions = [TopicPartition(topic, number) for number in numbers]
         for position in committed_positions(reader, partitions, _TIMEOUT_S):
             low, high = reader.get_watermark_offsets(TopicPartition(topic, position.partition), timeout=_TIMEOUT_S)
             offset = max(position.offset, low, 0)
-            committed += offset
+            committed[topic, position.partition] = offset
             lags[topic, position.partition] = max(high - offset, 0)
     return Look(committed, lags)

@@ -2,12 +2,11 @@
 
 import contextlib
 import logging
-import time
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import committed_positions
-from icestream.readiness import STANDSTILL_S, Look, Standstill
+from icestream.readiness import Look, Partition, Standstills
 from sinks import metrics
 from sinks.pending import Pending
 from sinks.ranges import InFlight
@@ -15,8 +14,6 @@ from sinks.sink import Sink
 
 log = logging.getLogger(__name__)
 
-Partition = tuple[str, int]
-"""Topic and number."""
 ASK_S = 10.0
 """How long Kafka has to answer a question about offsets."""
 MAX_HELD_BYTES = 64_000_000
@@ -35,27 +32,22 @@ class Assignment:
         self._new: set[Partition] = set()  # it is not known yet whether a range of them is in flight
         self._next_offset: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
-        self._standstills: dict[Partition, Standstill] = {}
-        self._standing: list[str] = []
+        self._assigned: set[Partition] = set()
 
     @property
     def failure(self) -> str | None:
         """Why a range could not be written; None if all could."""
         return next((p.problem for p in list(self.pending.values()) if p.problem), None)
 
-    @property
-    def standstill(self) -> str | None:
-        """Says which partitions are not read although their lag grows; None if there are none."""
-        standing = self._standing
-        return (
-            f"{', '.join(standing)}: nothing was read for {STANDSTILL_S:.0f} s, and the lag grows" if standing else None
-        )
+    def read_to(self) -> dict[Partition, int]:
+        """Returns the assigned partitions, and the offset that each reads next; -1 where that is not known."""
+        return {key: self._next_offset.get(key, -1) for key in self._assigned.copy()}
 
     def assigned(self, reader: Consumer, partitions: list[TopicPartition]) -> None:
         """A callback of `Consumer.subscribe`."""
         for p in partitions:
             self._new.add((p.topic, p.partition))
-            self._standstills[p.topic, p.partition] = Standstill()
+            self._assigned.add((p.topic, p.partition))
 
     def revoked(self, reader: Consumer, partitions: list[TopicPartition]) -> None:
         """A callback of `Consumer.subscribe`: drops what was read, which the next owner reads again."""
@@ -65,7 +57,7 @@ class Assignment:
             key = (p.topic, p.partition)
             self._paused.discard(key)
             self._new.discard(key)
-            self._standstills.pop(key, None)
+            self._assigned.discard(key)
             self.pending.pop(key, None)
             self._next_offset.pop(key, None)
             with contextlib.suppress(KeyError):
@@ -130,16 +122,10 @@ class Assignment:
         order = self._sink.topics.index
         return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))
 
-    def looked(self, look: Look, _: float) -> None:
+    def looked(self, look: Look, _: Standstills) -> None:
         """Takes a look at the group (see GroupWatch), in the watch's thread: sets the lag of the partitions here."""
-        standing = []
-        for key, standstill in sorted(self._standstills.copy().items(), key=lambda item: item[0]):
-            lag = look.lags.get(key, 0)
-            metrics.LAG.labels(self._sink.name, *key).set(lag)
-            of_partition = Look(self._next_offset.get(key, -1), {key: lag})
-            if standstill.seconds(of_partition, 0, False, time.monotonic()) > STANDSTILL_S:
-                standing.append(f"{key[0]}/{key[1]}")
-        self._standing = standing
+        for key in self._assigned.copy():
+            metrics.LAG.labels(self._sink.name, *key).set(look.lags.get(key, 0))
 
     def _count_gap(self, reader: Consumer, key: Partition, offset: int) -> None:
         expected = self._next_offset.get(key, offset)

@@ -9,8 +9,9 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.dead_letters import reason
 from icestream.messages.checks import BadMessage
+from icestream.readiness import Partition
 from sinks import metrics
-from sinks.assignment import Assignment, Partition
+from sinks.assignment import Assignment
 from sinks.pending import Pending
 from sinks.ranges import MessageRange
 from sinks.sink import Sink

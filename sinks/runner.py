@@ -47,7 +47,6 @@ class Runner:
         self._flush_bytes = flush_bytes
         self._assignment = Assignment(sink)
         self._watch: GroupWatch | None = None
-        self._read_messages = 0
         self._next_check = 0.0
         self._kafka_problem: str | None = "has not reached Kafka yet"
         self._store_problem: str | None = None
@@ -58,7 +57,6 @@ class Runner:
         problems = (
             self._kafka_problem or (self._watch.problem if self._watch else None),
             self._store_problem or self._assignment.failure,
-            self._assignment.standstill,
         )
         return "; ".join(problem for problem in problems if problem) or None
 
@@ -73,7 +71,7 @@ class Runner:
                 return
             self._watch = GroupWatch(
                 self._settings, self.sink.group, self.sink.topics,
-                work=lambda: self._read_messages, collects_s=self._flush_s, looked=self._assignment.looked,
+                own=self._assignment.read_to, collects_s=self._flush_s, looked=self._assignment.looked,
             )  # fmt: skip
             writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes)
             reader.subscribe(
@@ -140,7 +138,6 @@ class Runner:
                 self._complain(error)
                 continue
             self._assignment.add(reader, message)
-            self._read_messages += 1
             metrics.MESSAGES.labels(self.sink.name, message.topic() or "").inc()
             metrics.BYTES.labels(self.sink.name, message.topic() or "").inc(len(message.value() or b""))
 

@@ -21,6 +21,7 @@ from mode import CrashingSupervisor
 from icestream import oauth
 from icestream.dead_letters import Rate
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
+from icestream.readiness import Partition
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import group_consumer, metrics, recovery
@@ -73,13 +74,20 @@ class PartitionTasks:
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
         self._recovering = asyncio.Semaphore(_RECOVERIES)
+        self._looked_back = 0  # messages that were read to find out where recovery begins
         self._revoked = True
         self._looking: asyncio.Task[None] | None = None
 
-    @property
-    def recovered(self) -> int:
-        """How many messages were processed once more for recovery, in the partitions that this worker has now."""
-        return sum(task.recovered for task in self._tasks.values())
+    def own(self) -> dict[Partition, int]:
+        """Returns the partitions of this worker, and how many messages each has read again: for recovery, and what
+        Faust skipped. As long as a partition's recovery has not ended, it may wait for others, so all count for it."""
+        tasks = dict(self._tasks)
+        everywhere = self._looked_back + sum(task.read_again for task in tasks.values())
+        work = {
+            number: tasks[number].read_again if number in tasks and tasks[number].recovered else everywhere
+            for number in self.assigned
+        }
+        return {(topic, number): done for topic in (RAW, ACTIVITY) for number, done in work.items()}
 
     def put(self, topic: str, event: Event) -> None:
         """Hands a message to its partition task. After `revoke`, messages are dropped until the next `assign`."""
@@ -162,11 +170,15 @@ class PartitionTasks:
         """Reads what is there to recover, once nobody else can add to it."""
         await outbox.opened
         async with self._recovering:
-            read = await asyncio.to_thread(recovery.read, self._settings, partition, self.limits)
+            read = await asyncio.to_thread(recovery.read, self._settings, partition, self.limits, self._look_back)
             try:
                 yield read
             finally:
                 asyncio.get_running_loop().run_in_executor(None, read.close)
+
+    def _look_back(self) -> None:
+        """Called by several threads: it may count too few, but it changes."""
+        self._looked_back += 1
 
 
 def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faust.App:

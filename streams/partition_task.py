@@ -36,7 +36,9 @@ UNACKNOWLEDGED = 64
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
 _ASK_AGAIN_S = 0.5
-_IDLE_S = 30.0  # without a message: then Kafka is asked whether it has one
+_IDLE_S = (
+    20.0  # without a message: then Kafka is asked whether it has one; the second answer counts, before `watchdog_s`
+)
 _Process = Callable[[Event], Awaitable["asyncio.Future[None]"]]
 
 
@@ -67,7 +69,8 @@ class PartitionTask:
         """`rate`: of dead letters; None for any number."""
         self.partition = partition
         self._rate = rate
-        self.recovered = 0  # messages that were processed once more
+        self.read_again = 0  # messages, for recovery or because Faust skipped them
+        self.recovered = False
         self._cluster = cluster
         self._processor = processor
         self._outbox = outbox
@@ -79,7 +82,6 @@ class PartitionTask:
         self._seek = seek
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._unpaused = asyncio.Event()
-        self._started = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, recovery: AbstractAsyncContextManager[Recovery]) -> None:
@@ -105,7 +107,7 @@ class PartitionTask:
         for feed in self._feeds.values():
             while not feed.queue.empty():
                 feed.queued_bytes -= len(feed.queue.get_nowait().value)
-        if not self._started:
+        if not self.recovered:
             return False
         done, _ = await asyncio.wait([self._outbox.sent()], timeout=PAUSE_S)
         return all(sent.exception() is None for sent in done) and bool(done)
@@ -126,7 +128,7 @@ class PartitionTask:
         async with recovery as read:
             await self._recover(read)
             raw_committed = read.plan.raw_committed
-        self._started = True
+        self.recovered = True
         self._unpaused.set()
         raw, activity = self._feeds[RAW], self._feeds[ACTIVITY]
         state = self._processor.partition(self.partition)
@@ -157,7 +159,7 @@ class PartitionTask:
                 if stacks:
                     await self._room()
                     deliveries.append(self._outbox.send(Outputs(key, stacks)))
-                self.recovered += 1
+                self.read_again += 1
                 await asyncio.sleep(0)
         rebuilding.finish()
         await asyncio.gather(*deliveries)
@@ -199,6 +201,7 @@ class PartitionTask:
             async for event in self._logs.read(feed.topic, self.partition, feed.next_offset, end):
                 await self._run_one(feed, event, process)
                 metrics.READ_AGAIN.labels(feed.topic).inc()
+                self.read_again += 1
                 count += 1
             feed.skip_to(end)
         if count:

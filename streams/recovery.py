@@ -18,7 +18,7 @@ There are two limits:
 import contextlib
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from confluent_kafka import Message, TopicPartition
@@ -107,9 +107,11 @@ class Recovery:
             self._messages = iter(())
 
 
-def read(settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMITS) -> Recovery:
-    """Reads what a partition's state can be rebuilt from. `limits`: those that live processing applies. Raises
-    KafkaException when Kafka does not answer."""
+def read(
+    settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMITS, goes_on: Callable[[], None] = lambda: None
+) -> Recovery:
+    """Reads what a partition's state can be rebuilt from. `limits`: those that live processing applies. `goes_on` is
+    called for each message. Raises KafkaException when Kafka does not answer."""
     with contextlib.closing(log_consumer(settings)) as reader:
         cluster = str(reader.list_topics(SAMPLES, timeout=_TIMEOUT_S).cluster_id)
         partitions = [TopicPartition(topic, partition) for topic in (RAW, ACTIVITY)]
@@ -120,8 +122,11 @@ def read(settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMIT
         (raw_low, raw_end), (activity_low, activity_end) = (
             log_range(reader, topic, partition) for topic in (RAW, ACTIVITY)
         )
-    messages = read_range(settings, SAMPLES, partition, end - TAIL, end)
-    all_entries = [entry for message in messages if (entry := log_entry(message, cluster))]
+    all_entries = []
+    for message in read_range(settings, SAMPLES, partition, end - TAIL, end):
+        goes_on()
+        if entry := log_entry(message, cluster):
+            all_entries.append(entry)
     entries = of_present_logs(all_entries, raw_end, activity_end)
     if len(entries) < len(all_entries):
         _logger.warning("partition %d: a topic was made anew, what was processed before is not recovered", partition)

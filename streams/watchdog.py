@@ -1,11 +1,11 @@
-"""Ends a worker that makes no progress while its lag grows.
+"""Ends a worker that makes no progress in one of its partitions while the lag grows.
 
-After a rebalance, Faust can stay "ready" without any partition.
+After a rebalance, Faust can stay "ready" without any partition, or deliver nothing of one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-from icestream.readiness import GroupWatch, Look
+from icestream.readiness import GroupWatch, Look, Partition, Standstills
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics
@@ -14,26 +14,24 @@ from streams import metrics
 class Watchdog:
     """Watches the group's lag until `close`, and calls `bark` with the reason when the worker must end.
 
-    `work` returns how many messages this worker has recovered: a takeover of many partitions may take longer than the
-    limit. `excused` returns whether it waits for others, for instance for sinks with the in-process broker.
+    `own` returns the worker's partitions, and how many messages it has recovered in each: a takeover may take longer
+    than the limit. `excused` returns whether it waits for others, for instance for sinks with the in-process broker.
     """
 
     def __init__(
         self,
         settings: KafkaSettings,
         limit_s: float,
-        assigned: Callable[[], set[int]],
-        work: Callable[[], int],
+        own: Callable[[], Mapping[Partition, int]],
         excused: Callable[[], bool],
         bark: Callable[[BaseException], None],
     ) -> None:
         self._limit_s = limit_s
-        self._assigned = assigned
+        self._own = own
         self._bark = bark
         self._barked = False
-        self._watch = GroupWatch(
-            settings, STREAMS_GROUP, (RAW, ACTIVITY), work=work, excused=excused, looked=self._looked
-        )
+        topics = (RAW, ACTIVITY)
+        self._watch = GroupWatch(settings, STREAMS_GROUP, topics, own=own, excused=excused, looked=self._looked)
 
     @property
     def problem(self) -> str | None:
@@ -43,12 +41,12 @@ class Watchdog:
     def close(self) -> None:
         self._watch.close()
 
-    def _looked(self, look: Look, standstill_s: float) -> None:
+    def _looked(self, look: Look, standstills: Standstills) -> None:
         for (topic, partition), lag in look.lags.items():
             metrics.LAG.labels(topic, str(partition)).set(lag)
-        if standstill_s > self._limit_s and not self._barked:
+        reason = standstills.longer_than(self._limit_s)
+        if reason is not None and not self._barked:
             self._barked = True
-            assigned = sorted(self._assigned())
+            assigned = sorted({number for _, number in self._own()})
             mine = f"partitions {assigned}" if assigned else "no partition"
-            reason = self._watch.standing_still(look, standstill_s)
             self._bark(RuntimeError(f"{reason}; this worker has {mine}. It ends now and should be started again"))

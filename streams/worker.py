@@ -58,8 +58,7 @@ class Worker:
         self._watchdog = Watchdog(
             settings,
             settings.watchdog_s,
-            assigned=lambda: self._tasks.assigned,
-            work=lambda: self._tasks.recovered,
+            own=self._tasks.own,
             excused=lambda: self._outboxes.held_back,
             bark=self._bark,
         )

@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from icestream.metrics import HealthServer
-from icestream.readiness import GroupWatch, Look
+from icestream.readiness import GroupWatch, Look, Standstills
 from icestream.topics import FLATTEN_GROUP, SAMPLES
 from streams.flatten import metrics
 from streams.settings import FlattenSettings
@@ -20,7 +20,10 @@ class Health:
         """`problem` returns why this process cannot work yet; `partitions` those that it has."""
         self._own_problem = problem
         self._partitions = partitions
-        self._watch = GroupWatch(settings, FLATTEN_GROUP, [SAMPLES], collects_s=interval_ms / 1000, looked=self._looked)
+        self._watch = GroupWatch(
+            settings, FLATTEN_GROUP, [SAMPLES], own=lambda: {(SAMPLES, number): 0 for number in partitions()},
+            collects_s=interval_ms / 1000, looked=self._looked,
+        )  # fmt: skip
         try:
             self._server = HealthServer(settings.metrics_listen, self._problem, "flatten")
         except OSError:
@@ -34,7 +37,7 @@ class Health:
     def _problem(self) -> str | None:
         return self._own_problem() or self._watch.problem
 
-    def _looked(self, look: Look, standstill_s: float) -> None:
+    def _looked(self, look: Look, _: Standstills) -> None:
         mine = self._partitions()
         for (topic, partition), lag in look.lags.items():
             if partition in mine:

@@ -2,7 +2,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from icestream import kafka, readiness
-from icestream.readiness import GroupWatch, Look, Standstill
+from icestream.readiness import GroupWatch, Look, Partition, Standstill, Standstills
 from icestream.topics import RAW, STREAMS_GROUP
 from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.waiting import wait_until
@@ -12,7 +12,7 @@ def standstills(looks: list[tuple[int, int]], work: tuple[int, ...] = (), excuse
     """Seconds without progress, for looks (committed, lag) every 5 seconds."""
     standstill = Standstill()
     return [
-        standstill.seconds(Look(committed, {("t", 0): lag}), work[i] if work else 0, excused, 1000 + 5.0 * i)
+        standstill.seconds((committed, work[i] if work else 0), lag, excused, 1000 + 5.0 * i)
         for i, (committed, lag) in enumerate(looks)
     ]
 
@@ -35,6 +35,35 @@ def test_who_recovers_or_waits_for_others_does_not_stand_still() -> None:
     looks = [(5, 1), (5, 2), (5, 3), (5, 4), (5, 5)]
     assert standstills(looks, work=(0, 1, 2, 2, 2)) == [0, 0, 0, 5, 10]
     assert standstills(looks, excused=True) == [0] * 5
+
+
+def standing(looks: list[tuple[dict[Partition, int], dict[Partition, int]]], own: list[dict[Partition, int]]) -> str:
+    """What has stood still for more than 10 s, for looks (committed, lags) every 5 seconds."""
+    standstills = Standstills()
+    for i, (committed, lags) in enumerate(looks):
+        standstills.take(Look(committed, lags), own[i], False, 1000 + 5.0 * i)
+    return standstills.longer_than(10.0) or ""
+
+
+MOVES, STUCK, FOREIGN = (RAW, 0), (RAW, 1), (RAW, 2)
+LOOKS = [({MOVES: i, STUCK: 7, FOREIGN: 7}, {MOVES: i, STUCK: i, FOREIGN: 100 * i}) for i in range(5)]
+
+
+def test_a_partition_that_stands_still_is_named_although_others_move() -> None:
+    told = f"nothing of {RAW}/1 was processed for 20 s, and 4 messages wait"
+    assert standing(LOOKS, [{MOVES: 0, STUCK: 0}] * 5) == told
+    assert standing(LOOKS, [{MOVES: 0}] * 5) == ""
+    assert standing(LOOKS, [{}] * 5) == ""  # it has no partition, and the group moves
+
+
+def test_work_on_a_partition_and_a_new_assignment_of_it_count_as_progress() -> None:
+    assert standing(LOOKS, [{STUCK: i} for i in range(5)]) == ""
+    assert standing(LOOKS, [{STUCK: 0}, {STUCK: 0}, {}, {STUCK: 0}, {STUCK: 0}]) == ""
+
+
+def test_a_group_of_which_nothing_moves_is_told_by_a_process_without_partitions() -> None:
+    still: list[tuple[dict[Partition, int], dict[Partition, int]]] = [({STUCK: 7}, {STUCK: i}) for i in range(5)]
+    assert standing(still, [{}] * 5) == f"nothing of {RAW} was processed for 20 s, and 4 messages wait"
 
 
 def test_a_group_is_not_ready_while_kafka_is_away_or_while_it_stands_still(

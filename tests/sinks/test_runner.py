@@ -18,11 +18,11 @@ from icestream import readiness
 from icestream.clickhouse import Clients
 from icestream.kafka import consumer, producer
 from icestream.messages.plausible import TimeLimits
-from icestream.readiness import Look
+from icestream.readiness import Look, Standstills
 from icestream.settings import KafkaSettings
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
-from sinks import archive, assignment, runner
+from sinks import archive, runner
 from sinks.archive import ArchiveSink
 from sinks.assignment import RANGES_PER_S, Assignment
 from sinks.clickhouse import ClickHouseSink
@@ -209,17 +209,27 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(
     assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
 
 
-def test_a_partition_that_is_not_read_while_its_lag_grows_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assignment, "STANDSTILL_S", 0.0)
-    sink, reader = Assignment(Recording()), consumer(KafkaSettings(), "nobody")
+def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
+    sink, reader, standstills = Assignment(Recording()), consumer(KafkaSettings(), "nobody"), Standstills()
     sink.assigned(reader, [TopicPartition(SAMPLES, 0), TopicPartition(SAMPLES, 1)])
+
+    def told(lags: list[int]) -> str | None:
+        foreign = {(SAMPLES, 99): 1000}
+        look = Look(dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign)
+        standstills.take(look, sink.read_to(), False, 10.0 * max(lags))
+        sink.looked(look, standstills)
+        return standstills.longer_than(15.0)
+
     for lag in (5, 6, 7):
         sink.add(reader, Message(SAMPLES, 0, offset=lag, value=b"x"))
-        sink.looked(Look(0, {(SAMPLES, 0): lag, (SAMPLES, 1): lag, (SAMPLES, 2): lag}), 0.0)
-    assert sink.standstill is not None
-    assert sink.standstill.startswith(f"{SAMPLES}/1: nothing was read for ")
-    sink.looked(Look(0, {(SAMPLES, 0): 0, (SAMPLES, 1): 0}), 0.0)
-    assert sink.standstill is None
+        reason = told([lag, lag])
+    assert reason == f"nothing of {SAMPLES}/1 was processed for 20 s, and 7 messages wait"
+    lag_of = {"sink": "recording", "topic": SAMPLES}
+    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "1"}) == 7
+    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "99"}) is None
+    for number in (0, 1):
+        sink.add(reader, Message(SAMPLES, number, offset=8, value=b"x"))
+    assert told([9, 9]) is None
     reader.close()
 
 

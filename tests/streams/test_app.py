@@ -2,6 +2,7 @@ import asyncio
 import ssl
 import subprocess
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -143,6 +144,39 @@ def test_a_task_goes_on_if_it_keeps_its_partition_and_publishes_nothing_twice(
 
     asyncio.run(run())
     assert published(in_process_broker) == [(RAW, 0, 0), (RAW, 0, 1), (RAW, 0, 2), (RAW, 1, 0)]
+
+
+def test_each_partition_tells_what_it_has_recovered_and_others_while_they_wait(
+    in_process_broker: KafkaSettings,
+) -> None:
+    """As the watchdog sees it: a partition that waits for the recovery of others does not stand still."""
+
+    async def run() -> None:
+        failed: list[BaseException] = []
+        for offsets in (range(3), range(3, 4)):
+            processor, outboxes, logs = Processor(), Outboxes(in_process_broker), Logs(in_process_broker)
+            tasks = PartitionTasks(in_process_broker, processor, outboxes, logs, cluster, 0.5, failed.append)
+            acknowledged: list[int] = []
+            await tasks.assign({0, 1})
+            acknowledge = partial(acknowledged.append, 1)
+            for offset in offsets:
+                tasks.put(RAW, Event(0, offset, b"host", values[offset], acknowledge))
+            while len(acknowledged) < len(offsets):
+                assert not failed
+                await asyncio.sleep(0.01)
+            own = tasks.own()
+            await tasks.close()
+            logs.close()
+            outboxes.close(PATIENCE_S)
+        assert own == {(RAW, 0): 3, (ACTIVITY, 0): 3, (RAW, 1): 3 + 3, (ACTIVITY, 1): 3 + 3}
+
+    values = [Raw([Sample(1)], sequence=offset + 1).bytes() for offset in range(4)]
+    sender = kafka.producer(in_process_broker)
+    for value in values[:3]:
+        sender.produce(RAW, value, key=b"host", partition=0)
+    assert sender.flush(PATIENCE_S) == 0
+    cluster = str(sender.list_topics(timeout=PATIENCE_S).cluster_id)
+    asyncio.run(run())
 
 
 def test_what_faust_drops_at_the_end_of_a_log_is_processed_once_and_committed(
