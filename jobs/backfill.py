@@ -59,7 +59,6 @@ def backfill(work: Work) -> BackfillReport:
         staging.mark_stored()
         mark_corrections(staging, work.job.time_range)
         if work.lake is not None:
-            work.check_lock(work.client)
             lake.replace_all(work.lake, staging, protected)
             lake.add_batches(work.lake, staging.batches())
             lake.add_batches(work.lake, marks(staging, work.job.time_range))

@@ -9,10 +9,10 @@ from clickhouse_connect.driver.client import Client
 from icestream.topics import ACTIVITY, RAW
 from jobs.lake import MINUTE_S
 from jobs.lake import stored_batches as stored_in_lake
+from jobs.lake_rows import JobLake
 from jobs.sources import ArchiveSource
 from jobs.time_range import END_SQL, START_SQL, TimeRange
 from sinks import archive, stored_batches
-from sinks.delta import Lake
 
 _IN_RANGE = f"kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}"
 
@@ -34,7 +34,7 @@ class MissingBatch:
 
 
 def missing_batches(
-    client: Client, source: ArchiveSource, time_range: TimeRange, lake: Lake | None = None
+    client: Client, source: ArchiveSource, time_range: TimeRange, lake: JobLake | None = None
 ) -> list[MissingBatch]:
     """Returns the batches with rows in the range, stored in ClickHouse or the lake, that are not in the source.
 

@@ -4,19 +4,21 @@ It takes the rows from the staging tables. As in ClickHouse, a row is replaced i
 `batches` comes last. A job that was killed does the slice again; that replaces the same rows once more.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import Transaction
 
 from icestream import ids, sorted_keys
 from jobs.lake_names import add_names
-from jobs.lake_rows import read, replace, retried
+from jobs.lake_rows import JobLake, read, replace, retried
 from jobs.pairs import Pairs
 from jobs.staging import Staging
 from jobs.time_range import TimeRange
-from sinks.delta import BY_DATE, Lake, to_delta
+from sinks.delta import BY_DATE, to_delta
 from sinks.stored_batches import BatchKey
 
 MINUTE_S = 60
@@ -31,7 +33,7 @@ Sums = tuple[int, int]
 """Of the rows of a minute: of samples of `count` and `value`, of activity of rows and `thread_cpu_ns`."""
 
 
-def replace_all(lake: Lake, staging: Staging, protected: Collection[tuple[str, int]]) -> None:
+def replace_all(lake: JobLake, staging: Staging, protected: Collection[tuple[str, int]]) -> None:
     """Replaces the rows of recomputed batches; but in `protected` minutes, of hosts and Unix seconds, none.
 
     Raises deltalake's errors, OSError and the client's errors.
@@ -41,7 +43,7 @@ def replace_all(lake: Lake, staging: Staging, protected: Collection[tuple[str, i
 
 
 def restore(
-    lake: Lake, staging: Staging, protected: Collection[tuple[str, int]], dry_run: bool
+    lake: JobLake, staging: Staging, protected: Collection[tuple[str, int]], dry_run: bool
 ) -> set[tuple[str, int]]:
     """Replaces the rows of recomputed batches in the minutes of hosts that differ from what was recomputed.
 
@@ -59,7 +61,7 @@ def restore(
     return wrong
 
 
-def stored_batches(lake: Lake, time_range: TimeRange) -> list[tuple[object, ...]]:
+def stored_batches(lake: JobLake, time_range: TimeRange) -> list[tuple[object, ...]]:
     """Returns the stored batches with rows in the range: kind, collector, start, sequence, part, topic, cluster,
     partition, offset, host, and first and last time in milliseconds."""
     table = lake.open("batches")
@@ -79,13 +81,13 @@ def stored_batches(lake: Lake, time_range: TimeRange) -> list[tuple[object, ...]
     return list(zip(*values, strict=True))
 
 
-def add_batches(lake: Lake, rows: pa.Table) -> None:
+def add_batches(lake: JobLake, rows: pa.Table) -> None:
     """Adds rows of `batches` that the lake lacks. Raises deltalake's errors and OSError."""
     if rows.num_rows:
         retried(lake, lambda: _append_lacking(lake, to_delta("batches", rows)))
 
 
-def _append_lacking(lake: Lake, rows: pa.Table) -> None:
+def _append_lacking(lake: JobLake, rows: pa.Table) -> None:
     keys = list(zip(*(rows[name].to_pylist() for name in BatchKey._fields), strict=True))
     table = lake.open("batches")
     known: set[tuple[object, ...]] = set()
@@ -99,10 +101,11 @@ def _append_lacking(lake: Lake, rows: pa.Table) -> None:
         known = set(zip(*(found[name].to_pylist() for name in BatchKey._fields), strict=True))
     new = rows.filter(pa.array([key not in known for key in keys], pa.bool_()))
     if new.num_rows:
-        lake.append("batches", new)
+        # Of two jobs that opened the table at the same time, the later one is refused: no batch is added twice.
+        lake.append("batches", new, [Transaction("jobs", time.time_ns())])
 
 
-def _replace(lake: Lake, staging: Staging, where: Where | None, recomputed: Pairs) -> None:
+def _replace(lake: JobLake, staging: Staging, where: Where | None, recomputed: Pairs) -> None:
     """Replaces rows of recomputed batches where `where` is true; None: nowhere. Adds the names that are lacking."""
     add_names(lake, staging)
     _add_spans(lake, staging)
@@ -111,7 +114,7 @@ def _replace(lake: Lake, staging: Staging, where: Where | None, recomputed: Pair
             _replace_rows(lake, staging, name, where, recomputed)
 
 
-def _replace_rows(lake: Lake, staging: Staging, name: str, where: Where, recomputed: Pairs) -> None:
+def _replace_rows(lake: JobLake, staging: Staging, name: str, where: Where, recomputed: Pairs) -> None:
     def chosen(rows: pa.Table) -> np.ndarray:
         return where(rows["host_id"], _minutes(name, rows))
 
@@ -122,7 +125,7 @@ def _replace_rows(lake: Lake, staging: Staging, name: str, where: Where, recompu
     replace(lake, name, staging.time_range, lambda rows: chosen(rows) & _of(recomputed, rows), new)
 
 
-def _add_spans(lake: Lake, staging: Staging) -> None:
+def _add_spans(lake: JobLake, staging: Staging) -> None:
     """Replaces the spans of the slice that were recomputed, if the lake lacks one of them, its operation or status."""
     said: dict[str, int] = {}
     keys = [(_span_keys(rows), _with_what_is_said(rows, said)) for rows in _staged(staging, "spans")]
@@ -180,7 +183,7 @@ def _staged(staging: Staging, name: str) -> Iterator[pa.Table]:
             yield to_delta(name, rows)
 
 
-def _stored(lake: Lake, staging: Staging, name: str, recomputed: Pairs) -> Iterator[pa.Table]:
+def _stored(lake: JobLake, staging: Staging, name: str, recomputed: Pairs) -> Iterator[pa.Table]:
     """Yields the stored rows of recomputed batches."""
     table = lake.open(name)
     if table is not None:

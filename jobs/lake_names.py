@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.lake_rows import retried
+from jobs.lake_rows import JobLake, retried
 from jobs.staging import Staging
-from sinks.delta import Lake, to_delta
+from sinks.delta import to_delta
 
 _KEYS = {
     "series": ["series_id", "month"],
@@ -19,7 +19,7 @@ _KEYS = {
 _TIME = "toDateTime64(last_seen, 3, 'UTC') AS last_seen"
 
 
-def add_names(lake: Lake, staging: Staging) -> None:
+def add_names(lake: JobLake, staging: Staging) -> None:
     """Raises deltalake's errors, OSError and the client's errors."""
     for name, columns in _KEYS.items():
         order = "version DESC" if name == "locations" else columns[0]
@@ -30,13 +30,13 @@ def add_names(lake: Lake, staging: Staging) -> None:
             retried(lake, partial(_append, lake, name, to_delta(name, rows)))
 
 
-def _append(lake: Lake, name: str, rows: pa.Table) -> None:
+def _append(lake: JobLake, name: str, rows: pa.Table) -> None:
     new = _lacking(lake, name, rows)
     if new.num_rows:
         lake.append(name, new)
 
 
-def _lacking(lake: Lake, name: str, rows: pa.Table) -> pa.Table:
+def _lacking(lake: JobLake, name: str, rows: pa.Table) -> pa.Table:
     """Returns each row once that the table lacks. A location without a name is lacking if no row names it."""
     columns = _KEYS[name]
     known = _known(lake, name, rows)
@@ -50,7 +50,7 @@ def _lacking(lake: Lake, name: str, rows: pa.Table) -> pa.Table:
     return rows.filter(pa.array(keep, pa.bool_()))
 
 
-def _known(lake: Lake, name: str, rows: pa.Table) -> set[tuple[object, ...]]:
+def _known(lake: JobLake, name: str, rows: pa.Table) -> set[tuple[object, ...]]:
     """Returns the keys that the table has of the IDs and months of these rows."""
     table = lake.open(name)
     if table is None:

@@ -2,6 +2,10 @@
 
 A reader sees the slice as it was before, or as it is after the commit. What another process appends meanwhile stays: if
 it lies in the slice, Delta refuses the commit, and the job reads the slice again.
+
+So it is with what another job has replaced since this one opened the table: `JobLake` asks for the lock whenever it
+opens one. A job that had its lock then, and stood still until another took its range over, has its commit refused. When
+it opens the table again, it finds that it has lost its lock.
 """
 
 import tempfile
@@ -27,8 +31,23 @@ _NANOSECONDS = ("activity", "spans")
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 
 
+class JobLake(Lake):
+    """The tables as a job has them."""
+
+    def __init__(self, uri: str, check_lock: Callable[[], object]) -> None:
+        """`check_lock` raises JobError if the job may not write any more."""
+        super().__init__(uri)
+        self._check_lock = check_lock
+
+    def open(self, name: str) -> DeltaTable | None:
+        """As of Lake; raises JobError where the job has lost its lock. All commits are to a table as opened here."""
+        table = super().open(name)
+        self._check_lock()  # after the table was read: what is committed later is refused
+        return table
+
+
 def replace(
-    lake: Lake, name: str, time_range: TimeRange, goes: Mask, new: Callable[[], Iterator[pa.Table]]
+    lake: JobLake, name: str, time_range: TimeRange, goes: Mask, new: Callable[[], Iterator[pa.Table]]
 ) -> None:  # fmt: skip
     """Replaces those rows of a slice for which `goes` is true by `new` ones, in Delta's types.
 
@@ -38,7 +57,7 @@ def replace(
     retried(lake, lambda: _replace(lake, name, time_range, goes, new()))
 
 
-def _replace(lake: Lake, name: str, time_range: TimeRange, goes: Mask, new: Iterator[pa.Table]) -> None:
+def _replace(lake: JobLake, name: str, time_range: TimeRange, goes: Mask, new: Iterator[pa.Table]) -> None:
     first = next(new, None)
     table = lake.open(name)
     if table is None and first is not None:
@@ -74,8 +93,9 @@ def read(table: DeltaTable, name: str, time_range: TimeRange, columns: list[str]
             yield pa.table(batch)
 
 
-def retried(lake: Lake, attempt: Callable[[], T]) -> T:
-    """Calls a function that commits to the lake, again if another process has committed something in its way."""
+def retried(lake: JobLake, attempt: Callable[[], T]) -> T:
+    """Calls a function that opens a table and commits to it; again if another process has committed something in its
+    way. Raises JobError if that was another job that has taken the range over."""
     for pause_s in _PAUSES_S:
         try:
             return attempt()

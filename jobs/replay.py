@@ -13,11 +13,11 @@ from typing import NamedTuple
 from jobs import lake
 from jobs.batches import HostMinute, host_minutes, missing_batches
 from jobs.corrections import mark_corrections, marks
+from jobs.lake_rows import JobLake
 from jobs.recompute import Counts
 from jobs.slices import Work, work_through
 from jobs.staging import Staging
 from jobs.time_range import within
-from sinks.delta import Lake
 
 
 class Minute(NamedTuple):
@@ -128,9 +128,8 @@ def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
         _restore_lake(work, work.lake, staging, protected, report)
 
 
-def _restore_lake(work: Work, of: Lake, staging: Staging, protected: set[HostMinute], report: ReplayReport) -> None:
+def _restore_lake(work: Work, of: JobLake, staging: Staging, protected: set[HostMinute], report: ReplayReport) -> None:
     """Puts back what the lake lacks of a slice."""
-    work.check_lock(work.client)
     restored = lake.restore(of, staging, protected, work.job.dry_run)
     report.lake_minutes_restored += len(restored)
     if not work.job.dry_run:

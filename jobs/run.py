@@ -17,11 +17,11 @@ from icestream.symcache import SymCaches
 from jobs.backfill import backfill, plan
 from jobs.cut import check_cut, take_cut
 from jobs.job import Job, JobError
+from jobs.lake_rows import JobLake
 from jobs.lock import JobLock
 from jobs.replay import replay
 from jobs.slices import Work
 from jobs.sources import KafkaSource, Source, SourceError, choose
-from sinks.delta import Lake
 from sinks.migrate import MigrationError, check
 from sinks.settings import StorageSettings
 from streams.process import Operators
@@ -45,7 +45,7 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-"))
                 progress(0.0, f"copies {source.size(job.time_range)} from {source}")
                 source = source.copy(folder, job.time_range)
-            lake = Lake(settings.parquet) if settings.parquet else None
+            lake = JobLake(settings.parquet, partial(lock.check, client)) if settings.parquet else None
             operators = partial(make_operators, job.operators, settings)
             work = Work(client, source, operators, job, progress, lock.check, fence=lock.fence, lake=lake)
             if not job.dry_run:

@@ -16,13 +16,13 @@ from clickhouse_connect.driver.client import Client
 from icestream.progress import Progress
 from jobs.fence import NO_FENCE, Fence
 from jobs.job import Job
+from jobs.lake_rows import JobLake
 from jobs.recompute import Counts, Unit
 from jobs.record import Record
 from jobs.sources import ArchiveSource
 from jobs.staging import Staging
 from jobs.time_range import TimeRange
 from jobs.workers import MakeOperators, portions
-from sinks.delta import Lake
 from sinks.tables.arrow import concat
 
 _INSERT_ROWS = 50_000
@@ -47,7 +47,7 @@ class Work:
     check_cut: Callable[[], None] = _nothing
     """Raises JobError if the live pipeline may store what the job stores."""
     fence: Fence = NO_FENCE
-    lake: Lake | None = None
+    lake: JobLake | None = None
     """The Delta tables that the job corrects, too."""
 
 

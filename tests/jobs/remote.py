@@ -1,8 +1,9 @@
 """A job in a process of its own, on the embedded engine of the process that started it; the engine has no server.
 
-    python -m tests.jobs.remote ADDRESS ARCHIVE INPUTS STATEMENT
+    python -m tests.jobs.remote ADDRESS ARCHIVE INPUTS STATEMENT LAKE
 
-The process stops itself (SIGSTOP) after the first statement that begins with STATEMENT. Its lock lasts for a second.
+The process stops itself (SIGSTOP) after the first statement that begins with STATEMENT, or, where that is COMMIT TABLE,
+right before the first commit to a table of the lake. Its lock lasts for a second. LAKE: the lake's folder, or empty.
 """
 
 import os
@@ -12,20 +13,25 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing.managers import BaseManager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from deltalake import DeltaTable, write_deltalake
+
 from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, RAW
-from jobs import lock
+from jobs import lake_rows, lock
 from jobs.backfill import backfill
 from jobs.cut import Cut
 from jobs.job import Job
+from jobs.lake_rows import JobLake
 from jobs.lock import JobLock
 from jobs.slices import Work
 from jobs.sources import ArchiveSource
+from sinks import delta
 from streams.process import Operators
 from tests.jobs.stored import END, T0, Stored
 
@@ -43,6 +49,9 @@ class _Engine:
 
     def query(self, sql: str, **options: Any) -> SimpleNamespace:
         return SimpleNamespace(result_rows=self._clients.get().query(sql, **options).result_rows)
+
+    def query_arrow(self, sql: str, **options: Any) -> Any:
+        return self._clients.get().query_arrow(sql, **options)
 
     def insert(self, table: str, rows: Any, **options: Any) -> None:
         self._clients.get().insert(table, rows, **options)
@@ -62,6 +71,7 @@ def job_that_stops(clients: Clients, stored: Stored, statement: str) -> Iterator
     server = _Manager(("127.0.0.1", 0), _KEY).get_server()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     arguments = [str(server.address[1]), str(stored.archive), str(stored.inputs), statement]
+    arguments.append(stored.lake.uri if stored.lake else "")
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.jobs.remote", *arguments],
         cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -95,8 +105,23 @@ class _Remote(Clients):
         return getattr(self._engine, name)
 
 
-def main(address: str, archive: str, inputs: str, statement: str) -> None:
+def _stop_before_commit(to: str) -> None:
+    stopped: list[str] = []
+
+    def commit(table: DeltaTable, *arguments: Any, **options: Any) -> None:
+        if table.table_uri.rstrip("/").endswith(f"/{to}") and not stopped:
+            stopped.append(to)
+            os.kill(os.getpid(), signal.SIGSTOP)
+        write_deltalake(table, *arguments, **options)
+
+    for module in (lake_rows, delta):
+        module.write_deltalake = commit  # type: ignore[attr-defined]
+
+
+def main(address: str, archive: str, inputs: str, statement: str, lake: str) -> None:
     lock.EXPIRE_S, lock.RENEW_S = 1, 0.1
+    if statement.startswith("COMMIT "):
+        _stop_before_commit(statement.removeprefix("COMMIT "))
     _Manager.register("engine")
     manager = _Manager(("127.0.0.1", int(address)), _KEY)
     manager.connect()
@@ -105,7 +130,8 @@ def main(address: str, archive: str, inputs: str, statement: str) -> None:
     ends = {topic: {0: int(inputs), 1: int(inputs)} for topic in (RAW, ACTIVITY)}
     with JobLock(clients, job.label, job.time_range) as claim:
         source = ArchiveSource(archive, Cut("C", ends))
-        work = Work(clients.get(), source, Operators, job, check_lock=claim.check, fence=claim.fence)
+        tables = JobLake(lake, partial(claim.check, clients.get())) if lake else None
+        work = Work(clients.get(), source, Operators, job, check_lock=claim.check, fence=claim.fence, lake=tables)
         backfill(work)
 
 

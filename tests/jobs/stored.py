@@ -16,11 +16,11 @@ from icestream.topics import ACTIVITY, RAW, SAMPLES, STACKS
 from jobs.cut import Cut
 from jobs.fence import Fence
 from jobs.job import Job
+from jobs.lake_rows import JobLake
 from jobs.slices import Work
 from jobs.sources import ArchiveSource
 from sinks.archive import Archived, ArchiveSink, time_range
 from sinks.clickhouse import ClickHouseSink
-from sinks.delta import Lake
 from sinks.migrate import cluster_of_tables
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
@@ -46,7 +46,7 @@ class Stored:
     outputs: list[tuple[str, bytes]] = field(default_factory=list)  # what the stream processors published
     inputs: int = 0
     processor: Processor = field(default_factory=Processor)
-    lake: Lake | None = None  # that jobs correct, too
+    lake: JobLake | None = None  # that jobs correct, too
 
     def work(
         self, kind: str, start: int = T0, end: int = 0, operators: Operators | None = None, **options: Any

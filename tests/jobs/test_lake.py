@@ -13,8 +13,8 @@ from icestream.messages.message_id import MessageId
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from jobs import lake_rows
 from jobs.backfill import backfill
+from jobs.lake_rows import JobLake
 from jobs.replay import replay
-from sinks.delta import Lake
 from sinks.parquet import ParquetSink, in_delta_types
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import decode
@@ -36,7 +36,7 @@ class Cut(Exception):
 @pytest.fixture
 def stored(client: Client, tmp_path: Path) -> Stored:
     made = make_stored(client, tmp_path)
-    made.lake = Lake(str(tmp_path / "lake"))
+    made.lake = JobLake(str(tmp_path / "lake"), lambda: None)
     to_lake(made, made.outputs)
     return made
 
