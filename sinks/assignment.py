@@ -33,6 +33,8 @@ class Assignment:
         self._next_offset: dict[Partition, int] = {}
         self._paused: set[Partition] = set()
         self._assigned: set[Partition] = set()
+        for topic in sink.topics:  # a series that begins above 0 would not count as an increase
+            metrics.GAPS.labels(sink.name, topic)
 
     @property
     def failure(self) -> str | None:

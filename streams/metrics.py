@@ -27,9 +27,10 @@ DEAD_LETTERS = Counter(
 READ_AGAIN = Counter(
     "icestream_streams_read_again", "messages that Faust did not deliver, so that they were read from Kafka", ["topic"]
 )
+GAPS = Counter("icestream_streams_gaps", "batches missing in collectors' sequences", ["topic"])
 for _topic in (RAW, ACTIVITY):  # a series that begins above 0 would not count as an increase
     READ_AGAIN.labels(_topic)
-GAPS = Counter("icestream_streams_gaps", "batches missing in collectors' sequences", ["topic"])
+    GAPS.labels(_topic)
 REPEATED = Counter("icestream_streams_repeated", "batches dropped because they were processed before", ["topic"])
 CORRECTIONS = Counter("icestream_streams_corrections", "samples that were published before their trace context came")
 LOST_SAMPLES = Counter("icestream_streams_lost_samples", "samples that collectors report as lost")

@@ -1,7 +1,11 @@
-"""The alert rules name metrics and labels that exist, and the documentation says what to do about each hole."""
+"""The alert rules name metrics and labels that exist, fire when they must, and the documentation says what to do."""
 
 import importlib
+import json
 import re
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,10 +14,9 @@ from ruamel.yaml import YAML
 
 from tests.prose import ROOT
 
+RULES_FILE = "deploy/prometheus/icestream.rules.yaml"
 RULES: list[dict[str, Any]] = [
-    rule
-    for group in YAML(typ="safe").load((ROOT / "deploy/prometheus/icestream.rules.yaml").read_text())["groups"]
-    for rule in group["rules"]
+    rule for group in YAML(typ="safe").load((ROOT / RULES_FILE).read_text())["groups"] for rule in group["rules"]
 ]
 OF_PROMETHEUS = {"process_start_time_seconds"}
 OPERATIONS = (ROOT / "docs/operations.md").read_text().partition("## Holes")[2].partition("\n## ")[0]
@@ -52,3 +55,115 @@ def test_every_kind_of_hole_has_an_alert_and_an_advice() -> None:
     assert set(documented) <= kinds
     assert set(documented) == set(re.findall(r"^  (\w+): \"", page, re.MULTILINE))
     assert all(rule["alert"] in OPERATIONS for rule in RULES)
+
+
+MINUTES = 45
+RAW = 'topic="icestream.raw"'
+
+
+def counts(per_minute: int, first: int = 0, minutes: int = MINUTES) -> str:
+    """A counter that begins with `first`, in the notation of promtool: as many values as minutes, and then none."""
+    return f"{first}+{per_minute}x{minutes - 1} stale"
+
+
+HEALTHY = {
+    **{f'icestream_collector_frequency_hertz{{instance="{host}"}}': counts(0, 19) for host in "ab"},
+    **{f'icestream_collector_batches_total{{instance="{host}", {RAW}}}': counts(12) for host in "ab"},
+    **{f'icestream_collector_sent_bytes_total{{instance="{host}", {RAW}}}': counts(9000) for host in "ab"},
+    'icestream_streams_partitions{instance="s"}': counts(0, 4),
+    f'icestream_streams_gaps_total{{instance="s", {RAW}}}': counts(0),
+    'icestream_sinks_resolved_locations_total{instance="k"}': counts(0),
+    f'icestream_sinks_gaps_total{{instance="k", sink="clickhouse", {RAW}}}': counts(0),
+}
+"""What parts without trouble say: two collectors, a stream worker, a sink."""
+
+
+def those(name: str, values: str) -> dict[str, str]:
+    """The healthy series of which the name begins so, with other values."""
+    return dict.fromkeys([series for series in HEALTHY if series.startswith(name)], values)
+
+
+def letters(part: str, sink: str = "") -> dict[str, str]:
+    """The first dead letter with its reason, after 20 minutes."""
+    labels = f'{{instance="x", {sink}{RAW}, reason="stack"}}'
+    return {f"icestream_{part}_dead_letters_total{labels}": f"_x20 1+0x{MINUTES - 20}"}
+
+
+GONE = counts(0, 19, minutes=20)
+CASES: dict[str, tuple[dict[str, str], int, list[str]]] = {
+    "nothing is wrong": ({}, 40, []),
+    "a host went down": (
+        those('icestream_collector_frequency_hertz{instance="b"', GONE)
+        | those('icestream_collector_batches_total{instance="b"', GONE)
+        | those('icestream_collector_sent_bytes_total{instance="b"', GONE),
+        40,
+        ['{alertname="IcestreamCollectorAway", instance="b"}'],
+    ),
+    "a collector runs and makes nothing": (
+        those('icestream_collector_batches_total{instance="b"', counts(0, 60)), 40,
+        ['{alertname="IcestreamCollectorSilent", instance="b"}'],
+    ),
+    "a collector never made anything": (
+        those('icestream_collector_batches_total{instance="b"', "_x40"), 40,
+        ['{alertname="IcestreamCollectorSilent", instance="b"}'],
+    ),
+    "another guest of the host samples": (
+        those('icestream_collector_batches_total{instance="b"', counts(0, 60))
+        | those('icestream_collector_frequency_hertz{instance="b"', counts(0, 0)),
+        40,
+        [],
+    ),
+    "all stream workers are down": (
+        those("icestream_streams", GONE), 40, ['{alertname="IcestreamStreamsAway"}'],
+    ),
+    "no stream worker has a partition": (
+        those("icestream_streams_partitions", counts(0)), 40, ['{alertname="IcestreamStreamsAway"}'],
+    ),
+    "all sinks are down": (those("icestream_sinks", GONE), 40, ['{alertname="IcestreamSinksAway"}']),
+    "Kafka is away": (
+        those("icestream_collector_sent_bytes_total", counts(0, 9000)), 40, ['{alertname="IcestreamKafkaAway"}'],
+    ),
+    "Kafka is away for one host": (
+        those('icestream_collector_sent_bytes_total{instance="b"', counts(0, 9000)), 40, [],
+    ),
+    "the first dead letter of a stream worker": (
+        letters("streams"), 25, [f'{{alertname="IcestreamDeadLetters", {RAW}}}'],
+    ),
+    "the first dead letter of a sink": (
+        letters("sinks", 'sink="clickhouse", '), 25, [f'{{alertname="IcestreamDeadLetters", {RAW}}}'],
+    ),
+    "a dead letter a while ago": (letters("streams"), 40, []),
+    "the first messages that a sink missed": (
+        those("icestream_sinks_gaps_total", f"0+0x20 7+0x{MINUTES - 20}"), 25,
+        [f'{{alertname="IcestreamMessagesDeletedUnread", instance="k", sink="clickhouse", {RAW}}}'],
+    ),
+    "the first batch that is missing in a sequence": (
+        those("icestream_streams_gaps_total", f"0+0x20 1+0x{MINUTES - 20}"), 25,
+        [f'{{alertname="IcestreamBatchesMissing", {RAW}}}'],
+    ),
+}  # fmt: skip
+"""What happens: the series that differ from HEALTHY, the minute of a look, and the alerts that fire then."""
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool (Debian: the package prometheus)")
+def test_alerts_fire_when_they_must_and_only_then(tmp_path: Path) -> None:
+    firing = "sum without (alertstate, severity, hole) (ALERTS{alertstate='firing'})"
+    tests = [
+        {
+            "name": name,
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in (HEALTHY | differ).items()],
+            "promql_expr_test": [
+                {
+                    "expr": firing,
+                    "eval_time": f"{minute}m",
+                    "exp_samples": [{"labels": labels, "value": 1} for labels in alerts],
+                }
+            ],
+        }
+        for name, (differ, minute, alerts) in CASES.items()
+    ]
+    document = {"rule_files": [str(ROOT / RULES_FILE)], "evaluation_interval": "1m", "tests": tests}
+    (tmp_path / "alerts.json").write_text(json.dumps(document))
+    done = subprocess.run(["promtool", "test", "rules", tmp_path / "alerts.json"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
