@@ -9,9 +9,9 @@ node before in the level ends. Level 0 is the root, and names[0] is its name.
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from api.array_types import Values
+from api.array_types import Rows, Values
+from api.render.by_name import by_name
 from api.tree.functions import FunctionRows
 from api.tree.graph import Graph
 from api.tree.levels import level_bounds
@@ -20,10 +20,10 @@ from icestream.pyroscope.querier_pb2 import FlameGraph, FlameGraphDiff, Level
 
 def flame_graph(graph: Graph, functions: FunctionRows) -> FlameGraph:
     """A graph of one side."""
-    names, index = _names(graph, functions)
+    graph, names = by_name(graph, functions)
     return FlameGraph(
         names=names,
-        levels=_levels(graph, [*_side(graph, 0), index]),
+        levels=_levels(graph, [*_side(graph, 0), graph.function]),
         total=int(graph.total_values[0, 0]),
         max_self=int(graph.self_values.max()),
     )
@@ -31,11 +31,11 @@ def flame_graph(graph: Graph, functions: FunctionRows) -> FlameGraph:
 
 def flame_graph_diff(graph: Graph, functions: FunctionRows) -> FlameGraphDiff:
     """A graph of two sides: 0 is the left one."""
-    names, index = _names(graph, functions)
+    graph, names = by_name(graph, functions)
     left, right = graph.total_values[:, 0].tolist()
     return FlameGraphDiff(
         names=names,
-        levels=_levels(graph, [*_side(graph, 0), *_side(graph, 1), index]),
+        levels=_levels(graph, [*_side(graph, 0), *_side(graph, 1), graph.function]),
         total=left + right,
         max_self=int(graph.self_values.max()),
         leftTicks=left,
@@ -43,15 +43,7 @@ def flame_graph_diff(graph: Graph, functions: FunctionRows) -> FlameGraphDiff:
     )
 
 
-def _names(graph: Graph, functions: FunctionRows) -> tuple[list[str], npt.NDArray[np.int64]]:
-    """Each name once, the root's first; and the index of each node's name."""
-    used, function = np.unique(graph.function, return_inverse=True)
-    indexes = {functions[int(graph.function[0])].name: 0}
-    of_used = [indexes.setdefault(functions[row].name, len(indexes)) for row in used.tolist()]
-    return list(indexes), np.array(of_used, np.int64)[function]
-
-
-def _side(graph: Graph, side: int) -> list[Values]:
+def _side(graph: Graph, side: int) -> list[Values | Rows]:
     """The columns x (as distance), total and self of one side."""
     totals, selves = graph.total_values[side], graph.self_values[side]
     x = np.zeros(len(totals), np.int64)
@@ -65,6 +57,6 @@ def _side(graph: Graph, side: int) -> list[Values]:
     return [distance, totals, selves]
 
 
-def _levels(graph: Graph, columns: list[Values]) -> list[Level]:
+def _levels(graph: Graph, columns: list[Values | Rows]) -> list[Level]:
     rows = np.stack(columns, axis=1)
     return [Level(values=rows[start:end].ravel().tolist()) for start, end in pairwise(level_bounds(graph.parent))]

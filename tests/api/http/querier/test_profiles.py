@@ -73,7 +73,51 @@ def test_a_flame_graph_says_what_was_sampled(api: Api, client: Client, seed: int
     assert lines(stacktraces(api, label_selector='{service_name="cart"}')) == collapsed(cart)
     few = stacktraces(api, max_nodes=9)
     assert few.total == sum(lines(few).values()) == sum(s.value for s in samples)
-    assert "[cut]" in few.names
+    assert "other" in few.names
+
+
+def test_functions_of_one_name_are_one_node(api: Api, client: Client) -> None:
+    twins = [Frame(("work",), address, source=f"{address}.c") for address in (1, 2)]
+    samples = [Sample((MAIN, twin, leaf), 5) for twin in twins for leaf in (HOT, COLD)]
+    fill(client, [*samples, Sample((MAIN, twins[0]), 3)])
+    graph = stacktraces(api)
+    at = list(graph.names).index
+    assert [list(level.values) for level in graph.levels[1:3]] == [[0, 23, 0, at("main")], [0, 23, 3, at("work")]]
+    assert sorted(graph.levels[3].values) == sorted([3, 10, 10, at("hot"), 0, 10, 10, at("cold")])
+    diff = call(api, "Diff", messages.DiffRequest(left=request(), right=request()), messages.DiffResponse).flamegraph
+    assert list(diff.levels[2].values) == [0, 23, 3, 0, 23, 3, list(diff.names).index("work")]
+
+
+def test_a_function_may_have_the_name_of_the_root(api: Api, client: Client) -> None:
+    fill(client, [Sample((frame("total"), MAIN), 5), Sample((MAIN, frame("total")), 2)])
+    assert lines(stacktraces(api)) == {"total;main": 5, "main;total": 2}
+    asked = request(format=messages.PROFILE_FORMAT_TREE)
+    answer = call(api, "SelectMergeStacktraces", asked, messages.SelectMergeStacktracesResponse)
+    assert tree_lines(answer.tree) == {"total;main": 5, "main;total": 2}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_cut_can_be_loaded_where_it_was(api: Api, client: Client, seed: int) -> None:
+    """As Profiles Drilldown does (progressiveFlameGraph.ts): it finds `other` by its name, asks for what begins with
+    the path to it, with as many nodes again, and puts that in its place; for more of them if that was cut, too."""
+    written = {"parse:x": "parse;x", "λ f": "λ\nf"}  # names as they were before they became lines
+    samples = [s for s in random_samples(seed) if s.value > 0]
+    fill(client, samples)
+    shown = lines(stacktraces(api, max_nodes=10))
+    asked = {(): 10}
+    assert any(line.split(";")[-1] == "other" for line in shown)
+    while cut := [line.split(";")[:-1] for line in shown if line.split(";")[-1] == "other"]:
+        path = min(cut, key=len)
+        budget = asked[tuple(path)] = max(10, 4 * asked.get(tuple(path), 0))
+        assert budget < 100_000
+        sites = messages.StackTraceSelector(
+            call_site=[messages.CallSite(name=written.get(each, each)) for each in path]
+        )
+        below = lines(stacktraces(api, max_nodes=budget + len(path) + 1, stack_trace_selector=sites))
+        above = "".join(f"{name};" for name in path)
+        shown = Counter({line: value for line, value in shown.items() if not line.startswith(above)})
+        shown.update({line: value for line, value in below.items() if line.startswith(above)})
+    assert shown == collapsed(samples)
 
 
 def test_without_samples_there_is_no_flame_graph(api: Api) -> None:
