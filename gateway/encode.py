@@ -10,6 +10,7 @@ import xxhash
 
 from gateway.errors import bad_profile
 from gateway.sent_profile import SentProfile, Values
+from gateway.series_limit import SeriesLimit
 from gateway.stack_ids import stack_ids
 from icestream.messages import raw_encoder
 from icestream.messages.checks import BadMessage
@@ -35,10 +36,15 @@ class Encoded:
     samples: int  # of all profile types
 
 
-def encode(profile: SentProfile, times: Times) -> Encoded:
-    """Encodes a profile. Every message passes the checks of those who read it. Raises Refused."""
+def encode(profile: SentProfile, times: Times, limit: SeriesLimit | None = None) -> Encoded:
+    """Encodes a profile, and counts in its `dropped` the samples whose series are beyond the limit. Every message
+    passes the checks of those who read it. Raises Refused."""
     messages, samples = [], 0
     identified = _with_stack_ids(profile.window)
+    if limit is not None:
+        identified, lost = limit.apply(identified)
+        if lost:
+            profile.dropped["series"] += lost
     for values in profile.values:
         window = _rows_with_values(identified, values)
         if len(window.pid):
@@ -70,9 +76,9 @@ def _batch(profile: SentProfile, values: Values, window: Window) -> list[bytes]:
         parts = raw_encoder.split(window, common)
     except ValueError as error:  # a number does not fit its column
         raise bad_profile(str(error)) from None
-    # Named by its content: a profile that comes again is the same batch, and counts once.
+    # Named by its content, before series were limited: a profile that comes again is the same batch, and counts once.
     digest = xxhash.xxh3_128(
-        repr((profile.host_id, values.profile_type, window.labels, window.start_unix_nano)).encode()
+        repr((profile.host_id, values.profile_type, profile.window.labels, window.start_unix_nano)).encode()
     )
     digest.update(profile.identity or uuid.uuid4().bytes)
     batch_id = BatchId(collector=f"{GATEWAY}{digest.hexdigest()}", started_unix_nano=window.start_unix_nano, sequence=1)

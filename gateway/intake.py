@@ -14,6 +14,7 @@ from gateway.errors import Refused
 from gateway.publisher import Publisher
 from gateway.readers.otlp_spans import read_spans
 from gateway.sent_profile import SentProfile
+from gateway.series_limit import SeriesLimit
 from gateway.settings import IntakeSettings
 from icestream.messages.plausible import TimeLimits, Times
 from icestream.operations import OperationNames
@@ -27,6 +28,7 @@ class Intake:
         self._limits = TimeLimits.of(settings)
         self._publisher = publisher
         self._operations = OperationNames(settings.most_operations)
+        self._series = SeriesLimit(settings.gateway_service_series)
         metrics.MANY_OPERATIONS.read(lambda: self._operations.replaced)
 
     async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
@@ -81,7 +83,7 @@ class Intake:
 
     async def _encode(self, profiles: Sequence[SentProfile], partly: bool) -> tuple[list[Encoded], list[str]]:
         times = self._limits.collected(time.time_ns() // 10**6)
-        return await asyncio.to_thread(_encode, profiles, times, partly)
+        return await asyncio.to_thread(_encode, profiles, times, partly, self._series)
 
 
 def _count_dropped(profiles: Sequence[SentProfile]) -> Counter[str]:
@@ -97,11 +99,13 @@ def _encode_spans(data: TracesData, times: Times, names: OperationNames) -> tupl
     return [encode_spans(group, times, names) for group in found.groups], found.rejected
 
 
-def _encode(profiles: Sequence[SentProfile], times: Times, partly: bool) -> tuple[list[Encoded], list[str]]:
+def _encode(
+    profiles: Sequence[SentProfile], times: Times, partly: bool, limit: SeriesLimit
+) -> tuple[list[Encoded], list[str]]:
     encoded, refused = [], []
     for profile in profiles:
         try:
-            encoded.append(encode(profile, times))
+            encoded.append(encode(profile, times, limit))
         except Refused as error:
             if not partly:
                 raise

@@ -18,6 +18,9 @@ class IntakeSettings(ProducerSettings, MessageSettings):
         1000,
         "sets of labels that the samples of one profile may have; the samples of further sets lose their own labels",
     )
+    gateway_service_series: int = setting(
+        50_000, "sets of labels that a service may have in an hour; the samples of further sets keep only the service"
+    )
     gateway_scrape_targets: int = setting(1000, "targets of all scrape jobs; further ones are not scraped")
     gateway_scrape_at_once: int = setting(64, "answers of targets that are read at the same time")
     gateway_scrape_waiting_mb: int = setting(
@@ -30,6 +33,7 @@ class IntakeSettings(ProducerSettings, MessageSettings):
             ("gateway_unpacked_mb", 1, 1024),
             ("gateway_ack_s", 0.1, 600),
             ("gateway_max_series", 1, 50_000),
+            ("gateway_service_series", 1, 500_000),
             ("most_operations", 1, 100_000),
             ("gateway_scrape_targets", 1, 100_000),
             ("gateway_scrape_at_once", 1, 10_000),

@@ -1,0 +1,90 @@
+"""Floods of labels."""
+
+import gzip
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from gateway import series_limit
+from gateway.encode import encode
+from gateway.readers.pprof import Source, read_pprof
+from gateway.sent_profile import SentProfile
+from gateway.series_limit import OTHER_SERVICES, SeriesLimit
+from gateway.settings import GatewaySettings
+from icestream.messages.plausible import ANY_TIME
+from icestream.messages.raw import decode_raw
+from icestream.settings import KafkaSettings
+from tests.gateway.profiles import simple
+from tests.gateway.served import Gateway, serve
+from tests.waiting import PATIENCE_S
+
+ONLY_SERVICE = (("service", "shop"),)
+
+
+class Clock:
+    seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def sent(service: str = "shop", **labels: str) -> SentProfile:
+    """Two samples."""
+    profile = simple({("main",): (1, 10), ("main", "work"): (1, 20)}, labels=labels)
+    return read_pprof(profile.SerializeToString(), Source((("service", service),)), 100)
+
+
+def series(profile: SentProfile, limit: SeriesLimit) -> list[tuple[tuple[str, str], ...]]:
+    (message,) = encode(profile, ANY_TIME, limit).messages
+    batch = decode_raw(message)
+    assert batch.sample_value.tolist() == [10, 20]
+    return batch.series
+
+
+def test_series_beyond_the_limit_of_a_service_keep_only_the_service() -> None:
+    clock = Clock()
+    limit = SeriesLimit(2, clock)
+    first, second, third = (sent(request=f"r{number}") for number in range(3))
+    assert series(first, limit) == [(("request", "r0"), ("service", "shop"))]
+    assert series(second, limit) == [(("request", "r1"), ("service", "shop"))]
+    assert series(third, limit) == [ONLY_SERVICE]
+    assert (first.dropped, third.dropped) == ({}, {"series": 2})
+    assert series(sent(request="r0"), limit) == [(("request", "r0"), ("service", "shop"))]  # it is known
+    assert series(sent("cart", request="r9"), limit) == [(("request", "r9"), ("service", "cart"))]
+    clock.seconds = 3601.0
+    assert series(sent(request="r2"), limit) == [(("request", "r2"), ("service", "shop"))]
+
+
+def test_a_profile_that_comes_again_is_the_same_batch_though_its_series_are_limited() -> None:
+    limited, free = SeriesLimit(1), SeriesLimit(2)
+    for one in (limited, free):
+        series(sent(request="r0"), one)
+    (first,), (again,) = (encode(sent(request="r1"), ANY_TIME, one).messages for one in (limited, free))
+    assert decode_raw(first).series != decode_raw(again).series
+    assert decode_raw(first).id == decode_raw(again).id
+
+
+def test_services_beyond_the_limit_of_all_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series_limit, "_MOST", 4)
+    limit = SeriesLimit(100, Clock())
+    for service in ("a", "b"):  # each counts as a service, and as a series
+        assert series(sent(service, zone="x"), limit) == [(("service", service), ("zone", "x"))]
+    assert series(sent("c", zone="x"), limit) == [(("service", OTHER_SERVICES),)]
+    assert series(sent("a", zone="y"), limit) == [(("service", "a"),)]
+
+
+@pytest.fixture
+def gateway(in_process_broker: KafkaSettings) -> Iterator[Gateway]:
+    yield from serve(GatewaySettings(kafka=in_process_broker.kafka, gateway_ack_s=PATIENCE_S, gateway_service_series=3))
+
+
+def test_a_flood_is_told_to_its_sender(gateway: Gateway) -> None:
+    answers = []
+    for number in range(5):
+        profile = simple({("main",): (1, 10)}, labels={"request": f"r{number}"})
+        profile.time_nanos = time.time_ns()
+        body = gzip.compress(profile.SerializeToString())
+        answers.append(gateway.http.post("/api/v1/ingest/pprof", params={"service": "shop"}, content=body).json())
+    assert [answer["dropped"] for answer in answers] == [{}, {}, {}, {"series": 1}, {"series": 1}]
+    assert len({labels for batch in gateway.batches() for labels in batch.series}) == 4
