@@ -47,7 +47,7 @@ def results(code: str, lake: Path) -> dict[str, Any]:
 
 
 def test_duckdb_gives_the_functions_with_the_most_cpu(lake: Path) -> None:
-    query, _ = queries("duckdb")
+    query, *_ = queries("duckdb")
     top = dict(results(query, lake)["top"])
     assert set(top) == {"main", "work", "?"}
     assert sum(top.values()) == pytest.approx(40 * PERIOD_NS / 1e9)
@@ -75,6 +75,38 @@ def test_the_cpu_of_functions_with_what_they_call_is_that_of_a_walk_up_the_tree(
     assert set(expected) == {"main", "work", "[unresolved stack]"}
     assert dict(results(queries("duckdb")[1], lake)["cumulative"]) == expected
     assert dict(results(queries("polars")[2], lake)["cumulative"].rows()) == expected
+
+
+def test_duckdb_has_the_views_of_clickhouse(lake: Path) -> None:
+    names = results(queries("duckdb")[2], lake)
+    frames = {1: ["main"], 2: ["main", "work"]}
+    flat: Counter[str] = Counter()
+    cumulative: Counter[str] = Counter()
+    for row in rows(lake, "samples"):
+        functions = frames.get(row["stack_id"], ["[unresolved stack]"])
+        flat[functions[-1]] += row["value"]
+        cumulative.update(dict.fromkeys(functions, row["value"]))
+    expected = {(name, flat[name], cumulative[name]) for name in cumulative}
+    assert len(expected) == 3
+    assert set(names["functions"]) == expected
+
+    operation_of = {(row["trace_id"], row["span_id"]): row["operation"] for row in rows(lake, "activity")}
+    sums: dict[str, list[int]] = {}
+    for row in rows(lake, "samples"):
+        of = sums.setdefault(operation_of.get((row["trace_id"], row["span_id"]), ""), [0, 0, 0])
+        of[0] += row["value"]
+        of[1] += row["count"]
+    for row in rows(lake, "activity"):
+        sums.setdefault(row["operation"], [0, 0, 0])[2] += row["thread_cpu_ns"]
+    assert set(sums) == {"", "GET /"}
+    assert set(names["operations"]) == {("checkout", operation, *values) for operation, values in sums.items()}
+
+    days = "DATE '2026-02-02', DATE '2026-02-02'"
+    traced = f"SELECT labels['host'], trace_id, sum(value)::BIGINT FROM profile_samples({days}) GROUP BY ALL"
+    by_trace: Counter[str] = Counter()
+    for row in rows(lake, "samples"):
+        by_trace[row["trace_id"].hex() if any(row["trace_id"]) else ""] += row["value"]
+    assert set(names["database"].sql(traced).fetchall()) == {("host-1", trace, v) for trace, v in by_trace.items()}
 
 
 def test_reading_files_by_a_pattern_counts_twice_as_the_page_says(lake: Path) -> None:
