@@ -12,6 +12,8 @@ from tests.browser.traffic import cut_into_requests
 from tests.data.tables import insert_columns, to_datetime
 
 MINUTES = 30
+MEMORY_IN_USE = "memory:inuse_space:bytes:space:bytes"
+MEAN_IN_USE = 128 * 2**20
 SAMPLES_A_SHARE = 1_500
 RELEASES = ("1.4.2", "1.5.0")
 FASTER = {"rule_matches": 3.2, "sre_search": 2.6, "sha256_block": 0.25, "EVP_Digest": 0.3, "inflate_fast": 0.0}
@@ -41,10 +43,19 @@ def fill(client: Client, end_s: int, seed: int = 7) -> Filled:
             if service == "checkout":
                 cut_into_requests(client, random, tree, node, samples)
             insert_samples(client, samples)
+        if service == "checkout":
+            fill_memory(client, ids[tree.name.index("py::handle:/app/checkout/server.py")], filled, labels)
     ids = insert_tree(client, hostile_tree())
     times = np.full(len(ids), (filled.middle + 60) * 1000)
     insert_samples(client, Samples(ids, times, {"service": "odd", "note": HOSTILE_LABEL, "host": "node-9"}))
     return filled
+
+
+def fill_memory(client: Client, stack: int, filled: Filled, labels: dict[str, str]) -> None:
+    """A profile of the memory in use every five minutes: 64 MiB until the middle, 192 MiB then."""
+    times = np.arange(filled.start, filled.end, 300)
+    value = np.where(times < filled.middle, 64, 192) * 2**20
+    insert_samples(client, Samples(np.full(len(times), stack), times * 1000, labels, MEMORY_IN_USE, value))
 
 
 def fill_wide(client: Client, end_s: int) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 from clickhouse_connect.driver.client import Client
 
 from icestream.ids import mapping_id, series_id
+from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.browser.shop import Tree
 from tests.data.tables import insert_columns, insert_rows, insert_series, location_id, node_id, to_datetime
 
@@ -23,6 +24,8 @@ class Samples:
     stacks: np.ndarray  # uint64 (n,), node IDs
     times_ms: np.ndarray  # int64 (n,)
     labels: dict[str, str]
+    profile_type: str = DEFAULT_PROFILE_TYPE
+    value: int | np.ndarray = PERIOD_NS
     traces: np.ndarray = field(init=False)  # uint8 (n, 16), zeros: none
     spans: np.ndarray = field(init=False)  # uint8 (n, 8)
 
@@ -50,6 +53,7 @@ def insert_samples(client: Client, samples: Samples) -> None:
     insert_columns(
         client,
         "samples",
+        profile_type=samples.profile_type,
         service=labels["service"],
         series_id=series_id(labels.items()),
         host_id=labels.get("host", ""),
@@ -57,7 +61,7 @@ def insert_samples(client: Client, samples: Samples) -> None:
         stack_id=samples.stacks,
         trace_id=[row.tobytes() for row in samples.traces],
         span_id=[row.tobytes() for row in samples.spans],
-        value=PERIOD_NS,
+        value=samples.value,
     )
     insert_series(client, [labels], datetime.now(timezone.utc))
 

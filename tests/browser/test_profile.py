@@ -10,6 +10,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 from tests.browser.conftest import Site
+from tests.browser.fill import MEAN_IN_USE, MEMORY_IN_USE
 from tests.browser.page import Page
 from tests.browser.shop import HOSTILE_FUNCTION, HOSTILE_LABEL, WIDE_NODES
 
@@ -62,6 +63,17 @@ def test_the_graph_sums_to_what_the_api_says(page: Page, site: Site) -> None:
     assert int(page.find("#total").get_attribute("data-value")) == total
     widths = sum(page.box(node)["width"] for node in page.js("return [...Array(4).keys()].map((i) => i + 1)"))
     assert widths == pytest.approx(page.js("return document.querySelector('#icicle .scroll').clientWidth"), abs=1)
+
+
+def test_memory_in_use_is_bytes_and_averaged_over_time(page: Page, site: Site) -> None:
+    page.open(profile_type=MEMORY_IN_USE)
+    assert page.find("#total").text == "128 MiB"
+    assert "averaged over time" in page.texts("#summary span")
+    asked = site.ask("merge", format="tree", profile_type=MEMORY_IN_USE)
+    assert (asked["total"], asked["aggregation"]) == (MEAN_IN_USE, "average")
+    assert page.js(_SUMS)["root"] == MEAN_IN_USE
+    assert page.texts("#table tbody td")[0].startswith("128 MiB")
+    assert page.find("#profile-type option:checked").text == "memory · inuse_space (bytes)"
 
 
 def test_search_shows_how_much_of_the_profile_matches_and_lists_only_that(page: Page, site: Site) -> None:
