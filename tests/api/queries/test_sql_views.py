@@ -1,6 +1,8 @@
 """The views for SQL say what the API says."""
 
+import re
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -10,6 +12,9 @@ from tests.api.fill import START_S, Frame, Sample, fill, frame, insert_locations
 from tests.api.queries.operations_data import SAMPLE_NS, Request, insert_requests
 
 RANGE = "start = '2026-02-02 00:00:00', end = '2026-02-03 00:00:00'"
+_LINES = re.MULTILINE | re.DOTALL
+_PAGE = Path(__file__).parents[3] / "docs" / "storage.md"
+_, NAMES_ONCE = re.findall(r"^```sql\n(.*?)^```$", _PAGE.read_text(encoding="utf-8"), _LINES)
 MAIN, HOT, OUTER = frame("main"), frame("hot"), Frame(("inlined", "outer"), 0x10)
 
 
@@ -40,6 +45,14 @@ def test_sums_of_functions_are_those_of_the_api(api: Api, client: Client) -> Non
     rows = client.query(f"SELECT function, flat_ns, cumulative_ns FROM function_cpu({RANGE})").result_rows
     top = api.json("/api/v1/top")["top"]
     assert sorted(rows) == sorted((row["name"], row["flat"], row["cumulative"]) for row in top)
+    make, ask = re.findall(r"^[CS].*?;$", NAMES_ONCE.replace("02-01", "02-03").replace("01-31", "02-02"), _LINES)
+    client.command("DROP TABLE IF EXISTS named_stacks")
+    client.command(make.rstrip(";"))
+    flat = {name: cpu_seconds * 1e9 for name, cpu_seconds in client.query(ask.rstrip(";")).result_rows}
+    client.command("DROP TABLE named_stacks")
+    assert flat == {
+        row["name"]: pytest.approx(row["flat"]) for row in top if row["flat"] and row["name"] != "[no stack]"
+    }
 
 
 def test_sums_of_operations_are_those_of_the_api(api: Api, client: Client) -> None:
