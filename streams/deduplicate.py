@@ -1,4 +1,4 @@
-"""Remembers which nodes and locations were announced: each is announced once a day."""
+"""Remembers which nodes and locations were announced: each is announced once a day, or once in a part of a day."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ MAX_IDS = 1_000_000
 
 @dataclass
 class Day:
-    """The nodes and locations that were announced on one UTC day."""
+    """The nodes and locations that were announced on one UTC day, or in a part of it."""
 
     nodes: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
     locations: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
@@ -27,13 +27,14 @@ class Day:
 
 @dataclass
 class Announced:
-    """What was announced in one partition, by the UTC day of the samples."""
+    """What was announced in one partition, by the UTC day of the samples, or by the part of a day."""
 
+    period_ns: int = DAY_NS  # a day, or a part of it of which a day has a whole number
     days: OrderedDict[int, Day] = field(default_factory=OrderedDict)
 
     def day(self, unix_nano: int) -> Day:
         """Returns the day of a time. For a new day, the least recently used one is forgotten."""
-        number = unix_nano // DAY_NS
+        number = unix_nano // self.period_ns
         day = self.days.pop(number, None) or Day()
         self.days[number] = day
         if len(self.days) > DAYS:
@@ -41,7 +42,7 @@ class Announced:
         return day
 
 
-@dataclass(frozen=True)
+@dataclass
 class Announcement:
     """The n nodes of a batch, and the l locations, that must be announced."""
 
@@ -50,6 +51,7 @@ class Announcement:
     node_location_id: np.ndarray  # uint64 (n,), location IDs
     location_rows: np.ndarray  # int64 (l,), rows of the batch's locations, each new location once
     location_id: np.ndarray  # uint64 (l,)
+    repeated: float = 0.0  # which share of the nodes and locations was announced that day before
 
 
 def unannounced(day: Day, raw: RawColumns, stack_id: np.ndarray) -> Announcement | None:

@@ -13,6 +13,10 @@ WRONG_STACKS = Counter(
     "icestream_streams_wrong_stacks", "stacks not announced, as their sender gave them an ID that is not theirs"
 )
 NODES = Counter("icestream_streams_nodes_announced", "nodes of the call tree announced")
+NODES_AGAIN = Counter(
+    "icestream_streams_nodes_announced_again",
+    "nodes announced again on the same day, because Kafka keeps few bytes of announcements",
+)
 LOCATIONS = Counter("icestream_streams_locations_named", "locations named, by way: cached or looked up", ["way"])
 SYMBOLS_MISSING = Counter(
     "icestream_streams_symbols_missing", "locations announced without a name because their symbols are missing"

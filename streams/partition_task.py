@@ -22,7 +22,6 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics
-from streams.deduplicate import Announced
 from streams.feed import Event, Feed
 from streams.logs import Logs
 from streams.outbox import Outbox
@@ -242,7 +241,7 @@ class PartitionTask:
             outputs = self._processor.raw_columns(raw, self._message_id(RAW, event.offset))
         except Exception as error:  # a bug must not stop the partition for good
             # It may hold announcements that were not sent.
-            self._processor.partition(self.partition).announced = Announced()
+            self._processor.partition(self.partition).announcer.forget()
             return self._dead(RAW, event, "process", error)
         return self._outbox.send(outputs)
 

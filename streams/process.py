@@ -27,10 +27,11 @@ from icestream.messages.message_id import MessageId
 from icestream.messages.raw import GATEWAY, RawColumns, decode_raw
 from icestream.messages.stack_encoder import LocationNames, Locations, Nodes, encode_stacks
 from icestream.topics import ACTIVITY, RAW
-from streams import deduplicate, metrics
+from streams import metrics
 from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
 from streams.correct import corrections
+from streams.kept import Kept
 from streams.position import Position
 from streams.retained import CollectorStart, Limits, Recent
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
@@ -82,16 +83,19 @@ class Processor:
         self,
         operators: Operators | None = None,
         limits: Limits | None = None,
+        kept: Kept | None = None,
     ) -> None:
+        """`kept`: what icestream.stacks keeps of a partition."""
         self._operators = operators or Operators()
         self._limits = limits or Limits()
+        self._kept = kept or Kept()
         self._partitions: dict[int, Partition] = {}
         self._series: ByteCache[SeriesLabels, bytes] = ByteCache(SERIES_BYTES, _series_size)
 
     def partition(self, number: int) -> Partition:
         """Returns the state of a partition, which is made at the first call."""
         if number not in self._partitions:
-            self._partitions[number] = Partition(self._limits)
+            self._partitions[number] = Partition(self._limits, self._kept)
             self._share_memory()
         return self._partitions[number]
 
@@ -167,14 +171,13 @@ class Processor:
         return Outputs(key, [], samples, state.position())
 
     def _announce(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
-        """Returns messages of the nodes and locations that were not announced on the day of this batch."""
-        day = state.announced.day(raw.start_unix_nano)
-        announcement = deduplicate.unannounced(day, raw, stack_id)
+        """Returns messages of the nodes and locations of this batch that must be announced."""
+        announcement = state.announcer.unannounced(raw, stack_id)
         if announcement is None:
             return []
         metrics.NODES.inc(len(announcement.node_id))
         rows = announcement.location_rows
-        return encode_stacks(
+        messages = encode_stacks(
             message_id.source(raw.id),
             raw.published_unix_nano,
             raw.start_unix_nano,
@@ -187,6 +190,8 @@ class Processor:
                 names=self._operators.symbolize(raw, rows, announcement.location_id),
             ),
         )
+        state.announcer.wrote(announcement, sum(map(len, messages)))
+        return messages
 
     def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
         """Returns messages of a batch's samples; remembers the samples without a context."""

@@ -33,7 +33,6 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, SAMPLES
 from icestream.v1.common_pb2 import BatchId, Source
 from icestream.v1.samples_pb2 import SampleBatch
-from streams.deduplicate import Announced
 from streams.log_reader import log_consumer, log_range, read_range
 from streams.outbox import POSITION_HEADER
 from streams.position import Position
@@ -217,7 +216,8 @@ class Rebuilding:
         """Processes a message; returns its key, and the announcements that may be missing on icestream.stacks."""
         message_id = MessageId(self._cluster, message.topic, self._partition, message.offset)
         if message.topic == RAW and message.offset >= self._plan.raw_committed and not self._announcing:
-            self._announcing, self._state.announced = True, Announced()
+            self._announcing = True
+            self._state.announcer.forget()
         try:
             if message.topic == RAW:
                 outputs = self._processor.raw_columns(decode_raw(message.value, message.times), message_id)
@@ -229,7 +229,7 @@ class Rebuilding:
 
     def finish(self) -> None:
         if not self._announcing:
-            self._state.announced = Announced()
+            self._state.announcer.forget()
         self._state.raw_next, self._state.activity_next = self._plan.raw_next, self._plan.activity_next
 
 

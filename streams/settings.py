@@ -22,6 +22,11 @@ class StreamsSettings(MessageSettings):
     attach_memory_mb: int = setting(
         512, "memory in MB for samples and activity that are kept until the other side of the join has come"
     )
+    stacks_kept_mb: int = setting(
+        0,
+        "MB that Kafka keeps of each partition of icestream.stacks: what is in use is announced again before it is "
+        "deleted; 0: what Kafka says",
+    )
     watchdog_s: float = setting(60.0, "seconds without progress, while lag grows, after which the process ends")
     dead_letters_per_minute: int = setting(
         60, "dead letters published a minute for each topic and reason; more of them are only counted"

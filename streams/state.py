@@ -13,7 +13,8 @@ from icestream.messages.raw import RawColumns
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import BatchId
 from streams import metrics
-from streams.deduplicate import Announced
+from streams.announcer import Announcer
+from streams.kept import Kept
 from streams.position import Position
 from streams.progress import Progress
 from streams.retained import Limits, Retained
@@ -46,11 +47,12 @@ class Partition:
     """State of one partition of icestream.raw and icestream.activity."""
 
     limits: Limits = field(default_factory=Limits)
-    announced: Announced = field(default_factory=Announced)
+    kept: Kept = field(default_factory=Kept)  # of announcements
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
 
     def __post_init__(self) -> None:
+        self.announcer = Announcer(self.kept)
         self.retained = Retained(self.limits)
         self.collectors: ByteCache[tuple[str, int], Collector] = ByteCache(0, _collector_size)
         """By ID and time of start."""

@@ -16,6 +16,7 @@ from icestream.topics import RAW
 from icestream.unnamed import STARTS_VERSION
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
+from streams.kept import kept
 from streams.logs import Logs
 from streams.outbox import Outboxes
 from streams.process import Limits, Operators, Processor
@@ -45,6 +46,7 @@ class Worker:
         processor = Processor(
             Operators(symbolize=Symbolizer(symcaches, self._requests.want).names),
             Limits(bytes=settings.attach_memory_mb * 10**6),
+            kept(settings),
         )
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
         limits = TimeLimits.of(settings)

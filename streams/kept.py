@@ -1,0 +1,57 @@
+"""How long icestream.stacks keeps what is announced: what Kafka says, or what a setting says instead."""
+
+import logging
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+
+from icestream import kafka
+from icestream.times import DAY_NS
+from icestream.topics import STACKS
+from streams.settings import StreamsSettings
+
+IN_PROCESS_BYTES = 5_000_000
+"""What the in-process broker keeps of each partition."""
+_TIMEOUT_S = 15.0
+_PARTS_OF_A_DAY = (1, 2, 3, 4, 6, 8, 12, 24)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a partition of icestream.stacks keeps."""
+
+    bytes: int | None = None  # None: no limit
+    ns: int | None = None  # None: for ever
+
+    def period_ns(self) -> int:
+        """Returns how long an announcement counts: a day, or a part of it that is at most half of `ns`, but at least
+        an hour. A stack is announced on each day of its use, because sinks delete by day."""
+        if self.ns is None:
+            return DAY_NS
+        parts = next((parts for parts in _PARTS_OF_A_DAY if parts * self.ns >= 2 * DAY_NS), _PARTS_OF_A_DAY[-1])
+        return DAY_NS // parts
+
+
+def kept(settings: StreamsSettings) -> Kept:
+    """Asks Kafka. If it does not answer, or must not, all is taken to be kept; the log says so."""
+    admin = AdminClient(kafka.client_config(settings))
+    told = settings.stacks_kept_mb * 1_000_000 or None
+    try:
+        if kafka.is_in_process(admin, _TIMEOUT_S):
+            return Kept(told or IN_PROCESS_BYTES)
+        resource = ConfigResource(ResourceType.TOPIC, STACKS)
+        config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
+    except KafkaException as error:
+        _log.warning("Kafka does not say how long it keeps %s: %s", STACKS, error.args[0].str())
+        return Kept(told)
+    size, age_ms = (_limit(config[name].value) for name in ("retention.bytes", "retention.ms"))
+    return Kept(told or size, None if age_ms is None else age_ms * 1_000_000)
+
+
+def _limit(value: object) -> int | None:
+    """Returns a limit in Kafka's configuration, where -1 is none."""
+    number = int(str(value))
+    return number if number > 0 else None
