@@ -3,7 +3,7 @@
 import { completeness } from "./api.js";
 import { byId, element } from "./base/dom.js";
 import { formatCount, formatValue } from "./base/format.js";
-import { formatRange } from "./base/times.js";
+import { formatMoment, formatRange } from "./base/times.js";
 
 /** Kinds of holes in words. Those of docs/query-api.md. */
 const WORDS = {
@@ -30,15 +30,18 @@ export async function showHoles(values, signal) {
   }
 }
 
-function heading({ holes, more, missing_cpu_ns: missing }) {
+function heading({ holes, more, missing_cpu_ns: missing, known_from: from }) {
+  const unknown = from === null ? "" : `What is missing before ${formatMoment(Date.parse(from))} is not known. `;
+  if (!holes.length) return element("summary", {}, unknown);
   const hosts = new Set(holes.map((hole) => hole.host_id)).size;
   const kinds = [...new Set(holes.map((hole) => WORDS[hole.kind] ?? hole.kind))];
   const where = `${more ? "more than " : ""}${formatCount(hosts)} ${hosts === 1 && !more ? "host" : "hosts"}`;
   const cpu = missing ? `, about ${formatValue(missing)} of CPU` : "";
-  return element("summary", {}, element("strong", {}, `Data of ${where} is not complete${cpu}: `), kinds.join("; "));
+  return element("summary", {}, unknown, element("strong", {}, `Data of ${where} is not complete${cpu}: `), kinds.join("; "));
 }
 
 function list({ holes, more }) {
+  if (!holes.length) return element("p", {}, "Which batches are stored is remembered for as long as rows are kept.");
   const rows = holes.map((hole) =>
     element(
       "tr",

@@ -8,7 +8,7 @@ from typing import Any
 
 from api.queries.conditions import Conditions, add_time
 from api.queries.database import Database, texts
-from api.queries.runs import SETTLED_MS, Gap, Run, add_hosts, read_gaps, read_runs
+from api.queries.runs import SETTLED_MS, Gap, Run, add_hosts, read_gaps, read_known_from, read_runs
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.times import format_unix_nano
@@ -59,6 +59,12 @@ class Completeness:
     windows: int  # of samples that are stored
     sampled_cpu_ns: int  # near the range, to which `missing_cpu_ns` adds
     holes: list[Hole]  # largest first
+    known_from_ms: int | None = None  # what is missing before is not known; None: it is, in all of the range
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is known that nothing is missing."""
+        return not self.holes and self.known_from_ms is None
 
     @property
     def missing_cpu_ns(self) -> int:
@@ -77,6 +83,7 @@ def read_completeness(database: Database, time_range: TimeRange, matchers: tuple
     now_ms = time.time_ns() // _MS
     runs = read_runs(database, time_range, matchers)
     gaps = read_gaps(database, time_range, runs, now_ms)
+    known_from_ms = read_known_from(database, now_ms)
     bounds = time_range.start_unix_nano // _MS, min(-(-time_range.end_unix_nano // _MS), now_ms)
     holes = Holes(*bounds)
     holes.add_gaps(runs, gaps)
@@ -92,6 +99,7 @@ def read_completeness(database: Database, time_range: TimeRange, matchers: tuple
         windows=sum(run.windows_in_range for run in samples),
         sampled_cpu_ns=sum(run.cpu_ns * run.windows_in_range // max(run.windows, 1) for run in samples),
         holes=found,
+        known_from_ms=known_from_ms if known_from_ms > bounds[0] else None,
     )
 
 

@@ -19,11 +19,12 @@ from icestream.messages.raw import GATEWAY
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 _MS = 10**6
+_DAY_MS = 86_400 * 1000
 NEAR_MS = 3600 * 1000
 """A host that sent nothing in a time range, and nothing for so long before and after it, is not expected in it."""
 SETTLED_MS = 120 * 1000
 """Twice the time after which a collector sends a batch even if nothing ran, so that later ones are late."""
-_CLOCK_MS = 86_400 * 1000  # batches of a run may lie so far outside, because the clock of their host was set
+_CLOCK_MS = _DAY_MS  # batches of a run may lie so far outside, because the clock of their host was set
 _FEW = 50  # runs for which that is looked at: if more have gaps, clocks are not the reason
 _ALL_OUTPUTS = 2**32 - 1  # of the column `output`: one row stands for all of the message's outputs
 _WHOLE = 0.999  # of a window, as the sum of the shares of its messages
@@ -110,6 +111,19 @@ def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher
         conditions.parameters,
     )
     return [Run(host_id=row.pop("host"), **row) for row in _rows(answer)]
+
+
+def read_known_from(database: Database, now_ms: int) -> int:
+    """Returns the moment, in Unix milliseconds, before which batches may have been dropped by their age; 0: never.
+    Raises ApiError."""
+    # With several shards, the rows and their age are in a database of their own (sinks/cluster.py).
+    answer = database.table(
+        "SELECT max(toUInt32OrZero(extract(create_table_query, ' TTL .*toIntervalDay\\\\((\\\\d+)\\\\)'))) AS days"
+        " FROM system.tables"
+        " WHERE name = 'batches' AND database IN (currentDatabase(), concat(currentDatabase(), '_local'))"
+    )
+    days = int(answer["days"][0].as_py())
+    return now_ms - days * _DAY_MS if days else 0
 
 
 def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_ms: int) -> list[Gap]:

@@ -95,8 +95,10 @@ def draw_timeline(timeline: dict[str, Any]) -> str:
 def draw_completeness(answer: dict[str, Any]) -> str:
     """A table of holes."""
     head = f"{answer['windows']} windows of {answer['hosts']} hosts"
-    if answer["complete"]:
-        return f"{head}: complete"
+    if answer["known_from"] is not None:
+        head = f"{head} (what is missing before {answer['known_from']} is not known)"
+    if not answer["holes"]:
+        return f"{head}: complete" if answer["complete"] else f"{head}: nothing is known to be missing"
     rows = [
         (
             str(hole["count"]), f"{hole['seconds']:.0f} s" if hole["seconds"] else "",

@@ -24,6 +24,7 @@ def main(folder: str, port: int = 0) -> None:
     dsn = f"chdb://{folder}"
     client = connect(dsn)
     migrate(client)
+    client.command("ALTER TABLE batches MODIFY TTL toDateTime(last_time) + INTERVAL 14 DAY")  # as new stores have it
     filled = fill(client, int(time.time()) // 60 * 60)
     wide_end = filled.start - 3600
     wide_ns = fill_wide(client, wide_end)

@@ -133,6 +133,17 @@ def test_a_range_with_holes_says_so_and_opens_to_a_list_of_them(page: Page, site
     assert not page.find("#holes").is_displayed()
 
 
+def test_what_is_missing_before_batches_are_remembered_is_not_known_and_said_so(page: Page, site: Site) -> None:
+    page.open(start=site.end - 30 * 86_400, end=site.end)
+    page.until(lambda: page.find("#holes").is_displayed())
+    assert page.find("#holes summary").text.startswith("What is missing before ")
+    assert "is not known. Data of 1 host is not complete" in page.find("#holes summary").text
+    page.open(start=site.end - 30 * 86_400, end=site.end - 20 * 86_400)
+    page.until(lambda: page.find("#holes summary").text.endswith(" is not known."))
+    page.click("#holes summary")
+    assert page.find("#holes p").is_displayed()
+
+
 def test_the_graph_fits_the_window_when_it_changes(page: Page) -> None:
     page.open()
     wide = page.box(0)["width"]

@@ -10,6 +10,7 @@ from api.http.answers import json_response
 from api.http.app_state import AppState, app_state
 from api.http.parameters import EndParam, SelectorParam, StartParam, parse_selector, parse_time_range
 from api.queries.holes import read_completeness
+from icestream.times import format_unix_nano
 
 router = APIRouter(tags=["profiles"])
 
@@ -27,6 +28,7 @@ class HoleAnswer(Answer):
 
 class Completeness(RangeAnswer):
     complete: bool
+    known_from: str | None
     hosts: int
     windows: int
     sampled_cpu_ns: int
@@ -39,6 +41,7 @@ _EXAMPLE = {
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",
     "complete": False,
+    "known_from": None,
     "hosts": 20,
     "windows": 3597,
     "sampled_cpu_ns": 5400000000000,
@@ -72,13 +75,16 @@ def completeness(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Holes to list, largest first.")] = 1000,
 ) -> Response:
     """Holes by host and kind: windows and samples that are not stored, times in which a host sent nothing, and lowered
-    frequencies. The selector chooses hosts: those that have samples with these labels."""
+    frequencies. The selector chooses hosts: those that have samples with these labels. `known_from` is the moment
+    before which it is not known what is missing, if the range begins before it: batches are remembered as long as rows.
+    """
     time_range = parse_time_range(start, end)
     found = read_completeness(state.database, time_range, parse_selector(selector))
     return json_response(
         time_range.as_json()
         | {
-            "complete": not found.holes,
+            "complete": found.complete,
+            "known_from": None if found.known_from_ms is None else format_unix_nano(found.known_from_ms * 10**6),
             "hosts": found.hosts,
             "windows": found.windows,
             "sampled_cpu_ns": found.sampled_cpu_ns,

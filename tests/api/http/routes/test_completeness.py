@@ -1,14 +1,19 @@
 """GET /api/v1/completeness: every kind of hole is told, and nothing that is none."""
 
+import time
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pytest
+from clickhouse_connect.driver.client import Client
 from confluent_kafka import Message
 
+from api.terminal.draw import draw_completeness
 from icestream.clickhouse import Clients
 from icestream.topics import ACTIVITY, DEAD_LETTERS, OFF_CPU_PROFILE_TYPE, SAMPLES
+from sinks import retention
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables
@@ -83,6 +88,7 @@ def holes(api: Api) -> Callable[..., Holes]:
     def ask(first: float = 0, last: float = 600, **more: object) -> Holes:
         answer = api.json("/api/v1/completeness", start=START_S + first, end=START_S + last, **more)
         assert answer["complete"] == (not answer["holes"])
+        assert answer["known_from"] is None
         return {(hole["kind"], hole["host_id"]): hole for hole in answer["holes"]}
 
     return ask
@@ -97,6 +103,32 @@ def test_nothing_is_missing_where_every_window_came(sent: Sent, holes: Callable[
     answer = api.json("/api/v1/completeness", start=START_S, end=START_S + 600)
     assert (answer["hosts"], answer["windows"], answer["missing_cpu_ns"]) == (2, 238, 0)
     assert answer["sampled_cpu_ns"] == pytest.approx(PERIOD_NS * ROWS * (119 + 3 * 119))
+
+
+def test_what_is_older_than_the_batches_that_are_kept_is_not_known(sent: Sent, api: Api, client: Client) -> None:
+    now_s = int(time.time())
+
+    def ask(from_days: float, to_days: float) -> dict[str, Any]:
+        times = {"start": now_s - int(from_days * 86_400), "end": now_s - int(to_days * 86_400)}
+        return api.json("/api/v1/completeness", **times)
+
+    sent.windows(range(1, 13), started_s=now_s - 3 * 86_400)
+    assert (ask(40, 30)["known_from"], ask(40, 30)["complete"]) == (None, True)  # nothing is ever dropped
+    retention._Tables(client).drop_after("batches", "last_time", 14)
+    try:
+        old, half, young = ask(40, 30), ask(40, 2), ask(4, 2)
+    finally:
+        retention._Tables(client).drop_after("batches", "last_time", 0)  # other tests have these tables
+    for answer in (old, half):
+        kept_s = now_s - datetime.fromisoformat(answer["known_from"]).timestamp()
+        assert 14 * 86_400 - 3600 < kept_s <= 14 * 86_400
+        assert not answer["complete"]
+    assert (old["hosts"], half["windows"], half["known_from"][:10]) == (0, 12, old["known_from"][:10])
+    assert [hole["kind"] for hole in half["holes"]] == ["silent"]
+    assert young["known_from"] is None
+    told = f"(what is missing before {old['known_from']} is not known)"
+    assert draw_completeness(old) == f"0 windows of 0 hosts {told}: nothing is known to be missing"
+    assert draw_completeness(half).startswith(f"12 windows of 1 hosts (what is missing before {half['known_from']}")
 
 
 def test_an_empty_range_has_no_holes(sent: Sent, holes: Callable[..., Holes]) -> None:
