@@ -10,7 +10,7 @@ files, and a range that is written again replaces its own files. A reader never 
 import re
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
@@ -83,6 +83,10 @@ class ArchiveSink:
         """Raises OSError or ValueError; may then be called again with the same ranges."""
         for message_range in ranges:
             self._write(message_range)
+
+    def try_out(self, messages: Sequence[Archived], empty: bool) -> None:
+        """See Sink. Raises pyarrow's errors."""
+        _parquet([] if empty else list(messages))
 
     def failed(self) -> None:
         """Does nothing: no file is open."""

@@ -18,6 +18,7 @@ import time
 from collections.abc import Sequence
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 from confluent_kafka import Message
 
@@ -39,6 +40,7 @@ from sinks.tables.dead_letters import DeadLetter
 from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
+from sinks.try_out import NotToBlame, drop_in_clickhouse, rows_of
 
 SETTINGS = {
     "async_insert": 0,  # a token names a block of this sink, not a mix of several clients' rows
@@ -83,6 +85,14 @@ class ClickHouseSink:
         """Inserts what is not stored yet. Raises the client's errors; may then be called again with the same ranges."""
         for message_range in ranges:
             self._write(message_range)
+
+    def try_out(self, messages: Sequence[Tables | DeadLetter], empty: bool) -> None:
+        """See Sink. Raises the client's errors, and NotToBlame."""
+        if len(_days(messages)) > MAX_DAYS:
+            # Without one of them, the blocks might have other days, and a token other days than at an attempt before.
+            raise NotToBlame(f"no message can be left out of a range with rows of over {MAX_DAYS} days")
+        for table, rows in rows_of(messages):
+            drop_in_clickhouse(self._clients.get(), table, rows.slice(0, 0) if empty else rows)
 
     def failed(self) -> None:
         """See Clients.discard."""
@@ -165,3 +175,13 @@ class ClickHouseSink:
                 settings |= cluster.INSERT_SETTINGS
             self._clients.get().insert_arrow(table, block, settings=settings)
         metrics.ROWS.labels(self.name, table).inc(rows.num_rows)
+
+
+def _days(messages: Sequence[Tables | DeadLetter]) -> set[np.datetime64]:
+    """Returns the days that the messages have rows of. Raises NotToBlame where they cannot be told."""
+    times = [m.rows["time"] for m in messages if isinstance(m, SampleTables)]
+    times += [m.intervals["start_time"] for m in messages if isinstance(m, ActivityTables)]
+    try:
+        return {day for column in times for day in np.unique(column.to_numpy().astype("datetime64[D]"))}
+    except (TypeError, ValueError) as error:
+        raise NotToBlame(f"the days of a range cannot be told: {error}") from error

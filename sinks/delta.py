@@ -94,6 +94,11 @@ class Lake:
         return table
 
 
+def drop_in_delta(name: str, rows: pa.Table) -> None:
+    """Makes a table of rows, in Delta's types, in memory, and drops it. Raises deltalake's errors."""
+    write_deltalake(f"memory:///{name}", rows, partition_by=[column_of_days(name)], configuration=_CONFIGURATION)
+
+
 def column_of_days(name: str) -> str:
     """Returns the column by which the files of a table are in folders."""
     return "date" if name in BY_DATE else "month"

@@ -25,7 +25,7 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.recent_ids import RecentIds
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
-from sinks.delta import Lake, column_of_days, to_delta
+from sinks.delta import Lake, column_of_days, drop_in_delta, to_delta
 from sinks.lake_upkeep import compact, retain
 from sinks.range_commits import Part, blocks, commits, done_before
 from sinks.ranges import MessageRange, message_id
@@ -35,6 +35,7 @@ from sinks.tables.arrow import concat
 from sinks.tables.decode import Tables, decode
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
+from sinks.try_out import rows_of
 
 Stored = SampleTables | ActivityTables
 _COMPACT_S = 60.0
@@ -99,6 +100,13 @@ class ParquetSink:
         for group in _without_common_batches(ranges):
             self._append_new(group)
 
+    def try_out(self, messages: Sequence[Tables], empty: bool) -> None:
+        """See Sink. Raises deltalake's errors."""
+        for name, rows in rows_of(messages):
+            in_delta = rows if name not in ("series", "batches") else to_delta(name, rows)
+            for block in [in_delta.slice(0, 0)] if empty else blocks(in_delta, column_of_days(name)):
+                drop_in_delta(name, block)
+
     def failed(self) -> None:
         """Opens all tables again before the next attempt."""
         self._lake.forget()
@@ -122,13 +130,13 @@ class ParquetSink:
         # The tables are opened before `batches` is asked. What another process stores after that makes commits fail.
         done = {
             name: done_before(self._lake.open(name), having)
-            for name, rows_of in _PARTS.items()
-            if (having := [r for r in ranges if _rows(rows_of, _stored_in(r))])
+            for name, rows_of_table in _PARTS.items()
+            if (having := [r for r in ranges if _rows(rows_of_table, _stored_in(r))])
         }
         stored = self._stored([m.batch for r in ranges for m in _stored_in(r)])
         new = [(r, self._new(r, stored)) for r in ranges]
-        for name, rows_of in _PARTS.items():
-            parts = [Part(r, concat(rows)) for r, messages in new if (rows := _rows(rows_of, messages))]
+        for name, rows_of_table in _PARTS.items():
+            parts = [Part(r, concat(rows)) for r, messages in new if (rows := _rows(rows_of_table, messages))]
             self._append(name, parts, done.get(name, {}))
         batches = [
             Part(r, to_delta("batches", stored_batches.table([m.batch for m in messages], r.name)))

@@ -2,13 +2,20 @@
 
 import time
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Message
 
 from sinks.ranges import InFlight
 
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class Decoded(NamedTuple):
+    """A message, and what a sink made of it."""
+
+    message: Message
+    content: Any
 
 
 @dataclass
@@ -19,14 +26,15 @@ class Pending:
     """A range that this or an earlier owner of the partition has begun: it must be written as it is."""
     retried: bool = False
     """Whether an earlier attempt to write it was made."""
-    decoded: list[Any] | None = None
+    decoded: list[Decoded] | None = None
     """The messages of the range in flight, once they are decoded: bad ones are rejected once, not at every attempt."""
     problem: str | None = None
     """Why the latest attempt to write the range failed; None if it did not."""
     messages: list[Message] = field(default_factory=list)
     size: int = 0
     since: float = 0.0
-    _failures: int = 0
+    failures: int = 0
+    """How many attempts to write the range have failed."""
     _again: float = 0.0
 
     def add(self, message: Message) -> None:
@@ -59,14 +67,14 @@ class Pending:
 
     def failed(self, problem: str) -> None:
         """Keeps the range for another attempt, after a pause that grows."""
-        self._again = time.monotonic() + _BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)]
-        self._failures += 1
+        self._again = time.monotonic() + _BACK_OFF_S[min(self.failures, len(_BACK_OFF_S) - 1)]
+        self.failures += 1
         self.problem = problem
 
     def written(self) -> None:
         """Forgets the range in flight. The messages after it become a new one."""
         last = self.next().last
-        self.in_flight, self.retried, self.decoded, self.problem, self._failures = None, False, None, None, 0
+        self.in_flight, self.retried, self.decoded, self.problem, self.failures = None, False, None, None, 0
         self.messages = [m for m in self.messages if _offset(m) > last]
         self.size = sum(len(m.value() or b"") for m in self.messages)
         self.since = time.monotonic()

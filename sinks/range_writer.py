@@ -12,11 +12,15 @@ from icestream.messages.checks import BadMessage
 from icestream.readiness import Partition
 from sinks import metrics
 from sinks.assignment import Assignment
-from sinks.pending import Pending
+from sinks.pending import Decoded, Pending
 from sinks.ranges import MessageRange
+from sinks.refused import refused
 from sinks.sink import Sink
 
 log = logging.getLogger(__name__)
+
+TRY_OUT_AFTER = 5
+"""If so many attempts to write a range have failed, and it is alone, the store is asked which messages it refuses."""
 
 Rejected = tuple[Message, Exception]
 """A bad message, and what is wrong with it."""
@@ -98,7 +102,10 @@ class RangeWriter:
             except Exception as error:
                 self._failed({key: p}, f"dead letters cannot be sent: {error}")
                 return False
-        ranges = [MessageRange(self._cluster, *key, p.next(), p.decoded or [], p.retried) for key, p in pending.items()]
+        ranges = [
+            MessageRange(self._cluster, *key, p.next(), [d.content for d in p.decoded or []], p.retried)
+            for key, p in pending.items()
+        ]
         again = any(p.problem is not None for p in pending.values())
         for p in pending.values():
             p.retried = True
@@ -109,6 +116,8 @@ class RangeWriter:
             self._sink.failed()
             self._failed(pending, f"the store does not take data: {error}")
             self._most_again = max(len(keys) // 2, 1)
+            if len(keys) == 1:
+                self._leave_refused_out(keys[0])
             return False
         if again:
             self._most_again *= 2
@@ -128,13 +137,34 @@ class RangeWriter:
             p.failed(problem)
         log.error("%s: cannot write %s, will try again: %s", self._sink.name, _named(list(pending)), problem)
 
-    def _decode(self, messages: list[Message]) -> list[Any]:
+    def _leave_refused_out(self, key: Partition) -> None:
+        """Leaves the messages that the store refuses for what they hold out of a range, as dead letters.
+
+        The range keeps its name. So if an attempt has stored rows of it, or still does, no rows of it are stored again;
+        and another owner, which tries with all messages first, cannot store any twice either (see sinks/refused.py).
+        """
+        p = self._assignment.pending[key]
+        if p.failures < TRY_OUT_AFTER or not p.decoded:
+            return
+        try:
+            found = refused(self._sink, [one.content for one in p.decoded])
+            bad = [(p.decoded[row].message, error) for row, error in found.items()]
+            if bad:
+                self._reject(bad)
+        except BaseException as error:  # as in _write
+            self._sink.failed()
+            log.warning("%s: cannot tell which messages of %s are refused: %s", self._sink.name, _named([key]), error)
+            return
+        p.decoded = [one for row, one in enumerate(p.decoded) if row not in found]
+        self._count(bad)
+
+    def _decode(self, messages: list[Message]) -> list[Decoded]:
         """Returns the good messages, after the bad ones are among the dead letters."""
-        decoded: list[Any] = []
+        decoded: list[Decoded] = []
         bad: list[Rejected] = []
         for message in messages:
             try:
-                decoded.append(self._sink.decode(message, self._cluster))
+                decoded.append(Decoded(message, self._sink.decode(message, self._cluster)))
             except MemoryError:
                 raise
             except Exception as error:
@@ -144,9 +174,12 @@ class RangeWriter:
                 bad.append((message, error))
         if bad:
             self._reject(bad)
-        for message, problem in bad:
-            metrics.DEAD_LETTERS.labels(self._sink.name, message.topic() or "", reason(problem)).inc()
+        self._count(bad)
         return decoded
+
+    def _count(self, dead_letters: Sequence[Rejected]) -> None:
+        for message, problem in dead_letters:
+            metrics.DEAD_LETTERS.labels(self._sink.name, message.topic() or "", reason(problem)).inc()
 
     def _observe(self, message_range: MessageRange[Any]) -> None:
         now = time.time_ns()

@@ -80,6 +80,9 @@ class ResolveSink:
                 log.warning("symbols of %s cannot be used: %s", file.build_id[:100], error)
         self._resolve(list({file.build_id for file in files if file.version}))
 
+    def try_out(self, messages: Sequence[SymbolFile], empty: bool) -> None:
+        """Does nothing: nothing of a message is stored, but names of locations."""
+
     def failed(self) -> None:
         """See Clients.discard."""
         self._clients.discard()

@@ -1,5 +1,6 @@
 """The interface of a sink, which `sinks.runner` calls."""
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from confluent_kafka import Message
@@ -28,6 +29,12 @@ class Sink(Protocol):
 
     def write(self, *ranges: MessageRange[Any]) -> None:
         """Stores what is not stored yet. Whatever it raises, each range is written again, perhaps with other ones."""
+
+    def try_out(self, messages: Sequence[Any], empty: bool) -> None:
+        """Has the store take the rows of decoded messages and drop them, so that nothing of them is stored.
+
+        With `empty` it takes no rows, of the same columns. Raises what the store raises, and NotToBlame.
+        """
 
     def failed(self) -> None:
         """`write` or `idle` raised: gives up connections that may be in a bad state."""

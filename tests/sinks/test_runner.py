@@ -4,7 +4,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -179,6 +179,8 @@ class Recording:
         self.at_once.append(len(ranges))
         if self.fail:
             raise OSError("no space left on device")
+
+    def try_out(self, messages: Sequence[bytes], empty: bool) -> None: ...
 
     def failed(self) -> None: ...
 

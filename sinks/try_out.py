@@ -1,0 +1,61 @@
+"""What a store takes and drops to find out which messages it refuses (see `sinks.sink.Sink.try_out`)."""
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
+from clickhouse_connect.driver.query import arrow_buffer
+
+from sinks import stored_batches
+from sinks.tables.activity import ActivityTables
+from sinks.tables.arrow import concat
+from sinks.tables.samples import SampleTables, series_table
+from sinks.tables.stacks import StackTables
+
+_BUSY = ("MEMORY_LIMIT_EXCEEDED", "TIMEOUT_EXCEEDED", "TOO_MANY_SIMULTANEOUS_QUERIES", "NOT_ENOUGH_SPACE")
+"""Errors of ClickHouse that a large message may meet, and a small one not, whatever they hold."""
+
+
+class NotToBlame(Exception):
+    """It cannot be said which message a store refuses, or the store has no room for any."""
+
+
+def rows_of(messages: Sequence[object]) -> Iterator[tuple[str, pa.Table]]:
+    """Yields each table into which messages go, and their rows, as if nothing of them were stored.
+
+    Dead letters are left out: they have nowhere else to go.
+    """
+    stacks = [m for m in messages if isinstance(m, StackTables)]
+    samples = [m for m in messages if isinstance(m, SampleTables)]
+    activity = [m for m in messages if isinstance(m, ActivityTables)]
+    if stacks:
+        yield "nodes", concat([m.nodes for m in stacks])
+        yield "locations", concat([m.locations for m in stacks])
+    if samples:
+        yield "series", concat([series_table(m.series, m.last_unix_nano) for m in samples])
+        yield "samples", concat([m.rows for m in samples])
+    if activity:
+        yield "spans", concat([m.spans for m in activity])
+        yield "activity", concat([m.intervals for m in activity])
+    if batches := [m.batch for m in messages if isinstance(m, SampleTables | ActivityTables)]:
+        yield "batches", stored_batches.table(batches, "")
+
+
+def drop_in_clickhouse(client: Client, table: str, rows: pa.Table) -> None:
+    """Has ClickHouse turn rows into a table's columns, and drop them. Raises NotToBlame and the client's errors."""
+    columns = client.query(
+        "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
+        " AND default_kind NOT IN ('MATERIALIZED', 'ALIAS') ORDER BY position",
+        parameters={"table": table},
+    ).result_rows
+    text = ", ".join(f"`{name}` {kind}" for name, kind in columns).replace("\\", "\\\\").replace("'", "\\'")
+    names, data = arrow_buffer(rows)
+    try:
+        client.raw_insert(f"FUNCTION null('{text}')", names, data, {"async_insert": 0}, "Arrow")
+    except OperationalError as error:
+        raise NotToBlame(str(error)) from error
+    except DatabaseError as error:
+        if any(name in str(error) for name in _BUSY):
+            raise NotToBlame(str(error)) from error
+        raise
