@@ -17,7 +17,18 @@ from tests.data.windows import window
 from tests.prose import ROOT
 from tests.waiting import PATIENCE_S, wait_until
 
-PACKAGES = ("api", "benchmarks", "collector", "examples", "icestream", "jobs", "sinks", "standalone", "streams")
+PACKAGES = (
+    "api",
+    "benchmarks",
+    "collector",
+    "examples",
+    "gateway",
+    "icestream",
+    "jobs",
+    "sinks",
+    "standalone",
+    "streams",
+)
 NAMES = {
     name: value
     for name, value in vars(topics).items()

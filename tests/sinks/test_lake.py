@@ -1,6 +1,8 @@
 """A lake for years: the queries of its page, joined files, and days that go."""
 
+import os
 import re
+import time
 from collections import Counter
 from datetime import date, timedelta
 from pathlib import Path
@@ -135,6 +137,24 @@ def test_small_files_are_joined_by_their_number_and_what_was_stored_is_still_kno
     assert len(DeltaTable(f"{tmp_path}/samples").file_uris()) == 1
     write(sink, SAMPLES, 5, *decoded(5, 6))
     assert len(rows(tmp_path, "samples")) == 30
+
+
+def test_files_and_log_entries_that_nothing_refers_to_go_after_a_week(lake: Path) -> None:
+    opened = Lake(str(lake))
+    files, log = lake / "samples", lake / "samples" / "_delta_log"
+    parquet, entries = set(files.rglob("date=*/*.parquet")), set(log.glob("*.json"))
+    used = {Path(uri) for uri in DeltaTable(str(files)).file_uris()}
+    assert used < parquet
+    retain(opened, 0, TODAY)
+    assert set(files.rglob("date=*/*.parquet")) == parquet
+    assert set(log.glob("*.json")) == entries
+    before = time.time() - 8 * 86_400
+    for path in parquet | entries:
+        os.utime(path, (before, before))
+    retain(opened, 0, TODAY)
+    assert set(log.glob("*.json")) < entries
+    assert used <= set(files.rglob("date=*/*.parquet"))
+    assert len(rows(lake, "samples")) == 44
 
 
 def test_days_go_when_told_and_names_with_the_last_day_of_their_month(lake: Path) -> None:

@@ -235,6 +235,28 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
     reader.close()
 
 
+def test_a_sink_that_holds_too_much_reads_nothing_more_and_writes_at_once(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment, "MAX_HELD_BYTES", 1000)
+    sink, reader = Assignment(Recording()), consumer(in_process_broker, "nobody")
+    reader.assign([TopicPartition(SAMPLES, number) for number in range(2)])
+    sink.add(reader, Message(SAMPLES, 0, offset=0, value=bytes(999)))
+    sink.hold_back(reader)
+    assert sink._paused == set()
+    assert sink.due(PATIENCE_S, 10**6) == []
+    sink.add(reader, Message(SAMPLES, 1, offset=0, value=b"x"))
+    sink.hold_back(reader)
+    assert sink._paused == {(SAMPLES, 0), (SAMPLES, 1)}
+    assert sink.due(PATIENCE_S, 10**6) == [(SAMPLES, 0), (SAMPLES, 1)]
+    for pending in sink.pending.values():
+        pending.next()
+        pending.written()
+    sink.hold_back(reader)
+    assert sink._paused == set()
+    reader.close()
+
+
 def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
     sink = Assignment(Recording())
     for partition in range(500 * RANGES_PER_S):
@@ -362,6 +384,22 @@ def test_a_rebalance_while_the_store_is_away_leaves_no_partition_paused(apache_k
         for i in range(8, 12):
             send(broker, SAMPLES, str(i).encode(), partition=i % 4)
         wait_until(lambda: len(stored(one) | stored(two)) == 12, lambda: stored(one) | stored(two))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"), [(0, 10, True), (3, 10, True), (9, 12, True), (0, 9, False), (10, 12, False)]
+)
+def test_a_range_in_flight_is_completed_only_while_kafka_has_its_last_message(low: int, high: int, kept: bool) -> None:
+    class Log:
+        """Stands for a reader of a log with these ends."""
+
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+            return low, high
+
+    in_flight = InFlight(3, 9, "0123456789ab")
+    committed = TopicPartition(SAMPLES, 0, 3, metadata=str(in_flight))
+    found = Assignment(Recording())._range_in_flight(Log(), committed)  # type: ignore[arg-type]
+    assert found == (in_flight if kept else None)
 
 
 @pytest.mark.parametrize(
