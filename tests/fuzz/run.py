@@ -3,7 +3,8 @@
     python -m tests.fuzz.run [--messages 200000] [--seed N]
 
 No process may end or take more than 1.5 GB of memory, the totals of the good messages must be exact in ClickHouse and
-in Parquet, and each message of a collector must be processed or counted as a dead letter. Prints one JSON object; ends
+in Parquet. Streams must process each message of a collector, or count it as a dead letter; each sink must store each
+message, recognise it as repeated, or count it as a dead letter, if it cannot be decoded. Prints one JSON object; ends
 with exit code 1 if a promise is broken.
 """
 
@@ -19,13 +20,16 @@ from pathlib import Path
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW
+from icestream.topics import ACTIVITY, DEAD_LETTERS, RAW, RESOLVE_GROUP, SYMBOLS
 from tests.chaos.cluster import Cluster
 from tests.chaos.load import Load
 from tests.chaos.totals import differences, in_clickhouse, in_lake
 from tests.data.windows import WINDOW_NS
 from tests.fuzz.messages import TOPICS, Mutants
+from tests.fuzz.sinks import sink_differences
+from tests.pipeline.reading import lag
 from tests.pipeline.reading import messages as read
+from tests.waiting import wait_until
 
 MEMORY_MB = 1500
 _HOSTS = 4
@@ -61,12 +65,14 @@ def run(folder: Path, messages: int, seed: int, patience_s: float, settings: Kaf
         load = Load(cluster.settings, _HOSTS, time.time_ns() // WINDOW_NS * WINDOW_NS - 600 * 10**9, seed)
         _send(cluster.settings, load, messages, seed)
         cluster.wait_until_stored(cluster.check_alive, patience_s)
+        wait_until(lambda: lag(cluster.settings, RESOLVE_GROUP, (SYMBOLS,)) == 0, cluster.logs)
         counted = {topic: _counted(cluster, topic) for topic in (RAW, ACTIVITY)}
+        in_sinks = sink_differences(cluster)
         memory = {name: _peak_mb(part.process.pid) for name, part in cluster.parts.items()}
         letters = _dead_letters(cluster.settings)
     finally:
         cluster.close()
-    found = [f"{name} took {mb} MB of memory" for name, mb in memory.items() if mb > MEMORY_MB]
+    found = [f"{name} took {mb} MB of memory" for name, mb in memory.items() if mb > MEMORY_MB] + in_sinks
     for topic, count in counted.items():
         sent = messages + load.windows
         if count != sent:

@@ -22,7 +22,7 @@ from icestream.readiness import Look, Standstills
 from icestream.settings import KafkaSettings
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
-from sinks import archive, runner
+from sinks import archive, assignment, runner
 from sinks.archive import ArchiveSink
 from sinks.assignment import RANGES_PER_S, Assignment
 from sinks.clickhouse import ClickHouseSink
