@@ -51,8 +51,18 @@ class Part:
 class Cluster:
     """Runs from construction to `close`. Use it on the main thread (see `spawn`)."""
 
-    def __init__(self, folder: Path, workers: int = 3, sinks: int = 2, settings: KafkaSettings | None = None) -> None:
-        """`settings`: of a Kafka with empty topics; without, it starts an Apache Kafka of its own."""
+    def __init__(
+        self,
+        folder: Path,
+        workers: int = 3,
+        sinks: int = 1,
+        store_has_lake: bool = False,
+        settings: KafkaSettings | None = None,
+    ) -> None:
+        """`sinks`: processes of Parquet sinks. `store_has_lake`: the store has one, too, and its jobs correct the lake.
+
+        `settings`: of a Kafka with empty topics; without, it starts an Apache Kafka of its own.
+        """
         self.folder = folder
         self.restarts: Counter[str] = Counter()
         """How often each process ended by itself."""
@@ -70,11 +80,12 @@ class Cluster:
         assert settings is not None
         self.settings = settings
         self._workers = 0
-        self.start(STORE, "store", "--data", str(self.data), listen="--listen")
+        to_lake = ("--parquet", str(self.lake), "--parquet-flush-s", "1")
+        self.start(STORE, "store", "--data", str(self.data), *(to_lake if store_has_lake else ()), listen="--listen")
         for _ in range(workers):
             self.join_worker()
         for number in range(1, sinks + 1):
-            self.start(f"parquet-{number}", "sink", "parquet", "--parquet", str(self.lake), "--parquet-flush-s", "1")
+            self.start(f"parquet-{number}", "sink", "parquet", *to_lake)
 
     @property
     def data(self) -> Path:

@@ -13,7 +13,7 @@ from tests.chaos.load import Load
 FREEZE_S = 13.0
 """Longer than the session timeouts of all groups (6 and 10 s): others have taken the partitions over by then."""
 LONG_FREEZE_S = 70.0
-"""Longer than a transaction may stay open (60 s), too."""
+"""Longer, too, than a worker without progress goes on (60 s), and than the lock of a job that stands still (60 s)."""
 AWAY_S = (2.0, 8.0)
 
 

@@ -2,10 +2,11 @@
 
     python -m tests.chaos.run [--seed N] [--events N]
 
-Three stream workers, the store with the embedded ClickHouse, and two Parquet sinks run on an Apache Kafka of their own.
-The totals of every service, stack and trace must be exact. Only traces whose activity was never published are an
-exception: their samples are stored without a trace. Prints the events, and each difference; ends with exit code 1 if
-there is one. The seed decides on the input and on the events, and not on how the processes come to run.
+Three stream workers, the store with the embedded ClickHouse and a Parquet sink, and another Parquet sink run on an
+Apache Kafka of their own. Backfills correct both stores. The totals of every service, stack and trace must be exact.
+Only traces whose activity was never published are an exception: their samples are stored without a trace. Prints the
+events, and each difference; ends with exit code 1 if there is one. The seed decides on the input and on the events, and
+not on how the processes come to run.
 """
 
 import argparse
@@ -70,7 +71,7 @@ def run(
     say(f"seed {seed}, {events} events")
     draw = random.Random(seed)
     begin = (time.time_ns() - _AGO_NS) // WINDOW_NS * WINDOW_NS - (events + 3) * _TICKS * WINDOW_NS
-    cluster = Cluster(folder)
+    cluster = Cluster(folder, store_has_lake=True)
     try:
         load = Load(cluster.settings, HOSTS, begin, seed)
         chaos = Chaos(cluster, load, draw, long_freezes, without)
