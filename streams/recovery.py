@@ -12,7 +12,7 @@ There are two limits:
   Late activity does not correct their samples, which stay as they are.
 - A repeated raw batch is recognised only if the first one is among the last TAIL offsets of icestream.samples, or
   among the raw messages that are processed again. Otherwise both are published with the same batch ID, and sinks skip
-  the second.
+  the second. Activity that comes later or again then corrects samples that the first one gave their trace already.
 """
 
 import contextlib

@@ -162,7 +162,9 @@ def test_what_it_leaves_out_gives_no_sample_two_traces(
         for message in left:
             before.process(message)
             after.process(message)
-        assert min(after.rows().values(), default=0) >= 0
+        published = Counter(entry.source.batch.SerializeToString() for entry in after.log if entry.source.topic == RAW)
+        if max(published.values(), default=0) <= 1:  # one that is published twice may be corrected twice
+            assert min(after.rows().values(), default=0) >= 0
         assert without_trace(after.rows()) == without_trace(before.rows())
 
     check()
