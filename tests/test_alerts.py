@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 from ruamel.yaml import YAML
 
+from icestream import topics
 from tests.prose import ROOT
 
 RULES_FILE = "deploy/prometheus/icestream.rules.yaml"
@@ -44,6 +45,12 @@ def test_an_alert_names_metrics_and_labels_that_exist(rule: dict[str, Any]) -> N
     for by in re.findall(r"by \(([\w, ]+)\)", rule["expr"]):
         assert set(by.split(", ")) <= labels
     assert rule["expr"].count("(") == rule["expr"].count(")")
+
+
+def test_counters_of_known_topics_begin_at_0_so_that_their_first_event_is_an_increase() -> None:
+    metrics()
+    for topic in (topics.RAW, topics.ACTIVITY):
+        assert REGISTRY.get_sample_value("icestream_streams_gaps_total", {"topic": topic}) is not None
 
 
 def test_every_kind_of_hole_has_an_alert_and_an_advice() -> None:

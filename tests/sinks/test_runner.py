@@ -213,6 +213,8 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(
 
 def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
     sink, reader, standstills = Assignment(Recording()), consumer(KafkaSettings(), "nobody"), Standstills()
+    lag_of = {"sink": "recording", "topic": SAMPLES}
+    assert REGISTRY.get_sample_value("icestream_sinks_gaps_total", lag_of) is not None  # before there is any
     sink.assigned(reader, [TopicPartition(SAMPLES, 0), TopicPartition(SAMPLES, 1)])
 
     def told(lags: list[int]) -> str | None:
@@ -226,7 +228,6 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
         sink.add(reader, Message(SAMPLES, 0, offset=lag, value=b"x"))
         reason = told([lag, lag])
     assert reason == f"nothing of {SAMPLES}/1 was processed for 20 s, and 7 messages wait"
-    lag_of = {"sink": "recording", "topic": SAMPLES}
     assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "1"}) == 7
     assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "99"}) is None
     for number in (0, 1):
