@@ -81,6 +81,7 @@ class PartitionTask:
         self._seek = seek
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._unpaused = asyncio.Event()
+        self._told_of_stall = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, recovery: AbstractAsyncContextManager[Recovery]) -> None:
@@ -273,6 +274,9 @@ class PartitionTask:
         outcome = await self._wait(RAW, event, lambda: self._processor.awaits_activity(raw, self.partition))
         if outcome is not None:
             metrics.WAITED.labels(outcome).inc()
+        if outcome == "stalled" and not self._told_of_stall:
+            self._told_of_stall = True
+            log.warning("partition %d: raw batches go ahead of activity that Kafka does not deliver", self.partition)
         if outcome == "absent":
             self._processor.activity_is_absent(raw, self.partition)
 

@@ -13,6 +13,7 @@ correction is published. Its source is the activity message; it takes the value 
 trace, once.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -39,6 +40,8 @@ from streams.state import Partition
 from streams.symbolize import Symbolizer
 
 __all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
+
+log = logging.getLogger(__name__)
 
 SERIES_BYTES = 64_000_000
 """Limit of the serialized series that are remembered: about 40,000 of five labels."""
@@ -122,6 +125,12 @@ class Processor:
         collector = state.collector(raw.id)
         promised = raw.activity_sequence
         missing = promised != collector.absent and not collector.activity.complete(promised)
+        if missing and state.retained.many_intervals and not state.told_of_many_intervals:
+            state.told_of_many_intervals = True
+            log.warning(
+                "partition %d: raw batches no longer wait for activity, because its intervals take 3/8 of their memory:"
+                " raise ICESTREAM_ATTACH_MEMORY_MB", partition,
+            )  # fmt: skip
         return missing and not state.retained.many_intervals
 
     def activity_is_absent(self, raw: RawColumns, partition: int) -> None:

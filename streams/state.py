@@ -50,6 +50,7 @@ class Partition:
     kept: Kept = field(default_factory=Kept)  # of announcements
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
+    told_of_many_intervals: bool = False  # in the log
 
     def __post_init__(self) -> None:
         self.announcer = Announcer(self.kept)

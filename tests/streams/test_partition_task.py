@@ -165,7 +165,9 @@ def test_activity_that_kafka_does_not_have_holds_up_nobody_and_is_a_correction_l
     run(scenario)
 
 
-def test_raw_does_not_wait_forever_for_activity_that_kafka_does_not_deliver(in_process_broker: KafkaSettings) -> None:
+def test_raw_does_not_wait_forever_for_activity_that_kafka_does_not_deliver_and_says_so_once(
+    in_process_broker: KafkaSettings, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> None:
         bench = Bench(in_process_broker, wait_s=0.2)
         bench.log(ACTIVITY, [activity([])])  # never handed over
@@ -176,6 +178,8 @@ def test_raw_does_not_wait_forever_for_activity_that_kafka_does_not_deliver(in_p
         await bench.close()
 
     run(scenario)
+    told = [record.message for record in caplog.records if record.name == partition_task.__name__]
+    assert told == ["partition 0: raw batches go ahead of activity that Kafka does not deliver"]
 
 
 @pytest.mark.parametrize("first", [RAW, ACTIVITY])

@@ -279,6 +279,19 @@ def test_only_promised_activity_is_waited_for() -> None:
     assert not processor.awaits_activity(decode_raw(Raw([Sample(1)], activity_sequence=0, started=8).bytes()), 0)
 
 
+def test_no_activity_is_waited_for_where_there_is_no_room_for_it_and_the_log_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    processor = Processor()
+    processor.activity(activity([Interval(1, 0, 10, context(1))], sequence=1), activity_id(0))
+    processor.partition(0).retained.budget_bytes = 0
+    raw = decode_raw(Raw([Sample(1)], activity_sequence=2).bytes())
+    assert not processor.awaits_activity(raw, 0)
+    assert not processor.awaits_activity(raw, 0)
+    assert len(caplog.messages) == 1
+    assert "ICESTREAM_ATTACH_MEMORY_MB" in caplog.messages[0]
+
+
 def test_samples_say_what_their_raw_batch_says_of_its_window_once() -> None:
     said = RawBatch(lost_samples=3, dropped_samples=4, configured_period=5).SerializeToString()
     outputs = Processor().raw(Raw([], start=START).bytes() + said, raw_id())
