@@ -28,6 +28,7 @@ from icestream.messages.plausible import ANY_LIMITS, TimeLimits
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, DEAD_LETTERS, SAMPLES, STACKS
 from sinks import cluster, metrics, stored_batches
+from sinks.insert_tokens import InsertTokens
 from sinks.migrate import check
 from sinks.ranges import MessageRange, message_id
 from sinks.retention import drop_unused_locations
@@ -67,6 +68,7 @@ class ClickHouseSink:
         self._limits = limits
         self._clients = clients
         self._series = SeriesDays()
+        self._tokens = InsertTokens()
         self._cleaned = time.monotonic()
         self._cluster = cluster.ONE_SERVER
         self._noted_hours: dict[int, tuple[float, float]] = {}
@@ -99,7 +101,8 @@ class ClickHouseSink:
         self._clients.discard()
 
     def idle(self) -> None:
-        """Deletes locations that nothing refers to, once a day."""
+        """Deletes locations that nothing refers to, once a day, and looks whether there are enough insert tokens."""
+        self._tokens.look(self._clients.get(), self._cluster)
         if time.monotonic() - self._cleaned > _CLEAN_S:
             self._cleaned = time.monotonic()
             drop_unused_locations(self._clients.get(), self._cluster)

@@ -30,4 +30,8 @@ FRESHNESS = Histogram(
     ["sink", "topic"],
     buckets=_SECONDS,
 )
+INSERT_TOKENS = Gauge("icestream_sinks_insert_tokens", "inserts that tables of ClickHouse recognise if they come again")
+INSERT_TOKENS_NEEDED = Gauge(
+    "icestream_sinks_insert_tokens_needed", "inserts of all processes in ten minutes, which tables should recognise"
+)
 RESOLVED = Counter("icestream_sinks_resolved_locations_total", "stored locations that were named late")
