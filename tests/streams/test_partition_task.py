@@ -11,6 +11,7 @@ from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from icestream import kafka
+from icestream.dead_letters import Rate
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from streams import logs, metrics, partition_task
@@ -30,7 +31,13 @@ from tests.waiting import PATIENCE_S
 class Bench:
     """A task, what it acknowledged, and what it sent. `wait_s` is long: no test may need it."""
 
-    def __init__(self, settings: KafkaSettings, operators: Operators | None = None, wait_s: float = 3600) -> None:
+    def __init__(
+        self,
+        settings: KafkaSettings,
+        operators: Operators | None = None,
+        wait_s: float = 3600,
+        rate: Rate | None = None,
+    ) -> None:
         self.acknowledged: list[tuple[str, int]] = []
         self.failed: list[BaseException] = []
         self.sent: list[bytes] = []
@@ -54,6 +61,7 @@ class Bench:
             self.room,
             lambda topic: None,
             self.seek,
+            rate,
         )
         self.task.start(contextlib.nullcontext(Recovery()))
 
@@ -219,6 +227,24 @@ def test_a_backlog_loses_no_trace_if_kafka_does_not_deliver_activity_for_longer_
             bench.put(ACTIVITY, offset, one.activity)
         await bench.until(2 * len(made))
         assert traced(bench.sent) == expected(made)
+        await bench.close()
+
+    run(scenario)
+
+
+def test_a_flood_of_dead_letters_is_acknowledged_and_mostly_counted_and_holds_up_no_good_message(
+    in_process_broker: KafkaSettings,
+) -> None:
+    async def scenario() -> None:
+        bench = Bench(in_process_broker, rate=Rate(0))
+        for offset in range(1000):
+            bench.put(RAW, offset, b"\xff")
+        bench.put(RAW, 1000, Raw([Sample(5)]).bytes())
+        bench.put(ACTIVITY, 0, activity([]))
+        await bench.until(1002)
+        assert [offset for topic, offset in bench.acknowledged if topic == RAW] == list(range(1001))
+        assert bench.letters == []
+        assert rows(bench.sent).total() == 10
         await bench.close()
 
     run(scenario)
