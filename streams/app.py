@@ -79,15 +79,15 @@ class PartitionTasks:
         self._looking: asyncio.Task[None] | None = None
 
     def own(self) -> dict[Partition, int]:
-        """Returns the partitions of this worker, and how many messages each has read again: for recovery, and what
-        Faust skipped. As long as a partition's recovery has not ended, it may wait for others, so all count for it."""
+        """Returns the partitions of this worker, and what was done for each beside acknowledging its messages
+        (`PartitionTask.work`). As long as its recovery has not ended, it may wait for others, so all count for it."""
         tasks = dict(self._tasks)
         everywhere = self._looked_back + sum(task.read_again for task in tasks.values())
-        work = {
-            number: tasks[number].read_again if number in tasks and tasks[number].recovered else everywhere
+        return {
+            (topic, number): tasks[number].work(topic) if number in tasks and tasks[number].recovered else everywhere
+            for topic in (RAW, ACTIVITY)
             for number in self.assigned
         }
-        return {(topic, number): done for topic in (RAW, ACTIVITY) for number, done in work.items()}
 
     def put(self, topic: str, event: Event) -> None:
         """Hands a message to its partition task. After `revoke`, messages are dropped until the next `assign`."""

@@ -97,6 +97,12 @@ class PartitionTask:
     def queued_bytes(self, topic: str) -> int:
         return self._feeds[topic].queued_bytes
 
+    def work(self, topic: str) -> int:
+        """Returns a number that grows with what is done for a topic beside acknowledging its messages: some are read
+        again, and while it waits for the other topic, messages of that are processed."""
+        feed, other = self._pair(topic)
+        return self.read_again + (other.next_offset if feed.waits else 0)
+
     async def pause(self) -> bool:
         """Stops processing until `resume`, and forgets the queued messages, which Kafka sends again.
 
@@ -285,7 +291,7 @@ class PartitionTask:
         are processed. Returns why the wait ended: "came", "absent" or "stalled"; None if there was none."""
         if not should():
             return None
-        feed, other = self._feeds[topic], self._feeds[ACTIVITY if topic == RAW else RAW]
+        feed, other = self._pair(topic)
         feed.waits = True
         feed.moved.set()  # the other topic need not wait for this one now
         try:
@@ -304,6 +310,10 @@ class PartitionTask:
             return "came"
         finally:
             feed.waits = False
+
+    def _pair(self, topic: str) -> tuple[Feed, Feed]:
+        """Returns the feed of a topic, and the other one."""
+        return self._feeds[topic], self._feeds[ACTIVITY if topic == RAW else RAW]
 
     async def _ask_end(self, feed: Feed) -> None:
         asked_s = time.monotonic()

@@ -96,8 +96,12 @@ class Bench:
         self.task.put(topic, Event(0, offset, b"host", value, lambda: self.acknowledged.append((topic, offset))))
 
     async def until(self, count: int) -> None:
+        """Until so many messages are acknowledged."""
+        await self.until_true(lambda: len(self.acknowledged) >= count)
+
+    async def until_true(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while len(self.acknowledged) < count and not self.failed:
+        while not condition() and not self.failed:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
 
@@ -148,6 +152,28 @@ def test_raw_waits_for_promised_activity_that_kafka_has_and_activity_does_not_wa
         await bench.until(2)
         assert {row[-1] for row in rows(bench.sent)} == {context(1)}
         assert len(bench.sent) == 1
+        await bench.close()
+
+    run(scenario)
+
+
+def test_while_raw_waits_what_is_done_of_activity_is_work_for_it(in_process_broker: KafkaSettings) -> None:
+    """As the watchdog sees it: raw that waits for a long backlog of activity does not stand still."""
+
+    async def scenario() -> None:
+        bench = Bench(in_process_broker)
+        promised = [activity([Interval(1, 0, 100, context(1))], sequence=number) for number in (1, 2, 3)]
+        bench.log(ACTIVITY, promised)
+        bench.put(RAW, 0, Raw([Sample(5)], activity_sequence=3).bytes())
+        await bench.until_true(lambda: bench.task._feeds[RAW].waits)
+        works = [bench.task.work(RAW)]
+        for number in (0, 1):
+            bench.put(ACTIVITY, number, promised[number])
+            await bench.until(number + 1)
+            works.append(bench.task.work(RAW))
+        assert works[0] < works[1] < works[2]
+        assert bench.task.work(ACTIVITY) == 0
+        assert bench.sent == []
         await bench.close()
 
     run(scenario)
