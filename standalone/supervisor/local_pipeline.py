@@ -15,6 +15,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 
 from collector.activity.activity_socket import answers
+from gateway.scrape.config import load_jobs
 from gateway.settings import GatewaySettings
 from icestream.commands import topics
 from icestream.data_folder import SYSTEM_SOCKET
@@ -59,6 +60,10 @@ class LocalPipeline:
         self._addresses: dict[str, str] = {}
 
     def __enter__(self) -> Self:
+        """Raises StartError, and SettingError for a mistake in the file of scrape jobs: the gateway is an optional
+        part, so it would be given up for that."""
+        if self._settings.gateway and self._settings.gateway_scrape:
+            load_jobs(Path(self._settings.gateway_scrape))
         with contextlib.ExitStack() as opened:
             try:
                 opened.callback(DataLock(self._folder).close)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import GatewaySettings
-from icestream.settings import KafkaSettings
+from icestream.settings import KafkaSettings, SettingError
 from standalone.settings import UpSettings
 from standalone.supervisor.local_pipeline import LocalPipeline
 
@@ -27,3 +27,18 @@ def test_the_gateway_scrapes_what_the_file_of_up_says(tmp_path: Path) -> None:
     settings = UpSettings(data=tmp_path, gateway_scrape="scrape.yaml")
     environ = LocalPipeline(settings)._environ(KafkaSettings())
     assert GatewaySettings.load(environ).gateway_scrape == "scrape.yaml"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"), [(None, "No such file"), ("scrape_config: []", "no field 'scrape_config'")], ids=["none", "typo"]
+)
+def test_a_mistake_in_the_file_of_scrape_jobs_is_told_before_anything_runs(
+    tmp_path: Path, text: str | None, told: str
+) -> None:
+    file = tmp_path / "scrape.yaml"
+    if text:
+        file.write_text(text)
+    settings = UpSettings(data=tmp_path / "data", gateway_scrape=str(file))
+    with pytest.raises(SettingError, match=told), LocalPipeline(settings):
+        raise AssertionError("it runs")
+    assert not settings.folder.exists()
