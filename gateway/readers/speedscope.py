@@ -12,10 +12,11 @@ from gateway.readers.folded import weighted_profile
 from gateway.readers.location_table import SentLine, sent_line
 from gateway.readers.pprof import Source
 from gateway.sent_profile import SentProfile
+from icestream.messages.raw import MAX_DEPTH
 
 _NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
 _MAX_FRAMES = 10_000_000
-"""Of all different stacks of an evented profile: its events may say in few bytes what takes much memory."""
+"""Of the different stacks of all evented profiles of a file: events may say in few bytes what takes much memory."""
 
 
 def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile:
@@ -36,8 +37,7 @@ def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile
         scale = _NANOSECONDS.get(unit, 1)
         stacks = [
             ([frames[index] for index in stack], round(weight * scale))
-            for profile in file["profiles"]
-            for stack, weight in _READERS[profile["type"]](profile)
+            for stack, weight in _stacks(file["profiles"], dropped)
         ]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         raise bad_profile(f"no Speedscope file: {error!r}") from None
@@ -50,13 +50,23 @@ def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile
     return weighted_profile(stacks, data, source, kind, 1, dropped)
 
 
-def _sampled(profile: Any) -> Iterator[tuple[Sequence[int], float]]:
-    """Returns stacks of frames, root first, and their weights."""
-    return zip(profile["samples"], profile["weights"], strict=True)
+def _stacks(profiles: Sequence[Any], dropped: Counter[str]) -> Iterator[tuple[Sequence[int], float]]:
+    """Returns stacks of frames, root first, and their weights. Raises Refused."""
+    room = _MAX_FRAMES
+    for profile in profiles:
+        if profile["type"] == "sampled":
+            yield from zip(profile["samples"], profile["weights"], strict=True)
+        elif profile["type"] == "evented":
+            found = _evented(profile, room, dropped)
+            room -= sum(len(stack) for stack, _ in found)
+            yield from found
+        else:
+            raise ValueError("expected profiles of the types sampled and evented")
 
 
-def _evented(profile: Any) -> Iterator[tuple[Sequence[int], float]]:
-    """Returns each different stack of open frames, and how long it was open."""
+def _evented(profile: Any, room: int, dropped: Counter[str]) -> list[tuple[Sequence[int], float]]:
+    """Returns each different stack of open frames, and how long it was open. Of deep stacks, the frames nearest to the
+    leaf are kept. Raises Refused where all have more than `room` frames."""
     callers: list[tuple[int, int]] = [(0, 0)]  # of each stack the one below its top, and its top; stack 0 is empty
     depths = [0]
     known: dict[tuple[int, int], int] = {}
@@ -80,14 +90,16 @@ def _evented(profile: Any) -> Iterator[tuple[Sequence[int], float]]:
         elif event["type"] != "end":
             raise ValueError("expected events O and C, and that C closes the frame that was opened last")
     seen = [stack for stack, weight in held.items() if stack and weight]
-    if sum(depths[stack] for stack in seen) > _MAX_FRAMES:
+    if sum(min(depths[stack], MAX_DEPTH) for stack in seen) > room:
         raise bad_profile(f"expected at most {_MAX_FRAMES} frames in the different stacks of events")
+    found: list[tuple[Sequence[int], float]] = []
     for stack in seen:
-        frames, at = [], stack
-        while at:
+        frames: list[int] = []
+        at = stack
+        while at and len(frames) < MAX_DEPTH:
             at, frame = callers[at]
             frames.append(frame)
-        yield frames[::-1], held[stack]
-
-
-_READERS = {"sampled": _sampled, "evented": _evented}
+        if at:
+            dropped["frames"] += depths[at]
+        found.append((frames[::-1], held[stack]))
+    return found
