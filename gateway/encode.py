@@ -40,16 +40,15 @@ def encode(profile: SentProfile, times: Times, limit: SeriesLimit | None = None)
     """Encodes a profile, and counts in its `dropped` the samples whose series are beyond the limit. Every message
     passes the checks of those who read it. Raises Refused."""
     messages, samples = [], 0
-    identified = _with_stack_ids(profile.window)
-    if limit is not None:
-        identified, lost = limit.apply(identified)
-        if lost:
-            profile.dropped["series"] += lost
+    given = _with_stack_ids(profile.window)
+    limited, lost = (given, 0) if limit is None else limit.apply(given)
+    if lost:
+        profile.dropped["series"] += lost
     for values in profile.values:
-        window = _rows_with_values(identified, values)
+        window = _rows_with_values(given, values)
         if len(window.pid):
             samples += len(window.pid)
-            messages += _batch(profile, values, window)
+            messages += _batch(profile, values, window, _rows_with_values(limited, values) if lost else None)
     try:
         for message in messages:
             decode_raw(message, times)
@@ -64,7 +63,9 @@ def _with_stack_ids(window: Window) -> Window:
     return dataclasses.replace(window, stacks=dataclasses.replace(window.stacks, ids=stack_ids(window.stacks)))
 
 
-def _batch(profile: SentProfile, values: Values, window: Window) -> list[bytes]:
+def _batch(profile: SentProfile, values: Values, window: Window, limited: Window | None) -> list[bytes]:
+    """Its ID and which samples are in which part depend on the series as they were sent, not on the limit: a profile
+    that comes again is the same batch of the same parts, in any gateway, and counts once."""
     common = RawBatch(
         host_id=profile.host_id,
         profile_type=values.profile_type,
@@ -73,10 +74,9 @@ def _batch(profile: SentProfile, values: Values, window: Window) -> list[bytes]:
         activity_complete_unix_nano=window.end_unix_nano + _NO_ACTIVITY_NS,
     )
     try:
-        parts = raw_encoder.split(window, common)
+        parts = raw_encoder.split(window, common, relabelled=limited)
     except ValueError as error:  # a number does not fit its column
         raise bad_profile(str(error)) from None
-    # Named by its content, before series were limited: a profile that comes again is the same batch, and counts once.
     digest = xxhash.xxh3_128(
         repr((profile.host_id, values.profile_type, profile.window.labels, window.start_unix_nano)).encode()
     )

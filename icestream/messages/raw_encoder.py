@@ -5,7 +5,7 @@ Each part is self-contained: it has the stacks, locations, mappings, series and 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -83,11 +83,18 @@ class Window:
     count: np.ndarray | None = None  # int64 (n,), observations; None: each is one
 
 
-def split(window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES) -> list[bytes]:
+def split(
+    window: Window, common: RawBatch, limit: int = MAX_MESSAGE_BYTES, relabelled: Window | None = None
+) -> list[bytes]:
     """The window as serialized parts without BatchId, each with the fields of `common`, at most `limit` bytes together
     with what `finish` adds. Only the first part has the lost and the dropped samples of `common`. A window without
-    samples is one part."""
-    parts = list(_parts(window, common, limit - HEADER_BYTES))
+    samples is one part. With `relabelled`, the parts have its samples, which are those of the window with shorter
+    labels; which samples a part has depends on the window alone."""
+    chosen = _parts(window, common, limit - HEADER_BYTES)
+    if relabelled is None:
+        parts = [part.message for part in chosen]
+    else:
+        parts = [_part(relabelled, part.rows, common, part.with_stacks).message for part in chosen]
     missing = RawBatch(lost_samples=common.lost_samples, dropped_samples=common.dropped_samples).SerializeToString()
     return [part + missing for part in parts[:1]] + parts[1:]
 
@@ -110,7 +117,13 @@ def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> l
     ]
 
 
-def _parts(window: Window, common: RawBatch, limit: int) -> Iterator[bytes]:
+class _Part(NamedTuple):
+    rows: np.ndarray  # int64, of the samples
+    with_stacks: bool
+    message: bytes
+
+
+def _parts(window: Window, common: RawBatch, limit: int) -> Iterator[_Part]:
     if not len(window.pid):
         yield _part(window, np.empty(0, np.int64), common)
         return
@@ -121,9 +134,9 @@ def _parts(window: Window, common: RawBatch, limit: int) -> Iterator[bytes]:
         yield from _halve(window, chosen[np.argsort(window.stack[chosen], kind="stable")], common, limit)
 
 
-def _halve(window: Window, chosen: np.ndarray, common: RawBatch, limit: int) -> Iterator[bytes]:
+def _halve(window: Window, chosen: np.ndarray, common: RawBatch, limit: int) -> Iterator[_Part]:
     part = _part(window, np.sort(chosen), common)
-    if len(part) <= limit:
+    if len(part.message) <= limit:
         yield part
     elif len(chosen) == 1:
         yield _part(window, chosen, common, with_stacks=False)
@@ -133,7 +146,7 @@ def _halve(window: Window, chosen: np.ndarray, common: RawBatch, limit: int) -> 
         yield from _halve(window, chosen[middle:], common, limit)
 
 
-def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: bool = True) -> bytes:
+def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: bool = True) -> _Part:
     """One part: the samples `chosen` (rows, in the order of time) with everything they refer to."""
     message = RawBatch()
     message.CopyFrom(common)
@@ -170,7 +183,7 @@ def _part(window: Window, chosen: np.ndarray, common: RawBatch, with_stacks: boo
         columns["sample_value"] = window.value[chosen]
     if window.count is not None:
         columns["sample_count"] = window.count[chosen]
-    return packed.serialize(message, columns)
+    return _Part(chosen, with_stacks, packed.serialize(message, columns))
 
 
 def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dict[str, np.ndarray]:

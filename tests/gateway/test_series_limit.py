@@ -65,6 +65,30 @@ def test_a_profile_that_comes_again_is_the_same_batch_though_its_series_are_limi
     assert decode_raw(first).id == decode_raw(again).id
 
 
+def large_labels() -> SentProfile:
+    """40 samples, whose labels need several messages."""
+    profile = simple({(f"f{number}",): (1, 10 + number) for number in range(40)})
+    profile.string_table.extend(["v" * 200, *(f"label{number}" for number in range(200))])
+    first = len(profile.string_table) - 200
+    for number, sample in enumerate(profile.sample):
+        for key in range(first, first + 199):
+            sample.label.add(key=key, str=first - 1)
+        profile.string_table.append(f"sample{number}")
+        sample.label.add(key=first + 199, str=len(profile.string_table) - 1)
+    return read_pprof(profile.SerializeToString(), Source((("service", "shop"),)), 100)
+
+
+def test_a_profile_that_comes_again_has_the_same_samples_in_each_part_though_its_series_are_limited() -> None:
+    first, again = (
+        [decode_raw(message) for message in encode(large_labels(), ANY_TIME, limit).messages]
+        for limit in (SeriesLimit(1), SeriesLimit(100))
+    )
+    assert len(again) > 1
+    assert sum(len(part.series) for part in again) == 40 > sum(len(part.series) for part in first)
+    assert [part.id for part in first] == [part.id for part in again]
+    assert [part.sample_value.tolist() for part in first] == [part.sample_value.tolist() for part in again]
+
+
 def test_services_beyond_the_limit_of_all_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series_limit, "_MOST", 4)
     limit = SeriesLimit(100, Clock())
