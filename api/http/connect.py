@@ -43,18 +43,21 @@ def unimplemented(message: str) -> ConnectError:
 
 
 def add_call(router: APIRouter, path: str, asked: type[Asked], answer: Callable[[AppState, Asked], Message]) -> None:
-    """Adds a route that calls `answer` in a thread. It may raise ApiError or ConnectError."""
+    """Adds a route that calls `answer` in a thread, where messages are also read and written: large ones take tenths
+    of a second. `answer` may raise ApiError or ConnectError."""
+
+    def encode_answer(shared: AppState, body: bytes, is_json: bool) -> bytes:
+        answered = answer(shared, _decode(body, asked, is_json))
+        return json_format.MessageToJson(answered, indent=None).encode() if is_json else answered.SerializeToString()
 
     async def call(request: Request) -> Response:
         try:
             is_json = _is_json(request)
-            message = _decode(await _body(request), asked, is_json)
-            answered = await run_in_threadpool(answer, request.app.state.shared, message)
+            body = await _body(request)
+            encoded = await run_in_threadpool(encode_answer, request.app.state.shared, body, is_json)
         except (ConnectError, ApiError) as error:
             return error_response(error)
-        if is_json:
-            return Response(json_format.MessageToJson(answered, indent=None), media_type=_JSON)
-        return Response(answered.SerializeToString(), media_type=_PROTO)
+        return Response(encoded, media_type=_JSON if is_json else _PROTO)
 
     router.add_api_route(path, call, methods=["POST"], include_in_schema=False)
 

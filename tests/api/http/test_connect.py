@@ -1,8 +1,12 @@
+import asyncio
 import gzip
 import json
 
 import pytest
+from google.protobuf.message import Message
 
+from api.http import connect
+from api.http.unknown_fields import unknown_in_message
 from tests.api.conftest import Api
 from tests.api.http.querier.calls import CPU, END_MS, START_MS, post
 
@@ -105,3 +109,15 @@ def test_empty_fields_ask_for_nothing(api: Api) -> None:
     body = b'{"profileTypes":[],"more":null,"some":"","other":{},"flag":false,"matchers":null}'
     assert post(api, METHOD, body, "application/json").status_code == 200
     assert post(api, METHOD, b"\x92\x03\x00\x98\x03\x00").status_code == 200
+
+
+def test_a_message_is_read_beside_the_event_loop(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read one of 1 MB takes tenths of a second, in which other requests, above all /healthz, are answered."""
+
+    def read(message: Message) -> str | None:
+        with pytest.raises(RuntimeError):
+            asyncio.get_running_loop()
+        return unknown_in_message(message)
+
+    monkeypatch.setattr(connect, "unknown_in_message", read)
+    assert post(api, METHOD, b"").status_code == 200
