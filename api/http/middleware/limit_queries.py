@@ -6,10 +6,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api import metrics
 from api.errors import ApiError
-from api.http.error_handlers import error_response
+from api.http import connect, error_handlers
 
 _MAX_WAIT_S = 10.0
-_QUERIES = ("/api/", "/querier.", "/pyroscope/")
+_PYROSCOPE = ("/querier.", "/pyroscope/")
+_QUERIES = ("/api/", *_PYROSCOPE)
 
 
 class LimitQueries:
@@ -38,7 +39,8 @@ class LimitQueries:
             error = ApiError(
                 503, "busy", "too many queries at the same time", "ask again in a few seconds", {"Retry-After": "5"}
             )
-            await error_response(error)(scope, receive, send)
+            form = connect if scope["path"].startswith(_PYROSCOPE) else error_handlers
+            await form.error_response(error)(scope, receive, send)
 
     async def _wait_for_turn(self) -> bool:
         """Whether the request may run."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from clickhouse_connect.driver.client import Client
+from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
 from api.http.app import create_app
@@ -172,6 +173,15 @@ def test_more_queries_than_may_wait_are_told_to_come_back(
             thread.join()
         assert statuses == [503] * 10 + [200] * 2
         assert http.get("/api/v1/merge", params=RANGE).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/querier.v1.QuerierService/LabelNames", "/pyroscope/render"])
+def test_pyroscopes_tools_are_told_to_come_back_in_their_form(path: str) -> None:
+    with TestClient(limit_queries.LimitQueries(FastAPI(), running=0, waiting=0)) as http:
+        answer = http.post(path)
+    assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
+    assert set(answer.json()) == {"code", "message"}
+    assert answer.headers["retry-after"]
 
 
 def test_head_is_answered_without_a_body_and_large_answers_are_compressed(api: Api, client: Client) -> None:
