@@ -13,6 +13,7 @@ from clickhouse_connect.driver.client import Client
 
 from api.http.app import create_app
 from api.settings import ApiSettings
+from api.terminal.draw import draw_completeness
 from icestream.cli import main
 from icestream.clickhouse import Clients
 from icestream.http_server import Server
@@ -160,6 +161,11 @@ def test_holes_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None
     out = ask(capsys, "completeness", "--url", url, *TIMES)
     assert out.splitlines()[0] == "0 windows of 0 hosts: 0 of CPU missing"
     assert out.splitlines()[2].split() == ["1", "dead_letters", "host-1", *[AT] * 2, "icestream.raw:", "?[31mred"]
+
+
+def test_an_api_that_does_not_say_from_when_it_knows_what_is_missing_is_understood() -> None:
+    answer = {"windows": 2, "hosts": 1, "holes": [], "complete": True}
+    assert draw_completeness(answer) == "2 windows of 1 hosts: complete"
 
 
 def test_a_diff_shows_points(url: str, capsys: pytest.CaptureFixture[str]) -> None:
