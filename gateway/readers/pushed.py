@@ -61,7 +61,7 @@ def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Pus
     for series in request.series:
         given = [(label.name, label.value) for label in series.labels]
         names = dict(given)
-        dropped = Counter[str]()
+        dropped = Counter[str]()  # of what these profiles share: told with the first one
         labels = to_labels([("service", "unknown_service"), *given], dropped)
         for sample in series.samples:
             try:
@@ -69,6 +69,7 @@ def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Pus
                 room -= len(data)
                 source = Source(labels, names.get(_NAME, ""), dropped=dropped)
                 pushed.profiles.append(read_pprof(data, source, max_series))
+                dropped.clear()
             except Refused as error:
                 if error.status == 413:
                     raise

@@ -98,7 +98,8 @@ def dropped(what: str) -> float:
 
 
 def test_what_was_dropped_of_a_push_is_told_and_counted(gateway: Gateway) -> None:
-    request = request_of(profile(endpoint="x" * 201).SerializeToString(), b"\xff")
+    # What was dropped of the labels of a series is told once, not for each of its profiles.
+    request = request_of(b"\xff", profile(endpoint="x" * 201).SerializeToString(), profile().SerializeToString())
     request.series[0].labels.add(name="n" * 101, value="v")
     before = [dropped(what) for what in ("label_values", "label_names", "profiles")]
     answer = gateway.http.post(PUSH, content=request.SerializeToString(), headers=PROTO)
