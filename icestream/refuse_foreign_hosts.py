@@ -24,9 +24,9 @@ class RefuseForeignHosts:
     Addresses cannot: a page has an address as its host only if it came from there.
     """
 
-    def __init__(self, app: ASGIApp, setting: str, allowed: str, refusal: Callable[[], ASGIApp]) -> None:
-        """`allowed` is the text of `setting` (icestream.allowed_hosts). `refusal` makes the answer to other requests.
-        Raises SettingError."""
+    def __init__(self, app: ASGIApp, setting: str, allowed: str, refusal: Callable[[str], ASGIApp]) -> None:
+        """`allowed` is the text of `setting` (icestream.allowed_hosts). `refusal` makes the answer to other requests
+        of their paths. Raises SettingError."""
         self._app = app
         self._setting = setting
         self._allowed = {"localhost", ".localhost", socket.gethostname().lower(), *allowed_hosts(setting, allowed)}
@@ -41,7 +41,7 @@ class RefuseForeignHosts:
         foreign = [host for host in hosts if not self._is_allowed(host)]
         if foreign:
             self._tell(_name(foreign[0])[:100])
-        answer = self._refusal() if foreign else self._app
+        answer = self._refusal(scope["path"]) if foreign else self._app
         await answer(scope, receive, send)
 
     def _tell(self, name: str) -> None:

@@ -108,6 +108,6 @@ def create_app(
     return app
 
 
-def _foreign_host() -> Response:
+def _foreign_host(path: str) -> Response:
     hint = "use an address, or add the name to --api-allowed-hosts"
     return error_response(bad_request("foreign_host", "the Host header names another machine", hint))

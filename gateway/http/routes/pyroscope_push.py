@@ -9,25 +9,23 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from gateway import metrics
 from gateway.errors import Refused, bad_profile, unsupported
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import MB, read_body
+from gateway.http.connect import connect_response
 from gateway.readers.pushed import parse_push, parse_write_raw, read_push
 from icestream.pyroscope.push_pb2 import PushRequest
 
 router = APIRouter(tags=["profiles"])
 
+PUSH = "/push.v1.PusherService/Push"
 _PROTO, _JSON = "application/proto", "application/json"
-_CODES = {503: "unavailable", 408: "deadline_exceeded", 415: "unimplemented"}
-"""All others, 413 too, are invalid_argument: Alloy sends again, ten times, what is answered with resource_exhausted
-(shouldRetry in its internal/component/pyroscope/write)."""
 _MAX_TOLD = 3
 _DROPPED = "X-Icestream-Dropped"
 """The answers of these protocols have no field for it."""
 
 
-@router.post("/push.v1.PusherService/Push", summary="Take profiles of Pyroscope's SDKs and Alloy")
+@router.post(PUSH, summary="Take profiles of Pyroscope's SDKs and Alloy")
 async def push(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
     """Takes those profiles that can be taken. If others cannot, the answer is an error that says so."""
     try:
@@ -37,9 +35,7 @@ async def push(request: Request, state: Annotated[AppState, Depends(app_state)])
         body = await read_body(request, state.settings)
         headers = await _take(state, await asyncio.to_thread(parse_push, body, kind == _JSON), "push")
     except Refused as error:
-        metrics.REFUSED.labels(error.code).inc()
-        answer = {"code": _CODES.get(error.status, "invalid_argument"), "message": error.message}
-        return JSONResponse(answer, error.status, error.headers)
+        return connect_response(error)
     return Response(b"{}" if kind == _JSON else b"", headers=headers, media_type=kind)
 
 

@@ -70,6 +70,8 @@ def test_a_page_of_a_stranger_cannot_send_profiles_by_dns_rebinding(gateway: Gat
     for path in ("/api/v1/ingest/pprof?service=a", "/ingest", "/v1/traces", "/v1development/profiles"):
         answer = gateway.http.post(path, headers={"Host": "attacker.example"})
         assert code(answer) == (400, "foreign_host")
-    assert refused() == before + 4
+    push = gateway.http.post("/push.v1.PusherService/Push", headers={"Host": "attacker.example"})
+    assert (push.status_code, push.json()["code"]) == (400, "invalid_argument")  # Connect's: Alloy gives up
+    assert refused() == before + 5
     assert gateway.http.get("/healthz", headers={"Host": "gateway.monitoring.svc"}).status_code == 200
     assert gateway.http.post("/ingest", headers={"Host": "192.0.2.7:4040"}).json()["error"]["code"] != "foreign_host"

@@ -1,0 +1,17 @@
+"""Refusals as the Connect protocol has them (connectrpc.com/docs/protocol): `{"code", "message"}`."""
+
+from starlette.responses import JSONResponse
+
+from gateway import metrics
+from gateway.errors import Refused
+
+_CODES = {503: "unavailable", 408: "deadline_exceeded", 415: "unimplemented"}
+"""All others, 413 too, are invalid_argument: Alloy sends again, ten times, what is answered with resource_exhausted or
+internal, as which a 400 without a code counts (shouldRetry in its internal/component/pyroscope/write)."""
+
+
+def connect_response(error: Refused) -> JSONResponse:
+    """Counts the refusal, and returns what its sender gets."""
+    metrics.REFUSED.labels(error.code).inc()
+    answer = {"code": _CODES.get(error.status, "invalid_argument"), "message": error.message}
+    return JSONResponse(answer, error.status, error.headers)
