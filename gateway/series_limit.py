@@ -16,19 +16,22 @@ OTHER_SERVICES = "[other services]"
 
 _HOUR_S = 3600.0
 _MOST = 500_000
-"""Series of all services: each takes 100 bytes of memory."""
+"""Services, and series of all services: each takes up to 130 bytes of memory."""
 
 
 class SeriesLimit:
     """Keeps the first `of_service` series of a service in an hour; others keep only their service. All services
-    together have at most 500,000; then services that are new are one. For any thread."""
+    together have at most 500,000; then services that are new are one. For any thread.
+
+    Other labels are not kept, since any of them may be what makes so many series. So gauges of several instances are
+    averaged there, as everywhere where labels are equal."""
 
     def __init__(self, of_service: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = of_service
         self._clock = clock
         self._hour = 0.0
-        self._count = 0
-        self._known: dict[str, set[int]] = {}  # hashes of series by their service
+        self._series: set[int] = set()  # hashes of labels
+        self._of_service: dict[int, int] = {}  # how many series a service has, by the hash of its name
         self._lock = threading.Lock()
 
     def apply(self, window: Window) -> tuple[Window, int]:
@@ -47,21 +50,24 @@ class SeriesLimit:
     def _forget(self) -> None:
         hour = self._clock() // _HOUR_S
         if hour != self._hour:
-            self._hour, self._count = hour, 0
-            self._known.clear()
+            self._hour = hour
+            self._series.clear()
+            self._of_service.clear()
 
     def _keep(self, labels: Labels) -> Labels:
         service = dict(labels).get("service", "")
-        known = self._known.get(service)
-        if known is None:
-            if self._count >= _MOST:
+        name, series = hash(service), hash(labels)
+        if series in self._series:
+            return labels
+        if name not in self._of_service:
+            if self._is_full():
                 return (("service", OTHER_SERVICES),)
-            known = self._known[service] = set()
-            self._count += 1
-        series = hash(labels)
-        if series not in known:
-            if len(known) >= self._limit or self._count >= _MOST:
-                return (("service", service),)
-            known.add(series)
-            self._count += 1
+            self._of_service[name] = 0
+        if self._of_service[name] >= self._limit or self._is_full():
+            return (("service", service),)
+        self._series.add(series)
+        self._of_service[name] += 1
         return labels
+
+    def _is_full(self) -> bool:
+        return len(self._series) + len(self._of_service) >= _MOST

@@ -1,7 +1,9 @@
 """Floods of labels."""
 
+import dataclasses
 import gzip
 import time
+import tracemalloc
 from collections.abc import Iterator
 
 import pytest
@@ -96,6 +98,17 @@ def test_services_beyond_the_limit_of_all_are_one(monkeypatch: pytest.MonkeyPatc
         assert series(sent(service, zone="x"), limit) == [(("service", service), ("zone", "x"))]
     assert series(sent("c", zone="x"), limit) == [(("service", OTHER_SERVICES),)]
     assert series(sent("a", zone="y"), limit) == [(("service", "a"),)]
+
+
+def test_new_services_take_little_memory() -> None:
+    window = sent().window
+    limit = SeriesLimit(1, Clock())
+    tracemalloc.start()
+    for number in range(15_000):
+        limit.apply(dataclasses.replace(window, labels=[(("service", f"{number:0200}"),)]))
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 2 * 15_000 * 130  # a service and a series each
 
 
 @pytest.fixture
