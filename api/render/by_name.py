@@ -11,7 +11,8 @@ from api.tree.growing_tree import GrowingTree
 from api.tree.levels import level_bounds
 
 _CUT_NAME = "other"
-"""Pyroscope's name of what was cut below a node. Profiles Drilldown asks for more below the node when this is seen."""
+"""Pyroscope's name of what was cut below a node. Profiles Drilldown asks for more below the node when this is seen. A
+function of this name is one node with what was cut beside it: by its name, nobody could tell them apart."""
 
 
 def by_name(graph: Graph, functions: FunctionRows) -> tuple[Graph, list[str]]:

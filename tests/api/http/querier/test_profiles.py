@@ -96,6 +96,13 @@ def test_a_function_may_have_the_name_of_the_root(api: Api, client: Client) -> N
     assert tree_lines(answer.tree) == {"total;main": 5, "main;total": 2}
 
 
+def test_a_function_with_the_name_of_what_was_cut_is_one_node_with_it(api: Api, client: Client) -> None:
+    few = [Sample((MAIN, frame(f"f{i}")), 1) for i in range(5)]
+    fill(client, [Sample((MAIN, frame("other")), 20), Sample((MAIN, HOT), 10), *few])
+    assert lines(stacktraces(api, max_nodes=4)) == {"main;other": 25, "main;hot": 10}
+    assert lines(stacktraces(api))["main;other"] == 20
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_what_was_cut_can_be_loaded_where_it_was(api: Api, client: Client, seed: int) -> None:
     """As Profiles Drilldown does (progressiveFlameGraph.ts): it finds `other` by its name, asks for what begins with
