@@ -2,7 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram
 
-_SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300)
+SECONDS = (0.1, 0.25, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 30, 60, 300)
+"""Bounds of the buckets of all histograms here."""
 
 MESSAGES = Counter("icestream_sinks_messages_total", "messages read", ["sink", "topic"])
 BYTES = Counter("icestream_sinks_message_bytes_total", "bytes of messages read", ["sink", "topic"])
@@ -22,13 +23,13 @@ WAITING = Gauge("icestream_sinks_store_unavailable", "1 while the store does not
 GAPS = Counter("icestream_sinks_gaps_total", "messages that Kafka deleted before they were read", ["sink", "topic"])
 LAG = Gauge("icestream_sinks_lag_messages", "messages that are not read yet", ["sink", "topic", "partition"])
 WRITE_SECONDS = Histogram(
-    "icestream_sinks_write_seconds", "time to write what is written at once", ["sink"], buckets=_SECONDS
+    "icestream_sinks_write_seconds", "time to write what is written at once", ["sink"], buckets=SECONDS
 )
 FRESHNESS = Histogram(
     "icestream_sinks_freshness_seconds",
     "time from when a collector published a batch to when queries find its rows",
     ["sink", "topic"],
-    buckets=_SECONDS,
+    buckets=SECONDS,
 )
 INSERT_TOKENS = Gauge("icestream_sinks_insert_tokens", "inserts that tables of ClickHouse recognise if they come again")
 INSERT_TOKENS_NEEDED = Gauge(

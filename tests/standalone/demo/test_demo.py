@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from prometheus_client.samples import Sample
 from icestream import cli
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
+from sinks.metrics import SECONDS
 from standalone.demo.recording import read_recording
 from standalone.demo.replay import RECORDING
 from standalone.demo.report import quantile
@@ -27,9 +29,9 @@ DEMO = [sys.executable, "-m", "icestream.cli", "demo", "--once", "--json"]
 @pytest.mark.ebpf
 @pytest.mark.skipif(os.geteuid() != 0 and not os.environ.get("CI"), reason="needs root")
 def test_it_profiles_this_machine_and_prints_the_cpu_of_requests() -> None:
-    result = run_demo([*DEMO, "--seconds", "10"])
+    result, elapsed_s = run_demo([*DEMO, "--seconds", "10"])
     assert result["profiler"] == "ebpf"
-    check(result)
+    check(result, elapsed_s)
     assert result["samples"] > 500
     assert result["sampled_cpu_s"] == pytest.approx(result["thread_cpu_s"], rel=0.2)
 
@@ -39,9 +41,9 @@ def test_without_root_it_replays_the_recording() -> None:
     """In a user namespace of its own the process is nobody, and may load no eBPF program."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--user", "true"], check=False).returncode:
         pytest.skip("no user namespaces here")
-    result = run_demo(["unshare", "--user", *DEMO])
+    result, elapsed_s = run_demo(["unshare", "--user", *DEMO])
     assert result["profiler"] == "recording"
-    check(result)
+    check(result, elapsed_s)
     assert result["functions_named"] > result["functions"] / 3
     raw = [RawBatch.FromString(value) for topic, _, value in read_recording(RECORDING) if topic == RAW]
     assert result["samples"] == sum(len(batch.sample_stack) for batch in raw)
@@ -89,23 +91,27 @@ def bucket(bound: str, count: int) -> Sample:
     return Sample("seconds_bucket", {"le": bound}, count)
 
 
-def run_demo(argv: list[str]) -> dict[str, Any]:
+def run_demo(argv: list[str]) -> tuple[dict[str, Any], float]:
+    """The result, and how many seconds it took."""
+    begun = time.monotonic()
     demo = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert demo.returncode == 0, demo.stderr
     (line,) = demo.stdout.splitlines()
     result = json.loads(line)
     assert isinstance(result, dict)
-    return result
+    return result, time.monotonic() - begun
 
 
-def check(result: dict[str, Any]) -> None:
+def check(result: dict[str, Any], elapsed_s: float) -> None:
     assert set(result) == {
         "profiler", "samples", "stacks", "functions", "functions_named", "freshness_p95_s",
         "sampled_cpu_s", "thread_cpu_s", "requests",
     }  # fmt: skip
     assert result["samples"] >= result["stacks"] > 0
     assert result["functions"] >= result["functions_named"] > 0  # on a busy machine most names come later
-    assert 0 < result["freshness_p95_s"] < PATIENCE_S
+    # Batches are published and found while the demo runs. It computes with whole buckets of a histogram. There is no
+    # closer bound: how long each part waits for a CPU is up to the other programs on the machine.
+    assert 0 < result["freshness_p95_s"] <= next(bound for bound in SECONDS if bound >= elapsed_s)
     requests = result["requests"]
     assert len(requests) == 10
     thread_cpu = [request["thread_cpu_s"] for request in requests]
