@@ -85,7 +85,7 @@ class TargetLoop:
         metrics.SCRAPES.labels(self._job.name, result).inc()
 
     def _read(self, data: bytes, start: int, end: int) -> Sequence[SentProfile]:
-        """Returns what is to be published. Raises Refused."""
+        """Returns what is to be published. Raises Refused and ScrapeError."""
         name = "" if self._profile.name in _NAMED_BY_TYPE else self._profile.name
         # By our clock: a target's may be wrong.
         source = Source(self._target.labels, name, start, end)
@@ -121,8 +121,12 @@ class TargetLoop:
 
 
 def _kept(profile: SentProfile, path: ProfilePath) -> SentProfile:
-    """Returns the profile with the values of the sample types that the job keeps."""
+    """Returns the profile with the values of the sample types that the job keeps. Raises ScrapeError if it has none."""
     if not path.kept_types:
         return profile
-    values = [one for one in profile.values if tuple(one.profile_type.split(":")[1:3]) in path.kept_types]
+    types = [tuple(one.profile_type.split(":")[1:3]) for one in profile.values]
+    values = [one for one, kind in zip(profile.values, types, strict=True) if kind in path.kept_types]
+    if not values:
+        had = ", ".join("/".join(kind) for kind in types)
+        raise ScrapeError("sample_type", f"keep_sample_type keeps nothing of {path.name}, which has {had:.300}")
     return dataclasses.replace(profile, values=values)

@@ -353,7 +353,9 @@ def test_while_kafka_is_away_scraping_goes_on_and_what_ends_with_the_gateway_is_
     assert caplog.text.count("scraped profiles wait in memory") == 1
 
 
-def test_sample_types_that_a_job_does_not_keep_are_left_out(settings: GatewaySettings, tmp_path: Path) -> None:
+@contextlib.contextmanager
+def scraping_kept(settings: GatewaySettings, folder: Path, name: str, keep: str) -> Iterator[None]:
+    """Scrapes a target that has objects and bytes in use, with a job that keeps some sample types."""
     made = simple(
         {("main", "work"): (3, 4)},
         types=[("inuse_objects", "count"), ("inuse_space", "bytes")],
@@ -367,11 +369,26 @@ def test_sample_types_that_a_job_does_not_keep_are_left_out(settings: GatewaySet
     with serving(answer) as served:
         off = " ".join(f"{kind}: {{enabled: false}}," for kind in ("process_cpu", "goroutine", "mutex", "block"))
         job = (
-            f"{{job_name: kept, scrape_interval: 100ms, scrape_timeout: 1m,"
+            f"{{job_name: {name}, scrape_interval: 100ms, scrape_timeout: 1m,"
             f" static_configs: [{{targets: ['{served.address}']}}], profiling_config: {{pprof_config: {{{off}"
-            " memory: {keep_sample_type: [{type: inuse_space, unit: bytes}]}}}}"
+            f" memory: {{keep_sample_type: [{keep}]}}}}}}}}"
         )
-        with scraping(settings, tmp_path / "jobs.yaml", f"scrape_configs: [{job}]"):
-            wait_until(lambda: metric("scrapes_total", job="kept", result="ok") >= 2)
+        with scraping(settings, folder / "jobs.yaml", f"scrape_configs: [{job}]"):
+            yield
+
+
+def test_sample_types_that_a_job_does_not_keep_are_left_out(settings: GatewaySettings, tmp_path: Path) -> None:
+    with scraping_kept(settings, tmp_path, "kept", "{type: inuse_space, unit: bytes}"):
+        wait_until(lambda: metric("scrapes_total", job="kept", result="ok") >= 2)
     kinds = {decode_raw(message.value()).profile_type for message in messages(settings, RAW)}
     assert kinds == {"memory:inuse_space:bytes:space:bytes"}
+
+
+def test_a_job_that_keeps_nothing_of_a_profile_is_told_what_the_profile_has(
+    settings: GatewaySettings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scraping_kept(settings, tmp_path, "misspelled", "{type: inuse_space}"):
+        wait_until(lambda: metric("scrapes_total", job="misspelled", result="sample_type") >= 1, lambda: caplog.text)
+        assert metric("scrape_failing", job="misspelled") == 1
+    assert "keeps nothing of memory, which has inuse_objects/count, inuse_space/bytes" in caplog.text
+    assert metric("scrapes_total", job="misspelled", result="ok") == 0
