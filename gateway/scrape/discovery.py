@@ -13,7 +13,7 @@ from gateway import metrics
 from gateway.labels import to_labels
 from gateway.scrape.config import load_yaml, parse_groups
 from gateway.scrape.http_client import HttpClient, ScrapeError
-from gateway.scrape.job import DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
+from gateway.scrape.job import REFRESH_S, DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
 from gateway.scrape.names import NotResolved, resolve
 from icestream.messages.checks import Labels
 from icestream.relabel import apply_rules, lasting
@@ -47,6 +47,11 @@ class Discovery:
 
     async def close(self) -> None:
         await self._client.close()
+
+    @property
+    def refresh_s(self) -> float:
+        """When to ask for the targets again: a source that failed is not left alone for a long refresh interval."""
+        return min(self._job.refresh_s, REFRESH_S) if self._failed else self._job.refresh_s
 
     async def targets(self) -> set[Target]:
         """Returns the targets after relabeling."""

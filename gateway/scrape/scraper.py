@@ -68,7 +68,7 @@ class Scraper:
                     await self._follow(job, await discovery.targets(), loops, fetcher, waiting)
                 except Exception:  # a fault of ours, found by what a file or a name server says, must not end the job
                     _log.exception("scrape job %s: its targets stay as they are", job.name)
-                await asyncio.sleep(job.refresh_s)
+                await asyncio.sleep(discovery.refresh_s)
         finally:
             await _end([task for tasks in loops.values() for task in tasks])
             await fetcher.close()

@@ -47,6 +47,9 @@ class Asked:
         found: set[Target] = self._runner.run(self._discovery.targets())
         return {target.base.partition("://")[2]: target.parameters for target in found}
 
+    def refresh_s(self) -> float:
+        return self._discovery.refresh_s
+
     def close(self) -> None:
         self._runner.run(self._discovery.close())
         self._runner.close()
@@ -131,6 +134,23 @@ def test_what_a_server_cannot_say_now_is_what_it_said_before(tmp_path: Path, cap
             assert f"{served.url}/ is read again" in info
         answers[0] = b"[]"
         assert one.targets() == {}
+
+
+@pytest.mark.parametrize(("interval", "while_failing_s"), [("1d", 30), ("5s", 5)])
+def test_a_server_that_failed_is_asked_again_soon(tmp_path: Path, interval: str, while_failing_s: float) -> None:
+    answers = [b"", GOOD]
+
+    def answer(request: Request) -> None:
+        body = answers.pop(0)
+        request.answer(body, status=200 if body else 500)
+
+    with serving(answer) as served:
+        source = f"{{url: '{served.url}/', refresh_interval: {interval}}}"
+        with asked(tmp_path, f"http_sd_configs: [{source}]") as one:
+            assert one.targets() == {}
+            assert one.refresh_s() == while_failing_s
+            assert set(one.targets()) == {"shop-1:6060"}
+            assert one.refresh_s() == {"1d": 86_400, "5s": 5}[interval]
 
 
 def test_a_server_that_says_nothing_holds_up_no_other_source_for_long(
