@@ -39,6 +39,11 @@ def take_http(fields: Fields) -> Http:
     )
     if sum(map(bool, (*given, *token, http.basic[0]))) > 1:
         raise SettingError(f"{fields.where}: expected one of basic_auth, authorization and bearer_token, got several")
+    user, password = http.basic
+    if (password or http.password_file) and not user:
+        raise SettingError(f"{basic.where}: expected a username, as there is a password")
+    if password and http.password_file:
+        raise SettingError(f"{basic.where}: expected one of password and password_file, got both")
     if http.key_file and not http.cert_file:
         raise SettingError(f"{fields.where}: tls_config: expected a cert_file, as there is a key_file")
     for group in (basic, bearer, tls):

@@ -189,6 +189,13 @@ def test_what_others_have_in_global_is_named(tmp_path: Path) -> None:
         ),
         ("{job_name: a, basic_auth: {username: u}, authorization: {credentials: c}}", "got several"),
         ("{job_name: a, bearer_token: t, authorization: {credentials_file: c}}", "got several"),
+        ("{job_name: a, basic_auth: {password: p}}", r"\(a\): basic_auth: expected a username"),
+        ("{job_name: a, basic_auth: {password_file: p}}", "expected a username"),
+        (
+            "{job_name: a, basic_auth: {username: u, password: p, password_file: f}}",
+            "one of password and password_file",
+        ),
+        ("{job_name: a, http_sd_configs: [{url: 'http://h/x', basic_auth: {password: p}}]}", "expected a username"),
         ("{job_name: a, tls_config: {key_file: k}}", "expected a cert_file"),
         ("{job_name: a, scheme: file}", "expected http or https"),
         ("5", "expected fields"),
