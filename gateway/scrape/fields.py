@@ -69,8 +69,8 @@ class Fields:
     def texts(self, name: str, numbers: bool = False) -> list[str]:
         """`numbers`: whether numbers are taken as they are written."""
         value = self.take(name)
-        kinds = (str, int, float) if numbers else str
-        if not isinstance(value, list) or not all(isinstance(one, kinds) for one in value):
+        kinds = (str, int, float) if numbers else (str,)
+        if not isinstance(value, list) or not all(type(one) in kinds for one in value):  # true is an int for Python
             raise SettingError(f"{self.where}: {name}: expected a list of texts, got {shown(value)}")
         return [str(one) for one in value]
 

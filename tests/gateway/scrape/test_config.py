@@ -179,6 +179,7 @@ def test_what_others_have_in_global_is_named(tmp_path: Path) -> None:
         ("{job_name: a, body_size_limit: much}", "expected a size such as 10MB"),
         ("{job_name: a, params: {seconds: ['5']}}", "expected no seconds"),
         ("{job_name: a, params: {gc: '1'}}", "expected a list of texts"),
+        ("{job_name: a, params: {debug: [true]}}", "debug: expected a list of texts"),
         ("{job_name: a, http_headers: {Host: {values: [x]}}}", "Host: no header that may be set"),
         ("{job_name: a, static_configs: [{targets: ['h:1'], refresh_interval: 5s}]}", "no field 'refresh_interval'"),
         ("{job_name: a, file_sd_configs: [{files: [x], refresh_interval: often}]}", "expected a duration"),
