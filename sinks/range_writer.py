@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,11 +17,15 @@ from sinks.pending import Decoded, Pending
 from sinks.ranges import MessageRange
 from sinks.refused import refused
 from sinks.sink import Sink
+from sinks.try_out import NotToBlame
 
 log = logging.getLogger(__name__)
 
 TRY_OUT_AFTER = 5
 """If so many attempts to write a range have failed, and it is alone, the store is asked which messages it refuses."""
+
+MOST_REFUSED = 60
+"""Messages that are left out in an hour."""
 
 Rejected = tuple[Message, Exception]
 """A bad message, and what is wrong with it."""
@@ -38,6 +43,7 @@ class RangeWriter:
         self._cluster = cluster
         self._flush_bytes = flush_bytes
         self._most_again = 1  # ranges of a group of which each failed before
+        self._left_out: deque[float] = deque()  # when the store refused a message, in the last hour
 
     def flush(self, reader: Consumer, flush_s: float) -> None:
         """Writes and commits every range whose messages have waited for `flush_s`, or that is large.
@@ -148,6 +154,7 @@ class RangeWriter:
             return
         try:
             found = refused(self._sink, [one.content for one in p.decoded])
+            self._allow(len(found))
             bad = [(p.decoded[row].message, error) for row, error in found.items()]
             if bad:
                 self._reject(bad)
@@ -157,6 +164,15 @@ class RangeWriter:
             return
         p.decoded = [one for row, one in enumerate(p.decoded) if row not in found]
         self._count(bad)
+
+    def _allow(self, refused: int) -> None:
+        """Notes that messages will be left out. Raises NotToBlame beyond MOST_REFUSED: the tables are at fault then."""
+        now = time.monotonic()
+        while self._left_out and now - self._left_out[0] > 3600:
+            self._left_out.popleft()
+        if len(self._left_out) + refused > MOST_REFUSED:
+            raise NotToBlame(f"the store has refused more than {MOST_REFUSED} messages in an hour")
+        self._left_out.extend([now] * refused)
 
     def _decode(self, messages: list[Message]) -> list[Decoded]:
         """Returns the good messages, after the bad ones are among the dead letters."""

@@ -5,11 +5,17 @@ keeps its name, under which each table takes the rows of a range once. So nothin
 is killed, and whichever attempt has stored rows: its rows are those of the good messages in any case.
 """
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
+
+_MOST_REFUSED = 3
+"""Of a range; of a large one, a tenth of its messages."""
+_SEARCH_S = 60.0
 
 
 class RefusedByStore(Exception):
@@ -19,24 +25,38 @@ class RefusedByStore(Exception):
 def refused(sink: Sink, messages: Sequence[Any]) -> dict[int, RefusedByStore]:
     """Returns the indices of the messages that the store refuses alone, and why. Stores nothing.
 
-    Raises what the store raises where not the messages are to blame: it is away, or it refuses no rows, too.
+    Raises what the store raises where not the messages are to blame: it is away, or it refuses no rows, too. Raises
+    NotToBlame if it refuses many: then its tables are at fault. Also if the search takes long, in which no partition of
+    the sink moves on.
     """
-    found: dict[int, RefusedByStore] = {}
-    _search(sink, messages, 0, found)
-    return found
+    search = _Search(sink, max(_MOST_REFUSED, len(messages) // 10), time.monotonic() + _SEARCH_S)
+    _search(search, messages, 0)
+    return search.found
 
 
-def _search(sink: Sink, messages: Sequence[Any], first: int, found: dict[int, RefusedByStore]) -> None:
-    """Adds the refused ones to `found`. `first`: index of the first message."""
-    error = _error(sink, messages)
+@dataclass
+class _Search:
+    sink: Sink
+    most: int
+    until: float
+    found: dict[int, RefusedByStore] = field(default_factory=dict)
+
+
+def _search(search: _Search, messages: Sequence[Any], first: int) -> None:
+    """Adds the refused ones to what is found. `first`: index of the first message."""
+    if time.monotonic() > search.until:
+        raise NotToBlame(f"the search took longer than {_SEARCH_S:.0f} s")
+    error = _error(search.sink, messages)
     if error is None:
         return
     if len(messages) > 1:
         half = len(messages) // 2
-        _search(sink, messages[:half], first, found)
-        _search(sink, messages[half:], first + half, found)
-    elif _error(sink, messages) is not None:  # a second time, and the store was there before and after it
-        found[first] = RefusedByStore(str(error) or type(error).__name__)
+        _search(search, messages[:half], first)
+        _search(search, messages[half:], first + half)
+    elif _error(search.sink, messages) is not None:  # a second time, and the store was there before and after it
+        search.found[first] = RefusedByStore(str(error) or type(error).__name__)
+        if len(search.found) > search.most:
+            raise NotToBlame(f"the store refuses more than {search.most} of the messages: {error}")
 
 
 def _error(sink: Sink, messages: Sequence[Any]) -> BaseException | None:

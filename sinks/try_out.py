@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
-from clickhouse_connect.driver.exceptions import DatabaseError, OperationalError
+from clickhouse_connect.driver.exceptions import DatabaseError
 from clickhouse_connect.driver.query import arrow_buffer
 
 from sinks import stored_batches
@@ -13,8 +13,9 @@ from sinks.tables.arrow import concat
 from sinks.tables.samples import SampleTables, series_table
 from sinks.tables.stacks import StackTables
 
-_BUSY = ("MEMORY_LIMIT_EXCEEDED", "TIMEOUT_EXCEEDED", "TOO_MANY_SIMULTANEOUS_QUERIES", "NOT_ENOUGH_SPACE")
-"""Errors of ClickHouse that a large message may meet, and a small one not, whatever they hold."""
+_OF_VALUES = frozenset((6, 26, 27, 33, 38, 41, 43, 44, 53, 69, 70, 72, 117, 131, 321, 349, 407, 691))
+"""Errors of ClickHouse that are about values: they cannot be read, converted or held by a column
+(src/Common/ErrorCodes.cpp there). With any other error, a message may be refused that is a good one."""
 
 
 class NotToBlame(Exception):
@@ -44,18 +45,16 @@ def rows_of(messages: Sequence[object]) -> Iterator[tuple[str, pa.Table]]:
 
 def drop_in_clickhouse(client: Client, table: str, rows: pa.Table) -> None:
     """Has ClickHouse turn rows into a table's columns, and drop them. Raises NotToBlame and the client's errors."""
-    columns = client.query(
-        "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
-        " AND default_kind NOT IN ('MATERIALIZED', 'ALIAS') ORDER BY position",
-        parameters={"table": table},
-    ).result_rows
-    text = ", ".join(f"`{name}` {kind}" for name, kind in columns).replace("\\", "\\\\").replace("'", "\\'")
-    names, data = arrow_buffer(rows)
     try:
+        columns = client.query(
+            "SELECT name, type FROM system.columns WHERE database = currentDatabase() AND table = {table:String}"
+            " AND default_kind NOT IN ('MATERIALIZED', 'ALIAS') ORDER BY position",
+            parameters={"table": table},
+        ).result_rows
+        text = ", ".join(f"`{name}` {kind}" for name, kind in columns).replace("\\", "\\\\").replace("'", "\\'")
+        names, data = arrow_buffer(rows)
         client.raw_insert(f"FUNCTION null('{text}')", names, data, {"async_insert": 0}, "Arrow")
-    except OperationalError as error:
-        raise NotToBlame(str(error)) from error
     except DatabaseError as error:
-        if any(name in str(error) for name in _BUSY):
-            raise NotToBlame(str(error)) from error
-        raise
+        if getattr(error, "code", None) in _OF_VALUES:
+            raise
+        raise NotToBlame(str(error)) from error

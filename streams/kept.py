@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, ConfigEntry, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
 from icestream import kafka
 from icestream.times import DAY_NS
@@ -47,11 +47,14 @@ def kept(settings: StreamsSettings) -> Kept:
     except KafkaException as error:
         _log.warning("Kafka does not say how long it keeps %s: %s", STACKS, error.args[0].str())
         return Kept(told)
-    size, age_ms = (_limit(config[name].value) for name in ("retention.bytes", "retention.ms"))
+    size, age_ms = (_limit(config.get(name)) for name in ("retention.bytes", "retention.ms"))
     return Kept(told or size, None if age_ms is None else age_ms * 1_000_000)
 
 
-def _limit(value: object) -> int | None:
-    """Returns a limit in Kafka's configuration, where -1 is none."""
-    number = int(str(value))
+def _limit(entry: ConfigEntry | None) -> int | None:
+    """Returns a limit in Kafka's configuration, where -1 is none. Other brokers may not tell it."""
+    try:
+        number = int(str(entry.value)) if entry is not None else -1
+    except ValueError:
+        return None
     return number if number > 0 else None

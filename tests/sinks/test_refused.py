@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from clickhouse_connect.driver.client import Client
+from clickhouse_connect.driver.exceptions import DatabaseError
 from confluent_kafka import Message
 from deltalake import DeltaTable
 
@@ -22,7 +23,7 @@ from sinks.ranges import InFlight, MessageRange
 from sinks.refused import refused
 from sinks.tables.decode import Tables
 from sinks.tables.samples import SampleTables
-from sinks.try_out import NotToBlame
+from sinks.try_out import NotToBlame, drop_in_clickhouse
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tables
 from tests.sinks.test_runner import Recording, committed, number, running, send
 from tests.waiting import wait_until
@@ -85,6 +86,58 @@ def test_no_message_is_to_blame_while_the_store_is_away_or_refuses_no_rows() -> 
     with pytest.raises(ValueError, match="out of range"):
         refused(away, [b"1", b"2"])
     assert refused(Refusing(), [b"1", b"2"]) == {}
+
+
+def test_a_store_that_refuses_many_messages_is_at_fault_itself() -> None:
+    bad = [b"%d" % number for number in range(4)]
+    assert set(refused(Refusing(*bad[:3]), bad)) == {0, 1, 2}
+    with pytest.raises(NotToBlame, match="more than 3 of the messages"):
+        refused(Refusing(*bad), bad)
+    many = [b"%d" % number for number in range(100)]
+    assert len(refused(Refusing(*many[:10]), many)) == 10
+    with pytest.raises(NotToBlame):
+        refused(Refusing(*many[:11]), many)
+
+
+def test_a_search_that_takes_long_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.refused._SEARCH_S", -1.0)
+    with pytest.raises(NotToBlame, match="took longer"):
+        refused(Refusing(b"bad"), [b"1", b"bad"])
+
+
+def test_no_more_messages_are_left_out_in_an_hour_than_single_faults_explain(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pending, "_BACK_OFF_S", (0.01,))
+    monkeypatch.setattr(range_writer, "MOST_REFUSED", 1)
+    sink, rejected = Refusing(b"bad", b"worse"), list[Message]()
+    with running(in_process_broker, sink, rejected) as started:
+        send(in_process_broker, SAMPLES, b"1", b"bad")
+        wait_until(lambda: committed(in_process_broker, SAMPLES, group="recording") == 2)
+        send(in_process_broker, SAMPLES, b"2", b"worse")
+        attempts = len(sink.written) + 3 * range_writer.TRY_OUT_AFTER
+        wait_until(lambda: len(sink.written) > attempts or len(rejected) > 1)
+        assert started.problem is not None
+    assert [message.value() for message in rejected] == [b"bad"]
+    assert committed(in_process_broker, SAMPLES, group="recording") == 2
+
+
+@pytest.mark.parametrize("call", ["query", "raw_insert"])
+def test_clickhouse_is_believed_only_in_what_it_says_of_values(
+    call: str, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (one,) = good_samples(1)
+    assert isinstance(one, SampleTables)
+    failures = [DatabaseError("HTTP 502: Bad Gateway"), DatabaseError("Code: 236. ABORTED", code=236)]
+
+    def fail(*arguments: object, **more: object) -> None:
+        raise failures[-1]
+
+    monkeypatch.setattr(client, call, fail)
+    while failures:
+        with pytest.raises(NotToBlame):
+            drop_in_clickhouse(client, "samples", one.rows)
+        failures.pop()
 
 
 def test_clickhouse_names_the_messages_that_it_refuses_and_stores_nothing(clients: Clients, client: Client) -> None:
