@@ -74,20 +74,30 @@ class PartitionTasks:
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
         self._recovering = asyncio.Semaphore(_RECOVERIES)
+        self._looks = 0
         self._looked_back = 0  # messages that were read to find out where recovery begins
         self._revoked = True
         self._looking: asyncio.Task[None] | None = None
 
     def own(self) -> dict[Partition, int]:
         """Returns the partitions of this worker, and what was done for each beside acknowledging its messages
-        (`PartitionTask.work`). As long as its recovery has not ended, it may wait for others, so all count for it."""
+        (`PartitionTask.work`). As long as its recovery has not ended, it may wait for others, so all count for it.
+
+        The number also grows while Kafka has not taken what was published: for how long that may last is the outbox's
+        to say.
+        """
         tasks = dict(self._tasks)
         everywhere = self._looked_back + sum(task.read_again for task in tasks.values())
-        return {
-            (topic, number): tasks[number].work(topic) if number in tasks and tasks[number].recovered else everywhere
-            for topic in (RAW, ACTIVITY)
-            for number in self.assigned
-        }
+        self._looks += 1
+        no_room = self._outboxes.queued_bytes > QUEUED_BYTES
+
+        def work(topic: str, number: int) -> int:
+            task = tasks.get(number)
+            if task is None or not task.recovered:
+                return everywhere
+            return task.work(topic) + (self._looks if no_room or task.unpublished else 0)
+
+        return {(topic, number): work(topic, number) for topic in (RAW, ACTIVITY) for number in self.assigned}
 
     def put(self, topic: str, event: Event) -> None:
         """Hands a message to its partition task. After `revoke`, messages are dropped until the next `assign`."""

@@ -97,6 +97,11 @@ class PartitionTask:
     def queued_bytes(self, topic: str) -> int:
         return self._feeds[topic].queued_bytes
 
+    @property
+    def unpublished(self) -> bool:
+        """Whether Kafka has not taken everything yet that was to be published."""
+        return self._outbox.queued_bytes > 0
+
     def work(self, topic: str) -> int:
         """Returns a number that grows with what is done for a topic beside acknowledging its messages: some are read
         again, and while it waits for the other topic, messages of that are processed."""

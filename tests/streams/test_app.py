@@ -179,6 +179,34 @@ def test_each_partition_tells_what_it_has_recovered_and_others_while_they_wait(
     asyncio.run(run())
 
 
+def test_a_partition_whose_outputs_kafka_does_not_take_does_not_stand_still(in_process_broker: KafkaSettings) -> None:
+    """As the watchdog sees it. The outbox gives up after a time of its own."""
+
+    async def run() -> None:
+        outboxes, logs, failed = Outboxes(in_process_broker), Logs(in_process_broker), list[BaseException]()
+        tasks = PartitionTasks(in_process_broker, Processor(), outboxes, logs, "C", 0.5, failed.append)
+        acknowledged: list[int] = []
+        await tasks.assign({0})
+        value = Raw([Sample(1)]).bytes()
+        tasks.put(RAW, Event(0, 0, b"host", value, partial(acknowledged.append, 1)))
+        while not acknowledged:
+            assert not failed
+            await asyncio.sleep(0.01)
+        before = tasks.own()
+        assert tasks.own() == before
+        outbox = tasks._tasks[0]._outbox
+        outbox.queued_bytes += 1
+        looks = [tasks.own()[RAW, 0] for _ in range(3)]
+        assert before[RAW, 0] < looks[0] < looks[1] < looks[2]
+        outbox.queued_bytes -= 1
+        assert tasks.own() == before
+        await tasks.close()
+        logs.close()
+        outboxes.close(PATIENCE_S)
+
+    asyncio.run(run())
+
+
 def test_what_faust_drops_at_the_end_of_a_log_is_processed_once_and_committed(
     in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
