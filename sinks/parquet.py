@@ -43,7 +43,7 @@ _RETAIN_S = 86_400.0
 _RETRY_S = 600.0
 _HOUR_MS = 3_600_000
 _REMEMBERED = 2_000_000
-"""Nodes, locations and series of each kind that are remembered as written, 9 bytes each. Others are written again."""
+"""Nodes, locations and series of each kind that are remembered as written, 8 bytes each. Others are written again."""
 _PARTS: dict[str, Callable[[Stored], pa.Table | None]] = {
     "samples": lambda m: m.rows if isinstance(m, SampleTables) else None,
     "spans": lambda m: m.spans if isinstance(m, ActivityTables) else None,

@@ -14,7 +14,7 @@ from streams import metrics
 DAYS = 3
 """Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
 MAX_IDS = 1_000_000
-"""IDs remembered for each day and kind, 9 bytes each. Forgotten ones are announced again."""
+"""IDs remembered for each day and kind, 8 bytes each. Forgotten ones are announced again."""
 
 
 @dataclass
