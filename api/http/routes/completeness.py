@@ -41,7 +41,7 @@ _EXAMPLE = {
     "start": "2026-01-31T12:00:00.000Z",
     "end": "2026-01-31T12:15:00.000Z",
     "complete": False,
-    "known_from": None,
+    "known_from": "2026-01-31T12:01:00.000Z",
     "hosts": 20,
     "windows": 3597,
     "sampled_cpu_ns": 5400000000000,
