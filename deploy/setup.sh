@@ -21,17 +21,45 @@ has_library() { [[ $(/sbin/ldconfig -p) == *"$1"* ]]; }
 
 java_17() { [ "$(java -version 2>&1 | sed -n '1s/.*version "\([0-9]*\).*/\1/p')" -ge 17 ]; }
 
+as_root() { # LINE of shell
+    if [ "$(id -u)" -eq 0 ]; then
+        bash -c "$1"
+    elif command -v sudo >/dev/null; then
+        sudo bash -c "$1"
+    else
+        echo "run as root: $1" >&2
+        exit 1
+    fi
+}
+
+need_apt() { # PACKAGE...: ends where there is no apt that could install them
+    command -v apt-get >/dev/null || { echo "this is not Debian or Ubuntu: install these packages by hand: $*" >&2; exit 1; }
+}
+
 apt_install() {
     [ ${#missing[@]} -eq 0 ] && return
-    local sudo=()
-    if [ "$(id -u)" -ne 0 ]; then
-        command -v sudo >/dev/null || { echo "run as root: apt-get install ${missing[*]}" >&2; exit 1; }
-        sudo=(sudo)
-    fi
-    command -v apt-get >/dev/null || { echo "this is not Debian or Ubuntu: install these packages by hand: ${missing[*]}" >&2; exit 1; }
+    need_apt "${missing[@]}"
     echo "installing ${missing[*]}"
-    "${sudo[@]}" apt-get update -qq
-    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+    as_root "apt-get update -qq &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends ${missing[*]} >/dev/null"
+}
+
+# Only this program of the package: the rest is a server, which would be started.
+fetch_promtool() {
+    need_apt prometheus
+    echo "fetching promtool into .venv/bin"
+    local folder download=(apt-get download -qq -o APT::Sandbox::User=root prometheus)
+    folder=$(mktemp -d)
+    (
+        cd "$folder"
+        if ! "${download[@]}" 2>/dev/null; then # the lists of packages are old, or not there
+            as_root "apt-get update -qq"
+            "${download[@]}"
+        fi
+        dpkg --fsys-tarfile prometheus_*.deb | tar -x ./usr/bin/promtool
+    )
+    mv "$folder/usr/bin/promtool" .venv/bin/
+    rm -r "$folder"
 }
 
 install_packages() { # EXTRA: installs icestream with this extra, unless it is installed in these versions
@@ -81,6 +109,7 @@ test)
     need npm command -v npm # fetches what checks the page's accessibility
     apt_install
     install_packages test
+    command -v promtool >/dev/null || [ -x .venv/bin/promtool ] || fetch_promtool # evaluates alerts for a test
     axe=tests/browser/axe
     if [ $axe/package-lock.json -nt $axe/node_modules/.package-lock.json ]; then
         echo "fetching axe-core into $axe"
