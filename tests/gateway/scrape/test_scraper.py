@@ -117,6 +117,7 @@ def metric(name: str, **labels: str) -> float:
     return REGISTRY.get_sample_value(f"icestream_gateway_{name}", labels) or 0
 
 
+@pytest.mark.soak  # to compile Go's HTTP server takes 40 CPU seconds; test_cumulative.py has the sums of such scrapes
 @needs_go
 def test_a_go_program_is_scraped_and_found(
     go_program: str, settings: GatewaySettings, store: Store, tmp_path: Path

@@ -1,4 +1,7 @@
-"""Pyroscope's published Go client (github.com/grafana/pyroscope/api, connectrpc.com/connect) reads from the API."""
+"""Pyroscope's published Go client (github.com/grafana/pyroscope/api, connectrpc.com/connect) reads from the API.
+
+`make soak` runs it: to compile the client takes 50 CPU seconds. In CI, other tests of this folder ask every call that
+it asks."""
 
 import json
 import subprocess
@@ -20,7 +23,7 @@ SOURCE = Path(__file__).parent / "goclient"
 MAIN, HOT, COLD = frame("main"), frame("hot"), frame("cold")
 SPAN = b"1" * 8
 
-pytestmark = needs_go
+pytestmark = [pytest.mark.soak, needs_go]
 
 
 @pytest.fixture
