@@ -107,8 +107,14 @@ class Cut(Exception):
     """Stands for a kill."""
 
 
+# Before its first DELETE a slice has changed nothing of samples: what is cut off after it shows more.
 @pytest.mark.parametrize(
-    ("statement", "at"), [("DELETE FROM samples", 2), ("INSERT INTO samples", 2), ("INSERT INTO batches", 3)]
+    ("statement", "at"),
+    [
+        pytest.param("DELETE FROM samples", 2, marks=pytest.mark.soak),
+        ("INSERT INTO samples", 2),
+        ("INSERT INTO batches", 3),
+    ],
 )
 def test_a_backfill_that_was_cut_off_anywhere_continues(
     stored: Stored, statement: str, at: int, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,8 @@
-"""What the pipeline does with messages: on Apache Kafka; the first test on the in-process broker, too."""
+"""What the pipeline does with messages, on Apache Kafka.
+
+`make soak` runs the first test on the in-process broker, too: test_gateway.py and test_upload.py show in CI that the
+pipeline works there. And it runs the second test: in CI, tests/fuzz sends more kinds of bad messages to all processes.
+"""
 
 import pytest
 
@@ -10,6 +14,9 @@ from tests.pipeline.running import Pipeline, between
 pytestmark = pytest.mark.pipeline
 
 
+@pytest.mark.parametrize(
+    "broker", ["apache_kafka", pytest.param("in_process_broker", marks=pytest.mark.soak)], indirect=True
+)
 def test_what_is_published_is_found_by_service_and_by_trace_and_counts_once_when_it_is_sent_again(
     pipeline: Pipeline, start_unix_nano: int
 ) -> None:
@@ -43,6 +50,7 @@ def test_what_is_published_is_found_by_service_and_by_trace_and_counts_once_when
     assert pipeline.total(*recent) == last.value
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("broker", ["apache_kafka"], indirect=True)
 def test_bad_messages_become_dead_letters_and_stop_nothing(pipeline: Pipeline, start_unix_nano: int) -> None:
     good = [window(start_unix_nano, sequence) for sequence in range(1, 4)]

@@ -1,4 +1,8 @@
-"""Replay beside a running store, from Kafka: what is there stays, what is gone comes back."""
+"""Replay beside a running store, from Kafka: what is there stays, what is gone comes back.
+
+`make soak` runs it: in CI, tests/jobs/test_replay.py compares all tables, and tests/chaos runs a job from Kafka beside
+a running store.
+"""
 
 import os
 import subprocess
@@ -12,7 +16,7 @@ from tests.data.windows import WINDOW_NS, window
 from tests.pipeline.running import ICESTREAM, Pipeline, between
 from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.kafka]
+pytestmark = [pytest.mark.pipeline, pytest.mark.kafka, pytest.mark.soak]
 
 WINDOWS = 6
 DELETE = """

@@ -31,6 +31,8 @@ int shown(int x) { return hidden(x) + 1; }
 """
 
 
+# Slow; in CI, test_gateway.py names by an upload what came before, and the test below names stored addresses.
+@pytest.mark.soak
 def test_an_upload_names_what_a_stripped_program_did_before(embedded_pipeline: Pipeline, tmp_path: Path) -> None:
     program = tmp_path / "program"
     (tmp_path / "a.cpp").write_text(SOURCE)
