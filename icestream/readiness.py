@@ -63,16 +63,21 @@ class Standstills:
         self._seconds: dict[Partition | None, float] = {}  # None: of the group
         self._lags: dict[Partition, int] = {}
 
-    def take(self, look: Look, own: Mapping[Partition, int], excused: bool, now_s: float) -> None:
-        """Takes a look. `own`: the partitions of this process, and the work that it did on them beside offsets. The
-        time of a partition starts when the process gets it."""
+    def take(self, look: Look, own: Mapping[Partition, int | None], now_s: float) -> None:
+        """Takes a look. `own`: the partitions of this process, and the work that it did on them beside offsets; None
+        for one that waits for others. The time of a partition starts when the process gets it.
+
+        The group is excused with any of them: what it waits for may be all that there is to do.
+        """
         self._lags = look.lags
         self._own = {place: self._own.get(place, Standstill()) for place in own}
-        progress = (look.committed, sum(own.values()))
+        progress = (look.committed, sum(work or 0 for work in own.values()))
+        excused = None in own.values()
         self._seconds = {None: self._group.seconds(progress, sum(look.lags.values()), excused, now_s)}
         for place, standstill in self._own.items():
-            progress_of_it = (look.committed.get(place), own[place])
-            self._seconds[place] = standstill.seconds(progress_of_it, look.lags.get(place, 0), excused, now_s)
+            work = own[place]
+            progress_of_it = (look.committed.get(place), work)
+            self._seconds[place] = standstill.seconds(progress_of_it, look.lags.get(place, 0), work is None, now_s)
 
     def longer_than(self, limit_s: float) -> str | None:
         """Says what has stood still for longer; None where nothing has."""
@@ -97,18 +102,16 @@ class GroupWatch:
         group: str,
         topics: Sequence[str],
         *,
-        own: Callable[[], Mapping[Partition, int]] = dict,
-        excused: Callable[[], bool] = lambda: False,
+        own: Callable[[], Mapping[Partition, int | None]] = dict,
         collects_s: float = 0.0,
         looked: Callable[[Look, Standstills], None] = lambda look, standstills: None,
     ) -> None:
-        """`own`, `excused`: see Standstills. `collects_s`: how long the part collects messages before it commits them.
+        """`own`: see Standstills. `collects_s`: how long the part collects messages before it commits them.
         `looked` is called after every look."""
         self._settings = settings
         self._group = group
         self._topics = topics
         self._own = own
-        self._excused = excused
         self._limit_s = STANDSTILL_S + 2 * collects_s
         self._looked = looked
         self._problem: str | None = f"Kafka at {settings.kafka} has not answered yet"
@@ -134,7 +137,7 @@ class GroupWatch:
                 self._tell(f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}")
                 standstills = Standstills()  # without Kafka nobody makes progress
             else:
-                standstills.take(look, self._own(), self._excused(), time.monotonic())
+                standstills.take(look, self._own(), time.monotonic())
                 self._tell(standstills.longer_than(self._limit_s))
                 self._looked(look, standstills)
             self._stop.wait(LOOK_S)

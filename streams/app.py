@@ -74,28 +74,27 @@ class PartitionTasks:
         )  # fmt: skip
         self._tasks: dict[int, PartitionTask] = {}
         self._recovering = asyncio.Semaphore(_RECOVERIES)
-        self._looks = 0
         self._looked_back = 0  # messages that were read to find out where recovery begins
         self._revoked = True
         self._looking: asyncio.Task[None] | None = None
 
-    def own(self) -> dict[Partition, int]:
+    def own(self) -> dict[Partition, int | None]:
         """Returns the partitions of this worker, and what was done for each beside acknowledging its messages
         (`PartitionTask.work`). As long as its recovery has not ended, it may wait for others, so all count for it.
 
-        The number also grows while Kafka has not taken what was published: for how long that may last is the outbox's
-        to say.
+        None while Kafka, or readers of the in-process broker, have not taken what is to be published: for how long that
+        may last is the outbox's to say.
         """
         tasks = dict(self._tasks)
         everywhere = self._looked_back + sum(task.read_again for task in tasks.values())
-        self._looks += 1
+        recovering = [task for task in tasks.values() if not task.recovered]
         no_room = self._outboxes.queued_bytes > QUEUED_BYTES
 
-        def work(topic: str, number: int) -> int:
+        def work(topic: str, number: int) -> int | None:
             task = tasks.get(number)
-            if task is None or not task.recovered:
-                return everywhere
-            return task.work(topic) + (self._looks if no_room or task.unpublished else 0)
+            if task is not None and task.recovered:
+                return None if no_room or task.unpublished else task.work(topic)
+            return None if no_room or any(other.unpublished for other in recovering) else everywhere
 
         return {(topic, number): work(topic, number) for topic in (RAW, ACTIVITY) for number in self.assigned}
 

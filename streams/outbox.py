@@ -74,11 +74,6 @@ class Outboxes:
         return outbox
 
     @property
-    def held_back(self) -> bool:
-        """Whether a partition waits for readers of the in-process broker."""
-        return any(outbox.held_back for outbox in self._open)
-
-    @property
     def queued_bytes(self) -> int:
         """Bytes of outputs that are not acknowledged yet."""
         return sum(outbox.queued_bytes for outbox in self._open if not outbox.closing.is_set())
@@ -107,7 +102,6 @@ class Outbox:
     """
 
     def __init__(self, settings: KafkaSettings, partition: int, backlogs: dict[str, Backlog]) -> None:
-        self.held_back = False
         self.queued_bytes = 0
         self.closing = threading.Event()
         self._loop = asyncio.get_running_loop()
@@ -252,12 +246,10 @@ class Outbox:
         for topic, backlog in self._backlogs.items():
             size = sum(sending.size.get(topic, 0) for sending in batch)
             while size and not backlog.room(size) and not self.closing.is_set():
-                self.held_back = True
                 if time.monotonic() > complain:
                     log.warning("waiting for readers of %s: %d bytes are not read", topic, backlog.unread_bytes())
                     complain += _COMPLAIN_S
                 time.sleep(_HOLD_S)
-        self.held_back = False
 
     def _failure(self, error: KafkaError) -> RuntimeError:
         if error.code() == KafkaError._FENCED:

@@ -14,16 +14,15 @@ from streams import metrics
 class Watchdog:
     """Watches the group's lag until `close`, and calls `bark` with the reason when the worker must end.
 
-    `own` returns the worker's partitions, and how many messages it has recovered in each: a takeover may take longer
-    than the limit. `excused` returns whether it waits for others, for instance for sinks with the in-process broker.
+    `own` returns the worker's partitions, and what was done for each beside offsets, as `Standstills.take` has it: a
+    takeover may take longer than the limit.
     """
 
     def __init__(
         self,
         settings: KafkaSettings,
         limit_s: float,
-        own: Callable[[], Mapping[Partition, int]],
-        excused: Callable[[], bool],
+        own: Callable[[], Mapping[Partition, int | None]],
         bark: Callable[[BaseException], None],
     ) -> None:
         self._limit_s = limit_s
@@ -31,7 +30,7 @@ class Watchdog:
         self._bark = bark
         self._barked = False
         topics = (RAW, ACTIVITY)
-        self._watch = GroupWatch(settings, STREAMS_GROUP, topics, own=own, excused=excused, looked=self._looked)
+        self._watch = GroupWatch(settings, STREAMS_GROUP, topics, own=own, looked=self._looked)
 
     @property
     def problem(self) -> str | None:

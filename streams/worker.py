@@ -57,13 +57,7 @@ class Worker:
             limits,
         )  # fmt: skip
         self._app = create(settings, self._tasks, folder / "faust")
-        self._watchdog = Watchdog(
-            settings,
-            settings.watchdog_s,
-            own=self._tasks.own,
-            excused=lambda: self._outboxes.held_back,
-            bark=self._bark,
-        )
+        self._watchdog = Watchdog(settings, settings.watchdog_s, own=self._tasks.own, bark=self._bark)
         listen = settings.metrics_listen
         self._health = HealthServer(listen, self._ready, "streams") if listen else None
 

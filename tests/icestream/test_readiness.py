@@ -1,3 +1,5 @@
+from collections.abc import Mapping, Sequence
+
 import pytest
 from confluent_kafka import TopicPartition
 
@@ -37,11 +39,13 @@ def test_who_recovers_or_waits_for_others_does_not_stand_still() -> None:
     assert standstills(looks, excused=True) == [0] * 5
 
 
-def standing(looks: list[tuple[dict[Partition, int], dict[Partition, int]]], own: list[dict[Partition, int]]) -> str:
+def standing(
+    looks: list[tuple[dict[Partition, int], dict[Partition, int]]], own: Sequence[Mapping[Partition, int | None]]
+) -> str:
     """What has stood still for more than 10 s, for looks (committed, lags) every 5 seconds."""
     standstills = Standstills()
     for i, (committed, lags) in enumerate(looks):
-        standstills.take(Look(committed, lags), own[i], False, 1000 + 5.0 * i)
+        standstills.take(Look(committed, lags), own[i], 1000 + 5.0 * i)
     return standstills.longer_than(10.0) or ""
 
 
@@ -59,6 +63,14 @@ def test_a_partition_that_stands_still_is_named_although_others_move() -> None:
 def test_work_on_a_partition_and_a_new_assignment_of_it_count_as_progress() -> None:
     assert standing(LOOKS, [{STUCK: i} for i in range(5)]) == ""
     assert standing(LOOKS, [{STUCK: 0}, {STUCK: 0}, {}, {STUCK: 0}, {STUCK: 0}]) == ""
+
+
+def test_a_partition_that_waits_for_others_does_not_stand_still_and_no_group_that_has_one() -> None:
+    assert standing(LOOKS, [{MOVES: 0, STUCK: None}] * 5) == ""
+    assert "/1 was processed for 20 s" in standing(LOOKS, [{MOVES: None, STUCK: 0}] * 5)
+    assert "/1 was processed for 15 s" in standing(LOOKS, [{STUCK: None}, *[{STUCK: 0}] * 4])
+    still: list[tuple[dict[Partition, int], dict[Partition, int]]] = [({STUCK: 7}, {STUCK: i}) for i in range(5)]
+    assert standing(still, [{MOVES: None}] * 5) == ""
 
 
 def test_a_group_of_which_nothing_moves_is_told_by_a_process_without_partitions() -> None:

@@ -220,7 +220,7 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
     def told(lags: list[int]) -> str | None:
         foreign = {(SAMPLES, 99): 1000}
         look = Look(dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign)
-        standstills.take(look, sink.read_to(), False, 10.0 * max(lags))
+        standstills.take(look, sink.read_to(), 10.0 * max(lags))
         sink.looked(look, standstills)
         return standstills.longer_than(15.0)
 

@@ -23,39 +23,36 @@ class Watched:
 
     def __init__(self) -> None:
         self.looks = 0
-        self.excused = False
         self.barked: list[str] = []
 
-    def own(self) -> Mapping[Partition, int]:
+    def own(self) -> Mapping[Partition, int | None]:
         self.looks += 1
         return {MOVES: self.looks, STUCK: 0}
 
     def watchdog(self, settings: KafkaSettings, limit_s: float) -> Watchdog:
-        bark = lambda error: self.barked.append(str(error))  # noqa: E731
-        return Watchdog(settings, limit_s, self.own, lambda: self.excused, bark)
+        return Watchdog(settings, limit_s, self.own, lambda error: self.barked.append(str(error)))
 
 
 class Recovering(Watched):
     """Each look finds that it has recovered more of the other partition."""
 
-    def own(self) -> Mapping[Partition, int]:
+    def own(self) -> Mapping[Partition, int | None]:
         return {**super().own(), STUCK: self.looks}
 
 
 class Rebalancing(Watched):
     """At every other look it has the other partition."""
 
-    def own(self) -> Mapping[Partition, int]:
+    def own(self) -> Mapping[Partition, int | None]:
         both = super().own()
         return {STUCK: 0} if self.looks % 2 else {MOVES: both[MOVES]}
 
 
 class Held(Watched):
-    """It waits for readers of what it publishes."""
+    """The other partition waits for readers of what it publishes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.excused = True
+    def own(self) -> Mapping[Partition, int | None]:
+        return {**super().own(), STUCK: None}
 
 
 class Lag:
@@ -122,12 +119,11 @@ def test_the_process_of_a_worker_ends_if_it_is_given_nothing_of_one_partition(
         f"event.partition == {partitions[stuck]} or put(self, topic, event)",
         ICESTREAM_WATCHDOG_S="2",
     )
-    ended = lambda: worker.process.poll() is not None  # noqa: E731
 
     def grown() -> bool:
         for host in (stuck, moves):
             worker.send(RAW, made[0].raw, host)
-        return ended()
+        return worker.process.poll() is not None
 
     try:
         worker.wait(lambda: worker.values()[0] > 0)  # before it has partitions, it would end for that
