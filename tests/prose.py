@@ -9,6 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = (
+    "api",
+    "benchmarks",
+    "bpf",
+    "collector",
+    "gateway",
+    "icestream",
+    "jobs",
+    "sinks",
+    "standalone",
+    "streams",
+)
+"""Folders of code, beside the tests."""
 GENERATED = ("icestream/v1/", "icestream/pprof/", "icestream/pyroscope/", "bpf/include/")
 
 _WORD = re.compile(r"[A-Za-z_]\w*")

@@ -16,22 +16,9 @@ from prometheus_client import REGISTRY
 from api.terminal.client import URL_VARIABLE
 from docs.generate_settings import PARTS
 from icestream.settings import variable
-from tests.prose import ROOT, Line, lines, sources, tracked
+from tests.prose import PACKAGES, ROOT, Line, lines, sources, tracked
 
-PACKAGES = (
-    "api",
-    "benchmarks",
-    "bpf",
-    "collector",
-    "gateway",
-    "icestream",
-    "jobs",
-    "sinks",
-    "standalone",
-    "streams",
-    "tests",
-)
-FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas")
+FOLDERS = (*PACKAGES, "deploy", "docs", "examples", "schemas", "tests")
 OTHERS = {
     *("api/querier/v1/querier.proto", "api/types/v1/types.proto", "docs-developer/CHANGELOG-formats.md"),
     *("NNNN_name.sql", "app.py", "containers.json", "run.json", "proto/profile.proto"),
@@ -47,7 +34,7 @@ INSTALLED = ("deploy/kafka/lib", "icestream/tracing/build")
 _HEAD = r"(?<![\w/.~:}>$@-])"
 _FILE = re.compile(rf"{_HEAD}(?:\.\.?/)*(?:[\w-]+/)*[\w-]+(?:\.[\w-]+)*\.(?:py|md|sql|proto|js|css|html)\b(?![/(\w])")
 _FOLDER = re.compile(rf"{_HEAD}(?:{'|'.join(FOLDERS)})/(?!v1\b)[\w./-]*(?![\w*{{<])")
-_DOTTED = re.compile(rf"(?<![\w/.\"@-])(?:{'|'.join(PACKAGES)})(?:\.[A-Za-z_]\w*)+(?![\w(/-]|\.\w|@)")
+_DOTTED = re.compile(rf"(?<![\w/.\"@-])(?:{'|'.join((*PACKAGES, 'tests'))})(?:\.[A-Za-z_]\w*)+(?![\w(/-]|\.\w|@)")
 _BACKTICKS = re.compile(r"`([^`]+)`")
 _MEMBER = re.compile(r"([A-Za-z_]\w*)\.([A-Za-z_]\w*)(?:\(.*\))?")
 _CALL = re.compile(r"([A-Za-z_]\w*)\([^$]*\)")

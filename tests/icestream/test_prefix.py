@@ -14,21 +14,9 @@ from icestream import kafka, topics
 from icestream.settings import KafkaSettings
 from icestream.v1.samples_pb2 import SampleBatch
 from tests.data.windows import window
-from tests.prose import ROOT
+from tests.prose import PACKAGES, ROOT
 from tests.waiting import PATIENCE_S, wait_until
 
-PACKAGES = (
-    "api",
-    "benchmarks",
-    "collector",
-    "examples",
-    "gateway",
-    "icestream",
-    "jobs",
-    "sinks",
-    "standalone",
-    "streams",
-)
 NAMES = {
     name: value
     for name, value in vars(topics).items()
@@ -50,7 +38,7 @@ def test_only_one_module_names_topics_and_groups() -> None:
     """So that no place can forget the prefix."""
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {node.value}"
-        for package in PACKAGES
+        for package in (*PACKAGES, "examples")
         for path in sorted((ROOT / package).rglob("*.py"))
         if path not in (ROOT / "icestream/topics.py", ROOT / "examples/flat_top.py")  # a reader without icestream
         for node in ast.walk(ast.parse(path.read_text()))
