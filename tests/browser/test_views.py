@@ -198,6 +198,24 @@ def test_source_lines_of_a_function_have_values_and_links(page: Page, site: Site
     page.js("localStorage.clear()")
 
 
+@pytest.mark.parametrize(
+    ("selector", "version"),
+    [(CHECKOUT[:-1] + ', version="1.5.0"}', "1.5.0"), ('{service="odd", service_version="2.0/rc"}', "2.0%2Frc")],
+)
+def test_links_to_source_lines_have_the_version_of_the_selector(
+    page: Page, site: Site, selector: str, version: str
+) -> None:
+    page.open(selector=selector)
+    row = next(r for r in site.ask("top", selector=selector, by="line")["top"] if r["line"] and r["file"])
+    shown = {"name": row["name"].rpartition(":")[0], "module": row["module"], "file": row["file"]}
+    page.js("import('./dialogs/lines.js').then((m) => m.showLines(icestream.state.values, arguments[0]))", shown)
+    page.until(lambda: str(row["line"]) in page.texts("dialog tbody th"))
+    page.find("#link-template").send_keys("https://example.org/{version}/{file}#L{line}", Keys.TAB)
+    page.until(lambda: page.all("dialog tbody a"))
+    assert page.find("dialog tbody a").get_attribute("href").startswith(f"https://example.org/{version}/")
+    page.js("localStorage.clear()")
+
+
 def test_the_time_strip_selects_with_keys(page: Page) -> None:
     page.open()
     strip = page.find("#timeline")

@@ -34,7 +34,7 @@ export async function showLines(values, shown) {
     const amount = (value) => element("td", {}, formatValue(value, unit), element("span", { class: "share" }, formatShare(value, total)));
     body.replaceChildren(
       ...lines.map(({ line, flat, cumulative }) => {
-        const href = addressOf(setting(templateName(values)), { file: shown.file, line, version: valueOf(values, "version") });
+        const href = addressOf(setting(templateName(values)), { file: shown.file, line, version: versionOf(values) });
         const link = href ? element("a", { href, target: "_blank", rel: "noreferrer" }, String(line)) : String(line);
         const cell = amount(cumulative);
         cell.append(bar(cumulative / largest));
@@ -49,6 +49,9 @@ const templateName = (values) => `link ${valueOf(values, "service")}`;
 
 /** The value of a label that the selector asks for, or "". */
 const valueOf = ({ selector }, label) => new RegExp(`(?:^|[{,\\s])${label}="([^"\\\\]*)"`).exec(selector)?.[1] ?? "";
+
+/** OTLP senders name the version of a service `service_version`. */
+const versionOf = (values) => valueOf(values, "version") || valueOf(values, "service_version");
 
 function templateForm(values, changed) {
   const field = element("input", {
