@@ -2,20 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from collector.labels.cgroup import Cgroup, parse_cgroup
-from collector.labels.container import Container, Containers
-from collector.labels.deferred import DEFER_S, Deferred
-from collector.labels.environment import read_environment, resource_attributes
+from collector.labels.container import Containers
 from collector.labels.kubernetes import Pod, Pods, PodSource
 from collector.labels.label_config import LabelConfig, label_config
 from collector.labels.process_context import ContextReader
@@ -26,35 +19,10 @@ from collector.processes.process import Process, read_process
 from collector.settings import CollectorSettings
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
+from tests.collector.labels.threads import CONTAINER, EXECUTABLE, Runtime, in_group, labels, of, python
 
-CONTAINER = "0123456789abcdef" * 4
 POD = "1cf9e9b0-6b7e-4c5d-9d7b-2f6a1a8d3c11"
-EXECUTABLE = os.path.basename(os.path.realpath(sys.executable))
 ROOT = Path(__file__).parents[3]
-
-
-@contextmanager
-def python(program: str = "", **environ: str) -> Iterator[Process]:
-    command = [sys.executable, "-c", f"{program}\nprint('ready', flush=True); input()"]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, env=os.environ | environ) as run:
-        assert run.stdout is not None
-        run.stdout.readline()
-        process = read_process(run.pid)
-        assert process is not None
-        yield process
-
-
-def labels(known: ThreadLabels, process: Process, name: str | None = None) -> dict[str, str]:
-    actual = known.of(process.pid, process.pid, name)
-    assert actual is not None
-    return dict(actual)
-
-
-def of(known: ThreadLabels, pid: int, tid: int, name: str | None = None) -> dict[str, str]:
-    actual = known.of(pid, tid, name)
-    assert actual is not None
-    return dict(actual)
 
 
 def test_a_process_is_named_by_itself_then_its_environment_its_container_its_unit_and_its_program() -> None:
@@ -190,15 +158,6 @@ def test_settings_that_cannot_be_followed_are_errors(settings: dict[str, Any], m
         label_config(CollectorSettings(**settings))
 
 
-class Runtime(Containers):
-    def of(self, group: Cgroup) -> Container:
-        return Container(name="site-web-1", service="web") if group.container_id else Container()
-
-
-def in_group(monkeypatch: pytest.MonkeyPatch, path: str) -> None:
-    monkeypatch.setattr("collector.labels.process_facts.read_cgroup", lambda pid: parse_cgroup(f"0::{path}"))
-
-
 def test_a_container_and_a_unit_name_what_does_not_name_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = {
         f"/system.slice/docker-{CONTAINER}.scope": {
@@ -324,84 +283,6 @@ def test_names_with_control_characters_or_broken_text_are_made_harmless() -> Non
     assert labels["thread_name"] == "a?[2J?"
 
 
-def test_events_name_a_process_that_was_gone_before_it_could_be_read() -> None:
-    known, pid = ThreadLabels("h"), 2**22 + 1
-    assert of(known, pid, pid, "sh")["service"] == "sh"
-    known.hint(pid, executable_path="/lib/mapped/some/time.so")
-    known.hint(pid, parent=2**22 + 2)
-    known.hint(pid, executable_path="/lib/mapped/after/the/fork.so")
-    assert of(known, pid, pid, "sh")["service"] == "sh"
-    known.hint(pid, comm="cc1")
-    known.hint(pid, executable_path="/usr/lib/gcc/cc1plus")
-    known.hint(pid, executable_path="/lib/ld.so")
-    assert of(known, pid, pid, "worker") == {
-        "comm": "cc1", "executable": "cc1plus", "host": "h", "service": "cc1plus", "thread_name": "worker",
-    }  # fmt: skip
-    known.hint(pid, comm="ld")
-    assert of(known, pid, pid, "ld")["service"] == "ld", "another program"
-
-
-def test_a_process_that_was_gone_is_in_the_container_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    in_group(monkeypatch, f"/system.slice/docker-{CONTAINER}.scope")
-    known, pid = ThreadLabels("h", containers=Runtime()), 2**22 + 1
-    with python(OTEL_SERVICE_NAME="parent") as process:
-        known.notice(process)
-        known.hint(pid, parent=process.pid)
-        known.hint(pid, comm="gzip", executable_path="/bin/gzip")
-        actual = of(known, pid, pid, "gzip")
-    assert (actual["service"], actual["container_id"], actual["executable"]) == ("web", CONTAINER, "gzip")
-
-
-def test_a_program_executed_after_a_process_was_read_is_the_one_that_counts() -> None:
-    with python(OTEL_SERVICE_NAME="shell") as process:
-        known = ThreadLabels("h")
-        known.hint(process.pid, comm="python", executable_path=os.path.realpath(sys.executable))
-        known.notice(process)
-        assert labels(known, process)["service"] == "shell"
-        known.hint(process.pid, comm="python")
-        known.hint(process.pid, executable_path=os.path.realpath(sys.executable))
-        assert labels(known, process)["service"] == "shell", "told late of the program that was read"
-        known.hint(process.pid, comm="cc1", executable_path="/usr/lib/cc1")
-        assert labels(known, process)["service"] == "cc1"
-        known.notice(process)
-        assert labels(known, process)["service"] == "shell", "read again, while it lives"
-
-
-def test_memory_is_bounded_however_many_events_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.labels.thread_labels.MAX_HINTS", 10)
-    known = ThreadLabels("h")
-    for pid in range(100):
-        known.hint(pid, comm="x")
-    assert len(known._hints) == 10
-    known.forget(range(100))
-    assert not known._hints
-    assert known.of(2**22 + 1, 5, "gone")
-    known.forget([])
-    assert not known._known
-
-
-def test_an_environment_of_any_size_and_content_is_read() -> None:
-    huge = {f"FILL_{i}": "x" * 100_000 for i in range(10)}
-    odd = {"ODD": "é\udcff\n", "OTEL_SERVICE_NAME": "a\nb\x1b[31m"}
-    environ = {"FIRST": "1", **huge, **odd, "LAST": "=a=b"}
-    with python(**environ) as process:
-        actual = read_environment(process.pid, [b"FIRST", b"LAST", b"ODD", b"ABSENT", b"FILL_3"])
-    assert (actual["FIRST"], actual["LAST"], actual["ODD"]) == ("1", "=a=b", "é\ufffd\n")
-    assert len(actual["FILL_3"]) == 100_000
-    assert resource_attributes(actual) == {"service.name": "a?b?[31m"}
-    assert read_environment(2**22 + 1, [b"FIRST"]) == {}
-
-
-def test_resource_attributes_are_read_as_opentelemetry_specifies() -> None:
-    def attributes(text: str, name: str = "") -> dict[str, str]:
-        return resource_attributes({"OTEL_RESOURCE_ATTRIBUTES": text, "OTEL_SERVICE_NAME": name})
-
-    assert attributes("host.name=a, service.name=my%20shop ,x=") == {"host.name": "a", "service.name": "my shop"}
-    assert attributes("service.name=other", "checkout") == {"service.name": "checkout"}
-    assert attributes("service.name") == {}
-    assert len(attributes(",".join(f"k{i}=v" for i in range(1000)))) <= 256
-
-
 def test_every_label_is_documented() -> None:
     page = (ROOT / "docs/labels.md").read_text(encoding="utf-8")
     assert not [label for label in sorted(LABELS) if f"| `{label}` |" not in page]
@@ -409,51 +290,3 @@ def test_every_label_is_documented() -> None:
         ROOT / "collector/labels/thread_labels.py"
     ).read_text()
     assert not [meta for meta in sorted(set(re.findall(r"__meta_[a-z_]+", code))) if f"`{meta}" not in page]
-
-
-def test_details_of_a_new_process_can_be_read_later_and_its_labels_say_so() -> None:
-    known = ThreadLabels("host-1")
-    with python() as process:
-        assert not known.defer(process.pid)  # no event spoke of it, so it is not new
-        known.hint(process.pid, comm="early")
-        known.hint(process.pid, executable_path="/usr/bin/early")
-        assert known.defer(process.pid)
-        found = labels(known, process)
-        assert (found["comm"], found["executable"], found["details"]) == ("early", "early", "deferred")
-        known.forget([])  # the next window begins
-        assert known.defer(process.pid)
-        assert labels(known, process)["executable"] == "early"
-        known.forget([])
-        known._deferred._clock = lambda: time.monotonic() + DEFER_S
-        assert not known.defer(process.pid)
-        known.notice(process)
-        found = labels(known, process)
-        assert found["executable"] == EXECUTABLE
-        assert "details" not in found
-
-
-def test_a_process_that_is_sampled_rarely_does_not_stay_deferred() -> None:
-    now = 0.0
-    known = ThreadLabels("host-1")
-    known._deferred = Deferred(lambda: now)
-    with python() as process:
-        known.hint(process.pid, comm="early")
-        assert known.defer(process.pid)
-        assert labels(known, process)["details"] == "deferred"
-        known.forget([])
-        now = 90.0
-        known.forget([])
-        assert not known.defer(process.pid)
-        known.notice(process)
-        assert "details" not in labels(known, process)
-
-
-def test_processes_whose_details_are_deferred_are_forgotten_after_a_minute_and_where_there_are_too_many() -> None:
-    now = 0.0
-    deferred = Deferred(lambda: now)
-    assert all(deferred.add(pid) for pid in range(10_000))
-    assert sum(pid in deferred for pid in range(10_000)) == 8192
-    now = 61.0
-    assert deferred.add(20_000)
-    assert len(deferred.expire()) == 8191
-    assert [pid for pid in range(30_000) if pid in deferred] == [20_000]
