@@ -19,7 +19,7 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.parquet import ParquetSink
 from tests.data import messages
 from tests.sinks.messages import make_range, tables
-from tests.sinks.test_runner import running, send
+from tests.sinks.running import running, send
 from tests.waiting import wait_until
 
 MAX_UNIX_NANO = 4_102_444_799_999_999_999

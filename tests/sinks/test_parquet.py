@@ -21,7 +21,7 @@ from sinks.tables.decode import Tables
 from sinks.tables.stacks import StackTables
 from tests.data.messages import PERIOD_NS
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tables
-from tests.sinks.test_runner import send
+from tests.sinks.running import send
 from tests.waiting import PATIENCE_S, wait_until
 
 

@@ -25,7 +25,7 @@ from sinks.tables.decode import Tables
 from sinks.tables.samples import SampleTables
 from sinks.try_out import NotToBlame, drop_in_clickhouse
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tables
-from tests.sinks.test_runner import Recording, committed, number, running, send
+from tests.sinks.running import Recording, committed, number, running, send
 from tests.waiting import wait_until
 
 NONCE = "0123456789ab"

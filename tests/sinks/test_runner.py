@@ -4,72 +4,31 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Message, TopicPartition
+from confluent_kafka import Message
 from prometheus_client import REGISTRY
 
 from icestream import readiness
 from icestream.clickhouse import Clients
-from icestream.kafka import consumer, producer
+from icestream.kafka import consumer
 from icestream.messages.plausible import TimeLimits
-from icestream.readiness import Look, Standstills
 from icestream.settings import KafkaSettings
 from icestream.times import DAY_NS
-from icestream.topics import ACTIVITY, CLICKHOUSE_GROUP, SAMPLES, STACKS
-from sinks import archive, assignment, runner
+from icestream.topics import ACTIVITY, SAMPLES, STACKS
+from sinks import archive, runner
 from sinks.archive import ArchiveSink
-from sinks.assignment import RANGES_PER_S, Assignment
 from sinks.clickhouse import ClickHouseSink
-from sinks.pending import Pending
-from sinks.ranges import InFlight, MessageRange
-from sinks.runner import Runner
+from sinks.ranges import MessageRange
 from sinks.service import start
 from sinks.settings import SinkSettings
 from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch
+from tests.sinks.running import Recording, committed, number, running, send
 from tests.waiting import PATIENCE_S, wait_until
-
-
-def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0) -> None:
-    sender = producer(settings)
-    for value in values:
-        sender.produce(topic, value, key=b"host-1", partition=partition)
-    assert sender.flush(PATIENCE_S) == 0
-
-
-@contextmanager
-def running(
-    settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None, flush_s: float = 0.2
-) -> Iterator[Runner]:
-    stop = threading.Event()
-    keep = rejected if rejected is not None else []
-    reject = lambda letters: keep.extend(message for message, _ in letters)  # noqa: E731
-    started = Runner(sink, settings, reject, stop, flush_s)
-    thread = threading.Thread(target=started.run)
-    thread.start()
-    try:
-        yield started
-    finally:
-        stop.set()
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
-
-
-def number(clients: Clients, query: str) -> int:
-    return int(clients.get().query(query).result_rows[0][0])
-
-
-def committed(settings: KafkaSettings, topic: str, partition: int = 0, group: str = CLICKHOUSE_GROUP) -> int:
-    reader = consumer(settings, group)
-    offset = reader.committed([TopicPartition(topic, partition)], timeout=PATIENCE_S)[0].offset
-    reader.close()
-    return int(offset)
 
 
 def test_every_topic_is_stored_and_committed_and_bad_messages_are_rejected(
@@ -154,41 +113,6 @@ def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(
     assert number(clients, "SELECT count() FROM samples") == 15
 
 
-class Recording:
-    """A sink that keeps what it was given, and fails when told to."""
-
-    name, group, keeps_ranges = "recording", "recording", True
-    topics: tuple[str, ...] = (SAMPLES,)
-
-    def __init__(self, fail: bool = False, together: bool = False) -> None:
-        self.written: list[MessageRange[bytes]] = []
-        self.at_once: list[int] = []
-        self.fail = fail
-        self.together = together
-        self.away = False
-
-    def check(self) -> None:
-        if self.away:
-            raise ConnectionError("connection refused")
-
-    def decode(self, message: Message, cluster: str) -> bytes:
-        return message.value() or b""
-
-    def write(self, *ranges: MessageRange[bytes]) -> None:
-        self.written += ranges
-        self.at_once.append(len(ranges))
-        if self.fail:
-            raise OSError("no space left on device")
-
-    def try_out(self, messages: Sequence[bytes], empty: bool) -> None: ...
-
-    def failed(self) -> None: ...
-
-    def idle(self) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(
     broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,67 +133,6 @@ def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(
     assert second.written[0].retried
     assert not second.written[1].retried
     assert [m for r in second.written[1:] for m in r.messages] == [b"3", b"4"]
-
-
-def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
-    sink, reader, standstills = Assignment(Recording()), consumer(KafkaSettings(), "nobody"), Standstills()
-    lag_of = {"sink": "recording", "topic": SAMPLES}
-    assert REGISTRY.get_sample_value("icestream_sinks_gaps_total", lag_of) is not None  # before there is any
-    sink.assigned(reader, [TopicPartition(SAMPLES, 0), TopicPartition(SAMPLES, 1)])
-
-    def told(lags: list[int]) -> str | None:
-        foreign = {(SAMPLES, 99): 1000}
-        look = Look(dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign)
-        standstills.take(look, sink.read_to(), 10.0 * max(lags))
-        sink.looked(look, standstills)
-        return standstills.longer_than(15.0)
-
-    for lag in (5, 6, 7):
-        sink.add(reader, Message(SAMPLES, 0, offset=lag, value=b"x"))
-        reason = told([lag, lag])
-    assert reason == f"nothing of {SAMPLES}/1 was processed for 20 s, and 7 messages wait"
-    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "1"}) == 7
-    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "99"}) is None
-    for number in (0, 1):
-        sink.add(reader, Message(SAMPLES, number, offset=8, value=b"x"))
-    assert told([9, 9]) is None
-    reader.close()
-
-
-def test_a_sink_that_holds_too_much_reads_nothing_more_and_writes_at_once(
-    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(assignment, "MAX_HELD_BYTES", 1000)
-    sink, reader = Assignment(Recording()), consumer(in_process_broker, "nobody")
-    reader.assign([TopicPartition(SAMPLES, number) for number in range(2)])
-    sink.add(reader, Message(SAMPLES, 0, offset=0, value=bytes(999)))
-    sink.hold_back(reader)
-    assert sink._paused == set()
-    assert sink.due(PATIENCE_S, 10**6) == []
-    sink.add(reader, Message(SAMPLES, 1, offset=0, value=b"x"))
-    sink.hold_back(reader)
-    assert sink._paused == {(SAMPLES, 0), (SAMPLES, 1)}
-    assert sink.due(PATIENCE_S, 10**6) == [(SAMPLES, 0), (SAMPLES, 1)]
-    for pending in sink.pending.values():
-        pending.next()
-        pending.written()
-    sink.hold_back(reader)
-    assert sink._paused == set()
-    reader.close()
-
-
-def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
-    sink = Assignment(Recording())
-    for partition in range(500 * RANGES_PER_S):
-        pending = sink.pending[SAMPLES, partition] = Pending()
-        pending.add(Message(SAMPLES, partition, offset=0, value=b"x"))
-    sink.pending[SAMPLES, 5].since -= 100.0
-    assert sink.due(1.0, 1000) == []
-    sink.pending[SAMPLES, 7].since -= 501.0
-    assert sink.due(1.0, 1000) == [(SAMPLES, 7)]
-    sink.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
-    assert sink.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
-    assert len(sink.due(0.0, 1000)) == 500 * RANGES_PER_S
 
 
 class Panic(BaseException):
@@ -385,30 +248,6 @@ def test_a_rebalance_while_the_store_is_away_leaves_no_partition_paused(apache_k
         for i in range(8, 12):
             send(broker, SAMPLES, str(i).encode(), partition=i % 4)
         wait_until(lambda: len(stored(one) | stored(two)) == 12, lambda: stored(one) | stored(two))
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "kept"), [(0, 10, True), (3, 10, True), (9, 12, True), (0, 9, False), (10, 12, False)]
-)
-def test_a_range_in_flight_is_completed_only_while_kafka_has_its_last_message(low: int, high: int, kept: bool) -> None:
-    class Log:
-        """Stands for a reader of a log with these ends."""
-
-        def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
-            return low, high
-
-    in_flight = InFlight(3, 9, "0123456789ab")
-    committed = TopicPartition(SAMPLES, 0, 3, metadata=str(in_flight))
-    found = Assignment(Recording())._range_in_flight(Log(), committed)  # type: ignore[arg-type]
-    assert found == (in_flight if kept else None)
-
-
-@pytest.mark.parametrize(
-    "metadata", ["", "inflight:5-1", "inflight:1-2:xyz", None, "inflight:" + "9" * 40 + "-1:" + "0" * 12]
-)
-def test_metadata_of_others_is_not_taken_for_a_range(metadata: str | None) -> None:
-    assert InFlight.parse(metadata) is None
-    assert InFlight.parse(str(InFlight(3, 9, "0123456789ab"))) == InFlight(3, 9, "0123456789ab")
 
 
 CHILD = """

@@ -1,0 +1,103 @@
+"""The partitions of a sink: what it holds of them, what is due, and what an earlier owner began."""
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Message, TopicPartition
+from prometheus_client import REGISTRY
+
+from icestream.kafka import consumer
+from icestream.readiness import Look, Standstills
+from icestream.settings import KafkaSettings
+from icestream.topics import SAMPLES
+from sinks import assignment
+from sinks.assignment import RANGES_PER_S, Assignment
+from sinks.pending import Pending
+from sinks.ranges import InFlight
+from tests.sinks.running import Recording
+from tests.waiting import PATIENCE_S
+
+
+def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
+    sink, reader, standstills = Assignment(Recording()), consumer(KafkaSettings(), "nobody"), Standstills()
+    lag_of = {"sink": "recording", "topic": SAMPLES}
+    assert REGISTRY.get_sample_value("icestream_sinks_gaps_total", lag_of) is not None  # before there is any
+    sink.assigned(reader, [TopicPartition(SAMPLES, 0), TopicPartition(SAMPLES, 1)])
+
+    def told(lags: list[int]) -> str | None:
+        foreign = {(SAMPLES, 99): 1000}
+        look = Look(dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign)
+        standstills.take(look, sink.read_to(), 10.0 * max(lags))
+        sink.looked(look, standstills)
+        return standstills.longer_than(15.0)
+
+    for lag in (5, 6, 7):
+        sink.add(reader, Message(SAMPLES, 0, offset=lag, value=b"x"))
+        reason = told([lag, lag])
+    assert reason == f"nothing of {SAMPLES}/1 was processed for 20 s, and 7 messages wait"
+    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "1"}) == 7
+    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "99"}) is None
+    for number in (0, 1):
+        sink.add(reader, Message(SAMPLES, number, offset=8, value=b"x"))
+    assert told([9, 9]) is None
+    reader.close()
+
+
+def test_a_sink_that_holds_too_much_reads_nothing_more_and_writes_at_once(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assignment, "MAX_HELD_BYTES", 1000)
+    sink, reader = Assignment(Recording()), consumer(in_process_broker, "nobody")
+    reader.assign([TopicPartition(SAMPLES, number) for number in range(2)])
+    sink.add(reader, Message(SAMPLES, 0, offset=0, value=bytes(999)))
+    sink.hold_back(reader)
+    assert sink._paused == set()
+    assert sink.due(PATIENCE_S, 10**6) == []
+    sink.add(reader, Message(SAMPLES, 1, offset=0, value=b"x"))
+    sink.hold_back(reader)
+    assert sink._paused == {(SAMPLES, 0), (SAMPLES, 1)}
+    assert sink.due(PATIENCE_S, 10**6) == [(SAMPLES, 0), (SAMPLES, 1)]
+    for pending in sink.pending.values():
+        pending.next()
+        pending.written()
+    sink.hold_back(reader)
+    assert sink._paused == set()
+    reader.close()
+
+
+def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
+    sink = Assignment(Recording())
+    for partition in range(500 * RANGES_PER_S):
+        pending = sink.pending[SAMPLES, partition] = Pending()
+        pending.add(Message(SAMPLES, partition, offset=0, value=b"x"))
+    sink.pending[SAMPLES, 5].since -= 100.0
+    assert sink.due(1.0, 1000) == []
+    sink.pending[SAMPLES, 7].since -= 501.0
+    assert sink.due(1.0, 1000) == [(SAMPLES, 7)]
+    sink.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
+    assert sink.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
+    assert len(sink.due(0.0, 1000)) == 500 * RANGES_PER_S
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "kept"), [(0, 10, True), (3, 10, True), (9, 12, True), (0, 9, False), (10, 12, False)]
+)
+def test_a_range_in_flight_is_completed_only_while_kafka_has_its_last_message(low: int, high: int, kept: bool) -> None:
+    class Log:
+        """Stands for a reader of a log with these ends."""
+
+        def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+            return low, high
+
+    in_flight = InFlight(3, 9, "0123456789ab")
+    committed = TopicPartition(SAMPLES, 0, 3, metadata=str(in_flight))
+    found = Assignment(Recording())._range_in_flight(Log(), committed)  # type: ignore[arg-type]
+    assert found == (in_flight if kept else None)
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "inflight:5-1", "inflight:1-2:xyz", None, "inflight:" + "9" * 40 + "-1:" + "0" * 12]
+)
+def test_metadata_of_others_is_not_taken_for_a_range(metadata: str | None) -> None:
+    assert InFlight.parse(metadata) is None
+    assert InFlight.parse(str(InFlight(3, 9, "0123456789ab"))) == InFlight(3, 9, "0123456789ab")
