@@ -15,7 +15,7 @@ from sinks import metrics
 from sinks.assignment import Assignment
 from sinks.pending import Decoded, Pending
 from sinks.ranges import MessageRange
-from sinks.refused import refused
+from sinks.refused import MOST_OF_AN_HOUR, refused
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
 
@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 TRY_OUT_AFTER = 5
 """If so many attempts to write a range have failed, and it is alone, the store is asked which messages it refuses."""
-
-MOST_REFUSED = 60
-"""Messages that are left out in an hour."""
 
 Rejected = tuple[Message, Exception]
 """A bad message, and what is wrong with it."""
@@ -166,12 +163,12 @@ class RangeWriter:
         self._count(bad)
 
     def _allow(self, refused: int) -> None:
-        """Notes that messages will be left out. Raises NotToBlame beyond MOST_REFUSED: the tables are at fault then."""
+        """Notes that messages are left out. Raises NotToBlame if they are too many: the tables are at fault then."""
         now = time.monotonic()
         while self._left_out and now - self._left_out[0] > 3600:
             self._left_out.popleft()
-        if len(self._left_out) + refused > MOST_REFUSED:
-            raise NotToBlame(f"the store has refused more than {MOST_REFUSED} messages in an hour")
+        if len(self._left_out) + refused > MOST_OF_AN_HOUR:
+            raise NotToBlame(f"the store has refused more than {MOST_OF_AN_HOUR} messages in an hour")
         self._left_out.extend([now] * refused)
 
     def _decode(self, messages: list[Message]) -> list[Decoded]:

@@ -13,8 +13,10 @@ from typing import Any
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
 
-_MOST_REFUSED = 3
-"""Of a range; of a large one, a tenth of its messages."""
+_MOST_OF_A_RANGE = 3
+"""Messages that a store may refuse; of a large range, a tenth of its messages."""
+MOST_OF_AN_HOUR = 60
+"""Messages that a store may refuse."""
 _SEARCH_S = 60.0
 
 
@@ -29,7 +31,7 @@ def refused(sink: Sink, messages: Sequence[Any]) -> dict[int, RefusedByStore]:
     NotToBlame if it refuses many: then its tables are at fault. Also if the search takes long, in which no partition of
     the sink moves on.
     """
-    search = _Search(sink, max(_MOST_REFUSED, len(messages) // 10), time.monotonic() + _SEARCH_S)
+    search = _Search(sink, max(_MOST_OF_A_RANGE, len(messages) // 10), time.monotonic() + _SEARCH_S)
     _search(search, messages, 0)
     return search.found
 
