@@ -30,13 +30,14 @@ class InsertTokens:
         kept, needed = remembered(client, cluster), inserts(client)
         metrics.INSERT_TOKENS.set(kept)
         metrics.INSERT_TOKENS_NEEDED.set(needed)
-        if 0 < kept < needed and not self._told:
+        too_few = 0 < kept < needed
+        if too_few and not self._told:
             log.warning(
                 "clickhouse: tables remember the tokens of %d inserts, but %d came in the last %d s: after a crash,"
                 " rows may be stored twice; run `icestream migrate --insert-tokens %d`",
                 kept, needed, NEEDED_S, 2 * needed,
             )  # fmt: skip
-        self._told = 0 < kept < needed
+        self._told = too_few
 
 
 def remembered(client: Client, cluster: Cluster) -> int:

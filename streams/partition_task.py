@@ -35,9 +35,9 @@ UNACKNOWLEDGED = 64
 PAUSE_S = 3.0
 """How long a rebalance waits for outputs; a session lasts 6 s."""
 _ASK_AGAIN_S = 0.5
-_IDLE_S = (
-    20.0  # without a message: then Kafka is asked whether it has one; the second answer counts, before `watchdog_s`
-)
+_IDLE_S = 20.0
+"""Time without a message after which Kafka is asked whether it has one. The second answer counts, so there has to be
+time for two before `watchdog_s`."""
 _Process = Callable[[Event], Awaitable["asyncio.Future[None]"]]
 
 
