@@ -92,10 +92,11 @@ chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and comp
 fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to everything that reads, and check the promises
 	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
 
-soak: ## make chaos with 100 events, then make fuzz at full size, then the tests that CI leaves out: an hour
+soak: ## run chaos with 100 events, fuzz at full size, the tests that CI leaves out, and property tests with 1,000 examples: over an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
 	$(BIN)/pytest -m soak $(call files-with,soak)
+	$(BIN)/pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile soak
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)
 	@$(BIN)/python docs/take_picture.py docs/img/page.png

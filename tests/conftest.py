@@ -180,8 +180,16 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 # Several tests run at once, on machines of any speed: no example is too slow, and making ten takes as long as it takes.
 # CI tries the same examples each time: no change is refused for what another one did. All other runs try new ones.
+# `make soak` loads the other profile and tries many more. tests/examples.py is for tests that need another number.
 hypothesis_settings.register_profile(
-    "icestream", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+    "icestream",
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=bool(os.environ.get("CI")),
+)
+hypothesis_settings.register_profile(
+    "soak", hypothesis_settings.get_profile("icestream"), max_examples=1000, derandomize=False
 )
 hypothesis_settings.load_profile("icestream")
 

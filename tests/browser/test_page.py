@@ -1,7 +1,7 @@
 """The page around the graphs: errors, nothing found, refresh, colours of the system, windows of any size."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from selenium.webdriver.common.keys import Keys
 
@@ -167,7 +167,6 @@ def module_page(browser: object, site: object) -> Page:
     return page
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_no_frame_leaves_its_parent_or_covers_a_sibling(module_page: Page, data: st.DataObject) -> None:
     parent = [-1]

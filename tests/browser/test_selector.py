@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from selenium.webdriver.common.keys import Keys
 
@@ -97,7 +97,6 @@ def test_escape_also_takes_back_a_list_that_is_not_open_yet(page: Page) -> None:
 _WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(_WORDS, st.sampled_from(["=", "!=", "=~", "!~"]), _WORDS), min_size=1, max_size=20))
 def test_whatever_a_label_is_called_its_completion_can_be_read_and_means_it(
     module_page: Page, labels: list[tuple[str, str, str]]
@@ -118,7 +117,6 @@ def test_whatever_a_label_is_called_its_completion_can_be_read_and_means_it(
             assert matcher.value == value
 
 
-@settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.text("{}\"'`\\,=!~ abz.é\n", max_size=30), st.integers(0, 30)), min_size=1, max_size=20))
 def test_nothing_that_can_be_typed_breaks_the_completion(module_page: Page, typed: list[tuple[str, int]]) -> None:
     cases = [(text, min(cursor, len(text)), "x") for text, cursor in typed]

@@ -10,6 +10,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import Link, Profil
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
 from icestream.pprof.profile_pb2 import Profile
+from tests.examples import examples
 from tests.gateway.profiles import START_UNIX_NANO, profiles, simple
 from tests.gateway.stored import Store, Values, values
 
@@ -18,7 +19,7 @@ _numbers = itertools.count()
 
 
 @given(profiles())
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 def test_what_comes_in_comes_out(store: Store, profile: Profile) -> None:
     service = f"round-trip-{next(_numbers)}"
     sent = read_pprof(profile.SerializeToString(), Source(to_labels([("service", service)])), 1000)

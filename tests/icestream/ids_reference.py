@@ -3,6 +3,7 @@
 python -m tests.icestream.ids_reference > schemas/id_vectors.json
 """
 
+import functools
 import json
 import struct
 
@@ -117,6 +118,7 @@ def mix16(data: bytes, at: int, secret_at: int) -> int:
     return fold(u64(data, at) ^ u64(SECRET, secret_at), u64(data, at + 8) ^ u64(SECRET, secret_at + 8))
 
 
+@functools.lru_cache(10_000)  # in Python it is slow, and tests ask for the same names again and again
 def xxh3(data: bytes) -> int:
     n = len(data)
     if n == 0:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import xxhash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import ids
@@ -13,8 +13,6 @@ from tests.icestream import ids_reference as reference
 
 VECTORS = json.loads((Path(__file__).parents[2] / "schemas" / "id_vectors.json").read_text())
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
 
 U64 = st.integers(0, 2**64 - 1)
 TEXT = st.text(max_size=300)

@@ -20,6 +20,7 @@ from streams.process import Processor
 from tests.data.handwritten import Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import context
 from tests.data.strategies import intervals, raws
+from tests.examples import examples
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +35,7 @@ def test_random_bytes_are_bad_messages_or_columns(data: bytes) -> None:
             decode(data)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(3))
 @given(raws(), intervals(), st.randoms(use_true_random=False), st.integers(1, 6))
 def test_mutated_messages_are_bad_messages_or_processed_to_good_ones(
     raw: Raw, found: list[Interval], random: random.Random, changes: int

@@ -16,6 +16,7 @@ from sinks.clickhouse import ClickHouseSink
 from sinks.migrate import MigrationError
 from sinks.tables.decode import Tables
 from tests.data.messages import PERIOD_NS
+from tests.examples import examples
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 
 TABLES = ("samples", "trace_samples", "batches", "activity")
@@ -184,9 +185,7 @@ def test_without_tables_it_says_what_to_run(empty: Clients) -> None:
         ClickHouseSink(empty).check()
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(sent=st.lists(st.lists(st.integers(1, 5), min_size=1, max_size=4), min_size=1, max_size=5), data=st.data())
 def test_any_interleaving_of_resends_gives_the_same_tables(
     clients: Clients, client: Client, sent: list[list[int]], data: st.DataObject

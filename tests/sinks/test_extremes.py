@@ -18,6 +18,7 @@ from icestream.v1.common_pb2 import BatchId, Label, Mapping, Series
 from sinks.clickhouse import ClickHouseSink
 from sinks.parquet import ParquetSink
 from tests.data import messages
+from tests.examples import examples
 from tests.sinks.messages import make_range, tables
 from tests.sinks.running import running, send
 from tests.waiting import wait_until
@@ -122,7 +123,7 @@ def activity_batches(draw: st.DrawFn) -> bytes:
 
 
 SETTINGS = settings(
-    max_examples=8, deadline=None, database=None, phases=[Phase.generate], derandomize=True,
+    max_examples=examples(0.2), database=None, phases=[Phase.generate], derandomize=True,
     suppress_health_check=list(HealthCheck),
 )  # fmt: skip
 

@@ -23,6 +23,7 @@ from sinks.delta import Lake
 from sinks.parquet import ParquetSink, in_delta_types
 from sinks.ranges import InFlight, MessageRange
 from sinks.tables.decode import Tables
+from tests.examples import examples
 from tests.sinks.messages import stack_batch, tables
 from tests.sinks.test_parquet import activity, decoded, rows
 from tests.waiting import PATIENCE_S
@@ -86,9 +87,7 @@ def test_a_flush_of_many_partitions_is_one_commit_to_each_table(tmp_path: Path) 
     assert counts(tmp_path) == expected(14)
 
 
-@settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(commit=st.integers(1, 9), split=st.integers(0, 6), days=st.sampled_from([(0,), (0, 3, 50, 90)]))
 def test_after_a_crash_any_owners_complete_their_own_ranges(
     tmp_path_factory: pytest.TempPathFactory, commit: int, split: int, days: tuple[int, ...]

@@ -20,6 +20,7 @@ from sinks.lake_stacks import build_stacks, clean
 from sinks.lake_upkeep import compact, retain
 from sinks.parquet import ParquetSink
 from tests.data import messages as builders
+from tests.examples import examples
 from tests.sinks.messages import START_MS, stack_batch, tables
 from tests.sinks.test_parquet import decoded, write
 
@@ -144,9 +145,7 @@ def announcements(draw: st.DrawFn) -> list[bytes]:
     return batches
 
 
-@settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(batches=announcements(), block=st.sampled_from([1, 3, 1000]), merge=st.sampled_from([1, 5, 1000]))
 def test_stacks_are_those_of_a_walk_up_the_tree(
     tmp_path_factory: pytest.TempPathFactory, batches: list[bytes], block: int, merge: int

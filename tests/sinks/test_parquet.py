@@ -20,6 +20,7 @@ from sinks.runner import Runner
 from sinks.tables.decode import Tables
 from sinks.tables.stacks import StackTables
 from tests.data.messages import PERIOD_NS
+from tests.examples import examples
 from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tables
 from tests.sinks.running import send
 from tests.waiting import PATIENCE_S, wait_until
@@ -81,9 +82,7 @@ _LINES = pa.list_(
 )
 
 
-@settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(cuts=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 8)), min_size=1, max_size=3))
 def test_however_often_and_from_wherever_it_is_read_again_each_row_is_there_once(
     tmp_path_factory: pytest.TempPathFactory, cuts: list[tuple[int, int]]

@@ -23,6 +23,7 @@ from streams.kept import IN_PROCESS_BYTES, Kept, kept
 from streams.process import Outputs, Processor
 from streams.settings import StreamsSettings
 from tests.data.handwritten import START, Raw, raw_id
+from tests.examples import examples
 from tests.waiting import wait_until
 
 HOUR_NS = DAY_NS // 24
@@ -87,7 +88,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=5, phases=UNSHRUNK)
+@settings(max_examples=examples(0.2), phases=UNSHRUNK)
 @given(STEPS)
 def test_what_is_used_can_always_be_named_from_what_is_kept(steps: list[tuple[list[int], int]]) -> None:
     kept_bytes = 20_000
@@ -100,7 +101,7 @@ def test_what_is_used_can_always_be_named_from_what_is_kept(steps: list[tuple[li
         assert stacks_of(leaves) <= partition.addresses(kept_bytes)
 
 
-@settings(max_examples=5, phases=UNSHRUNK)
+@settings(max_examples=examples(0.2), phases=UNSHRUNK)
 @given(STEPS)
 def test_a_worker_announces_the_same_as_the_one_before(steps: list[tuple[list[int], int]]) -> None:
     first, again = Partition(3_000), Partition(3_000)

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream.messages.activity import decode_activity
@@ -156,7 +156,6 @@ def test_what_it_leaves_out_gives_no_sample_two_traces(
         monkeypatch.setattr(recovery, name, limit)
 
     @given(takeovers())
-    @settings(max_examples=25)
     def check(takeover: tuple[Worker, Worker, list[Logged]]) -> None:
         before, after, left = takeover
         for message in left:

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio.to_thread
 import pytest
 import uvloop
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import tracing
@@ -289,7 +289,6 @@ def test_a_thread_keeps_no_more_than_the_limit(listener: Listener, monkeypatch: 
     assert len(heard.rows) + heard.dropped == 5000
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     moves=st.lists(st.tuples(st.sampled_from(["enter", "leave", "burn", "take"]), st.integers(0, 3)), max_size=60),
 )

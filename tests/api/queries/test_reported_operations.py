@@ -14,6 +14,7 @@ from tests.api.conftest import Api, remove_rows
 from tests.api.fill import START_S, Sample, fill
 from tests.api.queries.operations_data import MAIN, SAMPLE_NS, Request, insert_requests
 from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
+from tests.examples import examples
 
 TRACE = b"t" * 16
 
@@ -221,7 +222,7 @@ _SPANS = st.lists(
 
 @given(_SPANS, _SPANS, st.integers(0, 3))
 @hypothesis_settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 def test_operations_and_what_is_unattributed_are_all_samples(
     api: Api, client: Client, spans: list[Span], active: list[Span], plain: int

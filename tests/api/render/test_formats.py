@@ -18,6 +18,7 @@ from icestream.pprof.profile_pb2 import Profile
 from tests.api.conftest import RANGE, Api
 from tests.api.fill import Frame, Sample, fill, frame, random_samples
 from tests.api.http.routes.test_merge import collapsed, read_collapsed
+from tests.examples import examples
 from tests.go import needs_go
 
 MAIN, HOT = frame("main"), frame("hot")
@@ -112,7 +113,7 @@ def check_tree(tree: dict) -> None:
 
 
 @hypothesis_settings(
-    max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(
     st.lists(st.tuples(st.lists(st.integers(0, 6), max_size=6), st.integers(-(2**40), 2**40)), min_size=1, max_size=30)

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.activity import activity_batch as activity
@@ -41,7 +41,6 @@ def to_intervals(found: list[tuple[int, int, int, int, int]], spans: list[Span])
     )
 
 
-@settings(max_examples=100, deadline=None)
 @given(rows, st.integers(0, 10), st.sampled_from([400, 2000, 900_000]))
 def test_every_interval_and_span_is_in_one_part(
     found: list[tuple[int, int, int, int, int]], spans: int, room: int

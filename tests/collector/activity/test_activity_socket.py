@@ -21,6 +21,7 @@ from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.intervals import Intervals
 from icestream.tracing.datagram import Columns, datagrams
+from tests.examples import examples
 from tests.waiting import wait_until
 
 CONTEXT = bytes(range(1, 25)) + b"\x01\x01\x00\x00"
@@ -256,7 +257,7 @@ def test_a_longer_datagram_an_unknown_version_and_rows_out_of_range_are_malforme
         decode(GOOD[:context_at] + struct.pack("<I", 1) + GOOD[context_at + 4 :], NOW)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3))
 @given(
     garbage=st.binary(max_size=300),
     where=st.integers(0, len(GOOD)),
@@ -278,9 +279,7 @@ def test_garbage_is_refused_or_read_but_nothing_else_happens(
         assert (decoded.duration_ns <= 3601 * 10**9).all()
 
 
-@settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
+@settings(max_examples=examples(0.2), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(contents=st.lists(st.binary(max_size=200), max_size=5))
 def test_garbage_among_good_ones_stops_nothing(receiver: ActivityReceiver, contents: list[bytes]) -> None:
     malformed = receiver.counts.malformed

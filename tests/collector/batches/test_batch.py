@@ -4,7 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.batches.locations import locate
@@ -184,7 +184,6 @@ def window(known: list[Stack], observed: list[tuple[int, int, int, int, int]]) -
     )
 
 
-@settings(max_examples=150, deadline=None)
 @given(windows, st.sampled_from([1000, 2000, 900_000]))
 def test_every_sample_is_in_one_part_with_its_own_stack_series_and_context(
     given_window: tuple[list[Stack], list[tuple[int, int, int, int, int]]], room: int

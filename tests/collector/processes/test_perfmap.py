@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from collector.processes import perfmap, perfmap_lines
@@ -262,7 +262,6 @@ line = st.one_of(
 )
 
 
-@settings(max_examples=60)
 @given(st.lists(line, max_size=20), st.integers(1, 4))
 @example([b"0\t1 py::"], 1)
 def test_any_bytes_are_read_without_harm_and_lines_as_a_plain_reader_reads_them(

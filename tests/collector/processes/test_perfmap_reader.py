@@ -25,6 +25,7 @@ from collector.processes.perfmap_messages import MAX_ANSWER_BYTES, MAX_NAMES, An
 from collector.processes.perfmap_reader import MAX_FAILURES, PerfMapError, PerfMapReader
 from tests.collector.activity.flooding import ATTACKER, OTHER
 from tests.collector.slow_disk import slow_file
+from tests.examples import examples
 from tests.waiting import PATIENCE_S
 
 COMPILING = """
@@ -245,7 +246,7 @@ def test_the_longest_names_are_read_whole_many_at_a_time(reader: PerfMapReader, 
     assert set(names) == {Name(text + "x", "")}
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(3))
 @given(st.binary(max_size=200), st.integers(0, 2**65), st.integers(0, 10))
 def test_answers_are_what_was_asked_for_or_refused(data: bytes, head: int, count: int) -> None:
     part, wanted = Part(0, 100, 5), Wanted([0] * count, [0] * count)

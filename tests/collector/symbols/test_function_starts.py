@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from collector.elf.reader import bytes_reader
@@ -84,7 +84,6 @@ def test_starts_become_names_of_the_file_that_is_mapped() -> None:
     assert not is_unnamed("main", "/lib/libbz2.so.1.0.4")
 
 
-@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_files_that_lie_hurt_nobody(stripped: Path, data: st.DataObject) -> None:
     image = bytearray(stripped.read_bytes())

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from collector.elf.reader import bytes_reader, file_reader
 from collector.symbols.code_ranges import Range
 from collector.symbols.functions import functions
+from tests.examples import examples
 
 LIBRARY = """
 #define LOOP(n) volatile int s = 0; for (int i = 0; i < x; i++) s += i * n; return s;
@@ -128,7 +129,7 @@ def test_32_bit_files_have_names_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3))
 @given(data=st.data())
 def test_files_that_lie_have_fewer_names_and_hurt_nobody(library: Path, data: st.DataObject) -> None:
     image = bytearray(library.read_bytes())

@@ -14,6 +14,7 @@ from collector.symbols.file_names import best, make
 from collector.symbols.functions import functions
 from collector.symbols.go_lines import go_breakpad
 from collector.symbols.name_kinds import DEBUG_INFO, LINE_TABLE, NOTHING
+from tests.examples import examples
 from tests.go import needs_go
 
 PROGRAM = """package main
@@ -107,7 +108,7 @@ def test_functions_and_lines_of_a_stripped_program(whole: Path, stripped: Path) 
     assert compared > 1000
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(0.2))
 @given(data=st.data())
 def test_tables_that_lie_give_fewer_names_and_hurt_nobody(stripped: Path, data: st.DataObject) -> None:
     image = bytearray(stripped.read_bytes())

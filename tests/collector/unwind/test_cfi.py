@@ -31,6 +31,7 @@ from collector.unwind.cfi_steps import (
     pack,
 )
 from tests.collector.unwind.frame_sections import CODE, Frames, record, sleb, uleb
+from tests.examples import examples
 
 START = 0x20000
 CALLED = (CFA_RSP, 8, RBP_SAME, 0)  # what holds where a function begins
@@ -223,7 +224,7 @@ INSTRUCTIONS = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3))
 @given(st.lists(st.lists(INSTRUCTIONS, max_size=40), min_size=1, max_size=4), st.booleans())
 def test_many_programs_at_once_mean_what_one_after_the_other_means(
     programs: list[list[tuple[Any, ...]]], small_slices: bool
@@ -294,7 +295,7 @@ def _encoded_and_said(program: list[tuple[Any, ...]]) -> tuple[bytes, dict[int, 
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(3))
 @given(st.lists(st.binary(max_size=60), max_size=8), st.booleans())
 def test_programs_of_garbage_are_survived(programs: list[bytes], eh: bool) -> None:
     frames = Frames(eh=eh, augmentation="zR" if eh else "")
@@ -305,7 +306,7 @@ def test_programs_of_garbage_are_survived(programs: list[bytes], eh: bool) -> No
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(3))
 @given(st.binary(max_size=300), st.booleans(), st.booleans())
 def test_sections_of_garbage_are_survived(data: bytes, eh: bool, records: bool) -> None:
     section = cfi_records.FrameSection(cfi_records.padded(record(data) * 3 if records else data), 0x4000, eh)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.encode import encode
@@ -114,7 +114,6 @@ def other_bytes(message: Message, chosen: random.Random) -> bytes:
 
 
 @given(profiles(), st.randoms(use_true_random=False))
-@settings(max_examples=60, deadline=None)
 def test_profiles_are_read_as_they_are_one_by_one(profile: Profile, chosen: random.Random) -> None:
     for row, function in enumerate(profile.function):
         function.start_line = chosen.choice((0, -1, MAX_LINE + 1, function.start_line))
