@@ -27,7 +27,7 @@ from standalone.supervisor.local_kafka import LocalKafka
 from standalone.supervisor.supervisor import ask_ready
 from tests.pipeline.reading import lag
 from tests.ports import free_port
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, pause_s, wait_until
 
 ROOT = Path(__file__).parents[2]
 ICESTREAM = [sys.executable, "-m", "icestream.cli"]
@@ -181,10 +181,14 @@ class Cluster:
 
     def wait_until_stored(self, meanwhile: Callable[[], None], patience_s: float) -> None:
         """Waits until every message is processed and stored; calls `meanwhile` again and again."""
-        deadline = time.monotonic() + patience_s
+        begun = time.monotonic()
+        deadline = begun + patience_s
         while any((lags := self.lags()).values()):
             assert time.monotonic() < deadline, f"after {patience_s:.0f} s still not processed: {lags}\n{self.logs()}"
-            meanwhile()
+            ask_again = time.monotonic() + pause_s(begun, 0.2)
+            while time.monotonic() < ask_again:
+                meanwhile()
+            begun = time.monotonic()
 
     def metrics(self, name: str) -> dict[str, list[Sample]]:
         """The metrics of a process, by their names."""
