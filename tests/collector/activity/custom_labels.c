@@ -1,7 +1,7 @@
 /* Threads with custom labels, in the layout of github.com/polarsignals/custom-labels, ABI version 1.
  *
  * Prints "TID" of each thread in the order of `sets`, then "ready"; on a line from standard input the threads work; prints
- * "end" when each has used 200 ms of CPU; ends with standard input.
+ * "end" when each has used 100 ms of CPU; ends with standard input.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -53,7 +53,7 @@ static void *run(void *set)
 	pthread_barrier_wait(&ready);
 	do
 		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-	while (!used.tv_sec && used.tv_nsec < 200000000);
+	while (!used.tv_sec && used.tv_nsec < 100000000);
 	pthread_barrier_wait(&done);
 	for (;;)
 		pause();

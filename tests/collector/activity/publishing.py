@@ -95,7 +95,7 @@ def go_on(process: subprocess.Popen[bytes]) -> None:
 
 def samples_until_end(process: subprocess.Popen[bytes], loader: str) -> Samples:
     """Lets a process work that said that it is ready, until it says "end", and lets it end."""
-    with sampled(1999, loader, process.pid) as sampler:
+    with sampled(3999, loader, process.pid) as sampler:
         go_on(process)
         assert line(process) == "end"
         drain = sampler.drain()

@@ -51,7 +51,7 @@ static void *run(void *unused)
 		__asm__ volatile("" ::: "memory");
 		record->valid = number != 0;
 		stays[i][0] = now();
-		for (volatile long turn = 0; turn < 500000; turn++)
+		for (volatile long turn = 0; turn < 250000; turn++)
 			;
 		stays[i][1] = now();
 	}

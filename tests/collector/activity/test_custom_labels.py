@@ -23,7 +23,9 @@ def build(folder: Path, version: int = 1) -> Path:
     return program
 
 
+# Both loaders load one source; that the other finds the threads' variables is in test_thread_context.py.
 @pytest.mark.ebpf
+@pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.soak)], indirect=True)
 def test_samples_of_threads_carry_the_trace_of_their_custom_labels(tmp_path: Path, loader: str) -> None:
     process = start(build(tmp_path))
     tids = [int(line(process)) for _ in EXPECTED]

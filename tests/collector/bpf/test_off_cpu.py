@@ -262,7 +262,9 @@ def test_nothing_is_followed_while_paused(watch: Watch, waiting: Path) -> None:
     assert watch.sampler.stats()["off_cpu_followed"] > before
 
 
+# All tests here that wait run with libbpf.
 @pytest.mark.ebpf
+@pytest.mark.parametrize("loader", [pytest.param("libbpf", marks=pytest.mark.soak), "bcc"], indirect=True)
 def test_either_loader_can_follow_waits(loader: str) -> None:
     assert off_cpu.check(loader) is None
 
@@ -291,7 +293,7 @@ def test_waits_are_batches_of_their_own_in_the_same_window(tmp_path: Path) -> No
     settings = CollectorSettings(
         spool=tmp_path / "spool",
         activity_socket=tmp_path / "activity.sock",
-        interval=0.5,
+        interval=0.2,
         settle=0,
         off_cpu=1,
         frequency=199,
