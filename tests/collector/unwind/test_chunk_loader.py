@@ -34,18 +34,27 @@ def disk(tmp_path: Path) -> Iterator[SlowFile]:
         yield file
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[ProfileProgram]:
+    """Its maps. It is attached to nothing, so that only user space reads them."""
+    loaded = ProfileProgram(10**9, "auto", {"rows": 64})
+    yield loaded
+    loaded.close()
+
+
 @pytest.fixture
-def unwinding(disk: SlowFile, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwinding]:
-    with _unwinding(disk, monkeypatch) as unwinding:
+def unwinding(program: ProfileProgram, disk: SlowFile, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwinding]:
+    with _unwinding(program, disk, monkeypatch) as unwinding:
         yield unwinding
 
 
 @contextmanager
-def _unwinding(disk: SlowFile, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwinding]:
+def _unwinding(program: ProfileProgram, disk: SlowFile, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwinding]:
     """Has the table of a large file, whose rows are on the disk, which is slow from now on."""
     monkeypatch.setattr(unwind_files, "EAGER_ROWS", 10)
-    program = ProfileProgram(10**9, "auto", {"rows": 64})
     unwinding = Unwinding(program, TableCache(None), lambda build_id: None)
+    unwinding._maps.mappings[:] = 0  # as those of a program that was just loaded
+    unwinding._maps.chunks[:] = 0
     unwinding.start()
     _maps(unwinding, os.getpid(), "large")
     with disk.path.open("rb", buffering=0) as opened:
@@ -55,7 +64,6 @@ def _unwinding(disk: SlowFile, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unwi
         yield unwinding
     finally:
         unwinding.close()
-        program.close()
 
 
 def _table() -> UnwindTable:
@@ -110,8 +118,10 @@ def test_a_file_that_goes_while_its_rows_are_read_takes_no_room(unwinding: Unwin
     assert unwinding._files.rows == 0
 
 
-def test_a_collector_ends_while_the_disk_does_not_answer(disk: SlowFile, monkeypatch: pytest.MonkeyPatch) -> None:
-    with _unwinding(disk, monkeypatch) as unwinding:
+def test_a_collector_ends_while_the_disk_does_not_answer(
+    program: ProfileProgram, disk: SlowFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with _unwinding(program, disk, monkeypatch) as unwinding:
         unwinding.load_chunk(_chunk(unwinding))
         disk.wait_for_reader()
         began = time.monotonic()

@@ -34,14 +34,26 @@ PAGES = 16  # of 1,024 rows
 ROWS = 4000
 
 
+@pytest.fixture(scope="module")
+def program() -> Iterator[ProfileProgram]:
+    """Its maps. It is attached to nothing, so that only user space reads them."""
+    loaded = ProfileProgram(10**9, "auto", {"rows": PAGES})
+    yield loaded
+    loaded.close()
+
+
 @pytest.fixture
-def unwinding() -> Iterator[Unwinding]:
-    program = ProfileProgram(10**9, "auto", {"rows": PAGES})
+def unwinding(program: ProfileProgram) -> Iterator[Unwinding]:
+    """Its maps are as empty as those of a program that was just loaded."""
     unwinding = Unwinding(program, TableCache(None), lambda build_id: None)
+    unwinding._maps.mappings[:] = 0
+    unwinding._maps.chunks[:] = 0
+    unwinding._maps.rules[:] = 0
     unwinding.start()
     yield unwinding
+    for pid in list(unwinding._installed):
+        unwinding.ended(pid)
     unwinding.close()
-    program.close()
 
 
 @pytest.fixture
