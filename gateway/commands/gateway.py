@@ -18,7 +18,6 @@ from gateway.intake import Intake
 from gateway.otlp_topic import profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.scrape.config import load_jobs
-from gateway.scrape.scraper import Scraper
 from gateway.settings import GatewaySettings
 from icestream.cli import CommandError
 from icestream.http_server import ServerError, serve
@@ -44,6 +43,9 @@ def run(args: argparse.Namespace) -> int:
             if settings.gateway_profiles_topic:
                 serving.callback(profiles_topic(settings, intake).close)
             if jobs:
+                # Only here: it takes aiohttp, without which a gateway starts a sixth sooner.
+                from gateway.scrape.scraper import Scraper
+
                 serving.callback(Scraper(settings, intake, jobs).close)
             serve(create_app(settings, publisher, intake), settings.gateway_listen, stop, "the gateway")
     except ServerError as error:

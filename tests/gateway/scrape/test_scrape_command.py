@@ -1,4 +1,4 @@
-"""`icestream scrape`."""
+"""`icestream scrape`, and `icestream gateway` with a file of scrape jobs."""
 
 import os
 import signal
@@ -17,7 +17,9 @@ from tests.gateway.scrape.servers import Request, serving
 from tests.pipeline.reading import messages
 from tests.waiting import PATIENCE_S, wait_until
 
-COMMAND = [sys.executable, "-m", "icestream.cli", "scrape"]
+ICESTREAM = [sys.executable, "-m", "icestream.cli"]
+SCRAPE = ["scrape", "--metrics-listen", "127.0.0.1:0", "--config"]
+GATEWAY = ["gateway", "--gateway-listen", "127.0.0.1:0", "--gateway-grpc-listen", "127.0.0.1:0", "--gateway-scrape"]
 JOB = """
 scrape_configs:
   - job_name: shop
@@ -27,8 +29,9 @@ scrape_configs:
 """
 
 
+@pytest.mark.parametrize("command", [SCRAPE, GATEWAY], ids=["scrape", "gateway"])
 def test_the_targets_of_a_file_are_scraped_until_it_is_told_to_end(
-    in_process_broker: KafkaSettings, tmp_path: Path
+    in_process_broker: KafkaSettings, tmp_path: Path, command: list[str]
 ) -> None:
     def answer(request: Request) -> None:
         made = simple({("main", "work"): (3, 30_000_000)})
@@ -38,7 +41,7 @@ def test_the_targets_of_a_file_are_scraped_until_it_is_told_to_end(
     with serving(answer) as served:
         (tmp_path / "scrape.yaml").write_text(JOB.replace("TARGET", served.address))
         program = subprocess.Popen(
-            [*COMMAND, "--config", tmp_path / "scrape.yaml", "--metrics-listen", "127.0.0.1:0"],
+            [*ICESTREAM, *command, tmp_path / "scrape.yaml"],
             env={**os.environ, **in_process_broker.environ()},
         )
         try:
@@ -58,7 +61,7 @@ def test_the_targets_of_a_file_are_scraped_until_it_is_told_to_end(
 def test_what_it_cannot_do_is_one_line(tmp_path: Path, text: str, listen: str, told: str) -> None:
     (tmp_path / "scrape.yaml").write_text(text)
     ended = subprocess.run(
-        [*COMMAND, "--config", tmp_path / "scrape.yaml", "--metrics-listen", listen],
+        [*ICESTREAM, "scrape", "--config", tmp_path / "scrape.yaml", "--metrics-listen", listen],
         capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert ended.returncode == 1
