@@ -22,8 +22,8 @@ from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
 
-FREQUENCY_HZ = 1999
-RUN_CPU_S = 0.2
+FREQUENCY_HZ = 3999
+RUN_CPU_S = 0.1
 NOT_YET = [ENDS.index(reason) for reason in ("process not known yet", "no mapping", "no unwinding table")]
 AT_ONCE = 2  # one for each CPU of a small machine
 
