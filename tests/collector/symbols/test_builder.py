@@ -24,6 +24,8 @@ from collector.symbols.symcache_child import JOB_CPU_SECONDS
 from icestream.v1.symbols_pb2 import SymbolFile
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow  # most tests start processes that read files, which takes half a second each
+
 SOURCE = "int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"
 
 

@@ -17,6 +17,8 @@ from collector.symbols.names_worker import NamesWorker, WorkerError
 from collector.symbols.symbol_files import SymbolFiles
 from tests.collector.activity.flooding import ATTACKER
 
+pytestmark = pytest.mark.slow  # most tests start processes that read files, which takes half a second each
+
 TAKEN_OVER = """
 import os, socket, sys
 from collector.guest.confined_jobs import Limits, serve

@@ -18,6 +18,8 @@ from collector.unwind.table import UnwindTable
 from tests.open_files import open_files
 from tests.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.slow  # most tests start processes that read files, which takes half a second each
+
 BUILD_ID = "gnu:0123456789abcdef"
 CHILD = """
 import sys
