@@ -1,16 +1,15 @@
 """Buckets of rollups, and which of them are built together."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from icestream.rollups import DAY_S, OPERATION_MINUTES, Level
+from icestream.rollups import DAY_S, Level
 
 _TOGETHER = 20_000_000
 """Samples of which hours are built together. Hours of more samples are built one by one."""
 _REQUESTS_TOGETHER = 1_000_000
-"""Likewise rows of samples, activity and requests: with the sketches of few hours, the memory of a build suffices.
-Hours that are summed up from rows are built one by one: the operation of a span must not depend on the other hours."""
+"""Likewise rows of samples, activity and requests: with the sketches of few hours, the memory of a build suffices."""
 
 
 @dataclass(frozen=True)
@@ -30,5 +29,13 @@ def together(buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[lis
         hour = rows.get(day, 0) // 24
         left = list(of_day)
         most = _REQUESTS_TOGETHER if left[0].level.of_requests else _TOGETHER
-        size = 1 if left[0].level == OPERATION_MINUTES else max(most // max(hour, 1), 1)
+        size = max(most // max(hour, 1), 1)
         yield from (left[first : first + size] for first in range(0, len(left), size))
+
+
+def one_by_one(buckets: Sequence[Bucket], with_rows: Collection[int]) -> Iterator[list[Bucket]]:
+    """Yields buckets of operations that are summed up from rows: those that have rows each alone, so that one that
+    cannot be built leaves the others alone, and all others before them, together."""
+    if without := [bucket for bucket in buckets if bucket.start_unix_s not in with_rows]:
+        yield without
+    yield from ([bucket] for bucket in buckets if bucket.start_unix_s in with_rows)

@@ -4,10 +4,14 @@ A request belongs to the minute in which it began, samples and intervals to that
 those of rows, and rows are counted once. Hours are summed up from minutes, and days from hours.
 """
 
+from collections.abc import Collection
+
+from clickhouse_connect.driver.client import Client
+
 from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
-from icestream.span_operations import has_rows, select_span_operations
+from icestream.span_operations import select_span_operations
 from sinks.cluster import ON_ONE_SERVER
 
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
@@ -77,6 +81,16 @@ OPERATION_TABLES: dict[Level, dict[str, str]] = {
 }
 """Of each level its table, and the SELECT that fills it, for the parameters of sinks/rollup_tables.py."""
 _TIMES = {"samples": "time", "activity": "start_time", "entry_spans": "start_time"}
-MINUTES_HAVE_ROWS = "SELECT " + " OR ".join(has_rows(table, _of_buckets(time)) for table, time in _TIMES.items())
-"""Whether OPERATION_MINUTES sums up anything in its buckets. To plan its statement takes a tenth of a second, which a
-server with few requests would spend on most hours."""
+_HOURS_WITH_ROWS = " UNION DISTINCT ".join(
+    f"SELECT toUnixTimestamp(toStartOfHour({time})) AS hour FROM {table} {_of_buckets(time)} GROUP BY hour"
+    for table, time in _TIMES.items()
+)
+
+
+def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:
+    """Returns the buckets of OPERATION_MINUTES, of those with these starts, of which there is anything to sum up.
+
+    To plan its statement takes a tenth of a second, which a server with few requests would spend on most hours.
+    """
+    parameters = {"from": min(starts), "until": max(starts) + OPERATION_MINUTES.bucket_s, "starts": sorted(starts)}
+    return {int(hour) for (hour,) in client.query(_HOURS_WITH_ROWS, parameters=parameters).result_rows}

@@ -9,7 +9,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from icestream.rollups import (
     bucket_parameters,
 )
 from sinks import metrics, operation_tables
-from sinks.buckets import Bucket, together
+from sinks.buckets import Bucket, one_by_one, together
 from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
@@ -134,7 +134,7 @@ class Rollups:
         if level.source and ages.samples_went:  # a day may be built when its rows have just gone
             since = ages.samples_went - _WAIT_S
             rows = dict.fromkeys(days_of_builds(client, level.source, since), 0) | dict(rows)
-        for buckets in together(due(client, level, sorted(rows), ages, cluster), rows):
+        for buckets in self._groups(due(client, level, sorted(rows), ages, cluster), rows):
             if stop.is_set():
                 return
             try:
@@ -148,6 +148,16 @@ class Rollups:
                 break
         finish(client, level, ages, cluster)
         drop_unused(client, level, ages.now, cluster)
+
+    def _groups(self, buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[list[Bucket]]:
+        """Yields buckets of one level in the groups that are built together. `rows`: how many each day has."""
+        for group in together(buckets, rows):
+            if group[0].level == OPERATION_MINUTES and len(group) > 1:
+                starts = [bucket.start_unix_s for bucket in group]
+                client = self._clients.get()  # another one after an error
+                yield from one_by_one(group, operation_tables.hours_with_rows(client, starts))
+            else:
+                yield group
 
     def _failed(self, error: Exception) -> None:
         self._clients.discard()
@@ -223,18 +233,24 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     builds = {start: number for start, number in begun.items() if start in sources}
     if not builds:
         return False
-    parameters = fill_parameters(level, builds, [number for numbers in sources.values() for number in numbers])
-    settings = insert_settings(cluster) | _LIMITS | fill_settings(level, cluster)
-    if (
-        level != OPERATION_MINUTES
-        or client.query(operation_tables.MINUTES_HAVE_ROWS, parameters=parameters).result_rows[0][0]
-    ):
-        for table, statement in fill(level, builds, settings).items():
-            client.command(statement, parameters=parameters)
-            wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
+    if level == OPERATION_MINUTES:
+        # Each alone: the operation of a span must not depend on the other hours.
+        for hour in sorted(operation_tables.hours_with_rows(client, builds)):
+            _fill(client, level, {hour: builds[hour]}, [], cluster)
+    else:
+        _fill(client, level, builds, [number for numbers in sources.values() for number in numbers], cluster)
     noted = {start: each.noted for start, each in changes.items()}
     _note(client, level, builds, "built", noted, cluster)
     return len(builds) == len(begun)
+
+
+def _fill(client: Client, level: Level, builds: Mapping[int, int], sources: Sequence[int], cluster: Cluster) -> None:
+    """Writes the rollups of buckets. `builds`: by the start of the bucket; `sources`: that they are summed up from."""
+    parameters = fill_parameters(level, builds, sources)
+    settings = insert_settings(cluster) | _LIMITS | fill_settings(level, cluster)
+    for table, statement in fill(level, builds, settings).items():
+        client.command(statement, parameters=parameters)
+        wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one
 
 
 def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> None:

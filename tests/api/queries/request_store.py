@@ -19,6 +19,9 @@ from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings, note_added, 
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
 from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
 
+EVENING = T0 + 20 * HOUR
+"""Requests come in the hours around midnight: into both days, but into few hours, because each hour with rows is built
+alone."""
 SELECTORS = ("{}", '{service="cart"}', '{operation=~"GET.*"}', '{service=~"c.*", operation!="GET /a"}')
 OPERATIONS = ("GET /a", "GET /b", "charge")
 Rows = dict[str, list[dict[str, Any]]]
@@ -27,6 +30,8 @@ Rows = dict[str, list[dict[str, Any]]]
 class Requests(Store):
     """`Store`, whose samples belong to requests."""
 
+    asked_days = (0.4, 1.8)
+
     def __init__(self, clients: Clients, cluster: Cluster = ONE_SERVER) -> None:
         super().__init__(clients, cluster)
         self.count = 0
@@ -34,7 +39,7 @@ class Requests(Store):
     def build(self, now: float = 0) -> None:
         super().build(now or time.time() + 2 * REQUESTS_QUIET_S)
 
-    def come(self, requests: int, first: float = 0, days: float = 1) -> None:
+    def come(self, requests: int, first: float = 20 / 24, days: float = 6 / 24) -> None:
         """Requests come as sinks bring them; of some, samples come first, or spans last, or twice."""
         rows = [self.request(T0 + (first + self.random.random() * days) * DAY) for _ in range(requests)]
         tables = ["samples", "activity", "spans"]
@@ -91,7 +96,7 @@ class Requests(Store):
 
     def begin_replace(self) -> Callable[[], None]:
         """Does the first half of a job's work on the activity of ten minutes; returns the second half."""
-        start = T0 + self.random.randrange(2 * DAY // 600) * 600
+        start = EVENING + self.random.randrange(12 * HOUR // 600) * 600
         span = start * 10**9, (start + 600) * 10**9
         within = f"start_time >= toDateTime({start}, 'UTC') AND start_time < toDateTime({start + 600}, 'UTC')"
         rows = list(self.client.query(f"SELECT * FROM activity WHERE {within}").named_results())
@@ -140,5 +145,5 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def whole_minutes(choose: random.Random) -> Iterator[Selection]:
     """Selections of whole minutes of two days, whose period before is of whole minutes, too."""
     for length in (1, 7, 60, 200, 24 * 60):
-        start = T0 + choose.randrange(24 * 60) * 60
+        start = EVENING - 2 * HOUR + choose.randrange(12 * 60) * 60
         yield select(parse(choose.choice(SELECTORS)), start, start + length * 60)

@@ -35,6 +35,9 @@ STACKS = 5
 class Store:
     """The tables, and what is done to them."""
 
+    asked_days = (-0.5, 2.5)
+    """Where selections begin and end."""
+
     def __init__(self, clients: Clients, cluster: Cluster = ONE_SERVER) -> None:
         self.clients = clients
         self.client = clients.get()
@@ -93,7 +96,7 @@ class Store:
 
     def selection(self) -> Selection:
         unit = self.random.choice((DAY, HOUR, 60, 0.001))
-        start, end = sorted(round(self.random.uniform(-0.5, 2.5) * DAY / unit) * unit for _ in range(2))
+        start, end = sorted(round(self.random.uniform(*self.asked_days) * DAY / unit) * unit for _ in range(2))
         matchers = parse(self.random.choice(SELECTORS))
         return select(matchers, T0 + start, T0 + max(end, start + unit))
 

@@ -56,7 +56,7 @@ def test_sums_and_percentiles_are_those_of_rows_whatever_happens(requests: Reque
 def test_rows_of_all_shards_are_one_answer(engine: str) -> None:
     shards = Shards(engine, "operations_of_shards")
     requests = Requests(shards, shards.cluster)
-    requests.come(60, days=0.1)
+    requests.come(60, first=0, days=0.1)
     requests.build()
     requests.check(select((), T0, T0 + DAY))
     requests.check(select(parse('{service="cart"}'), T0, T0 + DAY))
@@ -87,7 +87,7 @@ def test_operations_stay_when_rows_are_gone(requests: Requests, api: Api, monkey
 
 def test_only_rollups_of_operations_are_built_again_for_late_requests(requests: Requests) -> None:
     """From the hour in which a request began to the hour after its end."""
-    requests.come(20, days=0.5)
+    requests.come(20, first=0, days=0.1)
     requests.build()
     begun = {level: valid(requests, level) for level in (*LEVELS, *OPERATION_LEVELS)}
     span = {"trace_id": b"a" * 16, "span_id": b"a" * 8, "name": "GET /late", "operation": "GET /late"}

@@ -21,7 +21,7 @@ from tests.api.conftest import Api
 from tests.api.fill import START_S
 from tests.api.queries.operations_data import Request, insert_requests
 from tests.api.queries.renamed_requests import Key, RenamedRequests
-from tests.api.queries.request_store import OPERATIONS
+from tests.api.queries.request_store import EVENING, OPERATIONS
 from tests.api.queries.rollup_store import DAY, HOUR, T0, select
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.clusters import Shards
@@ -51,7 +51,7 @@ def test_every_answer_has_the_same_samples_of_an_operation(requests: RenamedRequ
 def test_also_over_several_shards(engine: str) -> None:
     shards = Shards(engine, "same_operations_of_shards")
     requests = RenamedRequests(shards, shards.cluster)
-    requests.come(30, days=0.1)
+    requests.come(30, first=0, days=0.1)
     check(requests, select(parse(_OF_SERVICES[0]), T0, T0 + DAY))
 
 
@@ -78,8 +78,8 @@ def entry_span(request: Request) -> dict[str, object]:
 
 
 def some_hours(choose: random.Random, selector: str) -> Selection:
-    start, end = sorted(round(choose.uniform(-HOUR, DAY + HOUR), 3) for _ in range(2))
-    return select(parse(selector), T0 + start, T0 + max(end, start + HOUR))
+    start, end = sorted(round(EVENING + choose.uniform(-HOUR, 12 * HOUR), 3) for _ in range(2))
+    return select(parse(selector), start, max(end, start + HOUR))
 
 
 def check(requests: RenamedRequests, selection: Selection) -> None:
