@@ -46,8 +46,8 @@ def test_batches_are_whole_and_as_long_as_they_took_however_the_clock_is_set(
     buffer = MemoryBuffer()
     messages = buffer.messages
     stop = threading.Event()
-    profiler = make_profiler(settings, load(settings), FileCache(), buffer)
     started_monotonic_ns = time.monotonic_ns()
+    profiler = make_profiler(settings, load(settings), FileCache(), buffer)
     running = threading.Thread(target=profiler.run, args=(stop,))
     running.start()
     for step_ns in (0, 5 * HOUR_NS, -9 * HOUR_NS, 400_000 * HOUR_NS, 0):  # noqa: B007 (the lambda reads it)
