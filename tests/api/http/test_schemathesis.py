@@ -33,7 +33,7 @@ MEANT = {
 }
 """Texts with a grammar that the description only says in words: random ones are nearly all refused."""
 MEANT_ON = {"/api/v1/operations/slow": {"selector": '{service="shop", operation="GET /a"}', "slow": "90", "fast": "10"}}
-EXAMPLES = 10
+EXAMPLES = 5
 LONGEST_QUERY = 50_000
 """Clients refuse longer ones."""
 

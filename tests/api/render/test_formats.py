@@ -129,6 +129,8 @@ def test_values_of_any_size_and_sign_are_kept(api: Api, client: Client, stacks: 
     check_tree(api.json("/api/v1/merge", max_nodes=5))
 
 
+# Go compiles its pprof when it is first asked, in 20 CPU seconds. In CI, Go's compiler reads profiles (test_pgo.py).
+@pytest.mark.soak
 @needs_go
 def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((MAIN, INLINED))] * 3 + [Sample((MAIN, BARE)), Sample(())])
@@ -151,6 +153,7 @@ def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
     assert rows["main"][3] == "40ms"
 
 
+@pytest.mark.soak
 @needs_go
 def test_go_reads_the_pprof_of_a_view(api: Api, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((MAIN, INLINED))] * 3 + [Sample((MAIN, BARE)), Sample(())])
