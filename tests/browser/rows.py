@@ -1,5 +1,6 @@
 """Call trees and samples as rows of the tables."""
 
+import functools
 import re
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -7,10 +8,10 @@ from datetime import datetime, timezone
 import numpy as np
 from clickhouse_connect.driver.client import Client
 
-from icestream.ids import mapping_id, series_id
+from icestream.ids import combine, mapping_id, series_id
 from icestream.topics import DEFAULT_PROFILE_TYPE
 from tests.browser.shop import Tree
-from tests.data.tables import insert_columns, insert_rows, insert_series, location_id, node_id, to_datetime
+from tests.data.tables import insert_columns, insert_rows, insert_series, to_datetime
 
 PERIOD_NS = 52_631_579  # 19 samples a second
 
@@ -38,13 +39,26 @@ def insert_tree(client: Client, tree: Tree) -> np.ndarray:
     """Inserts nodes and locations; the node IDs, by row."""
     seen = datetime.now(timezone.utc)
     locations = [_location(name, module, seen) for name, module in zip(tree.name, tree.module, strict=True)]
-    location_ids = np.array([row["location_id"] for row in locations], np.uint64)
-    node_ids = np.zeros(len(locations), np.uint64)
-    for node, parent in enumerate(tree.parent):  # parents come first
-        node_ids[node] = node_id(int(node_ids[parent]) if parent >= 0 else 0, int(location_ids[node]))
+    mappings = [_mapping(str(row["build_id"]), module) for row, module in zip(locations, tree.module, strict=True)]
+    location_ids = combine(np.array(mappings, np.uint64), np.array([row["address"] for row in locations], np.uint64))
+    node_ids = _node_ids(tree.parent, location_ids)
     parents = np.where(np.array(tree.parent) < 0, 0, node_ids[tree.parent])
     insert_columns(client, "nodes", node_id=node_ids, parent_id=parents, location_id=location_ids, last_seen=seen)
-    insert_rows(client, "locations", list({row["location_id"]: row for row in locations}.values()))
+    by_id = dict(zip(location_ids.tolist(), locations, strict=True))
+    insert_rows(client, "locations", [{"location_id": location, **row} for location, row in by_id.items()])
+    return node_ids
+
+
+def _node_ids(parent: list[int], location_ids: np.ndarray) -> np.ndarray:
+    """The IDs of nodes, level by level; parents come first."""
+    depth = np.zeros(len(parent), int)
+    for node, above in enumerate(parent):
+        depth[node] = depth[above] + 1 if above >= 0 else 0
+    node_ids = np.zeros(len(parent), np.uint64)
+    for level in range(depth.max() + 1):
+        nodes = np.flatnonzero(depth == level)
+        above = node_ids[np.array(parent)[nodes]] if level else np.zeros(len(nodes), np.uint64)
+        node_ids[nodes] = combine(above, location_ids[nodes])
     return node_ids
 
 
@@ -71,19 +85,22 @@ def moment(unix_milli: int) -> datetime:
 
 
 def _location(name: str, module: str, seen: datetime) -> dict[str, object]:
-    """A row of `locations`; `module+0x...` has no symbols."""
+    """A row of `locations` but for its ID; `module+0x...` has no symbols."""
     bare = re.fullmatch(r".*\+0x([0-9a-f]+)", name)
     address = int(bare[1], 16) if bare else abs(_hash(name)) % 2**40
     build_id = f"gnu:{_hash(module):016x}" if module else ""
     lines = [] if bare else [(name, _source(name, module), address % 900 + 10, address % 900 + 4)]
     return {
-        "location_id": location_id(build_id, module, address), "kind": _KINDS.get(module, 1), "build_id": build_id,
+        "kind": _KINDS.get(module, 1), "build_id": build_id,
         "file": _path(module), "address": address, "version": len(lines), "lines": lines, "last_seen": seen,
     }  # fmt: skip
 
 
+_mapping = functools.cache(mapping_id)
+
+
 def _hash(text: str) -> int:
-    return mapping_id("", text)
+    return _mapping("", text)
 
 
 def _source(name: str, module: str) -> str:
