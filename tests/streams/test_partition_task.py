@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from icestream.dead_letters import Rate
+from icestream.messages.raw import RawColumns
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW
 from streams import partition_task
@@ -170,13 +171,13 @@ def test_a_flood_of_dead_letters_is_acknowledged_and_mostly_counted_and_holds_up
 
 
 def test_a_mistake_in_an_operator_makes_a_dead_letter_and_stops_nothing(in_process_broker: KafkaSettings) -> None:
-    def change(raw: object) -> object:
-        if raw.id.sequence == 2:  # type: ignore[attr-defined]
+    def change(raw: RawColumns) -> RawColumns:
+        if raw.id.sequence == 2:
             raise IndexError("a mistake")
         return raw
 
     async def scenario() -> None:
-        bench = Bench(in_process_broker, Operators(change=change))  # type: ignore[arg-type]
+        bench = Bench(in_process_broker, Operators(change=change))
         for offset in range(3):
             bench.put(RAW, offset, Raw([Sample(1)], sequence=offset + 1).bytes())
         await bench.until(3)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream import packed
-from icestream.messages.raw import decode_raw
+from icestream.messages.raw import RawColumns, decode_raw
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.samples_pb2 import SampleBatch
@@ -250,10 +250,10 @@ def test_many_long_names_are_split_over_announcements() -> None:
 
 
 def test_operators_can_be_replaced() -> None:
-    def rename(raw: object) -> object:
-        return replace(raw, series=[(("service", "renamed"),)])  # type: ignore[type-var]
+    def rename(raw: RawColumns) -> RawColumns:
+        return replace(raw, series=[(("service", "renamed"),)])
 
-    processor = Processor(Operators(change=rename))  # type: ignore[arg-type]
+    processor = Processor(Operators(change=rename))
     batch = SampleBatch.FromString(processor.raw(Raw([Sample(1)]).bytes(), raw_id()).samples[0])
     assert [(label.name, label.value) for label in batch.series[0].labels] == [("service", "renamed")]
 

@@ -8,7 +8,8 @@ import pytest
 import zstandard
 from symbolic.debuginfo import Archive
 
-from icestream.messages.raw import decode_raw
+from icestream.messages.raw import RawColumns, decode_raw
+from icestream.messages.stack_encoder import LocationNames
 from icestream.symcache import SymCaches
 from icestream.v1.common_pb2 import Mapping
 from icestream.v1.symbols_pb2 import SymbolFile
@@ -71,11 +72,11 @@ def test_only_what_is_announced_is_looked_up(symbols: tuple[SymbolFile, int], tm
     caches.add(file)
     asked: list[int] = []
 
-    def names(raw: object, rows: np.ndarray, ids: np.ndarray) -> object:
+    def names(raw: RawColumns, rows: np.ndarray, ids: np.ndarray) -> list[LocationNames]:
         asked.extend(rows.tolist())
-        return Symbolizer(caches).names(raw, rows, ids)  # type: ignore[arg-type]
+        return Symbolizer(caches).names(raw, rows, ids)
 
-    processor = Processor(Operators(symbolize=names))  # type: ignore[arg-type]
+    processor = Processor(Operators(symbolize=names))
     raw = Raw([Sample(1)], [[0]], [(1, address), (1, 99)], mappings=MAPPINGS)
     _, locations = stacks(processor.raw(raw.bytes(), raw_id()).stacks)
     assert list(locations.values()) == [("work",)]

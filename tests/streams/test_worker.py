@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -173,7 +174,7 @@ def test_workers_share_the_partitions_and_take_over_from_each_other(
             worker.start()
             publish(range(1 + len(made) // 6, 4 + len(made) // 6))
         for worker in workers:
-            worker.wait(lambda worker=worker: has_partitions(worker))  # type: ignore[misc]
+            worker.wait(partial(has_partitions, worker))
         publish(range(1 + len(made) // 6, 4 + len(made) // 6))
         workers[0].process.kill()
         workers[0].process.wait()

@@ -325,31 +325,32 @@ def test_however_it_is_cut_intervals_do_not_overlap_and_sums_are_kept(moves: lis
 
 def test_taking_beside_a_thread_that_switches_loses_and_doubles_nothing() -> None:
     threads.registry.set_limits(True)
-    result: dict[str, object] = {}
+    made: list[threads.Thread] = []
+    first: list[threads.Open | None] = []
     ready = threading.Event()
 
     def work() -> None:
-        thread = result["thread"] = threads.Thread(threads.ctypes.c_char_p())
+        thread = threads.Thread(threads.ctypes.c_char_p())
+        made.append(thread)
         ready.set()
         choice = random.Random(1)
         context = bytes([7]) * 28
         thread.switch(context)
-        first = thread.opened
+        first.append(thread.opened)
         for _ in range(30_000):
             thread.switch(bytes([choice.randrange(5)]) * 28)
         thread.switch(None)
-        result["first"] = first
-        result["last"] = time.thread_time_ns()
 
     worker = threading.Thread(target=work)
     worker.start()
     ready.wait()
     taken: list[bytes | int] = []
     while worker.is_alive():
-        taken += result["thread"].take()  # type: ignore[attr-defined]
-    taken += result["thread"].take()  # type: ignore[attr-defined]
+        taken += made[0].take()
+    taken += made[0].take()
     threads.registry.set_limits(False)
     starts, ends = taken[2 :: threads.WIDTH], taken[4 :: threads.WIDTH]
-    assert result["thread"].dropped == 0  # type: ignore[attr-defined]
+    assert made[0].dropped == 0
     assert starts[1:] == ends[:-1]  # every nanosecond of CPU between first and last switch, once
-    assert starts[0] == result["first"][2]  # type: ignore[index]
+    assert first[0] is not None
+    assert starts[0] == first[0][2]
