@@ -207,7 +207,6 @@ def test_a_gate_tells_by_its_exit_code(url: str, client: Client, capsys: pytest.
     assert "expected a percentage" in capsys.readouterr().err
 
 
-@pytest.mark.soak  # Go compiles its pprof first, in 20 CPU seconds
 @needs_go
 def test_go_asks_the_api_for_a_profile(url: str, client: Client, tmp_path: Path) -> None:
     fill(client, [Sample((frame("main"), Frame((), 0x77, "/lib/libc.so.6")))])  # one without a name

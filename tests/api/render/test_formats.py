@@ -129,7 +129,7 @@ def test_values_of_any_size_and_sign_are_kept(api: Api, client: Client, stacks: 
     check_tree(api.json("/api/v1/merge", max_nodes=5))
 
 
-# Go compiles its pprof when it is first asked, in 20 CPU seconds. In CI, Go's compiler reads profiles (test_pgo.py).
+# In CI, Go's pprof asks the API (tests/api/commands/test_query.py), and its compiler reads profiles (test_pgo.py).
 @pytest.mark.soak
 @needs_go
 def test_go_reads_the_pprof(api: Api, client: Client, tmp_path: Path) -> None:
