@@ -36,7 +36,7 @@ def test_names_and_values_are_completed_with_the_keyboard(page: Page) -> None:
     field = page.find("#selector")
     field.send_keys(Keys.CONTROL + "a")
     field.send_keys("{ser")
-    page.until(lambda: page.texts(".completions li") == ["service"])
+    page.until(lambda: page.texts(".completions li") == ["service", "service_version"])
     field.send_keys(Keys.TAB)
     page.until(lambda: page.texts(".completions li") == ["checkout", "odd", "postgres", "search", "sidecar"])
     assert field.get_attribute("value") == '{service=""}'
