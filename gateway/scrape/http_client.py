@@ -46,8 +46,8 @@ class HttpClient:
     async def get(
         self, url: str, http: Http, parameters: Sequence[tuple[str, str]], headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """Gives the answer, which is 200, with its body unread. Raises ScrapeError, also for errors while its body is
-        read."""
+        """Gives the answer, which is 200, with its body unread. `http` may have other values of `headers`. Raises
+        ScrapeError, also for errors while the body is read."""
         with _told(http):
             first = at = URL(url).extend_query(parameters)
             own = True
@@ -55,9 +55,11 @@ class HttpClient:
                 # Credentials are for the server that the job names, and for nobody whom it names.
                 own = own and (at.origin() == first.origin() or _is_upgrade(first, at))
                 allowed, context = await asyncio.to_thread(_secrets, http, own, at.scheme)
+                replaced = {name.lower() for name, _ in allowed}
+                ours = [one for one in (headers or {}).items() if one[0].lower() not in replaced]
                 async with self._session.get(
                     at,
-                    headers=[*(headers or {}).items(), *allowed],
+                    headers=[*ours, *allowed],
                     proxy=http.proxy or None,
                     ssl=context,
                     server_hostname=(http.server_name if own else "") or None,

@@ -1,10 +1,11 @@
 """Servers of HTTP and HTTPS for tests, and certificates for them."""
 
+import http.client
 import http.server
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,7 +67,7 @@ class Served:
     authorizations: list[str | None] = field(default_factory=list)
     client_names: list[str | None] = field(default_factory=list)
     """Common names of the clients' certificates."""
-    headers: list[Mapping[str, str]] = field(default_factory=list)
+    headers: list[http.client.HTTPMessage] = field(default_factory=list)
 
     @property
     def address(self) -> str:
@@ -93,7 +94,7 @@ def serving(answer: Callable[[Request], None], context: ssl.SSLContext | None = 
     class Handler(Request):
         def do_GET(self) -> None:
             served.authorizations.append(self.headers["Authorization"])
-            served.headers.append(dict(self.headers))
+            served.headers.append(self.headers)
             if isinstance(self.connection, ssl.SSLSocket):
                 subject = (self.connection.getpeercert() or {}).get("subject", ())
                 served.client_names.append(next((value for ((_, value),) in subject), None))

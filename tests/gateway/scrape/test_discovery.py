@@ -87,7 +87,16 @@ def test_a_server_lists_targets_over_https_to_whom_has_the_token(tmp_path: Path)
         "shop-2:6060": {"instance": "shop-2:6060", **common},
     }
     assert served.authorizations == ["Bearer secret"]
-    assert served.headers[0]["X-Prometheus-Refresh-Interval-Seconds"] == "30"
+    assert served.headers[0].get_all("X-Prometheus-Refresh-Interval-Seconds") == ["30"]
+    assert served.headers[0].get_all("Accept") == ["application/json"]
+
+
+def test_a_header_of_the_file_is_sent_instead_of_ours(tmp_path: Path) -> None:
+    with serving(lambda request: request.answer(GOOD)) as served:
+        headers = "{Accept: {values: [application/vnd.targets+json]}}"
+        with asked(tmp_path, f"http_sd_configs: [{{url: '{served.url}/', http_headers: {headers}}}]") as one:
+            assert set(one.targets()) == {"shop-1:6060"}
+    assert served.headers[0].get_all("Accept") == ["application/vnd.targets+json"]
 
 
 @pytest.fixture

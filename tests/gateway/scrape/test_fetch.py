@@ -60,6 +60,7 @@ def test_headers_and_parameters_of_a_job_go_through_its_proxy(tmp_path: Path) ->
         assert fetch(served, tmp_path, f"proxy_url: '{served.url}', {headers}", target=target) == PROFILE
     assert paths == ["http://shop.invalid:6060/profile?gc=1&of=a+b"]
     assert served.headers[0]["X-Tenant"] == "fleet"
+    assert served.headers[0].get_all("X-Zone") == ["a", "b"]
 
 
 def test_headers_do_not_follow_a_redirect_to_another_server(tmp_path: Path) -> None:
