@@ -51,9 +51,10 @@ class _Global:
 def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     """Returns the jobs of a file. Raises SettingError, which names the file and the job."""
     loaded = Fields(load_yaml(path), str(path))
-    defaults = _global(loaded.group("global"))
+    defaults, left_out = _global(loaded.group("global"))
     jobs = tuple(_job(one, defaults) for one in loaded.groups("scrape_configs"))
-    if left_out := [name for name in NOT_ABOUT_SCRAPING if loaded.take(name) is not None]:
+    left_out += [name for name in NOT_ABOUT_SCRAPING if loaded.take(name) is not None]
+    if left_out:
         _log.info("%s: left out, as it is not about scraping profiles: %s", path, ", ".join(left_out))
     loaded.end()
     names = [job.name for job in jobs]
@@ -83,7 +84,8 @@ def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:
     return groups
 
 
-def _global(fields: Fields) -> _Global:
+def _global(fields: Fields) -> tuple[_Global, list[str]]:
+    """Returns also which fields are left out."""
     interval_s = fields.seconds("scrape_interval", 15.0)
     found = _Global(
         interval_s=interval_s,
@@ -91,10 +93,9 @@ def _global(fields: Fields) -> _Global:
         body_size_limit=fields.size("body_size_limit", 0),
         labels=_labels(fields.group("external_labels")),
     )
-    for name in GLOBAL_ABOUT_METRICS:
-        fields.take(name)
+    left_out = [f"global: {name}" for name in GLOBAL_ABOUT_METRICS if fields.take(name) is not None]
     fields.end()
-    return found
+    return found, left_out
 
 
 def _job(fields: Fields, defaults: _Global) -> ScrapeJob:

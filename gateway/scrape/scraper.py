@@ -6,6 +6,7 @@ import heapq
 import logging
 import threading
 from collections.abc import Coroutine
+from operator import attrgetter
 from typing import Any
 
 from gateway import metrics
@@ -19,6 +20,7 @@ from gateway.scrape.waiting_profiles import WaitingProfiles
 from gateway.settings import IntakeSettings
 
 Loops = dict[Target, list[asyncio.Task[None]]]
+_IN_ORDER = attrgetter("base", "labels", "parameters")
 
 _log = logging.getLogger(__name__)
 
@@ -84,7 +86,7 @@ class Scraper:
         room = max(0, self._settings.gateway_scrape_targets - self._scraped)
         new = wanted - loops.keys()
         # In a thread: a list may be long.
-        for target in await asyncio.to_thread(heapq.nsmallest, room, new, lambda target: (target.base, target.labels)):
+        for target in await asyncio.to_thread(heapq.nsmallest, room, new, _IN_ORDER):
             loops[target] = [asyncio.create_task(run) for run in self._runs(job, target, fetcher, waiting)]
             self._scraped += 1
         self._tell(job, len(loops), len(wanted) - len(loops))

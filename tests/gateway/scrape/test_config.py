@@ -1,5 +1,6 @@
 """Files of scrape jobs: what they mean, and how mistakes are told."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,8 @@ scrape_configs:
 """
 
 
-def test_a_file_of_prometheus_can_be_pasted(tmp_path: Path) -> None:
+def test_a_file_of_prometheus_can_be_pasted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway.scrape")
     (tmp_path / "prometheus.yaml").write_text(PROMETHEUS)
     first, own = load_jobs(tmp_path / "prometheus.yaml")
     assert (first.interval_s, first.timeout_s, first.body_size_limit, first.refresh_s) == (60, 5, 5 << 20, 30)
@@ -120,6 +122,8 @@ def test_a_file_of_prometheus_can_be_pasted(tmp_path: Path) -> None:
     assert own.http.proxy == "http://user:secret@proxy:3128"
     names = [(header.value, header.is_file) for header in own.http.headers]
     assert names == [("shop", False), ("s", False), ("/run/tenant", True)]
+    left_out = "global: evaluation_interval, alerting, remote_write, rule_files"
+    assert [record.getMessage().rpartition(" profiles: ")[2] for record in caplog.records] == [left_out]
 
 
 PARCA = """

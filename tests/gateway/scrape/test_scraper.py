@@ -338,6 +338,28 @@ def test_targets_beyond_the_limit_are_left_out_and_told(target: str, settings: G
         assert metric("scrape_targets", job="many") == 2
 
 
+def test_which_targets_are_left_out_is_not_left_to_chance_if_they_differ_in_parameters_only(
+    settings: GatewaySettings, tmp_path: Path
+) -> None:
+    asked: set[str] = set()
+
+    def answer(request: Request) -> None:
+        asked.add(request.path)
+        request.answer(b"no profile")
+
+    with serving(answer) as served:
+        groups = [{"targets": [served.address], "labels": {"__param_of": f"{number:02}"}} for number in range(50)]
+        profiles = {name: {"enabled": False} for name in ("process_cpu", "goroutine", "mutex", "block")}
+        few = dataclasses.replace(settings, gateway_scrape_targets=5)
+        one = {
+            "job_name": "ties", "scrape_interval": "1s", "static_configs": groups,
+            "profiling_config": {"pprof_config": profiles},
+        }  # fmt: skip
+        with scraping(few, tmp_path / "jobs.yaml", json.dumps({"scrape_configs": [one]})):
+            wait_until(lambda: len(asked) == 5)
+    assert asked == {f"/debug/pprof/allocs?of={number:02}" for number in range(5)}
+
+
 def test_while_kafka_is_away_scraping_goes_on_and_what_ends_with_the_gateway_is_counted(
     target: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
