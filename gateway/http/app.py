@@ -6,7 +6,6 @@ from starlette.responses import Response
 from gateway import metrics
 from gateway.errors import foreign_host
 from gateway.http.app_state import AppState
-from gateway.http.connect import connect_response
 from gateway.http.error_handlers import add_error_handlers, error_response
 from gateway.http.middleware import LimitRequests
 from gateway.http.routes import health, otlp_profiles, otlp_traces, pprof, pyroscope_ingest, pyroscope_push
@@ -36,4 +35,4 @@ def create_app(settings: GatewaySettings, publisher: Publisher, intake: Intake |
 
 
 def _foreign_host(path: str) -> Response:
-    return connect_response(foreign_host()) if path == pyroscope_push.PUSH else error_response(foreign_host())
+    return error_response(path, foreign_host())

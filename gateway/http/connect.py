@@ -5,7 +5,12 @@ from starlette.responses import JSONResponse
 from gateway import metrics
 from gateway.errors import Refused
 
-_CODES = {503: "unavailable", 408: "deadline_exceeded", 415: "unimplemented"}
+SERVICE = "/push.v1.PusherService/"
+"""What the paths of its procedures begin with."""
+_CODES = {
+    404: "unimplemented", 405: "unimplemented", 408: "deadline_exceeded", 415: "unimplemented", 500: "internal",
+    503: "unavailable",
+}  # fmt: skip
 """All others, 413 too, are invalid_argument: Alloy sends again, ten times, what is answered with resource_exhausted or
 internal, as which a 400 without a code counts (shouldRetry in its internal/component/pyroscope/write)."""
 

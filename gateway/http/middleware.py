@@ -21,7 +21,7 @@ class LimitRequests:
             await self._app(scope, receive, send)
         elif self._free <= 0:
             error = unavailable("too many requests at the same time", "busy", retry_after_s=1)
-            await error_response(error)(scope, receive, send)
+            await error_response(scope["path"], error)(scope, receive, send)
         else:
             self._free -= 1
             metrics.RUNNING.inc()

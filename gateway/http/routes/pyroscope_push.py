@@ -9,33 +9,29 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from starlette.responses import JSONResponse, Response
 
-from gateway.errors import Refused, bad_profile, unsupported
+from gateway.errors import bad_profile, unsupported
 from gateway.http.app_state import AppState, app_state
 from gateway.http.body import MB, read_body
-from gateway.http.connect import connect_response
+from gateway.http.connect import SERVICE
 from gateway.readers.pushed import parse_push, parse_write_raw, read_push
 from icestream.pyroscope.push_pb2 import PushRequest
 
 router = APIRouter(tags=["profiles"])
 
-PUSH = "/push.v1.PusherService/Push"
 _PROTO, _JSON = "application/proto", "application/json"
 _MAX_TOLD = 3
 _DROPPED = "X-Icestream-Dropped"
 """The answers of these protocols have no field for it."""
 
 
-@router.post(PUSH, summary="Take profiles of Pyroscope's SDKs and Alloy")
+@router.post(f"{SERVICE}Push", summary="Take profiles of Pyroscope's SDKs and Alloy")
 async def push(request: Request, state: Annotated[AppState, Depends(app_state)]) -> Response:
     """Takes those profiles that can be taken. If others cannot, the answer is an error that says so."""
-    try:
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in (_PROTO, _JSON):
-            raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {_PROTO} or {_JSON}")
-        body = await read_body(request, state.settings)
-        headers = await _take(state, await asyncio.to_thread(parse_push, body, kind == _JSON), "push")
-    except Refused as error:
-        return connect_response(error)
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in (_PROTO, _JSON):
+        raise unsupported(f"Content-Type {kind[:60]!r} is not read", f"send {_PROTO} or {_JSON}")
+    body = await read_body(request, state.settings)
+    headers = await _take(state, await asyncio.to_thread(parse_push, body, kind == _JSON), "push")
     return Response(b"{}" if kind == _JSON else b"", headers=headers, media_type=kind)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
@@ -43,23 +44,27 @@ def test_beyond_the_limit_requests_get_503_and_health_is_answered() -> None:
 
         limited = LimitRequests(app, running=1)
         statuses: list[int] = []
+        bodies: list[dict[str, Any]] = []
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 statuses.append(message["status"])
             elif message["body"]:
-                assert json.loads(message["body"])["error"]["code"] == "busy"
+                bodies.append(json.loads(message["body"]))
 
         first = asyncio.create_task(limited(POST, never, send))
         await asyncio.sleep(0)
         await limited(POST, never, send)
+        await limited({**POST, "path": "/push.v1.PusherService/Push"}, never, send)
         await limited({**POST, "path": "/healthz"}, never, send)
         free.set()
         await first
         await limited(POST, never, send)
+        other, push = bodies
+        assert (other["error"]["code"], push["code"]) == ("busy", "unavailable")
         return statuses
 
-    assert asyncio.run(ask()) == [503, 200, 200, 200]
+    assert asyncio.run(ask()) == [503, 503, 200, 200, 200]
 
 
 def test_a_page_of_a_stranger_cannot_send_profiles_by_dns_rebinding(gateway: Gateway) -> None:

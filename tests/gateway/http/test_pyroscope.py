@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 import pytest
+from httpx2 import Response
 from prometheus_client import REGISTRY
 
 from gateway.http.app import create_app
@@ -130,6 +131,23 @@ def test_pushes_that_are_none_are_refused(gateway: Gateway) -> None:
         answer = gateway.http.post(PUSH, content=body, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument")
     assert gateway.http.post(PUSH, content=b"", headers={"content-type": "application/grpc"}).status_code == 415
+
+
+def test_every_error_of_the_service_is_one_of_connect(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(answer: Response) -> tuple[int, str, str]:
+        body = answer.json()
+        assert set(body) == {"code", "message"}
+        return answer.status_code, body["code"], body["message"]
+
+    unknown = "/push.v1.PusherService/Pull"
+    assert told(gateway.http.post(unknown)) == (404, "unimplemented", f"POST {unknown}: Not Found")
+    wrong = gateway.http.get(PUSH)
+    assert told(wrong) == (405, "unimplemented", f"GET {PUSH}: Method Not Allowed")
+    assert wrong.headers["Allow"] == "POST"
+    monkeypatch.setattr("gateway.http.routes.pyroscope_push.parse_push", lambda *given: 1 // 0)
+    failed = gateway.http.post(PUSH, content=b"", headers=PROTO)
+    assert told(failed) == (500, "internal", "an unexpected error")
+    assert code(gateway.http.post("/push.v1.Others/Push")) == (404, "not_found")
 
 
 def test_what_is_too_large_is_not_sent_again(gateway: Gateway) -> None:
