@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -25,10 +25,16 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True)
 class Look:
-    """A group's offsets and lag at one moment, by partition."""
+    """A group's offsets and lag at one moment, by partition; without those of which no leader answers."""
 
     committed: dict[Partition, int]  # the group's offsets
     lags: dict[Partition, int]  # messages that are not committed
+    leaderless: tuple[Partition, ...] = ()
+
+    @property
+    def problem(self) -> str | None:
+        """Says of which partitions no leader answers; None where all do."""
+        return f"no leader answers for {_named(self.leaderless)}" if self.leaderless else None
 
 
 @dataclass
@@ -85,12 +91,12 @@ class Standstills:
         if not standing:
             return None
         if None in standing:
-            names, waiting = sorted({topic for topic, _ in self._lags}), sum(self._lags.values())
+            what, waiting = ", ".join(sorted({topic for topic, _ in self._lags})), sum(self._lags.values())
         else:
-            places = sorted(place for place in standing if place is not None)
-            names, waiting = [f"{topic}/{number}" for topic, number in places], sum(self._lags[p] for p in places)
+            places = [place for place in standing if place is not None]
+            what, waiting = _named(places), sum(self._lags[place] for place in places)
         seconds = max(standing.values())
-        return f"nothing of {', '.join(names)} was processed for {seconds:.0f} s, and {waiting:,} messages wait"
+        return f"nothing of {what} was processed for {seconds:.0f} s, and {waiting:,} messages wait"
 
 
 class GroupWatch:
@@ -138,7 +144,8 @@ class GroupWatch:
                 standstills = Standstills()  # without Kafka nobody makes progress
             else:
                 standstills.take(look, self._own(), time.monotonic())
-                self._tell(standstills.longer_than(self._limit_s))
+                problems = look.problem, standstills.longer_than(self._limit_s)
+                self._tell("; ".join(filter(None, problems)) or None)
                 self._looked(look, standstills)
             self._stop.wait(LOOK_S)
         reader.close()
@@ -152,12 +159,29 @@ class GroupWatch:
 def look_at(reader: Consumer, topics: Sequence[str]) -> Look:
     """Asks Kafka for the offsets and the lag of the reader's group. Raises KafkaException."""
     committed, lags = {}, {}
+    leaderless: list[Partition] = []
+    silent: set[int] = set()  # leaders that did not answer, of which each is waited for once
     for topic in topics:
-        numbers = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
-        partitions = [TopicPartition(topic, number) for number in numbers]
+        known = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        partitions = [TopicPartition(topic, number) for number in known]
         for position in committed_positions(reader, partitions, _TIMEOUT_S):
-            low, high = reader.get_watermark_offsets(TopicPartition(topic, position.partition), timeout=_TIMEOUT_S)
+            place = topic, position.partition
+            leader = known[position.partition].leader
+            try:
+                ends = None if leader in silent else reader.get_watermark_offsets(position, timeout=_TIMEOUT_S)
+            except KafkaException as error:
+                log.debug("the leader %d of %s does not answer: %s", leader, _named([place]), error)
+                ends = None
+                silent.add(leader)
+            if ends is None:
+                leaderless.append(place)
+                continue
+            low, high = ends
             offset = max(position.offset, low, 0)
-            committed[topic, position.partition] = offset
-            lags[topic, position.partition] = max(high - offset, 0)
-    return Look(committed, lags)
+            committed[place] = offset
+            lags[place] = max(high - offset, 0)
+    return Look(committed, lags, tuple(leaderless))
+
+
+def _named(places: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(places))

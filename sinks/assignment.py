@@ -127,7 +127,8 @@ class Assignment:
     def looked(self, look: Look, _: Standstills) -> None:
         """Takes a look at the group (see GroupWatch), in the watch's thread: sets the lag of the partitions here."""
         for key in self._assigned.copy():
-            metrics.LAG.labels(self._sink.name, *key).set(look.lags.get(key, 0))
+            if key in look.lags:  # else it is not known now
+                metrics.LAG.labels(self._sink.name, *key).set(look.lags[key])
 
     def _count_gap(self, reader: Consumer, key: Partition, offset: int) -> None:
         expected = self._next_offset.get(key, offset)

@@ -40,6 +40,8 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
     for number in (0, 1):
         sink.add(reader, Message(SAMPLES, number, offset=8, value=b"x"))
     assert told([9, 9]) is None
+    assert told([10]) is None  # no leader answers for the other one: its lag is not 0
+    assert REGISTRY.get_sample_value("icestream_sinks_lag_messages", {**lag_of, "partition": "1"}) == 9
     reader.close()
 
 
