@@ -130,7 +130,9 @@ def doubled(raw: RawColumns) -> RawColumns:
 
 
 @pytest.mark.parametrize(
-    "batches", [fleet(), named(), sent(), wrong(), large()], ids=["fleet", "named", "sent", "wrong", "large"]
+    "batches",
+    [fleet(), named(), sent(), wrong(), pytest.param(large(), marks=pytest.mark.slow)],
+    ids=["fleet", "named", "sent", "wrong", "large"],
 )
 @pytest.mark.parametrize("operators", [Operators(), Operators(attach=own_attach), Operators(change=doubled)])
 def test_many_batches_at_once_give_the_rows_of_one_by_one(batches: Batches, operators: Operators) -> None:

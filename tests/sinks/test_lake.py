@@ -21,6 +21,7 @@ from tests.data.messages import PERIOD_NS
 from tests.sinks.messages import START_MS, sample_batch, stack_batch, tables
 from tests.sinks.test_parquet import activity, decoded, rows, write
 
+pytestmark = pytest.mark.slow  # most tests write a lake, and start DuckDB or polars
 PAGE = Path(__file__).parents[2] / "docs" / "lake.md"
 TODAY = date.fromtimestamp(START_MS / 1000)
 

@@ -24,6 +24,7 @@ from tests.examples import examples
 from tests.sinks.messages import START_MS, stack_batch, tables
 from tests.sinks.test_parquet import decoded, write
 
+pytestmark = pytest.mark.slow  # most tests write a lake
 TODAY = datetime.fromtimestamp(START_MS / 1000, timezone.utc).date()
 
 

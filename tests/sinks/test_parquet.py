@@ -25,6 +25,8 @@ from tests.sinks.messages import activity_batch, sample_batch, stack_batch, tabl
 from tests.sinks.running import send
 from tests.waiting import PATIENCE_S, wait_until
 
+pytestmark = pytest.mark.slow  # most tests write a lake
+
 
 def write(
     sink: ParquetSink, topic: str, first: int, *contents: Tables, partition: int = 0, nonce: str | None = None
