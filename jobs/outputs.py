@@ -114,8 +114,8 @@ def _id_and_bytes(labels: Labels) -> IdAndBytes:
 def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackTables]:
     """Returns the nodes and locations that were not returned for this day."""
     raw = merged.columns
-    day = known.announced.day(raw.start_unix_nano)
-    new = deduplicate.unannounced(day, raw, stack_id)
+    period = known.announced.period(raw.start_unix_nano)
+    new = deduplicate.unannounced(period, raw, stack_id)
     if new is None:
         return []
     rows = new.location_rows

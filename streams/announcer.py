@@ -39,12 +39,12 @@ class Announcer:
 
     def unannounced(self, raw: RawColumns, stack_id: np.ndarray) -> Announcement | None:
         """Returns what must be announced with a batch, and notes it as announced. None where there is nothing."""
-        day = self._announced.day(raw.start_unix_nano)
+        period = self._announced.period(raw.start_unix_nano)
         if self._credit <= 0:
-            return unannounced(day, raw, stack_id)
-        found = unannounced(self._lately.day(raw.start_unix_nano), raw, stack_id)
+            return unannounced(period, raw, stack_id)
+        found = unannounced(self._lately.period(raw.start_unix_nano), raw, stack_id)
         if found is not None:
-            nodes, locations = _note(day.nodes, found.node_id), _note(day.locations, found.location_id)
+            nodes, locations = _note(period.nodes, found.node_id), _note(period.locations, found.location_id)
             metrics.NODES_AGAIN.inc(nodes)
             found.repeated = (nodes + locations) / (len(found.node_id) + len(found.location_id))
         return found

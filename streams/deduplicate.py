@@ -11,15 +11,17 @@ from icestream.recent_ids import RecentIds
 from icestream.times import DAY_NS
 from streams import metrics
 
-DAYS = 3
-"""Days remembered at a time. More than one, because hosts' clocks differ and batches may come late."""
+PERIODS = 3
+"""Periods remembered at a time, those used last. More than one, because hosts' clocks differ and batches may come late.
+After an outage, spools may have batches of more periods, if those are hours: then what is in use is announced again. It
+has to be, as what was announced that long ago Kafka may have deleted."""
 MAX_IDS = 1_000_000
-"""IDs remembered for each day and kind, 8 bytes each. Forgotten ones are announced again."""
+"""IDs remembered for each period and kind, 8 bytes each. Forgotten ones are announced again."""
 
 
 @dataclass
-class Day:
-    """The nodes and locations that were announced on one UTC day, or in a part of it."""
+class Period:
+    """The nodes and locations that were announced for one UTC day of samples, or for a part of it."""
 
     nodes: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
     locations: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
@@ -27,19 +29,19 @@ class Day:
 
 @dataclass
 class Announced:
-    """What was announced in one partition, by the UTC day of the samples, or by the part of a day."""
+    """What was announced in one partition, by period: the UTC day of the samples, or the part of a day."""
 
     period_ns: int = DAY_NS  # a day, or a part of it of which a day has a whole number
-    days: OrderedDict[int, Day] = field(default_factory=OrderedDict)
+    periods: OrderedDict[int, Period] = field(default_factory=OrderedDict)
 
-    def day(self, unix_nano: int) -> Day:
-        """Returns the day of a time. For a new day, the least recently used one is forgotten."""
+    def period(self, unix_nano: int) -> Period:
+        """Returns the period of a time. For a new one, the least recently used one is forgotten."""
         number = unix_nano // self.period_ns
-        day = self.days.pop(number, None) or Day()
-        self.days[number] = day
-        if len(self.days) > DAYS:
-            self.days.popitem(last=False)
-        return day
+        period = self.periods.pop(number, None) or Period()
+        self.periods[number] = period
+        if len(self.periods) > PERIODS:
+            self.periods.popitem(last=False)
+        return period
 
 
 @dataclass
@@ -51,18 +53,18 @@ class Announcement:
     node_location_id: np.ndarray  # uint64 (n,), location IDs
     location_rows: np.ndarray  # int64 (l,), rows of the batch's locations, each new location once
     location_id: np.ndarray  # uint64 (l,)
-    repeated: float = 0.0  # which share of the nodes and locations was announced that day before
+    repeated: float = 0.0  # which share of the nodes and locations was announced in that period before
 
 
-def unannounced(day: Day, raw: RawColumns, stack_id: np.ndarray) -> Announcement | None:
-    """Returns the nodes and locations of a batch that were not announced that day, and notes them as announced.
+def unannounced(period: Period, raw: RawColumns, stack_id: np.ndarray) -> Announcement | None:
+    """Returns the nodes and locations of a batch that were not announced in that period, and notes them.
 
     None where there are none. A node is always announced together with all its ancestors, so a stack whose leaf was
     announced needs no further check: a batch of known stacks costs one look-up for each stack. A stack whose sender
     gave it an ID that is not that of its frames is not announced, nor noted: it keeps nobody from announcing the stack
     that has this ID.
     """
-    unknown = np.flatnonzero(~day.nodes.contains(stack_id) & (raw.stack_depth > 0))
+    unknown = np.flatnonzero(~period.nodes.contains(stack_id) & (raw.stack_depth > 0))
     metrics.STACKS.labels("yes").inc(len(stack_id) - len(unknown))
     if not len(unknown):
         return None
@@ -75,8 +77,8 @@ def unannounced(day: Day, raw: RawColumns, stack_id: np.ndarray) -> Announcement
             return None
         nodes = identify.nodes(raw, unknown)
     metrics.STACKS.labels("no").inc(len(unknown))
-    rows = _new(day.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
-    of_location = _new(day.locations, nodes.location_id, rows)
+    rows = _new(period.nodes, nodes.node_id, np.arange(len(nodes.node_id)))
+    of_location = _new(period.locations, nodes.location_id, rows)
     return Announcement(
         node_id=nodes.node_id[rows],
         node_parent_id=nodes.parent[rows],

@@ -1,10 +1,11 @@
 import dataclasses
 
 import numpy as np
+import pytest
 
 from icestream.messages import identify
 from icestream.messages.raw import RawColumns, decode_raw
-from streams.deduplicate import DAYS, Announced, Announcement, Day, unannounced
+from streams.deduplicate import PERIODS, Announced, Announcement, Period, unannounced
 from tests.data.windows import window
 
 DAY_NS = 86_400 * 10**9
@@ -14,26 +15,27 @@ CALLERS = [[6, 5, 4], [8], [5, 4]]
 MIXED = [[6, 5, 4], [11, 10], [3], [12, 5, 4], [8], []]
 
 
-def test_only_a_few_days_are_remembered() -> None:
-    announced = Announced()
-    first = announced.day(0)
-    assert announced.day(DAY_NS - 1) is first
-    for day in range(1, DAYS + 1):
-        announced.day(day * DAY_NS)
-    assert len(announced.days) == DAYS
-    assert announced.day(0) is not first
+@pytest.mark.parametrize("period_ns", [DAY_NS, DAY_NS // 24])
+def test_only_a_few_periods_are_remembered(period_ns: int) -> None:
+    announced = Announced(period_ns)
+    first = announced.period(0)
+    assert announced.period(period_ns - 1) is first
+    for number in range(1, PERIODS + 1):
+        announced.period(number * period_ns)
+    assert len(announced.periods) == PERIODS
+    assert announced.period(0) is not first
 
 
 def test_nodes_are_announced_once() -> None:
-    day, counts = Day(), []
+    period, counts = Period(), []
     for stacks in (FIRST, CALLERS, MIXED, MIXED):
-        announced = _unannounced(day, _batch(stacks))
+        announced = _unannounced(period, _batch(stacks))
         counts.append(len(announced.node_id) if announced else 0)
     assert counts == [7, 0, 3, 0]
 
 
 def test_ids_from_the_sender_change_nothing() -> None:
-    ours, senders = Day(), Day()
+    ours, senders = Period(), Period()
     for stacks in (FIRST, MIXED):
         raw = _batch(stacks)
         computed = _unannounced(ours, raw)
@@ -48,13 +50,13 @@ def test_a_stack_with_a_wrong_id_is_not_announced_and_keeps_no_other_from_it() -
     right = identify.stack_ids(_batch(FIRST))
     wrong = right.copy()
     wrong[0], wrong[1] = right[1], 5
-    day = Day()
-    partly = _unannounced(day, dataclasses.replace(_batch(FIRST), stack_id=wrong))
+    period = Period()
+    partly = _unannounced(period, dataclasses.replace(_batch(FIRST), stack_id=wrong))
     assert partly is not None
     assert set(right[2:].tolist()) <= set(partly.node_id.tolist())
     assert not set(right[:1].tolist()) & set(partly.node_id.tolist())
-    assert _unannounced(day, dataclasses.replace(_batch(FIRST), stack_id=wrong)) is None
-    rest = _unannounced(day, _batch(FIRST))
+    assert _unannounced(period, dataclasses.replace(_batch(FIRST), stack_id=wrong)) is None
+    rest = _unannounced(period, _batch(FIRST))
     assert rest is not None
     assert set(partly.node_id.tolist()) | set(rest.node_id.tolist()) >= set(right.tolist())
     assert not set(partly.node_id.tolist()) & set(rest.node_id.tolist())
@@ -62,15 +64,15 @@ def test_a_stack_with_a_wrong_id_is_not_announced_and_keeps_no_other_from_it() -
 
 
 def test_a_batch_whose_stacks_all_have_wrong_ids_announces_nothing() -> None:
-    day, raw = Day(), _batch(FIRST)
-    assert _unannounced(day, dataclasses.replace(raw, stack_id=np.arange(1, 5, dtype=np.uint64))) is None
-    announced = _unannounced(day, raw)
+    period, raw = Period(), _batch(FIRST)
+    assert _unannounced(period, dataclasses.replace(raw, stack_id=np.arange(1, 5, dtype=np.uint64))) is None
+    announced = _unannounced(period, raw)
     assert announced is not None
     assert len(announced.node_id) == 7
 
 
-def _unannounced(day: Day, raw: RawColumns) -> Announcement | None:
-    return unannounced(day, raw, identify.stack_ids(raw))
+def _unannounced(period: Period, raw: RawColumns) -> Announcement | None:
+    return unannounced(period, raw, identify.stack_ids(raw))
 
 
 def _batch(stacks: list[list[int]]) -> RawColumns:
