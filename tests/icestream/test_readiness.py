@@ -1,15 +1,13 @@
-import ctypes
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
 from icestream import kafka, readiness
 from icestream.readiness import GroupWatch, Look, Partition, Standstill, Standstills
-from icestream.settings import KafkaSettings
 from icestream.topics import RAW, STREAMS_GROUP
 from standalone.supervisor.in_process_broker import InProcessBroker
+from tests.brokers import Brokers
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -86,40 +84,13 @@ def test_partitions_of_which_no_leader_answers_do_not_stand_still() -> None:
     assert standing(looks, [{MOVES: 0, STUCK: 0}] * 5) == ""
 
 
-class Brokers:
-    """librdkafka's mock cluster of two brokers, with a topic of 4 partitions. Broker 1 has 0 and 1, and the group."""
-
-    def __init__(self) -> None:
-        maps = Path("/proc/self/maps").read_text().split()
-        self._library = ctypes.CDLL(next(word for word in maps if "librdkafka" in word))  # that of our clients
-        for name in ("new", "mock_cluster_new"):
-            getattr(self._library, f"rd_kafka_{name}").restype = ctypes.c_void_p
-        self._library.rd_kafka_mock_cluster_bootstraps.restype = ctypes.c_char_p
-        none = ctypes.c_void_p()
-        self._producer = ctypes.c_void_p(self._library.rd_kafka_new(0, none, none, ctypes.c_size_t()))
-        self._cluster = ctypes.c_void_p(self._library.rd_kafka_mock_cluster_new(self._producer, 2))
-        self._library.rd_kafka_mock_topic_create(self._cluster, RAW.encode(), 4, 1)
-        for partition in range(4):
-            self.set_leader(partition, 1 + partition // 2)
-        self._library.rd_kafka_mock_coordinator_set(self._cluster, b"group", STREAMS_GROUP.encode(), 1)
-        addresses = self._library.rd_kafka_mock_cluster_bootstraps(self._cluster)
-        self.settings = KafkaSettings(kafka=addresses.decode())
-
-    def set_leader(self, partition: int, broker: int) -> None:
-        """-1: it has none."""
-        self._library.rd_kafka_mock_partition_set_leader(self._cluster, RAW.encode(), partition, broker)
-
-    def set_down(self, broker: int) -> None:
-        self._library.rd_kafka_mock_broker_set_down(self._cluster, broker)
-
-    def close(self) -> None:
-        self._library.rd_kafka_mock_cluster_destroy(self._cluster)
-        self._library.rd_kafka_destroy(self._producer)
-
-
 @pytest.fixture
 def brokers() -> Iterator[Brokers]:
-    made = Brokers()
+    """Broker 1 has the partitions 0 and 1, and the group."""
+    made = Brokers([RAW], 2)
+    for partition in range(4):
+        made.set_leader(RAW, partition, 1 + partition // 2)
+    made.set_coordinator(STREAMS_GROUP, 1)
     yield made
     made.close()
 
@@ -136,14 +107,14 @@ def test_while_no_leader_answers_for_a_partition_the_others_are_judged(
         assert sender.flush(PATIENCE_S) == 0
         return (watch.problem or "").startswith(problem)
 
-    brokers.set_leader(1, -1)
+    brokers.set_leader(RAW, 1, -1)
     watch = GroupWatch(brokers.settings, STREAMS_GROUP, (RAW,), own=lambda: {(RAW, 0): 0, (RAW, 1): 0})
     none, stuck = f"no leader answers for {RAW}/1", f"; nothing of {RAW} was processed for "
     wait_until(lambda: watch.problem == none, lambda: watch.problem)
     wait_until(lambda: told(f"{none}{stuck}"), lambda: watch.problem)
     brokers.set_down(2)
     wait_until(lambda: told(f"{none}, {RAW}/2, {RAW}/3{stuck}"), lambda: watch.problem)
-    brokers.set_leader(1, 1)
+    brokers.set_leader(RAW, 1, 1)
     wait_until(lambda: told(f"no leader answers for {RAW}/2, {RAW}/3{stuck}"), lambda: watch.problem)
     watch.close()
     watch._thread.join(PATIENCE_S)
