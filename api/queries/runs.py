@@ -118,12 +118,16 @@ def read_known_from(database: Database, now_ms: int) -> int:
     Raises ApiError."""
     # With several shards, the rows and their age are in a database of their own (sinks/cluster.py).
     answer = database.table(
-        "SELECT max(toUInt32OrZero(extract(create_table_query, ' TTL .*toIntervalDay\\\\((\\\\d+)\\\\)'))) AS days"
+        "SELECT max(toUInt32OrZero(extract(create_table_query, ' TTL .*toIntervalDay\\\\((\\\\d+)\\\\)'))) AS days,"
+        " (SELECT toUnixTimestamp64Milli(min(last_time)) FROM batches) AS oldest_ms,"
+        " (SELECT toUnixTimestamp(min(applied)) FROM schema_migrations) AS made_s"
         " FROM system.tables"
         " WHERE name = 'batches' AND database IN (currentDatabase(), concat(currentDatabase(), '_local'))"
     )
-    days = int(answer["days"][0].as_py())
-    return now_ms - days * _DAY_MS if days else 0
+    days, oldest_ms, made_s = (int(answer[name][0].as_py()) for name in ("days", "oldest_ms", "made_s"))
+    # Before the age was raised, or taken away, older batches were dropped, unless the oldest is as old as the tables.
+    left_from_ms = oldest_ms if oldest_ms > made_s * 1000 + NEAR_MS else 0
+    return max(now_ms - days * _DAY_MS if days else 0, left_from_ms)
 
 
 def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_ms: int) -> list[Gap]:

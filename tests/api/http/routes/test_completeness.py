@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -129,6 +129,36 @@ def test_what_is_older_than_the_batches_that_are_kept_is_not_known(sent: Sent, a
     told = f"(what is missing before {old['known_from']} is not known)"
     assert draw_completeness(old) == f"0 windows of 0 hosts {told}: nothing is known to be missing"
     assert draw_completeness(half).startswith(f"12 windows of 1 hosts (what is missing before {half['known_from']}")
+
+
+def test_what_was_dropped_before_the_retention_was_raised_is_not_known(sent: Sent, api: Api, client: Client) -> None:
+    now_s = int(time.time())
+    sent.windows(range(1, 13), started_s=now_s - 20 * 86_400)
+
+    def ask(from_days: float) -> tuple[str | None, bool]:
+        answer = api.json("/api/v1/completeness", start=now_s - int(from_days * 86_400), end=now_s - 20 * 86_400 + 60)
+        return answer["known_from"], answer["complete"]
+
+    def set_made(days_ago: int) -> None:
+        made = f"UPDATE applied = now() - INTERVAL {days_ago} DAY WHERE 1 SETTINGS mutations_sync = 1"
+        client.command(f"ALTER TABLE schema_migrations {made}")
+
+    oldest = datetime.fromtimestamp(now_s - 20 * 86_400 + WINDOW_S, UTC)
+    set_made(100)
+    retention._Tables(client).drop_after("batches", "last_time", 90)
+    try:
+        raised = ask(30)
+        retention._Tables(client).drop_after("batches", "last_time", 0)
+        for known_from, complete in (raised, ask(30)):
+            assert known_from is not None
+            assert abs((datetime.fromisoformat(known_from) - oldest).total_seconds()) < 2 * WINDOW_S
+            assert not complete
+        assert ask(19.9999)[0] is None
+        set_made(20)  # so nothing is older
+        assert ask(30)[0] is None
+    finally:  # other tests have these tables
+        retention._Tables(client).drop_after("batches", "last_time", 0)
+        set_made(0)
 
 
 def test_an_empty_range_has_no_holes(sent: Sent, holes: Callable[..., Holes]) -> None:
