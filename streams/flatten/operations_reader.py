@@ -16,6 +16,8 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, FLATTEN_GROUP
 
 _BYTES = 64_000_000
+_OBJECTS_BYTES = 90
+"""Of a context and its operation, beside what they hold."""
 _AT_ONCE = 20
 _KAFKA_S = 10.0
 _BEFORE_MS = 300_000
@@ -33,7 +35,9 @@ class OperationsReader:
 
     def __init__(self, settings: KafkaSettings, in_process: bool) -> None:
         self._in_process = in_process
-        self._names = ByteCache[bytes, str](_BYTES, lambda context, operation: len(context) + len(operation))
+        self._names = ByteCache[bytes, str](
+            _BYTES, lambda context, operation: _OBJECTS_BYTES + len(context) + len(operation)
+        )
         self._consumer = kafka.consumer(settings, f"{FLATTEN_GROUP}.operations")
         self._next: dict[int, int] = {}  # partition -> offset
         self._problem = ""

@@ -3,16 +3,22 @@
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from icestream.demangle import NAMES_BYTES, demangle
 from icestream.messages import checks
+from icestream.messages.raw import RawColumns
 from icestream.messages.stack_encoder import LocationNames
+from icestream.settings import KafkaSettings
 from icestream.symcache import START_LINES_BYTES, Line, SymCaches
 from icestream.topics import ACTIVITY, RAW
 from icestream.v1.common_pb2 import BatchId
 from streams import symbolize
+from streams.flatten import operations_reader
+from streams.flatten.operations_reader import OperationsReader
 from streams.process import SERIES_BYTES, Processor
 from streams.retained import CollectorStart, Limits, Retained
 from streams.state import Partition
@@ -78,6 +84,28 @@ def test_symbols_that_are_asked_for() -> None:
     requests = SymbolRequester()
     used = grown(lambda number: requests.want(f"gnu:{number}", f"host-{number}", f"/{number}" + "p" * 3000), 12_000)
     assert WANTED_BYTES / 2 < used < 1.2 * WANTED_BYTES
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_operations_of_trace_contexts(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 4_000_000
+    monkeypatch.setattr(operations_reader, "_BYTES", limit)
+    reader = OperationsReader(KafkaSettings(), in_process=False)
+    count = 2 * limit // (size + 200)
+    used = grown(lambda n: reader._names.put(n.to_bytes(24, "big"), f"{n:09}" + "o" * size), count)
+    reader.close()
+    assert limit / 2 < used < 1.2 * limit
+
+
+def test_latest_starts_of_collectors() -> None:
+    limit = 4_000_000
+    state = Partition(Limits(run_bytes=limit))
+
+    def use(number: int) -> None:
+        raw = SimpleNamespace(id=BatchId(collector=f"{number:0256}", started_unix_nano=7), start_unix_nano=8)
+        state.notice_start(cast(RawColumns, raw))
+
+    assert limit / 16 < grown(use, 4000) < 1.2 * limit / 8
 
 
 @pytest.mark.parametrize(
