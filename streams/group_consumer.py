@@ -6,6 +6,7 @@ nothing is committed yet, aiokafka stays where it is. So those messages would ne
 when Kafka fails at that moment, a partition task notices the gap (streams.partition_task).
 """
 
+import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any
@@ -24,6 +25,16 @@ class _Thread(AIOKafkaConsumerThread):
     def __init__(self, consumer: Consumer, in_process: bool, **more: Any) -> None:
         super().__init__(consumer, **more)
         self._in_process = in_process
+
+    async def on_start(self) -> None:
+        await super().on_start()
+        self.add_future(self._await_coordination())
+
+    async def _await_coordination(self) -> None:
+        """Fails when aiokafka's coordination does, and with it the worker: without it, nothing is assigned any more."""
+        coordination = self._ensure_consumer()._coordinator._coordination_task
+        await asyncio.wait([coordination])  # which cancels nothing
+        coordination.result()
 
     async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
         """Leaves out partitions that were taken away meanwhile."""

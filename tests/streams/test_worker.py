@@ -358,6 +358,20 @@ def test_a_worker_is_not_ready_while_kafka_is_away(tmp_path: Path) -> None:
         worker.process.wait()
 
 
+LOSES_ITS_COORDINATION = (
+    "from unittest.mock import AsyncMock; from aiokafka.consumer.group_coordinator import GroupCoordinator;"
+    "GroupCoordinator.ensure_active_group = AsyncMock(side_effect=AssertionError('a mistake'))"
+)
+"""As a mistake in aiokafka does, for instance while Kafka starts."""
+
+
+def test_a_worker_whose_coordination_with_kafka_fails_ends_at_once(worker: Worker) -> None:
+    """The watchdog would not notice while nothing is sent, and after a minute else."""
+    worker.start(change=LOSES_ITS_COORDINATION)
+    assert worker.process.wait(PATIENCE_S) == 1
+    assert "Unexpected error during coordination AssertionError('a mistake')" in worker.log.read_text().splitlines()[-1]
+
+
 def test_health_and_metrics_are_served(worker: Worker) -> None:
     port = free_port()
     worker.start(ICESTREAM_METRICS_LISTEN=f"127.0.0.1:{port}")
