@@ -43,6 +43,9 @@ def lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> int:
     return sum(lags[place.topic, place.partition][1] - place.offset for place in unread)
 
 
+_NO_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._UNKNOWN_PARTITION)
+
+
 def _watermarks(reader: Consumer, topic: str) -> list[tuple[TopicPartition, int, int]]:
     """Each partition with its first offset, and the one after its last."""
     partitions = reader.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions
@@ -58,8 +61,9 @@ def _ends(reader: Consumer, place: TopicPartition) -> tuple[int, int]:
         try:
             found.append(reader.get_watermark_offsets(place, timeout=PATIENCE_S))
         except KafkaException as error:
-            if error.args[0].code() not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE):
+            if error.args[0].code() not in _NO_LEADER:
                 raise
+            reader.list_topics(place.topic, timeout=PATIENCE_S)  # else it may remember that there is none
         return bool(found)
 
     wait_until(is_led)
