@@ -4,6 +4,8 @@ All have the columns of KEYS and SUMS, so that UNION ALL joins them. `at` is an 
 sample's `time`, of an interval's and a request's `start_time`. It becomes the column `at_`.
 """
 
+from icestream.span_operations import OPERATION_OF_SAMPLE, samples_with_operations
+
 QUANTILES = "0.01, 0.5, 0.95, 0.99"
 """Of quantilesDD: the largest relative error, and which ones. Its sketches can be merged."""
 KEYS = {"profile_type": "of_type", "service": "of", "operation": "op"}
@@ -24,10 +26,10 @@ _NO_REQUESTS = f"""toUInt64(0) AS n, toUInt64(0) AS measured_, toUInt64(0) AS cp
     quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS cpu_,
     quantilesDDStateIf({QUANTILES})(toFloat64(0), 0) AS duration_"""
 _OF_SAMPLES = f"""
-SELECT toString(profile_type) AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_,
+SELECT toString(profile_type) AS of_type, toString(service) AS of, {OPERATION_OF_SAMPLE} AS op, {{at}} AS at_,
     toInt64(sum(count)) AS c, sum(value) AS v, toFloat64(sumIf(value / count * value, count > 0)) AS sq,
     toFloat64(maxIf(value / count, count > 0)) AS longest, toUInt64(0) AS w, {_NO_REQUESTS}
-FROM samples LEFT ANY JOIN ({{spans}}) AS spans_of USING (trace_id, span_id) {{where}}
+FROM {{samples}} {{where}}
 GROUP BY of_type, of, op, at_"""
 _OF_INTERVALS = f"""
 SELECT '' AS of_type, toString(service) AS of, toString(operation) AS op, {{at}} AS at_, {_NO_SAMPLES},
@@ -60,7 +62,7 @@ LEFT ANY JOIN
 
 def of_samples(at: str, spans: str, where: str) -> str:
     """`spans`: a SELECT of the operations of the samples' spans (`select_span_operations`)."""
-    return _OF_SAMPLES.format(at=at, spans=spans, where=where)
+    return _OF_SAMPLES.format(at=at, samples=samples_with_operations(spans), where=where)
 
 
 def of_intervals(at: str, where: str) -> str:

@@ -5,6 +5,9 @@ senders of OTLP send them, have that of their entry spans: a program whose threa
 activity, has samples with a trace and a span, and no row in `span_operations`. Each of its spans comes when it has
 ended, so an entry span comes last. The operation is known as soon as all spans from that of a sample up to the entry
 span are stored.
+
+A sample of which neither knows an operation has the label `span_name` of its series, which senders of span profiles
+set. A sink stores series before their samples, so the label is known as soon as the sample.
 """
 
 _MOST_SPANS = 4000
@@ -39,6 +42,25 @@ WITH RECURSIVE reached AS
     WHERE low.round < {rounds} AND 1 IN (SELECT operation = '' FROM reached)
 )
 SELECT trace_id, span_id, toString(operation) AS operation, up AS entry_span_id FROM reached WHERE arrives"""
+
+
+SPAN_NAME = "span_name"
+"""The label of series that names a span."""
+_NAMED_SERIES = f"WHERE labels['{SPAN_NAME}'] != ''"
+SERIES_SPAN_NAMES = (
+    f"SELECT series_id, any(toString(labels['{SPAN_NAME}'])) AS label FROM series {_NAMED_SERIES} GROUP BY series_id"
+)
+OPERATION_OF_SAMPLE = "if(operation != '', operation, label)"
+"""Of the rows of `samples_with_operations`."""
+
+
+def samples_with_operations(spans: str) -> str:
+    """Returns what to select from instead of `samples` to have the columns of OPERATION_OF_SAMPLE as well. `spans`: a
+    SELECT of the operations of the samples' spans (`select_span_operations`)."""
+    return (
+        f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id)"
+        f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
+    )
 
 
 def select_span_operations(samples: str, active: str, spans: str, others: str = "") -> str:
@@ -87,3 +109,7 @@ def select_reported_operations(samples: str, spans: str, known: str) -> str:
 def has_rows(table: str, where: str) -> str:
     """Returns an expression that is 0 if a table has no such row: what it is joined to by AND is then not read."""
     return f"(SELECT count() FROM (SELECT 1 FROM {table} {where} LIMIT 1)) > 0"
+
+
+HAS_SPAN_NAMES = has_rows("series", _NAMED_SERIES)
+"""Whether labels are operations anywhere."""

@@ -20,12 +20,13 @@ from clickhouse_connect.driver.client import Client
 _PATH = "/clickhouse/tables/{shard}/{database}"
 _HEAD = re.compile(
     r"\A((?:\s*--[^\n]*\n)*\s*)"
-    r"(CREATE TABLE IF NOT EXISTS |CREATE (?:MATERIALIZED )?VIEW IF NOT EXISTS |ALTER TABLE )(\w+)"
+    r"(CREATE TABLE IF NOT EXISTS |CREATE (?:MATERIALIZED )?VIEW IF NOT EXISTS |CREATE OR REPLACE VIEW "
+    r"|ALTER TABLE )(\w+)"
 )
 _ENGINE = re.compile(r"\bENGINE = (\w*MergeTree)(?:\(([^()]*)\))?")
 _WINDOW = re.compile(r"\bnon_replicated_deduplication_window\b")
 _TABLE = re.compile(r"\b(FROM|JOIN|TO)(\s+)(\w+)\b")
-_VIEW = "CREATE VIEW"
+_VIEWS = ("CREATE VIEW", "CREATE OR REPLACE VIEW")
 _PROFILE_TYPE = "profile_type"
 _HOST = "host_id"
 
@@ -100,7 +101,7 @@ def on_cluster(sql: str, cluster: Cluster, tables: Collection[str] = ()) -> str:
     head = _HEAD.match(sql)
     if head is None:
         raise ClusterError(f"cannot run on a cluster: {sql.strip()[:200]}")
-    if head[2].startswith(_VIEW):  # is of the tables that queries read, whichever host has the rows
+    if head[2].startswith(_VIEWS):  # is of the tables that queries read, whichever host has the rows
         return f"{head[0]} ON CLUSTER {quoted(cluster.name)}{sql[head.end() :]}"
     table = head[3]
     rest = _ENGINE.sub(lambda engine: _replicated(table, engine[1], engine[2]), sql[head.end() :], count=1)

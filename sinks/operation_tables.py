@@ -11,13 +11,13 @@ from clickhouse_connect.driver.client import Client
 from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
-from icestream.span_operations import select_span_operations
+from icestream.span_operations import SERIES_SPAN_NAMES, select_span_operations
 from sinks.cluster import ON_ONE_SERVER
 
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
 READ = ("samples", "activity", "entry_spans", "span_operations", "spans")
-"""The tables that hold what is summed up."""
+"""The tables that hold what is summed up, by day."""
 SETTINGS: dict[str, int | str] = ON_ONE_SERVER | {  # a request may have rows on several shards
     "join_algorithm": "grace_hash",  # an hour may have more requests than memory has room for
     "max_bytes_in_join": 400_000_000,
@@ -85,6 +85,11 @@ _HOURS_WITH_ROWS = " UNION DISTINCT ".join(
     f"SELECT toUnixTimestamp(toStartOfHour({time})) AS hour FROM {table} {_of_buckets(time)} GROUP BY hour"
     for table, time in _TIMES.items()
 )
+
+
+def has_span_names(client: Client) -> bool:
+    """Returns whether there are operations without activity and spans: labels of series."""
+    return bool(client.query(f"{SERIES_SPAN_NAMES} LIMIT 1").result_rows)
 
 
 def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:

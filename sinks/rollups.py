@@ -109,7 +109,8 @@ class Rollups:
         ages = Ages.at(client, int(time.time()) if now_unix_s is None else now_unix_s, cluster)
         samples = rows_of_days(client, cluster, "samples")
         traced = rows_of_days(client, cluster, "activity", "entry_spans")
-        rows = rows_of_days(client, cluster, *operation_tables.READ) if traced else {}
+        has_operations = traced or operation_tables.has_span_names(client)
+        rows = rows_of_days(client, cluster, *operation_tables.READ) if has_operations else {}
         try:
             for level in LEVELS:
                 self._step_level(level, samples, ages, cluster, stop)
@@ -219,9 +220,8 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     level, first = buckets[0].level, time.time_ns()
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
     _note(client, level, begun, "begun", {}, cluster)
-    wait_for_replicas(
-        client, cluster, "sample_changes", *(operation_tables.READ if level.of_requests else ("samples",))
-    )
+    read = (*operation_tables.READ, "series") if level.of_requests else ("samples",)
+    wait_for_replicas(client, cluster, "sample_changes", *read)
     changes = _changes(client, level, min(begun), max(begun) + level.bucket_s)
     left_before, may_change = ages.left_before(level), level.of_requests and ages.now > 0
     at_work = {

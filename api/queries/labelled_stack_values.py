@@ -12,9 +12,10 @@ from api.queries.database import Database, texts
 from api.queries.gauges import averaged_stacks, total_of
 from api.queries.rollups import make_plan, stack_levels, stack_sources
 from api.queries.sample_operations import OPERATION, with_operations
-from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, SERIES_SPAN_NAMES, check_groups, with_span_names
+from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, check_groups, with_span_names
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
+from icestream.span_operations import OPERATION_OF_SAMPLE, SERIES_SPAN_NAMES
 
 _MAX_VALUES = 1000
 
@@ -66,7 +67,7 @@ def _by_request_label(database: Database, selection: Selection, label: str, max_
     ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
     asked = selection.of_any_request(ranges, conditions.parameters)
     if label == OPERATION:
-        column, table = "operation", with_operations(asked, ranges, selection.matchers)
+        column, table = OPERATION_OF_SAMPLE, with_operations(asked, ranges, selection.matchers)
     else:
         column, table = NAME_OR_LABEL, with_span_names("samples", asked, ranges)
         table += f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"

@@ -13,9 +13,10 @@ from api.queries.conditions import (
 from api.queries.database import Database, texts
 from api.queries.operation_names import read_operation_names
 from api.queries.sample_operations import OPERATION
-from api.queries.sample_spans import SPAN_NAME, series_matchers, split_span_matchers
+from api.queries.sample_spans import series_matchers, split_span_matchers
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from icestream.span_operations import SPAN_NAME
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,13 @@
 """Which operations services have."""
 
-from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, add_value_matcher
+from api.queries.conditions import (
+    Conditions,
+    add_matchers,
+    add_series_matchers,
+    add_span_times,
+    add_times,
+    add_value_matcher,
+)
 from api.queries.database import Database, texts
 from api.queries.operations import OPERATION_TABLES
 from api.queries.rollups import make_plan
@@ -8,7 +15,7 @@ from api.queries.sample_operations import select_span_operations, span_hours, sp
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
-from icestream.span_operations import has_rows
+from icestream.span_operations import HAS_SPAN_NAMES, SERIES_SPAN_NAMES, SPAN_NAME, has_rows
 from icestream.times import HOUR_NS
 
 _ROWS = ("span_operations", "entry_spans")
@@ -19,8 +26,8 @@ def read_operation_names(
     database: Database, matchers: tuple[Matcher, ...], time_range: TimeRange | None, contains: str, limit: int
 ) -> list[str]:
     """The operations that services had in the hours of a time range by samples, activity or spans, in order, at most
-    `limit`. Without a time range: of all times; names that only samples tell are missing until rollups have them. Of
-    `matchers`, those of the service and the operation count. Raises ApiError."""
+    `limit`. Without a time range: of all times, with all labels `span_name`; names that only samples tell are missing
+    until rollups have them. Of `matchers`, those of the service and the operation count. Raises ApiError."""
     of_operation, others = split_matchers(matchers)
     of_service = [matcher for matcher in others if matcher.label == "service"]
     named = Conditions()
@@ -32,6 +39,9 @@ def read_operation_names(
     if time_range is None:
         sources = [_select(table, _of_service(named, of_service)) for table in _ROWS]
         sources += [_select(table, _of_builds(level, named, of_service)) for level, table in OPERATION_TABLES.items()]
+        labelled = Conditions(parameters=named.parameters)
+        add_series_matchers(labelled, of_service)
+        sources.append(f"SELECT DISTINCT labels['{SPAN_NAME}'] FROM series {labelled.where}")
     else:
         sources = _of_hours(database, named, of_service, time_range)
     answer = database.table(
@@ -58,12 +68,19 @@ def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], 
         conditions = _of_service(named, of_service)
         add_times(conditions, gaps, "start_time")
         sources.append(_select(table, conditions))
-    asked = _of_service(named, of_service)
-    add_times(asked, gaps)
-    asked.add("trace_id != toFixedString('', 16)")
+    labelled = _of_service(named, of_service)
+    add_times(labelled, gaps)
+    asked = Conditions([*labelled.expressions, "trace_id != toFixedString('', 16)"], named.parameters)
     spans = select_span_operations(asked, gaps, of_service)
     sampled = f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM samples {asked.where})"
-    return [*sources, f"SELECT DISTINCT operation FROM ({spans}) WHERE {_has_spans(asked, gaps)} AND {sampled}"]
+    labelled.add(f"{HAS_SPAN_NAMES} AND series_id IN (SELECT series_id FROM ({SERIES_SPAN_NAMES}))")
+    labelled.add(f"(trace_id, span_id) NOT IN (SELECT trace_id, span_id FROM ({spans}))")
+    return [
+        *sources,
+        f"SELECT DISTINCT operation FROM ({spans}) WHERE {_has_spans(asked, gaps)} AND {sampled}",
+        f"SELECT DISTINCT label FROM samples LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
+        f" {labelled.where}",
+    ]
 
 
 def _has_spans(asked: Conditions, ranges: list[tuple[int, int]]) -> str:

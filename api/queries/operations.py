@@ -48,7 +48,7 @@ OPERATION_TABLES = {
 
 @dataclass(frozen=True)
 class Operations:
-    """Of services with requests: their operations, and what belongs to none. Together these are all samples."""
+    """Of services with operations: these, and what belongs to none. Together these are all samples."""
 
     all: list[dict[str, Any]]
     """A row whose operation is "" has what belongs to none. `matches`: the matchers of the operation do."""

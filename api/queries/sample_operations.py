@@ -1,4 +1,5 @@
-"""The operations of samples: those of their spans, by activity (table `span_operations`), else by reported spans."""
+"""The operations of samples: those of their spans, by activity (table `span_operations`), else by reported spans; else
+the labels `span_name` of their series."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,6 +7,7 @@ from typing import Any
 from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, matching
 from api.queries.selector import Matcher
 from icestream import span_operations
+from icestream.span_operations import HAS_SPAN_NAMES, SPAN_NAME, samples_with_operations
 from icestream.times import HOUR_NS
 
 OPERATION = "operation"
@@ -71,15 +73,22 @@ def add_operation_matchers(
     of_operation, others = split_matchers(matchers)
     if not of_operation:
         return
-    matches, empty_matches = (matching(conditions, value, of_operation) for value in ("operation", "''"))
-    # The spans whose operation is known and is treated differently from an unknown one.
+    of_span, of_label, of_none = (
+        matching(conditions, value, of_operation) for value in ("operation", f"labels['{SPAN_NAME}']", "''")
+    )
+    # The spans and series whose operation is known and is treated differently from an unknown one.
     spans = select_span_operations(asked, ranges, others)
-    different = f"SELECT trace_id, span_id FROM ({spans}) WHERE ({matches}) != ({empty_matches})"
-    conditions.add(f"((trace_id, span_id) IN ({different})) != ({empty_matches})")
+    differs = f"toUInt8(({of_span}) != ({of_none}))"
+    # ClickHouse runs equal subqueries once. Spans that do not differ are only needed where there are labels.
+    by_span = f"SELECT trace_id, span_id, {differs} AS differs FROM ({spans}) WHERE differs OR {HAS_SPAN_NAMES}"
+    by_label = f"SELECT series_id FROM series WHERE ({of_label}) != ({of_none})"
+    conditions.add(
+        f"((trace_id, span_id, toUInt8(1)) IN ({by_span}) OR ({HAS_SPAN_NAMES} AND series_id IN ({by_label})"
+        f" AND (trace_id, span_id, toUInt8(0)) NOT IN ({by_span}))) != ({of_none})"
+    )
 
 
 def with_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
-    """Returns what to select from instead of `samples` to have the column `operation` as well. For the parameters, see
-    `select_span_operations`."""
-    spans = select_span_operations(asked, ranges, matchers)
-    return f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id)"
+    """Returns what to select from instead of `samples` to have the columns of OPERATION_OF_SAMPLE as well. For the
+    parameters, see `select_span_operations`."""
+    return samples_with_operations(select_span_operations(asked, ranges, matchers))

@@ -7,13 +7,12 @@ from api.errors import bad_request
 from api.queries.conditions import Conditions, add_span_times, add_value_matcher, matching
 from api.queries.sample_operations import OPERATION
 from api.queries.selector import Matcher, SelectorError
-from icestream.span_operations import has_rows
+from icestream.span_operations import SPAN_NAME, has_rows
 
-SPAN_NAME, SPAN_ID = "span_name", "span_id"
-"""Labels that are those of the span of a sample. Senders may give their series a label `span_name`, too."""
+SPAN_ID = "span_id"
+"""This and SPAN_NAME are labels of the span of a sample. Senders may give their series a label `span_name`, too."""
 REQUEST_LABELS = (OPERATION, SPAN_NAME, SPAN_ID)
 """What samples have by their request: these select and group like labels of series."""
-SERIES_SPAN_NAMES = f"SELECT series_id, any(toString(labels['{SPAN_NAME}'])) AS label FROM series GROUP BY series_id"
 NAME_OR_LABEL = "if(name != '', name, label)"
 """What groups samples by the name of their span: `name` is that, `label` is the label of their series."""
 

@@ -15,9 +15,10 @@ from api.queries.database import Database
 from api.queries.gauges import total_of
 from api.queries.rollups import make_plan
 from api.queries.sample_operations import OPERATION, with_operations
-from api.queries.sample_spans import SPAN_NAME, check_groups, with_span_names
+from api.queries.sample_spans import check_groups, with_span_names
 from api.queries.selection import Selection, TimeRange
 from icestream.rollups import DAYS, GAUGE_DAYS, GAUGE_HOURS, HOURS, MINUTES, Level
+from icestream.span_operations import OPERATION_OF_SAMPLE, SPAN_NAME
 
 _MAX_CELLS = 1_000_000
 
@@ -71,7 +72,7 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
     last = conditions.bind(len(times) - 1, "Int64")
     key = "toString(service)" if by_service else "series_id"
-    operation = OPERATION if OPERATION in sum_by else "''"
+    operation = OPERATION_OF_SAMPLE if OPERATION in sum_by else "''"
     span_name = "name" if SPAN_NAME in sum_by else "''"
     rows = " UNION ALL ".join(
         f"SELECT {key} AS of, {operation} AS op, {span_name} AS span,"

@@ -10,6 +10,7 @@ from api.queries.database import Database, texts
 from api.queries.sample_period import read_periods
 from api.queries.selection import TimeRange
 from api.queries.trace_spans import ReportedSpans, read_spans
+from icestream.span_operations import SERIES_SPAN_NAMES
 
 _MAX_ROWS = 10_000
 """Spans and hosts of an answer, the heaviest ones. Sums are those of all."""
@@ -133,12 +134,14 @@ def read_operation(database: Database, trace_id: str, service: str) -> str:
     conditions = Conditions()
     conditions.add(f"trace_id = {conditions.bind_trace_id(trace_id)}")
     conditions.add(f"service = {conditions.bind(service, 'String')}")
+    labelled = f"series_id IN (SELECT series_id FROM trace_samples {conditions.where})"
     conditions.add("operation != ''")
     answer = database.table(
         "SELECT named AS name FROM"
-        f" (SELECT toString(operation) AS named, thread_cpu_ns AS cpu FROM activity {conditions.where}"
-        f" UNION ALL SELECT toString(operation), 0 FROM spans {conditions.where})"  # where there is no activity
-        " GROUP BY named ORDER BY sum(cpu) DESC, name LIMIT 1",
+        f" (SELECT toString(operation) AS named, 1 AS by_span, thread_cpu_ns AS cpu FROM activity {conditions.where}"
+        f" UNION ALL SELECT toString(operation), 1, 0 FROM spans {conditions.where}"  # where there is no activity
+        f" UNION ALL SELECT label, 0, 0 FROM ({SERIES_SPAN_NAMES}) WHERE {labelled})"
+        " GROUP BY named ORDER BY max(by_span) DESC, sum(cpu) DESC, name LIMIT 1",
         conditions.parameters,
     )
     return next(iter(texts(answer["name"])), "")

@@ -8,6 +8,7 @@ import numpy as np
 
 from icestream.messages.checks import Labels
 from icestream.messages.samples import SampleColumns
+from icestream.span_operations import SPAN_NAME
 
 OperationOf = Callable[[bytes], str]
 """Returns the operation of a trace context of 24 bytes; "" if it is not known."""
@@ -23,7 +24,7 @@ class FlatKey:
     labels: Labels
     stack_id: int
     start_unix_milli: int  # of the interval
-    operation: str = ""  # "": there is none, or it is not known
+    operation: str = ""  # else the series' span_name; "": there is none, or it is not known
 
 
 @dataclass
@@ -75,6 +76,7 @@ class Sums:
         for (series, stack_id, number, row), value, count in sums:
             labels, start = samples.labels[series], number * self._interval_ms
             operation, context = requests[row]
+            operation = operation or dict(labels).get(SPAN_NAME, "")
             key = FlatKey(partition, samples.host_id, samples.profile_type, labels, stack_id, start, operation)
             self.by_key[key].add(value, count)
             if context:

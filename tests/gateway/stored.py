@@ -31,6 +31,7 @@ class Store:
 
     def __init__(self, clients: Clients, http: TestClient) -> None:
         self.http = http
+        self.client = clients.get()
         self._sink = ClickHouseSink(clients)
         self._processor = Processor(Operators(symbolize=Symbolizer(None).names))
         self._offsets = itertools.count()

@@ -10,6 +10,7 @@ from opentelemetry.proto.profiles.v1development.profiles_pb2 import Link, Profil
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
 from icestream.pprof.profile_pb2 import Profile
+from tests.data.tables import insert_rows, to_datetime
 from tests.examples import examples
 from tests.gateway.profiles import START_UNIX_NANO, profiles, simple
 from tests.gateway.stored import Store, Values, values
@@ -91,6 +92,38 @@ def test_a_span_that_came_without_its_trace_is_found(store: Store) -> None:
     exported = store.http.get("/api/v1/export/otlp", params={"start": START, "end": END, "selector": selector})
     (link,) = ProfilesData.FromString(exported.content).dictionary.link_table
     assert link == Link()
+
+
+def test_a_span_name_in_labels_is_the_operation_until_a_span_names_it(store: Store) -> None:
+    """The profile of a program whose spans do not come, and one of a request whose entry span comes later."""
+    trace, span = "0af7651916cd43dd8448eb211c80319d", "b7ad6b7169203333"
+    named = simple({("main", "pay"): (1, 10_000_000)}, labels={"span_name": "GET /pay"})
+    traced = simple({("main",): (1, 20_000_000)}, labels={"trace_id": trace, "span_id": span, "span_name": "inner"})
+    plain = simple({("main",): (1, 40_000_000)})
+    for profile in (named, traced, plain):
+        store.take(read_pprof(profile.SerializeToString(), Source(to_labels([("service", "named")])), 10))
+    assert sums_of_operations(store) == {"GET /pay": 10_000_000, "inner": 20_000_000, "": 40_000_000}
+    (like,) = (store.json(f"/api/v1/traces/{trace}/cpu")["like"],)
+    assert like["selector"] == '{service="named", operation="inner"}'
+    start = to_datetime(START_UNIX_NANO / 1e9)
+    entry = {"trace_id": bytes.fromhex(trace), "span_id": bytes.fromhex(span), "host_id": "a", "service": "named",
+             "name": "POST /", "operation": "POST /", "start_time": start, "end_time": start}  # fmt: skip
+    insert_rows(store.client, "spans", [entry])
+    assert sums_of_operations(store) == {"GET /pay": 10_000_000, "POST /": 20_000_000, "": 40_000_000}
+
+
+def sums_of_operations(store: Store) -> dict[str, int]:
+    """Of the service `named`, as each route has them."""
+    asked = {"start": START, "end": END, "selector": '{service="named"}'}
+    answer = store.json("/api/v1/operations", **asked)
+    sums = {row.get("operation", ""): row["sampled_cpu_ns"] for row in answer["operations"] + answer["unattributed"]}
+    groups = store.json("/api/v1/timeline", sum_by="operation", step="1h", **asked)["groups"]
+    assert {group["labels"]["operation"]: sum(group["values"]) for group in groups} == sums
+    assert store.json("/api/v1/labels/operation/values", **asked)["values"] == sorted(set(sums) - {""})
+    for operation, value in sums.items():
+        selector = f'{{service="named", operation="{operation}"}}'
+        assert store.json("/api/v1/top", **asked | {"selector": selector})["total"] == value
+    return sums
 
 
 def test_labels_beyond_the_limit_of_a_profile_are_dropped_and_told(store: Store) -> None:

@@ -14,11 +14,14 @@ from tests.data.messages import PERIOD_NS, batch_id, context
 START_MS = 1_770_000_000_000
 
 
-def sample_batch(sequence: int, rows: int = 5, host: str = "host-1", correction: bool = False, **source: int) -> bytes:
-    """Samples of one window of 5 s, every other one in the trace of the window."""
+def sample_batch(
+    sequence: int, rows: int = 5, host: str = "host-1", correction: bool = False, span_name: str = "", **source: int
+) -> bytes:
+    """Samples of one window of 5 s, every other one in the trace of the window. `span_name`: a label of the series."""
     sign = np.where(np.arange(rows) % 2 == 0, -1, 1) if correction else np.ones(rows)
     start = START_MS + sequence * 5000
     topic = ACTIVITY if correction else RAW
+    labels = {"host": host, "service": "checkout"} | ({"span_name": span_name} if span_name else {})
     return builders.sample_batch(
         builders.source(batch_id(sequence, host), topic, offset=sequence, **source), start,
         {
@@ -27,7 +30,7 @@ def sample_batch(sequence: int, rows: int = 5, host: str = "host-1", correction:
             "sample_value": sign * PERIOD_NS,
         },
         published_unix_nano=start * 10**6,
-        series=[builders.sample_series({"host": host, "service": "checkout"})],
+        series=[builders.sample_series(labels)],
         **builders.contexts([context(sequence)]),
     )  # fmt: skip
 

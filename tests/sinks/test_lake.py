@@ -81,6 +81,7 @@ def test_the_cpu_of_functions_with_what_they_call_is_that_of_a_walk_up_the_tree(
 
 
 def test_duckdb_has_the_views_of_clickhouse(lake: Path) -> None:
+    write(ParquetSink(str(lake)), SAMPLES, 9, tables(SAMPLES, sample_batch(10, span_name="render")))
     names = results(queries("duckdb")[2], lake)
     frames = {1: ["main"], 2: ["main", "work"]}
     flat: Counter[str] = Counter()
@@ -94,14 +95,16 @@ def test_duckdb_has_the_views_of_clickhouse(lake: Path) -> None:
     assert set(names["functions"]) == expected
 
     operation_of = {(row["trace_id"], row["span_id"]): row["operation"] for row in rows(lake, "activity")}
+    span_name_of = {row["series_id"]: dict(row["labels"]).get("span_name", "") for row in rows(lake, "series")}
     sums: dict[str, list[int]] = {}
     for row in rows(lake, "samples"):
-        of = sums.setdefault(operation_of.get((row["trace_id"], row["span_id"]), ""), [0, 0, 0])
+        of_span = operation_of.get((row["trace_id"], row["span_id"]), "")
+        of = sums.setdefault(of_span or span_name_of[row["series_id"]], [0, 0, 0])
         of[0] += row["value"]
         of[1] += row["count"]
     for row in rows(lake, "activity"):
         sums.setdefault(row["operation"], [0, 0, 0])[2] += row["thread_cpu_ns"]
-    assert set(sums) == {"", "GET /"}
+    assert set(sums) == {"", "GET /", "render"}
     assert set(names["operations"]) == {("checkout", operation, *values) for operation, values in sums.items()}
 
     days = "DATE '2026-02-02', DATE '2026-02-02'"

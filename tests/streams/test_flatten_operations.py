@@ -39,16 +39,18 @@ def activity(operations: Sequence[str], at_ms: int = START_MS, context: int = 1)
     )  # fmt: skip
 
 
-def samples(offset: int, rows: Sequence[tuple[int, int, int]], start_ms: int = START_MS) -> bytes:
-    """Samples of rows of time in milliseconds, stack ID, and context (0: none)."""
+def samples(offset: int, rows: Sequence[tuple[int, int, int]], start_ms: int = START_MS, label: str = "") -> bytes:
+    """Samples of rows of time in milliseconds, stack ID, and context (0: none). Those of odd stacks have `label` as
+    the label `span_name` of their series."""
     of_time, stacks, contexts = zip(*rows, strict=True) if rows else ((), (), ())
+    named = {"span_name": label} if label else {}
     return builders.sample_batch(
         builders.source(builders.batch_id(), offset=offset), start_ms,
         {
             "sample_offset_ms": of_time, "sample_stack_id": stacks, "sample_context": contexts,
-            "sample_value": [5_000_000] * len(rows),
+            "sample_value": [5_000_000] * len(rows), "sample_series": [stack % 2 for stack in stacks],
         },
-        series=[builders.sample_series({"service": "shop"})],
+        series=[builders.sample_series(labels) for labels in ({"service": "shop"}, {"service": "shop"} | named)],
         **builders.contexts([builders.context(number) for number in range(1, 7)]),
     )  # fmt: skip
 
@@ -58,8 +60,10 @@ _rounds = st.lists(st.tuples(_rows, st.sets(st.integers(1, 6))), min_size=1, max
 """The samples of a round, and the contexts whose operation becomes known before it."""
 
 
-@given(_rounds, st.booleans())
-def test_sums_over_operations_are_those_without(rounds: list[tuple[list, set[int]]], forgetful: bool) -> None:
+@given(_rounds, st.booleans(), st.sampled_from(("render", "GET /1")))
+def test_sums_over_operations_are_those_without(
+    rounds: list[tuple[list, set[int]]], forgetful: bool, label: str
+) -> None:
     known: dict[bytes, str] = {}
     late = LateOperations(*([2] if forgetful else []))
     published: Counter[FlatKey] = Counter()
@@ -69,12 +73,12 @@ def test_sums_over_operations_are_those_without(rounds: list[tuple[list, set[int
     last_known = set().union(*(new for _, new in rounds))
     for offset, (now, new) in enumerate(rounds):
         known |= {builders.context(number): f"GET /{number % 3}" for number in new}
-        sums, corrected = one_round(late, decode_samples(samples(offset, now)), known)
+        sums, corrected = one_round(late, decode_samples(samples(offset, now, label=label)), known)
         late.published(sums, corrected)
         add(published, sums.by_key)
     for time_ms, stack, context in rows:
         plain[stack, (START_MS + time_ms) // INTERVAL_MS * INTERVAL_MS] += 1
-        by_operation[f"GET /{context % 3}" if context in last_known else ""] += 1
+        by_operation[f"GET /{context % 3}" if context in last_known else label if stack % 2 else ""] += 1
     sums_without: Counter[tuple[int, int]] = Counter()
     sums_with: Counter[str] = Counter()
     for key, count in published.items():

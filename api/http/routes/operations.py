@@ -124,8 +124,8 @@ def operations(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Operations on a page.")] = 100,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="`next` of the previous page.")] = 0,
 ) -> Response:
-    """Operations of services with requests, and of each service what belongs to no operation: together these are all
-    its samples. Percentiles are within 1 %. `share` is of the sampled CPU of the service.
+    """Operations of services, and of each of these services what belongs to no operation: together these are all its
+    samples. Percentiles are within 1 %. `share` is of the sampled CPU of the service.
 
     What is `previous_` is of a period as long as the time range, which ends where that starts.
     """

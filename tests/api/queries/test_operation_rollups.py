@@ -17,7 +17,7 @@ from sinks.rollup_builds import read_valid_builds
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, select
-from tests.data.tables import to_datetime
+from tests.data.tables import insert_series, to_datetime
 from tests.sinks.clusters import Shards
 
 
@@ -135,6 +135,27 @@ def test_a_service_has_the_same_operations_from_rollups_as_from_rows(requests: R
     assert requests.answer(selection) == of_rows
     (row,) = of_rows
     assert (row["operation"], row["requests"], row["mean_cpu_ns"], row["sampled_cpu_ns"]) == ("GET /", 1, 1000, 10)
+
+
+def test_labels_that_name_operations_are_summed_up_also_where_nothing_was_traced(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollups, "sample_days", lambda client, cluster: 14)
+    named = [{"service": "cart", "host": "a", "span_name": name} for name in ("render", "GET /a")]
+    insert_series(requests.client, named, to_datetime(T0))
+    sample = {"service": "cart", "host_id": "a", "count": 1, "value": 10}
+    requests.bring("samples", [
+        sample | {"time": to_datetime(T0 + hour * HOUR + 60), "series_id": series_id(labels.items())}
+        for labels, hours in ((LABELS[0], 2), (named[0], 3), (named[1], 4)) for hour in range(hours)
+    ])  # fmt: skip
+    selection = select(parse('{service="cart"}'), T0, T0 + DAY)
+    of_rows = requests.answer(selection)
+    assert [(row["operation"], row["sampled_cpu_ns"]) for row in of_rows] == [("", 20), ("GET /a", 40), ("render", 30)]
+    requests.build()
+    requests.build(time.time() + 2 * DAY)
+    assert requests.client.query("SELECT count() FROM samples").result_rows == [(0,)]
+    assert requests.answer(selection) == of_rows
+    assert read_operations(requests.database, selection).rollups[0]["level"] == "day"
 
 
 def valid(requests: Requests, level: rollups.Level) -> dict[int, int]:

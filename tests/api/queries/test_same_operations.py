@@ -20,14 +20,14 @@ from icestream.times import HOUR_NS
 from tests.api.conftest import Api
 from tests.api.fill import START_S
 from tests.api.queries.operations_data import Request, insert_requests
-from tests.api.queries.renamed_requests import Key, RenamedRequests
+from tests.api.queries.renamed_requests import SPAN_NAMES, Key, RenamedRequests
 from tests.api.queries.request_store import EVENING, OPERATIONS
 from tests.api.queries.rollup_store import DAY, HOUR, T0, select
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.clusters import Shards
 
 _OF_SERVICES = ('{service="cart"}', '{service=~"ch.*"}', "{}", '{service!="cart", operation!="GET /a"}')
-_OF_OTHERS = ('{host="a"}', '{service="cart", host="b", operation=~"GET.*"}')
+_OF_OTHERS = ('{host="a", operation=~"|render"}', '{service="cart", host="b", operation=~"GET.*"}')
 
 
 @pytest.fixture
@@ -37,7 +37,8 @@ def requests(engine: str, database: str) -> RenamedRequests:
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak)])
 def test_every_answer_has_the_same_samples_of_an_operation(requests: RenamedRequests, seed: int) -> None:
-    """Also where spans, activity and samples of one request name their services differently."""
+    """Also where spans, activity and samples of one request name their services differently, or where only a label of
+    the series names the operation."""
     requests.random = random.Random(seed)
     requests.come(60)
     for selector in (*_OF_SERVICES, *_OF_OTHERS):
@@ -89,11 +90,12 @@ def check(requests: RenamedRequests, selection: Selection) -> None:
     for (_, operation), value in expected.items():
         of_operation[operation] += value
     assert of_merge(requests, selection) == of_operation
-    for operation in (requests.random.choice(OPERATIONS), ""):
+    for operation in (requests.random.choice(OPERATIONS), *SPAN_NAMES, ""):
         of_one = replace(selection, matchers=(*selection.matchers, Matcher("operation", "=", operation)))
         assert read_selected_stacks(requests.database, of_one, 100).total == of_operation[operation]
     traces = read_heaviest_traces(requests.database, selection, "sampled_cpu_ns", MinCpu(), None, 1000)
-    of_traces = requests.sums(replace(selection, matchers=(*selection.matchers, Matcher("operation", "!=", ""))))
+    with_operation = replace(selection, matchers=(*selection.matchers, Matcher("operation", "!=", "")))
+    of_traces = requests.sums(with_operation, traced=True)
     assert sum(trace["sampled_cpu_ns"] for trace in traces) == of_traces.total()
     values = set(read_label_values(requests.database, "operation", series_of(selection), "", 100))
     assert values >= {operation for operation in of_operation if operation}
@@ -108,6 +110,10 @@ def check_operations(requests: RenamedRequests, selection: Selection, values: se
     assert traced >= {service for service, operation in expected if operation}
     found = {(row["service"], row["operation"]): row["sampled_cpu_ns"] for row in answer.all}
     assert without_zeros(found) == {key: value for key, value in expected.items() if key[0] in traced}
+    for service in traced:
+        all_samples = select((Matcher("service", "=", service),), *of_seconds(selection))
+        of_service = sum(value for key, value in found.items() if key[0] == service)
+        assert of_service == read_selected_stacks(requests.database, all_samples, 100).total
     assert values >= {row["operation"] for row in answer.matching if of_range(row)}
     hours = read_operations(requests.database, replace(selection, time_range=whole_hours(selection)))
     assert values == {row["operation"] for row in hours.matching if of_range(row)}
@@ -133,6 +139,10 @@ def of_merge(requests: RenamedRequests, selection: Selection) -> Counter[str]:
 
 def without_zeros(sums: dict[Key, int]) -> dict[Key, int]:
     return {key: value for key, value in sums.items() if value}
+
+
+def of_seconds(selection: Selection) -> tuple[float, float]:
+    return selection.time_range.start_unix_nano / 1e9, selection.time_range.end_unix_nano / 1e9
 
 
 def series_of(selection: Selection) -> SelectedSeries:

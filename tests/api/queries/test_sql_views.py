@@ -59,9 +59,11 @@ def test_sums_of_operations_are_those_of_the_api(api: Api, client: Client) -> No
     plain = [
         Sample((MAIN,), SAMPLE_NS, labels={"service": service}, time_s=START_S + 61) for service in ("shop", "plain")
     ]
+    for service in ("shop", "go"):
+        plain.append(Sample((MAIN,), SAMPLE_NS, labels={"service": service, "span_name": "render"}))
     requests = [
         Request(1, "GET /", samples=2, inner_samples=1),
-        Request(2, "GET /", at_s=3700.0),
+        Request(2, "GET /", at_s=3700.0, labels={"span_name": "render"}),
         Request(3, "charge", service="pay", ended=False),
     ]
     insert_requests(client, requests, plain)
@@ -70,7 +72,10 @@ def test_sums_of_operations_are_those_of_the_api(api: Api, client: Client) -> No
     answer = api.json("/api/v1/operations", start="2026-02-02T00:00:00Z", end="2026-02-03T00:00:00Z")
     expected = {tuple(row[name] for name in names) for row in answer["operations"]}
     expected |= {(row["service"], "", row["sampled_cpu_ns"], row["samples"], 0) for row in answer["unattributed"]}
-    assert len(expected) == 3
+    assert len(expected) == 5
+    assert {key[:4] for key in expected if key[1] == "render"} == {
+        (service, "render", SAMPLE_NS, 1) for service in ("shop", "go")
+    }
     assert rows == expected | {("plain", "", SAMPLE_NS, 1, 0)}  # the API lists services with requests
 
 
