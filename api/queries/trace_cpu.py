@@ -134,7 +134,9 @@ def read_operation(database: Database, trace_id: str, service: str) -> str:
     conditions = Conditions()
     conditions.add(f"trace_id = {conditions.bind_trace_id(trace_id)}")
     conditions.add(f"service = {conditions.bind(service, 'String')}")
-    labelled = f"series_id IN (SELECT series_id FROM trace_samples {conditions.where})"
+    # Activity may call the service of a span differently than samples do.
+    known = f"SELECT span_id FROM activity WHERE {conditions.expressions[0]} AND operation != ''"
+    labelled = f"series_id IN (SELECT series_id FROM trace_samples {conditions.where} AND span_id NOT IN ({known}))"
     conditions.add("operation != ''")
     answer = database.table(
         "SELECT named AS name FROM"

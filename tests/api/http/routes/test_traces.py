@@ -205,6 +205,18 @@ def test_requests_like_one_are_those_of_its_operation(api: Api, client: Client) 
     assert {trace["trace_id"] for trace in listed} == {A.hex(), rare.hex()}
 
 
+def test_requests_like_one_have_a_label_as_operation_only_where_activity_of_any_service_tells_none(
+    api: Api, client: Client
+) -> None:
+    labels = {"service": "checkout", "span_name": "inner"}
+    fill(client, [Sample((MAIN,), trace_id=trace, span_id=S1, labels=labels) for trace in (A, B)])
+    insert_rows(client, "activity", [activity_row(A, S1, 9, service="shop") | {"operation": "GET /a"}])
+    known, unknown = (api.json(f"/api/v1/traces/{trace.hex()}/cpu")["like"] for trace in (A, B))
+    assert known["selector"] == '{service="checkout"}'
+    assert unknown["selector"] == '{service="checkout", operation="inner"}'
+    assert [api.json("/api/v1/merge", **like)["samples"] for like in (known, unknown)] == [2, 1]
+
+
 def test_a_graph_is_scaled_to_the_clock_of_each_service(api: Api, client: Client) -> None:
     cart = {"service": "cart"}
     fill(client, [Sample((MAIN, HOT), trace_id=A)] * 2 + [Sample((MAIN,), trace_id=A)])
