@@ -11,7 +11,7 @@ from clickhouse_connect.driver.client import Client
 from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
-from icestream.span_operations import SERIES_SPAN_NAMES, select_span_operations
+from icestream.span_operations import HAS_SPAN_NAMES, select_span_operations
 from sinks.cluster import ON_ONE_SERVER
 
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
@@ -89,7 +89,7 @@ _HOURS_WITH_ROWS = " UNION DISTINCT ".join(
 
 def has_span_names(client: Client) -> bool:
     """Returns whether there are operations without activity and spans: labels of series."""
-    return bool(client.query(f"{SERIES_SPAN_NAMES} LIMIT 1").result_rows)
+    return bool(client.query(f"SELECT {HAS_SPAN_NAMES}").result_rows[0][0])
 
 
 def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:
