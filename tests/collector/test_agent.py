@@ -17,7 +17,7 @@ import zstandard
 from confluent_kafka import Consumer
 from symbolic.symcache import SymCache
 
-from icestream.kafka import consumer, producer
+from icestream.kafka import producer
 from icestream.metrics import parse_metrics
 from icestream.packed import column
 from icestream.settings import KafkaSettings
@@ -26,7 +26,7 @@ from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from tests.collector.activity.flooding import datagram, flooding, open_folder, send
-from tests.pipeline.reading import messages
+from tests.pipeline.reading import follow, messages
 from tests.ports import free_port
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -76,8 +76,7 @@ def collecting(broker: KafkaSettings, folder: Path, *flags: str) -> Iterator[sub
 
 @pytest.fixture
 def reader(in_process_broker: KafkaSettings) -> Iterator[Consumer]:
-    reading = consumer(in_process_broker, "test")
-    reading.subscribe([RAW, SYMBOLS])
+    reading = follow(in_process_broker, RAW, SYMBOLS)
     yield reading
     reading.close()
 
@@ -227,8 +226,7 @@ def test_it_says_how_it_does(in_process_broker: KafkaSettings, tmp_path: Path) -
 def test_a_flood_of_activity_by_another_user_takes_nothing_from_a_victims_requests(
     in_process_broker: KafkaSettings,
 ) -> None:
-    reading = consumer(in_process_broker, "test")
-    reading.subscribe([ACTIVITY])
+    reading = follow(in_process_broker, ACTIVITY)
     with open_folder() as folder, collecting(in_process_broker, folder), flooding(folder / "activity.sock"):
         for _ in range(40):
             assert send(folder / "activity.sock", datagram(3))

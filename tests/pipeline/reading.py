@@ -26,6 +26,19 @@ def messages(settings: KafkaSettings, topic: str) -> Iterator[Message]:
         reader.close()
 
 
+def follow(settings: KafkaSettings, *topics: str) -> Consumer:
+    """A consumer of everything that is in topics, and that will be. It is in no group: a member whose session ends on a
+    busy machine reads again what it has not committed."""
+    reader = kafka.consumer(settings, "test")
+
+    def numbers(topic: str) -> list[int]:
+        return list(reader.list_topics(topic, timeout=PATIENCE_S).topics[topic].partitions)
+
+    wait_until(lambda: all(numbers(topic) for topic in topics))
+    reader.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for topic in topics for number in numbers(topic)])
+    return reader
+
+
 def lag(settings: KafkaSettings, group: str, topics: Sequence[str]) -> int:
     """Messages of these topics that a group has not committed yet, with the ends of transactions between them."""
     reader = kafka.consumer(settings, group)

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from icestream.kafka import client_config, consumer, producer
+from icestream.kafka import client_config, producer
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
 from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, FLATTEN_GROUP, MAX_MESSAGE_BYTES, SAMPLES, STACKS
@@ -30,6 +30,7 @@ from streams.flatten.sums import FlatKey, FlatSum
 from streams.settings import FlattenSettings
 from tests.data import messages as builders
 from tests.icestream.test_tail import TRACE, learn, send, stack_batch
+from tests.pipeline.reading import follow
 from tests.waiting import PATIENCE_S, wait_until
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flat_top.py"
@@ -80,8 +81,7 @@ class Reader:
     """Everything on icestream.flat so far."""
 
     def __init__(self, settings: KafkaSettings) -> None:
-        self._consumer = consumer(settings, "test-flat")
-        self._consumer.subscribe([FLAT])
+        self._consumer = follow(settings, FLAT)
         self.records: list[dict] = []
 
     def read(self) -> list[dict]:

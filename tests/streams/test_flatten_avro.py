@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from icestream.cli import main
-from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
 from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, MAX_MESSAGE_BYTES, SAMPLES, STACKS
@@ -21,6 +20,7 @@ from streams.flatten.avro import avro_encoder
 from streams.flatten.record import record
 from streams.flatten.sums import FlatKey, FlatSum
 from tests.icestream.test_tail import send, stack_batch
+from tests.pipeline.reading import follow
 from tests.streams.test_flatten import deep_stack, running, sample_batch
 from tests.waiting import wait_until
 
@@ -101,8 +101,7 @@ def test_a_stack_too_large_for_a_message_loses_its_middle() -> None:
 
 def test_flatten_publishes_avro_with_the_id_of_a_schema(in_process_broker: KafkaSettings) -> None:
     send(in_process_broker, (STACKS, stack_batch().SerializeToString()), (SAMPLES, sample_batch(1)))
-    reader = consumer(in_process_broker, "test-avro")
-    reader.subscribe([FLAT])
+    reader = follow(in_process_broker, FLAT)
     values: list[bytes] = []
 
     def arrived() -> bool:

@@ -8,11 +8,11 @@ import pytest
 
 from collector.symbols.name_kinds import DEBUG_INFO
 from icestream import cli
-from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
 from icestream.symcache import SymCaches
 from icestream.topics import SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile
+from tests.pipeline.reading import follow
 from tests.waiting import PATIENCE_S
 
 SOURCE = b"int answer(int x) { return x * 42; }\nint main(void) { return answer(1); }\n"
@@ -41,8 +41,7 @@ def test_an_upload_names_the_program_on_every_broker(
     out = capsys.readouterr().out
     assert f"[1/1] {program}: gnu:" in out
     assert "1 uploaded, 0 stripped, 0 failed" in out
-    reading = consumer(broker, "test")
-    reading.subscribe([SYMBOLS])
+    reading = follow(broker, SYMBOLS)
     deadline = time.monotonic() + PATIENCE_S
     message = None
     while message is None and time.monotonic() < deadline:

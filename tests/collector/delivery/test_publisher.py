@@ -22,6 +22,7 @@ from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 from standalone.supervisor.in_process_broker import InProcessBroker
 from standalone.supervisor.local_kafka import LocalKafka
+from tests.pipeline.reading import follow
 from tests.waiting import PATIENCE_S, wait_until
 
 
@@ -199,8 +200,7 @@ def test_an_hour_without_kafka_costs_the_spool_and_what_it_could_not_keep_is_tol
     wait_until(lambda: len(spool) == 0)
     publish(730)
     wait_until(lambda: len(spool) == 0)
-    reading = consumer(again.settings(), "test")
-    reading.subscribe([RAW])
+    reading = follow(again.settings(), RAW)
     found: dict[int, RawBatch] = {}
     while 730 not in found:
         message = reading.poll(PATIENCE_S)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from icestream.kafka import consumer
 from icestream.settings import KafkaSettings
 from icestream.topics import RAW
 from icestream.v1.common_pb2 import Mapping
 from tests.collector.test_agent import batches, collecting
+from tests.pipeline.reading import follow
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.ebpf
@@ -21,8 +21,7 @@ PROGRAM = Path(__file__).parent / "known.py"
 
 @pytest.fixture
 def reader(in_process_broker: KafkaSettings) -> Iterator[Consumer]:
-    reading = consumer(in_process_broker, "test")
-    reading.subscribe([RAW])
+    reading = follow(in_process_broker, RAW)
     yield reading
     reading.close()
 

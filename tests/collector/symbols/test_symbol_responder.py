@@ -19,12 +19,13 @@ from collector.settings import CollectorSettings
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symbol_responder import SymbolResponder
-from icestream.kafka import consumer, producer
+from icestream.kafka import producer
 from icestream.settings import KafkaSettings
 from icestream.topics import SYMBOL_REQUESTS, SYMBOLS
 from icestream.v1.symbols_pb2 import SymbolFile, SymbolRequest
 from tests.collector.slow_disk import slow_file
 from tests.collector.symbols.http_server import Server, sending
+from tests.pipeline.reading import follow
 from tests.waiting import PATIENCE_S
 
 
@@ -75,8 +76,7 @@ Answers = Callable[[int], list[SymbolFile]]
 @pytest.fixture
 def answers(broker: KafkaSettings) -> Iterator[Answers]:
     """Waits for so many answers, and those of a second more; those that were given before are not among them."""
-    reading = consumer(broker, "test")
-    reading.subscribe([SYMBOLS])
+    reading = follow(broker, SYMBOLS)
 
     def answers(count: int) -> list[SymbolFile]:
         found: list[SymbolFile] = []
