@@ -50,7 +50,7 @@ test-ebpf:
 test-alone:
 	$(BIN)/pytest -m alone --durations 5 $(call files-with,alone)
 
-test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
+test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute or two)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"
 
 lint: setup-test ## check formatting, lint and types
