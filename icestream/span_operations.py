@@ -50,6 +50,8 @@ _NAMED_SERIES = f"WHERE labels['{SPAN_NAME}'] != ''"
 SERIES_SPAN_NAMES = (
     f"SELECT series_id, any(toString(labels['{SPAN_NAME}'])) AS label FROM series {_NAMED_SERIES} GROUP BY series_id"
 )
+JOIN_SPAN_NAMES = f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
+"""Adds the column `label` to rows of samples: the label of their series that names a span, or an empty string."""
 OPERATION_OF_SAMPLE = "if(operation != '', operation, label)"
 """Of the rows of `samples_with_operations`."""
 
@@ -57,10 +59,7 @@ OPERATION_OF_SAMPLE = "if(operation != '', operation, label)"
 def samples_with_operations(spans: str) -> str:
     """Returns what to select from instead of `samples` to have the columns of OPERATION_OF_SAMPLE as well. `spans`: a
     SELECT of the operations of the samples' spans (`select_span_operations`)."""
-    return (
-        f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id)"
-        f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
-    )
+    return f"samples LEFT ANY JOIN ({spans}) AS spans_of USING (trace_id, span_id){JOIN_SPAN_NAMES}"
 
 
 def select_span_operations(samples: str, active: str, spans: str, others: str = "") -> str:

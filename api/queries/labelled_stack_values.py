@@ -15,7 +15,7 @@ from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, check_groups, with_span_names
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
-from icestream.span_operations import OPERATION_OF_SAMPLE, SERIES_SPAN_NAMES
+from icestream.span_operations import JOIN_SPAN_NAMES, OPERATION_OF_SAMPLE
 
 _MAX_VALUES = 1000
 
@@ -69,8 +69,7 @@ def _by_request_label(database: Database, selection: Selection, label: str, max_
     if label == OPERATION:
         column, table = OPERATION_OF_SAMPLE, with_operations(asked, ranges, selection.matchers)
     else:
-        column, table = NAME_OR_LABEL, with_span_names("samples", asked, ranges)
-        table += f" LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
+        column, table = NAME_OR_LABEL, with_span_names("samples", asked, ranges) + JOIN_SPAN_NAMES
     answer = database.table(
         f"SELECT {column} AS label, stack_id, sum(value) AS value, sum(count) AS count FROM {table} {conditions.where}"
         f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",

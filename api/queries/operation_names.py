@@ -15,7 +15,7 @@ from api.queries.sample_operations import select_span_operations, span_hours, sp
 from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
-from icestream.span_operations import HAS_SPAN_NAMES, SERIES_SPAN_NAMES, SPAN_NAME, has_rows
+from icestream.span_operations import HAS_SPAN_NAMES, JOIN_SPAN_NAMES, SERIES_SPAN_NAMES, SPAN_NAME, has_rows
 from icestream.times import HOUR_NS
 
 _ROWS = ("span_operations", "entry_spans")
@@ -78,8 +78,7 @@ def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], 
     return [
         *sources,
         f"SELECT DISTINCT operation FROM ({spans}) WHERE {_has_spans(asked, gaps)} AND {sampled}",
-        f"SELECT DISTINCT label FROM samples LEFT ANY JOIN ({SERIES_SPAN_NAMES}) AS series_of USING (series_id)"
-        f" {labelled.where}",
+        f"SELECT DISTINCT label FROM samples{JOIN_SPAN_NAMES} {labelled.where}",
     ]
 
 
