@@ -67,10 +67,16 @@ class Cluster:
 ONE_SERVER = Cluster()
 
 
+def database_of_rows(cluster: Cluster) -> str:
+    """Returns the database of the tables that hold rows, as an expression of SQL."""
+    return quoted(cluster.local) if cluster.local else "currentDatabase()"
+
+
 def of_all_replicas(table: str, cluster: Cluster) -> str:
     """Returns what to read FROM, so that no row is missing that a majority of the replicas has."""
-    database = quoted(cluster.local) if cluster.local else "currentDatabase()"
-    return f"clusterAllReplicas({quoted(cluster.name)}, {database}, {quoted(table)})" if cluster.name else table
+    if not cluster.name:
+        return table
+    return f"clusterAllReplicas({quoted(cluster.name)}, {database_of_rows(cluster)}, {quoted(table)})"
 
 
 def wait_for_replicas(client: Client, cluster: Cluster, *tables: str) -> None:

@@ -6,7 +6,7 @@ import time
 from clickhouse_connect.driver.client import Client
 
 from sinks import metrics
-from sinks.cluster import Cluster, quoted
+from sinks.cluster import Cluster, database_of_rows
 
 log = logging.getLogger(__name__)
 
@@ -42,10 +42,9 @@ class InsertTokens:
 
 def remembered(client: Client, cluster: Cluster) -> int:
     """Returns how many insert tokens `batches` remembers; 0 if the table does not say."""
-    database = quoted(cluster.local) if cluster.local else "currentDatabase()"
     rows = client.query(
         "SELECT toUInt64OrZero(extract(engine_full, 'replicated_deduplication_window = ([0-9]+)'))"
-        f" FROM system.tables WHERE database = {database} AND name = 'batches'"
+        f" FROM system.tables WHERE database = {database_of_rows(cluster)} AND name = 'batches'"
     ).result_rows
     return int(rows[0][0]) if rows else 0
 

@@ -6,7 +6,7 @@ import time
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import LEVELS, OPERATION_LEVELS
-from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, delete_from, on_cluster, quoted
+from sinks.cluster import GLOBAL, ON_EVERY_HOST, ONE_SERVER, Cluster, database_of_rows, delete_from, on_cluster
 from sinks.migrate import MigrationError, cluster_of_tables
 from sinks.settings import RollupDays
 
@@ -115,7 +115,7 @@ def _created(client: Client, cluster: Cluster, where: str = "1", **parameters: s
     """Returns for each table of rows the statement that would make it, and whether it has partitions."""
     rows = client.query(
         "SELECT name, create_table_query, partition_key != '' FROM system.tables"
-        f" WHERE database = {_with_rows(cluster)} AND {where}",
+        f" WHERE database = {database_of_rows(cluster)} AND {where}",
         parameters=parameters,
     ).result_rows
     return {str(name): (str(create), bool(partitioned)) for name, create, partitioned in rows}
@@ -157,7 +157,7 @@ def remember_inserts(client: Client, tokens: int) -> None:
         raise MigrationError(f"the number of insert tokens is {MIN_TOKENS} to {MAX_TOKENS}, not {tokens}")
     cluster = cluster_of_tables(client)
     rows = client.query(
-        f"SELECT name FROM system.tables WHERE database = {_with_rows(cluster)}"
+        f"SELECT name FROM system.tables WHERE database = {database_of_rows(cluster)}"
         " AND engine_full LIKE '%replicated_deduplication_window%'"
     ).result_rows
     for (table,) in rows:
@@ -185,8 +185,3 @@ def drop_unused_locations(client: Client, cluster: Cluster = ONE_SERVER) -> None
         ids = ", ".join(str(location_id) for (location_id,) in rows)
         delete = f"{delete_from('locations', cluster)} WHERE {old} AND location_id IN ({ids})"
         client.command(delete, settings=_NO_WAIT | ON_EVERY_HOST)
-
-
-def _with_rows(cluster: Cluster) -> str:
-    """Returns the database of the tables that hold rows, as an expression of SQL."""
-    return quoted(cluster.local) if cluster.local else "currentDatabase()"
