@@ -332,6 +332,9 @@ def test_no_context_is_read_after_a_process_executed_another_program(tmp_path: P
     with sampled(999, loader, process.pid) as sampler:
         go_on(process)
         executed_ns = int(line(process))
+        while process.poll() is None:
+            sampler.poll()  # on a busy machine this takes longer than the kernel's buffers last
+            time.sleep(0.1)
         process.communicate()
         drain = sampler.drain()
     mine = drain.pid == process.pid

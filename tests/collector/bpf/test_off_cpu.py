@@ -42,6 +42,8 @@ AWAY_NS = 30 * MS
 MORE = 0.01
 """In one of some hundred runs, ten waits were 0.3 % longer than their calls. Why is not known: both are measured with
 one clock. What is counted twice, or elsewhere, would be a tenth."""
+ROOM = {"waits": 1 << 23, "descriptions": 1 << 25}
+"""Bytes for what all programs of a busy machine wait in some seconds."""
 PROFILE_TYPES = (DEFAULT_PROFILE_TYPE, OFF_CPU_PROFILE_TYPE)
 Stacks = Counter[tuple[str, ...]]
 
@@ -126,7 +128,7 @@ class Watch:
 
 @contextmanager
 def watching(waits: Waits, loader: str = "libbpf") -> Iterator[Watch]:
-    sampler = Sampler(99, loader, waits=waits)
+    sampler = Sampler(99, loader, sizes=ROOM, waits=waits)
     sampler.load()
     host = Host(sampler.program, FileCache(), TableCache(tables()))
     host.start()

@@ -23,6 +23,7 @@ from tests.endless import endless
 from tests.not_clocked import NotClocked
 from tests.open_files import EBPF, open_files
 from tests.unwind_tables import tables
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.ebpf
 PROGRAMS = Path(__file__).parents[1] / "programs"
@@ -143,6 +144,12 @@ def test_functions_of_a_program_show_with_their_share_and_their_callers(busy: Pa
     assert sum(n for s, n in stacks.items() if s[1:7] == chain) / total > 0.97
 
 
+# Beside other programs, when a thread has a CPU and when it is sampled may be in step.
+@pytest.mark.parametrize(
+    "loader",
+    [pytest.param("libbpf", marks=pytest.mark.alone), pytest.param("bcc", marks=pytest.mark.soak)],
+    indirect=True,
+)
 def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path, loader: str) -> None:
     with running(1999, loader) as sampler:
         not_clocked = NotClocked()
@@ -197,6 +204,7 @@ def test_times_are_on_the_monotonic_clock_and_no_idle_task_is_sampled(busy: Path
     assert all((drain.pid > 0).all() for drain in run.drains)
 
 
+@ONE_LOADER
 def test_the_deepest_frames_are_cut_where_a_stack_is_too_deep_and_that_is_counted(busy: Path, loader: str) -> None:
     with running(199, loader) as sampler, walking(sampler):
         meet(busy, sampler)
@@ -300,9 +308,10 @@ def test_asking_a_sampler_that_is_not_running_is_an_error() -> None:
 def test_a_walk_that_lost_its_way_ends_where_no_code_can_be() -> None:
     """CPython is built without frame pointers: what the walk takes for one often leads to a return address of 0."""
     with endless("while True: sorted(str(i) for i in range(1000))") as program:
-        sampler = Sampler(1999)
+        sampler, clock = Sampler(1999), ~program.pid << 3 | 2  # clock_getcpuclockid(3)
         sampler.start()
-        time.sleep(1)
+        until = time.clock_gettime(clock) + 0.3
+        wait_until(lambda: time.clock_gettime(clock) > until)
         samples = sampler.drain()
         sampler.close()
     assert (samples.pid == program.pid).sum() > 100

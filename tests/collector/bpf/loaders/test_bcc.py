@@ -39,7 +39,7 @@ sampler = Sampler(999, "auto")
 sampler.start()
 until = time.process_time() + 0.5
 while time.process_time() < until:
-    pass
+    sampler.poll()  # on a busy machine this takes longer than the kernel's buffers last
 drain = sampler.drain()
 mine = drain.pid == os.getpid()
 user = (drain.stack_depth - drain.stack_kernel_depth)[drain.stack[mine]]
