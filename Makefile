@@ -8,14 +8,14 @@ FAST := not pipeline and not store and not slow and not kafka and not ebpf and n
 # says which tests share a process, and which go first.
 TOGETHER := -n 5
 # The steps of `make test`: first those that fail fast.
-STEPS := setup-test lint-and-collect schemas-check bpf-check kafka test-together test-ebpf test-alone
+STEPS := setup-test ruff schemas-check bpf-check kafka mypy-and-test-ebpf test-together test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint lint-and-collect schemas schemas-check bpf-check kafka docs bench chaos fuzz soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka docs bench chaos fuzz soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,9 +43,9 @@ in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && a
 test-together:
 	$(in-memory) $(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
 
-# Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
+# Each collector profiles the whole machine and reads the symbols of what runs there: only a few at once.
 test-ebpf:
-	$(BIN)/pytest -n 2 -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
+	$(BIN)/pytest -n 3 -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
 	$(BIN)/pytest -m alone --durations 5 $(call files-with,alone)
@@ -53,14 +53,19 @@ test-alone:
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute or two)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"
 
-lint: setup-test ## check formatting, lint and types
-	$(BIN)/ruff format --check .
-	$(BIN)/ruff check .
+lint: setup-test ruff ## check formatting, lint and types
 	$(BIN)/mypy
 
-# pytest compiles all tests beside mypy. Otherwise each process of pytest would do it.
-lint-and-collect:
-	@$(BIN)/pytest --collect-only -q >/dev/null & $(MAKE) --no-print-directory lint; result=$$?; wait; exit $$result
+ruff:
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+# Tests of eBPF mostly wait. Beside them, mypy checks types and pytest compiles all tests, which otherwise each of its
+# processes would do in the next step.
+mypy-and-test-ebpf:
+	@aside=$$(mktemp); { $(BIN)/mypy && $(BIN)/pytest --collect-only -q; } >$$aside 2>&1 & mypy=$$!; \
+	  $(MAKE) --no-print-directory test-ebpf; result=$$?; \
+	  wait $$mypy && echo "mypy found nothing" || { result=$$?; cat $$aside; }; rm $$aside; exit $$result
 
 kafka: ## fetch Apache Kafka (Maven, Java), which `icestream up` then uses as its broker
 	@deploy/setup.sh kafka
