@@ -1,7 +1,7 @@
 """Real programs on this kernel, from perf_event to merged profiles.
 
-CI kills a collector that sends to Apache Kafka, and runs the other tests on the in-process broker, which takes less CPU
-beside what is profiled; `make soak` runs all on both.
+CI runs them on the in-process broker, which takes less CPU beside what is profiled; `make soak` runs all on both. That
+Apache Kafka gets what a collector left that was killed is in tests/collector/delivery/test_publisher.py.
 """
 
 import gzip
@@ -54,9 +54,6 @@ def known(tmp_path: Path) -> Iterator[Known]:
 
 ON_ONE_BROKER = pytest.mark.parametrize(
     "broker", ["in_process_broker", pytest.param("apache_kafka", marks=pytest.mark.soak)], indirect=True
-)
-ON_KAFKA = pytest.mark.parametrize(
-    "broker", ["apache_kafka", pytest.param("in_process_broker", marks=pytest.mark.soak)], indirect=True
 )
 
 
@@ -134,13 +131,13 @@ def test_symbols_that_come_late_name_what_was_stored(pipeline: Pipeline, known: 
     assert 0.95 * whole < named["main"] <= whole
 
 
-@ON_KAFKA
+@ON_ONE_BROKER
 def test_totals_agree_with_the_cpu_clock_when_the_collector_is_killed(pipeline: Pipeline, known: Known) -> None:
     """What a killed collector had cut into a batch arrives once; only what the kernel still held is gone."""
     begin = time.time_ns()
     process = known("now and then")
     killed = 0
-    for _ in range(3):
+    for _ in range(2):
         pipeline.start("collect", "--frequency", "499")
         pipeline.wait(lambda: raw_total(pipeline.settings, process.pid), lambda raw, before=killed: raw > before)  # type: ignore[misc]
         time.sleep(random.uniform(0, 1))  # at any moment between two batches
