@@ -1,7 +1,7 @@
 """What the pipeline does with messages, on Apache Kafka.
 
-`make soak` runs the first test on the in-process broker, too: test_gateway.py and test_upload.py show in CI that the
-pipeline works there. And it runs the second test: in CI, tests/fuzz sends more kinds of bad messages to all processes.
+`make soak` runs the first test on the in-process broker, too: test_gateway.py shows in CI that the pipeline works
+there. And it runs the second test: in CI, tests/fuzz sends more kinds of bad messages to all processes.
 """
 
 import pytest

@@ -31,7 +31,7 @@ int shown(int x) { return hidden(x) + 1; }
 """
 
 
-# Slow; in CI, test_gateway.py names by an upload what came before, and the test below names stored addresses.
+# Slow; in CI, test_gateway.py names by an upload what came before.
 @pytest.mark.soak
 def test_an_upload_names_what_a_stripped_program_did_before(embedded_pipeline: Pipeline, tmp_path: Path) -> None:
     program = tmp_path / "program"
@@ -56,6 +56,9 @@ def test_an_upload_names_what_a_stripped_program_did_before(embedded_pipeline: P
     embedded_pipeline.wait(graph, lambda text: text.strip() == named)
 
 
+# Slow; in CI, tests/collector/symbols/test_function_starts.py shows that every address of a local function has the name
+# of its start, and test_gateway.py that names reach what was stored before them.
+@pytest.mark.soak
 def test_unnamed_code_of_one_function_is_one_frame_and_the_function_may_have_any_file_name(
     embedded_pipeline: Pipeline, tmp_path: Path
 ) -> None:

@@ -121,6 +121,8 @@ def test_what_was_stored_is_there_after_a_restart_and_ctrl_c_ends_every_child(st
     assert restarted.process.returncode == 0
 
 
+# In CI, test_supervisor.py shows both with small processes, and tests/chaos kills the real ones and compares totals.
+@pytest.mark.soak
 def test_a_part_that_is_killed_comes_back_and_the_children_of_a_killed_supervisor_end(start: Start) -> None:
     up = start("--no-local-kafka")
     up.wait_ready()
