@@ -5,6 +5,8 @@ from pathlib import Path
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from tests.waiting import PATIENCE_S
+
 CHROMIUM = Path("/usr/bin/chromium")
 DRIVER = Path("/usr/bin/chromedriver")
 
@@ -33,6 +35,8 @@ def launch(profile: Path, width: int = 1440, height: int = 900) -> webdriver.Chr
     options.binary_location = str(CHROMIUM)
     for flag in (*_FLAGS, f"--user-data-dir={profile}", f"--window-size={width},{height}"):
         options.add_argument(flag)
+    # Milliseconds; without it, ChromeDriver gives up after 20 s, which a busy machine may need.
+    options.add_experimental_option("browserStartupTimeout", int(PATIENCE_S * 1000))
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     return webdriver.Chrome(options=options, service=Service(str(DRIVER)))
 

@@ -15,6 +15,7 @@ import pytest
 
 from tests.browser import chromium
 from tests.browser.page import Page
+from tests.conftest import FOR_SMALL_QUERIES
 from tests.waiting import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """API and page in a process of their own, since the embedded engine is one process's only."""
     _need_chromium()
     folder = tmp_path_factory.mktemp("shop")
-    command = [sys.executable, "-m", "tests.browser.serve", str(folder)]
+    command = [sys.executable, "-m", "tests.browser.serve", str(folder), "0", json.dumps(FOR_SMALL_QUERIES)]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

@@ -4,13 +4,19 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 
 from tests.waiting import PATIENCE_S, wait_until
 
-_SETTLED = """
-return document.getElementById("main")?.getAttribute("aria-busy") === "false" && window.icestream?.unanswered() === 0;
+_SETTLE = """
+const busy = () => document.getElementById("main")?.getAttribute("aria-busy") !== "false";
+const look = () => {
+  if (busy() || window.icestream?.unanswered() !== 0) setTimeout(look, 10);
+  else requestAnimationFrame(() => requestAnimationFrame(() => done()));
+};
+look();
 """
 _NODE_OF = """
 const { count, frame, functions, width } = icestream.graph.tree;
@@ -43,9 +49,14 @@ class Page:
         self.settle()
 
     def settle(self) -> None:
-        """Waits until the page shows all answers, also those of the timeline and of what is missing."""
-        self.until(lambda: self.js(_SETTLED))
-        self.js_async("requestAnimationFrame(() => requestAnimationFrame(() => done()))")
+        """Waits until the page shows all answers, also those of the timeline and of what is missing.
+
+        It waits on the page: asking it again and again takes CPU of five processes.
+        """
+        try:
+            self.js_async(_SETTLE)
+        except TimeoutException as error:
+            raise AssertionError(f"waited for answers: {self.texts('#problem, #summary')}") from error
 
     def until(self, condition: Callable[[], object]) -> None:
         wait_until(condition, lambda: self.texts("#problem, #summary"))

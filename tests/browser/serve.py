@@ -1,8 +1,9 @@
 """Serves the API and the page over generated data, from an embedded engine of its own.
 
-    python -m tests.browser.serve FOLDER [PORT]
+    python -m tests.browser.serve FOLDER [PORT [SETTINGS]]
 
-Prints one line of JSON when it is ready: address, start, middle, end, wide_end (Unix seconds) and wide_ns.
+Prints one line of JSON when it is ready: address, start, middle, end, wide_end (Unix seconds) and wide_ns. SETTINGS of
+ClickHouse are a JSON object.
 """
 
 import json
@@ -20,22 +21,22 @@ from sinks.migrate import migrate
 from tests.browser.fill import fill, fill_wide, fill_with_a_gap
 
 
-def main(folder: str, port: int = 0) -> None:
-    dsn = f"chdb://{folder}"
-    client = connect(dsn)
+def main(folder: str, port: str = "0", settings: str = "{}") -> None:
+    dsn, options = f"chdb://{folder}", {"settings": json.loads(settings)}
+    client = connect(dsn, **options)
     migrate(client)
     client.command("ALTER TABLE batches MODIFY TTL toDateTime(last_time) + INTERVAL 14 DAY")  # as new stores have it
     filled = fill(client, int(time.time()) // 60 * 60)
     wide_end = filled.start - 3600
     wide_ns = fill_wide(client, wide_end)
     fill_with_a_gap(client, wide_end)
-    listening = socket.create_server(("127.0.0.1", port))
+    listening = socket.create_server(("127.0.0.1", int(port)))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}/"
     site = {"address": address, **asdict(filled), "wide_end": wide_end, "wide_ns": wide_ns}
     print(json.dumps(site), flush=True)
-    app = create_app(ApiSettings(clickhouse=dsn), Clients(dsn))
+    app = create_app(ApiSettings(clickhouse=dsn), Clients(dsn, **options))
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:])
