@@ -19,7 +19,7 @@ from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings, note_added, 
 from tests.api.queries.rollup_store import DAY, HOUR, LABELS, T0, Store, pa_times, select
 from tests.data.tables import NO_SPAN, NO_TRACE, insert_rows, to_datetime
 
-EVENING = T0 + 20 * HOUR
+EVENING = T0 + 22 * HOUR
 """Requests come in the hours around midnight: into both days, but into few hours, because each hour with rows is built
 alone."""
 SELECTORS = ("{}", '{service="cart"}', '{operation=~"GET.*"}', '{service=~"c.*", operation!="GET /a"}')
@@ -39,7 +39,7 @@ class Requests(Store):
     def build(self, now: float = 0) -> None:
         super().build(now or time.time() + 2 * REQUESTS_QUIET_S)
 
-    def come(self, requests: int, first: float = 20 / 24, days: float = 6 / 24) -> None:
+    def come(self, requests: int, first: float = 22 / 24, days: float = 4 / 24) -> None:
         """Requests come as sinks bring them; of some, samples come first, or spans last, or twice."""
         rows = [self.request(T0 + (first + self.random.random() * days) * DAY) for _ in range(requests)]
         tables = ["samples", "activity", "spans"]
@@ -65,7 +65,7 @@ class Requests(Store):
         self.count += 1
         labels = choose.choice(LABELS)
         source = {"host_id": labels["host"], "service": labels["service"]}
-        operation, duration = choose.choice(OPERATIONS), round(10 ** choose.uniform(-3, 4.4), 3)  # 1 ms to 7 hours
+        operation, duration = choose.choice(OPERATIONS), round(10 ** choose.uniform(-3, 4), 3)  # 1 ms to 3 hours
         trace, entry, inner = (
             n.to_bytes(size, "big") for n, size in ((self.count, 16), (self.count * 2, 8), (self.count * 2 + 1, 8))
         )
@@ -96,7 +96,7 @@ class Requests(Store):
 
     def begin_replace(self) -> Callable[[], None]:
         """Does the first half of a job's work on the activity of ten minutes; returns the second half."""
-        start = EVENING + self.random.randrange(12 * HOUR // 600) * 600
+        start = EVENING + self.random.randrange(6 * HOUR // 600) * 600
         span = start * 10**9, (start + 600) * 10**9
         within = f"start_time >= toDateTime({start}, 'UTC') AND start_time < toDateTime({start + 600}, 'UTC')"
         rows = list(self.client.query(f"SELECT * FROM activity WHERE {within}").named_results())
@@ -145,5 +145,5 @@ def in_order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def whole_minutes(choose: random.Random) -> Iterator[Selection]:
     """Selections of whole minutes of two days, whose period before is of whole minutes, too."""
     for length in (1, 7, 60, 200, 24 * 60):
-        start = EVENING - 2 * HOUR + choose.randrange(12 * 60) * 60
+        start = EVENING - 2 * HOUR + choose.randrange(8 * 60) * 60
         yield select(parse(choose.choice(SELECTORS)), start, start + length * 60)

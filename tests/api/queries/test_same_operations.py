@@ -44,8 +44,7 @@ def test_every_answer_has_the_same_samples_of_an_operation(requests: RenamedRequ
     for selector in (*_OF_SERVICES, *_OF_OTHERS):
         check(requests, some_hours(requests.random, selector))
     requests.build()
-    for selector in _OF_SERVICES[:2]:
-        check(requests, some_hours(requests.random, selector))
+    check(requests, some_hours(requests.random, _OF_SERVICES[1]))
     check(requests, select(parse('{service="cart"}'), T0, T0 + 2 * DAY))
 
 
@@ -79,7 +78,7 @@ def entry_span(request: Request) -> dict[str, object]:
 
 
 def some_hours(choose: random.Random, selector: str) -> Selection:
-    start, end = sorted(round(EVENING + choose.uniform(-HOUR, 12 * HOUR), 3) for _ in range(2))
+    start, end = sorted(round(EVENING + choose.uniform(-HOUR, 8 * HOUR), 3) for _ in range(2))
     return select(parse(selector), start, max(end, start + HOUR))
 
 
@@ -90,7 +89,7 @@ def check(requests: RenamedRequests, selection: Selection) -> None:
     for (_, operation), value in expected.items():
         of_operation[operation] += value
     assert of_merge(requests, selection) == of_operation
-    for operation in (requests.random.choice(OPERATIONS), *SPAN_NAMES, ""):
+    for operation in (requests.random.choice(OPERATIONS), requests.random.choice(SPAN_NAMES), ""):
         of_one = replace(selection, matchers=(*selection.matchers, Matcher("operation", "=", operation)))
         assert read_selected_stacks(requests.database, of_one, 100).total == of_operation[operation]
     traces = read_heaviest_traces(requests.database, selection, "sampled_cpu_ns", MinCpu(), None, 1000)
