@@ -120,10 +120,8 @@ class Rollups:
                 except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
                     self._failed(error)
         finally:  # also where nothing can be built because the disk is full
-            client = self._clients.get()
-            levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
-            if dropped := drop_old_samples(client, sorted(samples), ages.samples_went, levels, cluster):
-                log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
+            if ages.samples_went:
+                self._drop_old_samples(sorted(samples), ages, cluster)
 
     def _step_level(
         self, level: Level, rows: Mapping[int, int], ages: Ages, cluster: Cluster, stop: threading.Event
@@ -150,6 +148,12 @@ class Rollups:
         finish(client, level, ages, cluster)
         drop_unused(client, level, ages.now, cluster)
 
+    def _drop_old_samples(self, days: Sequence[int], ages: Ages, cluster: Cluster) -> None:
+        client = self._clients.get()
+        levels = [(each, oldest(client, each, ages, cluster)) for each in LEVELS]
+        if dropped := drop_old_samples(client, days, ages.samples_went, levels, cluster):
+            log.info("dropped %d days of samples, whose rollups are complete", len(dropped))
+
     def _groups(self, buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[list[Bucket]]:
         """Yields buckets of one level in the groups that are built together. `rows`: how many each day has."""
         for group in together(buckets, rows):
@@ -168,6 +172,8 @@ class Rollups:
 
 def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Cluster = ONE_SERVER) -> list[Bucket]:
     """Returns the buckets to build, newest first. `days`: those with rows, in Unix seconds."""
+    if not days:
+        return []
     first = oldest(client, level, ages, cluster)
     grace_s = GRACE_S + (HOUR_S if level.of_requests else 0)  # the requests of an hour may end in the next one
     closed = [
@@ -258,12 +264,14 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
 
     But not those of a day that was built or changed within a day: a job or a backlog may bring more of it.
     """
+    if ages.samples_may_go <= 0:  # none are ever dropped
+        return
     rows = client.query(
         "SELECT toUnixTimestamp(start_time) AS start, maxIf(build, state = 'built') AS last,"
         " toUnixTimestamp(maxIf(noted_time, state = 'built')) FROM rollup_builds"
         " WHERE level = {level:String} AND start_time < toDateTime({before:UInt32}, 'UTC')"
         " GROUP BY start HAVING last > 0 AND max(state = 'final') = 0 ORDER BY start",
-        parameters={"level": level.name, "before": max(ages.samples_may_go, 0)},
+        parameters={"level": level.name, "before": ages.samples_may_go},
     ).result_rows
     if not rows:
         return

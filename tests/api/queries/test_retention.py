@@ -75,16 +75,18 @@ def answers(store: Store, api: Api) -> list[Any]:
     """What rollups can answer: stacks, timelines and values of labels, for times that begin and end with a bucket."""
     found: list[Any] = []
     choose = random.Random(2)
-    for selector, unit in (("{}", HOUR), ('{service="cart"}', HOUR), ('{host="a"}', DAY), ('{host!="b"}', DAY)):
-        for whole in (False, True):
-            first, last = sorted(choose.sample(range(DAY // unit + 1), 2))
-            start, end = (OLD, YOUNG + DAY) if whole else (OLD + first * unit, OLD + last * unit)
-            selection = select(parse(selector), start, end)
-            stacks = read_selected_stacks(store.database, selection, 100)
-            found.append(sorted(zip(stacks.stack_ids.tolist(), stacks.values.tolist(), strict=True)))
-            timeline = read_timeline(store.database, selection, HOUR * 1000, ("host",))
-            found.append(sorted(zip(timeline.labels, timeline.values.tolist(), strict=True)))
-            found.append(api.json("/api/v1/labels/host/values", selector=selector, start=str(start), end=str(end)))
+    for selector, unit in (
+        ("{}", 0), ("{}", HOUR), ('{service="cart"}', HOUR), ('{host="a"}', DAY), ('{host!="b"}', 0),
+    ):  # fmt: skip
+        start, end = OLD, YOUNG + DAY
+        if unit:
+            start, end = (OLD + each * unit for each in sorted(choose.sample(range(DAY // unit + 1), 2)))
+        selection = select(parse(selector), start, end)
+        stacks = read_selected_stacks(store.database, selection, 100)
+        found.append(sorted(zip(stacks.stack_ids.tolist(), stacks.values.tolist(), strict=True)))
+        timeline = read_timeline(store.database, selection, HOUR * 1000, ("host",))
+        found.append(sorted(zip(timeline.labels, timeline.values.tolist(), strict=True)))
+        found.append(api.json("/api/v1/labels/host/values", selector=selector, start=str(start), end=str(end)))
     for first, last in ((60, 120), (65, 80), (90, 290)):
         minutes = read_timeline(store.database, select((), OLD + first * 60, OLD + last * 60), 60_000, ("service",))
         found.append(sorted(zip(minutes.labels, minutes.values.tolist(), strict=True)))
