@@ -31,11 +31,13 @@ from tests.data.windows import Window, window
 from tests.pipeline import reading
 from tests.ports import free_port
 from tests.streams.outputs import rows
-from tests.waiting import PATIENCE_S, wait_until
+from tests.waiting import PATIENCE_S, pause_s, wait_until
 
 pytestmark = pytest.mark.pipeline
 
 START = 1_700_000_000 * 10**9
+IN_PROCESS = pytest.mark.parametrize("broker", ["in_process_broker"], indirect=True)
+"""Of tests that ask nothing of a broker but to take and give messages; else `broker` is each of the two."""
 
 
 class Worker:
@@ -80,11 +82,13 @@ class Worker:
         return [(message.value() or b"", dict(message.headers() or [])) for message in found]
 
     def wait(self, until: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-        deadline = time.monotonic() + seconds
+        begun = time.monotonic()
+        deadline = begun + seconds
         while not until():
             assert time.monotonic() < deadline, self.log.read_text()
             assert self.process.poll() is None, self.log.read_text()
-            time.sleep(0.2)
+            time.sleep(pause_s(begun, 0.2))
+            begun = time.monotonic()
 
     def values(self) -> tuple[int, int]:
         """The sum of all values so far, and of those with a trace; what a sink would keep, each batch once."""
@@ -319,6 +323,7 @@ def test_a_backlog_that_does_not_fit_into_memory_is_processed_whole_if_raw_waits
     worker.wait(lambda: worker.values() == expected(made))
 
 
+@IN_PROCESS
 def test_symbols_that_nobody_has_sent_are_asked_for_of_one_host(worker: Worker) -> None:
     worker.start()
     worker.send(RAW, Raw([Sample(1)], host="host-0").bytes())
@@ -365,6 +370,7 @@ LOSES_ITS_COORDINATION = (
 """As a mistake in aiokafka does, for instance while Kafka starts."""
 
 
+@IN_PROCESS
 def test_a_worker_whose_coordination_with_kafka_fails_ends_at_once(worker: Worker) -> None:
     """The watchdog would not notice while nothing is sent, and after a minute else."""
     worker.start(change=LOSES_ITS_COORDINATION)
@@ -372,6 +378,7 @@ def test_a_worker_whose_coordination_with_kafka_fails_ends_at_once(worker: Worke
     assert "Unexpected error during coordination AssertionError('a mistake')" in worker.log.read_text().splitlines()[-1]
 
 
+@IN_PROCESS
 def test_health_and_metrics_are_served(worker: Worker) -> None:
     port = free_port()
     worker.start(ICESTREAM_METRICS_LISTEN=f"127.0.0.1:{port}")
