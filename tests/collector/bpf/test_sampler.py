@@ -288,6 +288,7 @@ def test_without_privileges_the_error_says_what_is_missing() -> None:
     assert "needs root, or CAP_BPF and CAP_PERFMON" in said
 
 
+@ONE_LOADER  # that nothing is left behind by BCC is in loaders/test_bcc.py
 def test_this_machine_can_be_profiled_and_the_check_leaves_nothing_behind(loader: str) -> None:
     descriptors = open_files(*EBPF)
     assert check(loader) is None
