@@ -12,9 +12,9 @@ _calls = count(1)
 
 
 def _change(raw: RawColumns) -> RawColumns:
-    """Touches the file SLOW at its 20th call, and then waits to be interrupted."""
+    """Touches the file SLOW at its 10th call, and then waits to be interrupted."""
     path = os.environ.get("SLOW")
-    if path and next(_calls) == 20:
+    if path and next(_calls) == 10:
         Path(path).touch()
         time.sleep(3600)
     return raw

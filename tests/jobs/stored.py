@@ -27,9 +27,9 @@ from sinks.tables.decode import decode
 from streams.process import Operators, Processor
 from tests.data.windows import Window, window
 
-T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 30 * 10**9
-"""Half a minute before a midnight: the range spans two days."""
-WINDOWS = 12
+T0 = 1_769_990_000 * 10**9 // (86_400 * 10**9) * (86_400 * 10**9) - 15 * 10**9
+"""A quarter of a minute before a midnight: the range spans two days."""
+WINDOWS = 6
 END = T0 + WINDOWS * 5 * 10**9
 
 SUMS = {

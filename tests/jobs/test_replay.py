@@ -43,7 +43,7 @@ DELETES = [
     "DELETE FROM nodes WHERE node_id % 2 = 0",
     "DELETE FROM locations WHERE 1",
     "DELETE FROM series WHERE 1",
-    "DELETE FROM batches WHERE sequence > 5",
+    "DELETE FROM batches WHERE sequence > 3",
 ]
 
 
@@ -109,7 +109,7 @@ def test_minutes_whose_batches_the_source_lost_are_left_alone(stored: Stored) ->
 
 def test_what_live_processing_refuses_for_its_times_is_refused_again(stored: Stored) -> None:
     total = stored.total()
-    refused = window(T0, 3)
+    refused = window(T0, 2)
     stored.add(ACTIVITY, refused.activity, kafka_late_days=40)
     stored.add(RAW, refused.raw, kafka_late_days=40)
     report = run(stored)

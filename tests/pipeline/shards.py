@@ -63,7 +63,8 @@ def main(folder: Path) -> None:
         name: local.get().query(f"SELECT count() FROM {name}").result_rows[0][0]
         for name in ("samples", "trace_samples", "activity", "batches")
     }
-    found["answers"] = {path: [ask(clients, path) for clients in (local, all_shards)] for path in PATHS}
+    with asking(local) as one, asking(all_shards) as both:
+        found["answers"] = {path: [answer(one, path), answer(both, path)] for path in PATHS}
     found["refused"] = refused(local)
     # Changes nothing, or it would fail here: the tables have no ages yet.
     retain(all_shards.get(), 0, RollupDays(0, 0, 0))
@@ -92,10 +93,13 @@ def store(clients: Clients) -> None:
                 sink.write(make_range(topic, messages, retried=retried, nonce=f"{nonce:012x}"))
 
 
-def ask(clients: Clients, path: str) -> Any:
-    with TestClient(create_app(ApiSettings(), clients), base_url="http://localhost") as http:
-        answer = http.get(path)
-    return answer.json() if answer.status_code == 200 else answer.text
+def asking(clients: Clients) -> TestClient:
+    return TestClient(create_app(ApiSettings(), clients), base_url="http://localhost")
+
+
+def answer(http: TestClient, path: str) -> Any:
+    given = http.get(path)
+    return given.json() if given.status_code == 200 else given.text
 
 
 def refused(local: Clients) -> str:
