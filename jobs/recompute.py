@@ -44,6 +44,12 @@ class Unit:
 
     time_range: TimeRange
     partition: int
+    last: bool = True
+    """Whether the job has no later slice."""
+
+    def counts(self, message: Archived) -> bool:
+        """Returns whether a message of the unit counts in this slice: only in the last one in which it is read."""
+        return self.last or message.end_unix_nano < self.time_range.end_unix_nano
 
 
 @dataclass
@@ -54,7 +60,8 @@ class Counts:
     batches: int = 0
     """Each batch counts in the slice in which it starts."""
     bad: "Counter[tuple[str, str]]" = field(default_factory=Counter)
-    """Messages that are refused, by topic and reason, as the live pipeline counts dead letters."""
+    """Messages that are refused, by topic and reason, as the live pipeline counts dead letters. Each one counts in the
+    last slice in which it is read."""
 
     def add(self, other: "Counts") -> None:
         self.samples += other.samples
@@ -137,7 +144,8 @@ class Recomputer:
             try:
                 columns = decode(message.value, self._source.limits.collected(message.timestamp_ms))
             except BadMessage as error:
-                counts.bad[topic, reason(error)] += 1
+                if unit.counts(message):
+                    counts.bad[topic, reason(error)] += 1
                 continue
             of = columns.id
             key = of.collector, of.started_unix_nano, of.sequence, of.part

@@ -123,7 +123,7 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
             opened.staging.make()
             if not numbers:
                 close(part)
-            yield from (Unit(part, number) for number in numbers)
+            yield from (Unit(part, number, last=part == slices[-1]) for number in numbers)
 
     report()
     results = portions(units(), work.source, work.operators, f"job/{job.label}", job.jobs)

@@ -6,8 +6,11 @@ from typing import Any
 import pytest
 from clickhouse_connect.driver.client import Client
 
+from icestream.messages.raw import decode_raw
 from icestream.topics import ACTIVITY, RAW
 from jobs.replay import ReplayReport, replay
+from jobs.time_range import SLICE_NS
+from tests.data.messages import WINDOW_NS
 from tests.data.windows import window
 from tests.jobs.stored import END, T0, WINDOWS, Stored, make_stored, tables
 from tests.sinks.engine import client, clients, empty
@@ -108,14 +111,18 @@ def test_minutes_whose_batches_the_source_lost_are_left_alone(stored: Stored) ->
 
 
 def test_what_live_processing_refuses_for_its_times_is_refused_again(stored: Stored) -> None:
+    """Each message counts once: the windows begin before the range, end where a slice does, reach into the next slice,
+    and end after the range."""
     total = stored.total()
-    refused = window(T0, 2)
-    stored.add(ACTIVITY, refused.activity, kafka_late_days=40)
-    stored.add(RAW, refused.raw, kafka_late_days=40)
-    report = run(stored)
-    assert report.counts.bad == {(RAW, "start_unix_nano"): 1, (ACTIVITY, "start_unix_nano"): 1}
-    said = "2 messages cannot be decoded and were left out"
-    assert f"{said} ({ACTIVITY} start_unix_nano: 1, {RAW} start_unix_nano: 1)" in report.lines(dry_run=False)
+    for start, sequence in ((T0, 1), (T0, 3), (T0 - WINDOW_NS // 2, 4), (T0, WINDOWS)):
+        refused = window(start, sequence)
+        stored.add(ACTIVITY, refused.activity, kafka_late_days=40)
+        stored.add(RAW, refused.raw, kafka_late_days=40)
+    assert decode_raw(window(T0, 3).raw).end_unix_nano % SLICE_NS == 0
+    report = run(stored, start=T0 + WINDOW_NS // 2, end=END - WINDOW_NS // 2)
+    assert report.counts.bad == {(RAW, "start_unix_nano"): 4, (ACTIVITY, "start_unix_nano"): 4}
+    said = "8 messages cannot be decoded and were left out"
+    assert f"{said} ({ACTIVITY} start_unix_nano: 4, {RAW} start_unix_nano: 4)" in report.lines(dry_run=False)
     assert stored.total() == total
 
 
