@@ -35,8 +35,9 @@ Produce = Callable[[Producer, dead_letters.Delivered | None], None]
 LINGER_S = 0.05
 """How long a transaction waits for more outputs: a transaction costs Kafka several writes."""
 TRANSACTION_BYTES = 8_000_000
+"""A transaction ends with the output that brings it to so many bytes."""
 _ROOM_BYTES = 1_000_000
-"""Limit of a transaction with the in-process broker, which keeps about 5 MB of a partition."""
+"""As TRANSACTION_BYTES, with the in-process broker, which keeps about 5 MB of a partition."""
 _HOLD_S = 0.05
 _COMPLAIN_S = 30.0
 _TIMEOUT_MS = 300_000

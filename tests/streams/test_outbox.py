@@ -1,12 +1,18 @@
 import asyncio
+import contextlib
+import itertools
+import threading
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES, STACKS, STREAMS_GROUP
+from streams import outbox as outbox_module
 from streams import recovery
 from streams.outbox import Outbox, Outboxes
 from streams.position import Position
@@ -16,16 +22,33 @@ from tests.waiting import PATIENCE_S
 GROUP = "somebody"
 
 
+def messages(reader: Consumer, topic: str, partition: int) -> Iterator[Message]:
+    """What the reader sees by now."""
+    reader.assign([TopicPartition(topic, partition, 0)])
+    while (message := reader.poll(PATIENCE_S)) is not None and message.error() is None:
+        yield message
+    assert message is not None
+
+
+def log_reader(settings: KafkaSettings, group: str = "test") -> Consumer:
+    return kafka.consumer(settings, group, **{"enable.partition.eof": True})
+
+
 def visible(settings: KafkaSettings, topic: str = SAMPLES, partition: int = 2) -> list[bytes]:
     """What a reader sees by now."""
-    reader = kafka.consumer(settings, "test", **{"enable.partition.eof": True})
-    reader.assign([TopicPartition(topic, partition, 0)])
-    values = []
-    while (message := reader.poll(PATIENCE_S)) is not None and message.error() is None:
-        values.append(message.value() or b"")
-    assert message is not None
+    reader = log_reader(settings)
+    values = [message.value() or b"" for message in messages(reader, topic, partition)]
     reader.close()
     return values
+
+
+def transactions(settings: KafkaSettings) -> list[list[bytes]]:
+    """The messages of partition 2, by transaction: Kafka ends each with a marker, which takes an offset, too."""
+    reader = log_reader(settings)
+    found = [(message.offset() or 0, message.value() or b"") for message in messages(reader, SAMPLES, 2)]
+    reader.close()
+    by_transaction = itertools.groupby(enumerate(found), lambda numbered: numbered[1][0] - numbered[0])
+    return [[value for _, (_, value) in group] for _, group in by_transaction]
 
 
 def test_the_future_is_done_when_all_is_acknowledged_and_the_position_travels_along(broker: KafkaSettings) -> None:
@@ -125,3 +148,69 @@ def test_with_the_in_process_broker_it_waits_until_the_readers_have_read(
         outboxes.close(PATIENCE_S)
 
     asyncio.run(run())
+
+
+@pytest.mark.kafka
+def test_a_transaction_ends_with_the_message_that_fills_it(
+    apache_kafka: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, go, take_over = 100_000, threading.Event(), Outbox._take_over
+    values = [bytes([number]) * size for number, size in enumerate([30_000, 1_000, 69_000, 99_999, 250_000] * 12)]
+
+    def later(outbox: Outbox, *arguments: Any) -> None:
+        go.wait(PATIENCE_S)
+        take_over(outbox, *arguments)
+
+    monkeypatch.setattr(outbox_module, "TRANSACTION_BYTES", limit)
+    monkeypatch.setattr(Outbox, "_take_over", later)  # so that all outputs wait before the first transaction
+
+    async def run() -> None:
+        outbox = Outbox(apache_kafka, 2, {})
+        # Half of an output is for each topic.
+        sent = [outbox.send(Outputs(b"host", [value], [value])) for value in values]
+        assert outbox.queued_bytes == 2 * sum(map(len, values))
+        go.set()
+        await asyncio.wait_for(asyncio.gather(*sent), PATIENCE_S)
+        assert outbox.queued_bytes == 0
+        outbox.close()
+
+    asyncio.run(run())
+    found = transactions(apache_kafka)
+    assert [value for transaction in found for value in transaction] == values
+    assert visible(apache_kafka, STACKS) == values
+    for transaction in found:
+        size = 2 * sum(map(len, transaction))
+        assert size - 2 * len(transaction[-1]) < limit
+        assert size >= limit or transaction is found[-1]
+
+
+def test_a_backlog_that_the_in_process_broker_could_not_keep_is_published_while_it_is_read(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """That broker drops the oldest messages of a partition beyond 5 MB, read or not."""
+    monkeypatch.setattr(outbox_module, "_COMPLAIN_S", 0.0)
+    kept, values = 3_000_000, [bytes([number]) * 400_000 for number in range(40)]
+
+    async def run() -> list[bytes]:
+        outboxes = Outboxes(replace(in_process_broker, kafka_in_process=True), [GROUP])
+        outbox, backlog = outboxes.open(2), outboxes.backlogs[SAMPLES]
+        for value in values:
+            outbox.send(Outputs(b"host", [], [value]))
+        while f"waiting for readers of {SAMPLES}" not in caplog.text:
+            await asyncio.sleep(0.01)
+        assert backlog.unread_bytes() > kept / 2
+        reader, found = kafka.consumer(in_process_broker, GROUP), []
+        reader.assign([TopicPartition(SAMPLES, 2, 0)])
+        with contextlib.closing(reader):
+            while len(found) < len(values) and backlog.unread_bytes() <= kept:
+                found.append(await asyncio.to_thread(read, reader))
+        outboxes.close(PATIENCE_S)
+        return found
+
+    def read(reader: Consumer) -> bytes:
+        message = reader.poll(PATIENCE_S)
+        assert message is not None
+        reader.commit(message, asynchronous=False)
+        return message.value() or b""
+
+    assert asyncio.run(run()) == values
