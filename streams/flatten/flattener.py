@@ -15,7 +15,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from icestream import kafka
 from icestream.messages.checks import BadMessage
 from icestream.messages.samples import SampleColumns, decode_samples
-from icestream.topics import FLAT, FLATTEN_GROUP, SAMPLES, STACKS
+from icestream.topics import FLAT, FLATTEN_GROUP, MAX_MESSAGE_BYTES, SAMPLES, STACKS
 from streams.flatten import metrics
 from streams.flatten.health import Health
 from streams.flatten.late_operations import LateOperations
@@ -26,7 +26,7 @@ from streams.flatten.sums import Sums
 from streams.settings import FlattenSettings
 
 _MESSAGES, _BYTES = 1_000, 32_000_000
-"""What one transaction may be made of."""
+"""What one transaction may be made of. The last message may have more bytes than are left."""
 
 _AT_ONCE = 20
 _NAMES_WAIT_S = 5.0
@@ -133,7 +133,9 @@ class _Flattener:
         self._collected.clear()
         size, deadline = 0, time.monotonic() + self._interval_ms / 1000
         while len(self._collected) < _MESSAGES and size < _BYTES and time.monotonic() < deadline and not stop.is_set():
-            for message in self._consumer.consume(_AT_ONCE, timeout=0.2):
+            # Not more than fit, however large they are.
+            most = min(_AT_ONCE, _MESSAGES - len(self._collected), 1 + (_BYTES - size) // MAX_MESSAGE_BYTES)
+            for message in self._consumer.consume(most, timeout=0.2):
                 if message.error() is None:
                     self._collected.append(message)
                     size += len(message.value() or b"")

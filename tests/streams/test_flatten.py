@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Message
 from confluent_kafka.admin import AdminClient
 
 from icestream.kafka import client_config, producer
@@ -24,7 +24,7 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.stacks_pb2 import StackBatch
 from standalone.supervisor.in_process_broker import PARTITIONS
 from streams.flatten import flattener
-from streams.flatten.flattener import flatten
+from streams.flatten.flattener import _Flattener, flatten
 from streams.flatten.record import Encode, as_json, record
 from streams.flatten.sums import FlatKey, FlatSum
 from streams.settings import FlattenSettings
@@ -125,6 +125,29 @@ def test_records_have_everything_and_sums_are_those_of_the_samples(broker: Kafka
     for each in reader.records:
         sums[each["start_unix_milli"] - START_MS, each["functions"][-1]] += each["samples"]
     assert sums == {(0, "inlined"): 6, (9_000, "[no stack]"): 3, (10_000, "inlined"): 3}
+
+
+def test_a_transaction_is_made_of_so_many_bytes_and_a_backlog_takes_several(
+    broker: KafkaSettings, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size, collect, made_of = len(sample_batch(1)), _Flattener._collect, []
+    assert {len(sample_batch(offset)) for offset in range(1, 37)} == {size}
+
+    def noting(worker: _Flattener, stop: threading.Event) -> list[Message]:
+        messages = collect(worker, stop)
+        made_of.extend([[len(message.value() or b"") for message in messages]] if messages else [])
+        return messages
+
+    monkeypatch.setattr(flattener, "_BYTES", 6 * size - 1)
+    monkeypatch.setattr(_Flattener, "_collect", noting)
+    send(broker, (STACKS, stack_batch().SerializeToString()))
+    send(broker, *((SAMPLES, sample_batch(offset)) for offset in range(1, 37)))
+    with running(broker, interval_ms=int(PATIENCE_S * 1000)):
+        wait_until(lambda: reader.total() >= 36 * 20_000_000, reader.total)
+    time.sleep(0.5)
+    assert reader.total() == 36 * 20_000_000
+    assert sum(record["samples"] for record in reader.records) == 36 * 4
+    assert made_of == [[size] * 6] * 6
 
 
 def test_each_sample_is_in_one_record_while_members_join_and_leave(apache_kafka: KafkaSettings) -> None:
