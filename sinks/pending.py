@@ -1,5 +1,7 @@
 """The messages of one partition that are read and not written yet."""
 
+import bisect
+import itertools
 import time
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,6 +10,7 @@ from confluent_kafka import Message
 
 from sinks.ranges import InFlight
 
+NO_LIMIT = 2**62
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 
@@ -41,7 +44,7 @@ class Pending:
         if not self.messages:
             self.since = time.monotonic()
         self.messages.append(message)
-        self.size += len(message.value() or b"")
+        self.size += _size(message)
 
     def due(self, flush_s: float, flush_bytes: int) -> bool:
         """Returns whether there is a range to write now. A range in flight is due once its end was read."""
@@ -54,16 +57,23 @@ class Pending:
         """Returns whether no more messages are to be read now. `full`: the sink holds as many as it may."""
         return self.problem is not None or (full and not self._lacks_end())
 
-    def next(self) -> InFlight:
-        """Returns the range to write: the same until it is `written`."""
+    def next(self, most_bytes: int = NO_LIMIT) -> InFlight:
+        """Returns the range to write: the same until it is `written`. A new one ends with the message that brings it to
+        `most_bytes`."""
         if self.in_flight is None:
-            self.in_flight = InFlight.new(_offset(self.messages[0]), _offset(self.messages[-1]))
+            sizes = itertools.accumulate(map(_size, self.messages))
+            end = bisect.bisect_left(list(sizes), most_bytes, hi=len(self.messages) - 1)
+            self.in_flight = InFlight.new(_offset(self.messages[0]), _offset(self.messages[end]))
         return self.in_flight
 
     def in_range(self) -> list[Message]:
         """Returns the messages of the range in flight."""
         last = self.next().last
         return [m for m in self.messages if _offset(m) <= last]
+
+    def range_size(self) -> int:
+        """Returns the bytes of the range in flight."""
+        return sum(map(_size, self.in_range()))
 
     def failed(self, problem: str) -> None:
         """Keeps the range for another attempt, after a pause that grows."""
@@ -76,12 +86,16 @@ class Pending:
         last = self.next().last
         self.in_flight, self.retried, self.decoded, self.problem, self.failures = None, False, None, None, 0
         self.messages = [m for m in self.messages if _offset(m) > last]
-        self.size = sum(len(m.value() or b"") for m in self.messages)
+        self.size = sum(map(_size, self.messages))
         self.since = time.monotonic()
 
     def _lacks_end(self) -> bool:
         """Returns whether messages of the range in flight are still to be read."""
         return self.in_flight is not None and (not self.messages or _offset(self.messages[-1]) < self.in_flight.last)
+
+
+def _size(message: Message) -> int:
+    return len(message.value() or b"")
 
 
 def _offset(message: Message) -> int:

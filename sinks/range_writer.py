@@ -43,24 +43,29 @@ class RangeWriter:
         self._left_out: deque[float] = deque()  # when the store refused a message, in the last hour
 
     def flush(self, reader: Consumer, flush_s: float) -> None:
-        """Writes and commits every range whose messages have waited for `flush_s`, or that is large.
+        """Writes and commits every range whose messages have waited for `flush_s`, or that is large, until none is due.
 
         If the store does not take a range, the others wait for the next call, so that the caller stays in the group;
         they are tried first then.
         """
+        while self._write_due(reader, flush_s):
+            pass
+
+    def _write_due(self, reader: Consumer, flush_s: float) -> bool:
+        """Writes one range of each partition that is due; returns False if there was none, or one was not written."""
         due = self._assignment.due(flush_s, self._flush_bytes)
-        if due and self._begin(reader, due):
-            for keys in self._groups(due):
-                if not self._write(reader, keys):
-                    break
-            metrics.WAITING.labels(self._sink.name).set(self._assignment.failure is not None)
+        if not due or not self._begin(reader, due):
+            return False
+        written = all(self._write(reader, keys) for keys in self._groups(due))
+        metrics.WAITING.labels(self._sink.name).set(self._assignment.failure is not None)
+        return written
 
     def _begin(self, reader: Consumer, keys: list[Partition]) -> bool:
-        """Names the ranges in Kafka, before the first attempt to write them."""
+        """Begins ranges of up to `flush_bytes`, and names them in Kafka before the first attempt to write them."""
+        pending = {key: self._assignment.pending[key] for key in keys}
+        new = {key: p.next(self._flush_bytes) for key, p in pending.items() if not p.retried}
         if not self._sink.keeps_ranges:
             return True
-        pending = {key: self._assignment.pending[key] for key in keys}
-        new = {key: p.next() for key, p in pending.items() if not p.retried}
         return self._commit(
             reader, [TopicPartition(*key, offsets.first, metadata=str(offsets)) for key, offsets in new.items()]
         )
@@ -77,7 +82,7 @@ class RangeWriter:
         return all(result.error is None for result in results)
 
     def _groups(self, due: list[Partition]) -> Iterator[list[Partition]]:
-        """Yields the partitions in groups, each of which is written at once: up to `flush_bytes`.
+        """Yields the partitions in groups, each of which is written at once: up to `flush_bytes`, or one range.
 
         What failed before is not written together with other ranges, and in groups that shrink at each failure. So a
         range that the store refuses is alone in the end, and all others are written.
@@ -86,13 +91,13 @@ class RangeWriter:
         size, failed = 0, False
         for key in due:
             pending = self._assignment.pending[key]
-            again = pending.problem is not None
+            range_size, again = pending.range_size(), pending.problem is not None
             most = 1 if not self._sink.together else self._most_again if again else len(due)
-            if group and (again != failed or len(group) >= most or size + pending.size > self._flush_bytes):
+            if group and (again != failed or len(group) >= most or size + range_size > self._flush_bytes):
                 yield group
                 group, size = [], 0
             group.append(key)
-            size, failed = size + pending.size, again
+            size, failed = size + range_size, again
         yield group
 
     def _write(self, reader: Consumer, keys: list[Partition]) -> bool:

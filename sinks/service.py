@@ -25,6 +25,7 @@ from sinks.settings import SinkSettings
 from sinks.sink import Sink
 
 _FLUSH_BYTES = 16_000_000
+"""Of messages that are written at once. The last one of a partition may have more bytes than are left."""
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,11 @@ def send(settings: KafkaSettings, topic: str, *values: bytes, partition: int = 0
 
 @contextmanager
 def running(
-    settings: KafkaSettings, sink: Any, rejected: list[Message] | None = None, flush_s: float = 0.2
+    settings: KafkaSettings,
+    sink: Any,
+    rejected: list[Message] | None = None,
+    flush_s: float = 0.2,
+    flush_bytes: int = 16_000_000,
 ) -> Iterator[Runner]:
     stop = threading.Event()
     keep = rejected if rejected is not None else []
@@ -34,7 +38,7 @@ def running(
     def reject(letters: Sequence[Rejected]) -> None:
         keep.extend(message for message, _ in letters)
 
-    started = Runner(sink, settings, reject, stop, flush_s)
+    started = Runner(sink, settings, reject, stop, flush_s, flush_bytes)
     thread = threading.Thread(target=started.run)
     thread.start()
     try:

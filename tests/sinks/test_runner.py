@@ -19,7 +19,7 @@ from icestream.messages.plausible import TimeLimits
 from icestream.settings import KafkaSettings
 from icestream.times import DAY_NS
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
-from sinks import archive, runner
+from sinks import archive, runner, service
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
 from sinks.ranges import MessageRange
@@ -166,6 +166,49 @@ def test_ranges_of_all_partitions_are_written_at_once_when_one_is_due(in_process
         wait_until(lambda: len(sink.messages) == 4)
         assert sink.at_once == [4]
         wait_until(lambda: [committed(in_process_broker, SAMPLES, p, "recording") for p in range(4)] == [1] * 4)
+
+
+def test_a_backlog_is_written_in_ranges_of_so_many_bytes(
+    broker: KafkaSettings, clients: Clients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = [sample_batch(sequence, rows=1 + sequence % 40) for sequence in range(1, 121)]
+    limit, write = 4 * max(map(len, values)), ClickHouseSink.write
+    written: list[list[bytes]] = []
+
+    def noting(sink: ClickHouseSink, *ranges: MessageRange[Any]) -> None:
+        written.extend(values[one.offsets.first : one.offsets.last + 1] for one in ranges)
+        write(sink, *ranges)
+
+    monkeypatch.setattr(service, "_FLUSH_BYTES", limit)
+    monkeypatch.setattr(ClickHouseSink, "write", noting)
+    send(broker, SAMPLES, *values)
+    stop = threading.Event()
+    settings = SinkSettings(kafka=broker.kafka, max_late_days=36_500, flush_s=PATIENCE_S)
+    sinks = start(settings, stop, clients, ["clickhouse"])
+    read = sinks.runners[0]._assignment
+    wait_until(lambda: read.read_to().get((SAMPLES, 0)) == len(values))
+    stop.set()
+    sinks.join(PATIENCE_S)
+    assert [value for of_range in written for value in of_range] == values
+    for of_range in written:
+        size = sum(map(len, of_range))
+        assert size - len(of_range[-1]) < limit
+        assert size >= limit or of_range is written[-1]
+    assert committed(broker, SAMPLES) == len(values)
+    assert number(clients, "SELECT count() FROM samples") == sum(1 + sequence % 40 for sequence in range(1, 121))
+    assert number(clients, "SELECT uniqExact(sequence) FROM batches") == len(values)
+
+
+def test_ranges_of_several_partitions_are_written_at_once_up_to_so_many_bytes(in_process_broker: KafkaSettings) -> None:
+    sink = Recording(together=True)
+    values = [bytes([partition]) * size for partition, size in enumerate([40, 40, 40, 90]) for _ in range(10)]
+    for value in values:
+        send(in_process_broker, SAMPLES, value, partition=value[0])
+    with running(in_process_broker, sink, flush_s=PATIENCE_S, flush_bytes=1000) as started:
+        wait_until(lambda: list(started._assignment.read_to().values()).count(10) == 4)
+        assert sink.written == []  # no partition has so many
+    assert sink.at_once == [2, 1, 1]
+    assert [value for one in sink.written for value in one.messages] == values
 
 
 def test_a_range_that_the_store_refuses_by_a_panic_holds_up_no_other(in_process_broker: KafkaSettings) -> None:
