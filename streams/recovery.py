@@ -45,6 +45,7 @@ MAX_ACTIVITY = 20_000
 TAIL = 2 * MAX_RAW
 """Offsets of icestream.samples to read back, for each partition. Messages have them, and ends of transactions."""
 _PORTION_BYTES = 1_000_000
+"""A portion of these messages ends with the one that brings it to so many bytes."""
 _TIMEOUT_S = 10.0
 
 

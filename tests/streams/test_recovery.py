@@ -1,6 +1,7 @@
 """A worker that is killed at any moment, and the next one, publish together what one would have."""
 
 import random
+import tracemalloc
 from collections import Counter
 
 import pytest
@@ -152,6 +153,47 @@ def test_nothing_is_recovered_from_another_cluster(in_process_broker: KafkaSetti
     broker.send(SAMPLES, b"somebody else's")
     assert broker.producer.flush(PATIENCE_S) == 0
     assert recovery.read(in_process_broker, 0).plan == recovery.Plan()
+
+
+def test_what_is_processed_again_is_read_in_portions_of_so_many_bytes(
+    in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit, processor, broker = 100_000, Processor(), Kafka(in_process_broker)
+    logged: list[tuple[str, int, bytes]] = []
+    for sequence in range(1, 101):
+        samples = [Sample(us) for us in range(400 * (sequence % 6))]
+        raw = Raw(samples, sequence=sequence, activity_sequence=sequence).bytes()
+        found = [Interval(1, 10 * us, 10 * us + 5, context(sequence)) for us in range(600 * (sequence % 2))]
+        for topic, message in ((ACTIVITY, activity(found, sequence=sequence)), (RAW, raw)):
+            process = processor.raw if topic == RAW else processor.activity
+            message_id = MessageId(broker.cluster, topic, 0, sequence - 1)
+            outputs = process(message, message_id)
+            broker.send(topic, message)
+            broker.publish(message_id, outputs)
+            logged.append((topic, sequence - 1, message))
+    assert broker.producer.flush(PATIENCE_S) == 0
+    assert sum(len(message) for _, _, message in logged) > 10 * limit
+    monkeypatch.setattr(recovery, "_PORTION_BYTES", limit)
+    read = recovery.read(in_process_broker, 0)
+    portions, largest, position = 0, 0, 0
+    tracemalloc.start()
+    try:
+        while portion := read.portion():
+            portions += 1
+            assert [(one.topic, one.offset, one.value) for one in portion] == logged[position : position + len(portion)]
+            position += len(portion)
+            size = sum(len(one.value) for one in portion)
+            assert size - len(portion[-1].value) < limit
+            assert size >= limit or position == len(logged)
+            largest = max(largest, size)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+        read.close()
+    assert position == len(logged)
+    assert portions > 9
+    assert peak < 3 * limit  # while one is read, there is the one before
+    assert largest < 2 * limit
 
 
 class Paused(kafka.Consumer):  # type: ignore[misc]
