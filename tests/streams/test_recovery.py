@@ -192,7 +192,7 @@ def test_what_is_processed_again_is_read_in_portions_of_so_many_bytes(
         read.close()
     assert position == len(logged)
     assert portions > 9
-    assert peak < 3 * limit  # while one is read, there is the one before
+    assert peak < 4 * largest  # while one is read, there is the one before
     assert largest < 2 * limit
 
 
