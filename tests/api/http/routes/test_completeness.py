@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -154,7 +154,12 @@ def test_what_was_dropped_before_the_retention_was_raised_is_not_known(sent: Sen
             assert abs((datetime.fromisoformat(known_from) - oldest).total_seconds()) < 2 * WINDOW_S
             assert not complete
         assert ask(19.9999)[0] is None
-        set_made(20)  # so nothing is older
+        sent.windows(range(1, 13), "host-2", started_s=now_s - 25 * 86_400)  # older ones, as of a replay
+        assert ask(24)[0] is None
+        replayed_from = ask(30)[0]
+        assert replayed_from is not None
+        assert datetime.fromisoformat(replayed_from) < oldest - timedelta(days=4)
+        set_made(25)  # so nothing is older
         assert ask(30)[0] is None
     finally:  # other tests have these tables
         retention._Tables(client).drop_after("batches", "last_time", 0)
