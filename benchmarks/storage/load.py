@@ -2,7 +2,8 @@
 
 50 services run on 40 of 200 hosts each. A service has 4,000 stacks of depth 10 to 80: their frames near the root are
 shared, and each has a leaf of its own. Four versions of a service follow each other, and a new one replaces a fifth of
-its stacks. Few stacks are hot. 5 % of the samples are in a trace, of about 20 samples.
+its stacks. Few stacks are hot. 5 % of the samples are in a trace, of about 20 samples. A version of a service runs in
+one pod of a host, or in more: 125 make a million series.
 """
 
 from clickhouse_connect.driver.client import Client
@@ -49,13 +50,15 @@ _TREE = {
         FROM (SELECT intDiv(number, 2000) AS service, number % 2000 AS function FROM numbers({SERVICES * 2000}))""",
     "series": f"""
         INSERT INTO series
-        SELECT {_ID.format("'series', service, host, version")}, map('service', concat('service-', toString(service)),
-            'host', concat('host-', toString(host)), 'version', concat('1.', toString(version))), now()
+        SELECT {_ID.format("'series', service, host, version, pod")},
+            map('service', concat('service-', toString(service)), 'host', concat('host-', toString(host)),
+            'version', concat('1.', toString(version)), 'pod', concat('pod-', toString(pod))), now()
         FROM
         (
             SELECT number % {SERVICES} AS service, intDiv(number, {SERVICES}) % {VERSIONS} AS version,
-                (service * 4 + intDiv(number, {SERVICES * VERSIONS})) % {HOSTS} AS host
-            FROM numbers({SERVICES * VERSIONS * HOSTS_OF_SERVICE})
+                (service * 4 + intDiv(number, {SERVICES * VERSIONS})) % {HOSTS} AS host,
+                toUInt32(intDiv(number, {SERVICES * VERSIONS * HOSTS_OF_SERVICE})) AS pod
+            FROM numbers({SERVICES * VERSIONS * HOSTS_OF_SERVICE} * {{pods}})
         )""",
 }  # fmt: skip
 
@@ -63,7 +66,7 @@ _TREE = {
 _SAMPLES = f"""
     INSERT INTO samples
     SELECT '{DEFAULT_PROFILE_TYPE}', concat('service-', toString(service)),
-        {_ID.format("'series', service, host, version")}, concat('host-', toString(host)),
+        {_ID.format("'series', service, host, version, pod")}, concat('host-', toString(host)),
         fromUnixTimestamp64Milli(at_ms, 'UTC'), toUInt32(1000 + service), toUInt32(1000 + service + intDiv(r, 512) % 8),
         {_LEAF},
         if(traced, reinterpretAsFixedString(sipHash128('t', service, intDiv(number, 20000))), toFixedString('', 16)),
@@ -79,19 +82,20 @@ _SAMPLES = f"""
                 {VERSIONS - 1})) AS version,
             toUInt32(version * {NEW_IN_VERSION}
                 + pow((r2 % 1000003) / 1000003, 3) * {IN_VERSION}) AS stack,
-            intDiv(r2, 1048576) % 20 = 0 AS traced
+            intDiv(r2, 1048576) % 20 = 0 AS traced,
+            toUInt32(intDiv(r2, 33554432) % {{pods}}) AS pod
         FROM numbers({{first}}, {{count}})
     )"""
 
 
-def fill_names(client: Client) -> None:
+def fill_names(client: Client, pods: int = 1) -> None:
     """Inserts nodes, locations and series."""
     for sql in _TREE.values():
-        client.command(sql)
+        client.command(sql.format(pods=pods))
 
 
-def fill_samples(client: Client, rows: int, days: int) -> None:
+def fill_samples(client: Client, rows: int, days: int, pods: int = 1) -> None:
     """Inserts samples in the order of time, spread over so many days from START_S on."""
     for first in range(0, rows, INSERT_ROWS):
         count = min(INSERT_ROWS, rows - first)
-        client.command(_SAMPLES.format(first=first, count=count, rows=rows, length_ms=days * DAY_S * 1000))
+        client.command(_SAMPLES.format(first=first, count=count, rows=rows, length_ms=days * DAY_S * 1000, pods=pods))

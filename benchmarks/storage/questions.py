@@ -78,6 +78,8 @@ def questions(days: int, trace_id: str) -> Questions:
         "timeline_service_hour": ("/api/v1/timeline", last(3600, selector=service)),
         "labels": (labels, last(everything)),
         "values": (f"{labels}/version/values", last(everything)),
+        "values_of_pods": (f"{labels}/pod/values", last(everything, selector=service)),
+        "merge_pod": (merge, last(everything, selector='{service="service-7", pod="pod-0"}')),
         "values_selected": (f"{labels}/host/values", last(everything, selector=version)),
         "trace": (f"/api/v1/traces/{trace_id}/cpu", {}),
         "traces_hour": ("/api/v1/traces", last(3600)),
