@@ -12,19 +12,27 @@ from icestream.times import DAY_NS
 from streams import metrics
 
 PERIODS = 3
-"""Periods remembered at a time, those used last. More than one, because hosts' clocks differ and batches may come late.
-After an outage, spools may have batches of more periods, if those are hours: then what is in use is announced again. It
-has to be, as what was announced that long ago Kafka may have deleted."""
+"""Periods remembered in any case, those used last: hosts' clocks differ, and batches may come late."""
+MOST_PERIODS = 72
+"""Periods remembered at most. After an outage, spools may have batches of many periods, if those are hours. Those that
+are not among the last PERIODS are forgotten a period after they began to be used, or if there are too many IDs. What is
+in use is then announced again. It has to be, as what was announced that long ago Kafka may have deleted."""
 MAX_IDS = 1_000_000
-"""IDs remembered for each period and kind, 8 bytes each. Forgotten ones are announced again."""
+"""IDs remembered for each period and kind, 8 bytes each; of all periods, as many as PERIODS may have. Forgotten ones
+are announced again."""
 
 
 @dataclass
 class Period:
     """The nodes and locations that were announced for one UTC day of samples, or for a part of it."""
 
+    since_unix_nano: int = 0  # the newest batch when it began to be used
     nodes: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
     locations: RecentIds = field(default_factory=lambda: RecentIds(MAX_IDS))
+
+    def __len__(self) -> int:
+        """Returns the number of IDs."""
+        return len(self.nodes) + len(self.locations)
 
 
 @dataclass
@@ -32,16 +40,28 @@ class Announced:
     """What was announced in one partition, by period: the UTC day of the samples, or the part of a day."""
 
     period_ns: int = DAY_NS  # a day, or a part of it of which a day has a whole number
-    periods: OrderedDict[int, Period] = field(default_factory=OrderedDict)
+    periods: OrderedDict[int, Period] = field(default_factory=OrderedDict)  # the least recently used one first
+    newest_unix_nano: int = 0
 
     def period(self, unix_nano: int) -> Period:
-        """Returns the period of a time. For a new one, the least recently used one is forgotten."""
+        """Returns the period of a time, and forgets periods."""
+        self.newest_unix_nano = max(self.newest_unix_nano, unix_nano)
         number = unix_nano // self.period_ns
-        period = self.periods.pop(number, None) or Period()
+        period = self.periods.pop(number, None)
+        if period is None:
+            period = Period(self.newest_unix_nano)
         self.periods[number] = period
-        if len(self.periods) > PERIODS:
-            self.periods.popitem(last=False)
+        self._forget()
         return period
+
+    def _forget(self) -> None:
+        if len(self.periods) <= PERIODS:
+            return
+        ids = sum(map(len, self.periods.values()))
+        for number, period in list(self.periods.items())[:-PERIODS]:
+            old = self.newest_unix_nano - period.since_unix_nano >= self.period_ns
+            if old or len(self.periods) > MOST_PERIODS or ids > PERIODS * 2 * MAX_IDS:
+                ids -= len(self.periods.pop(number))
 
 
 @dataclass

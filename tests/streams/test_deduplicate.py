@@ -1,11 +1,13 @@
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
 
 from icestream.messages import identify
 from icestream.messages.raw import RawColumns, decode_raw
-from streams.deduplicate import PERIODS, Announced, Announcement, Period, unannounced
+from streams import deduplicate
+from streams.deduplicate import MOST_PERIODS, PERIODS, Announced, Announcement, Period, unannounced
 from tests.data.windows import window
 
 DAY_NS = 86_400 * 10**9
@@ -24,6 +26,36 @@ def test_only_a_few_periods_are_remembered(period_ns: int) -> None:
         announced.period(number * period_ns)
     assert len(announced.periods) == PERIODS
     assert announced.period(0) is not first
+
+
+def test_hosts_whose_spools_are_at_many_hours_do_not_make_each_other_be_announced_again() -> None:
+    """But what was announced a period ago, in which live batches came, is announced again."""
+    announced, start, hours = Announced(DAY_NS // 24), 100 * DAY_NS, 30
+    hour_ns, minute_ns = announced.period_ns, announced.period_ns // 60
+    now, counts, batch = start + hours * hour_ns, Counter[int](), _batch(FIRST)
+    for minute in range(90):
+        for hour in range(hours):
+            for unix_nano in (now + minute * minute_ns, start + hour * hour_ns):
+                found = _unannounced(announced.period(unix_nano), batch)
+                counts[unix_nano // hour_ns - start // hour_ns] += found is not None
+        assert len(announced.periods) <= hours + 2
+    assert counts == dict.fromkeys(range(hours), 2) | {hours: 1, hours + 1: 1}
+
+
+def test_the_ids_of_all_periods_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit, most = 1000, 0
+    monkeypatch.setattr(deduplicate, "MAX_IDS", limit)
+    announced = Announced(DAY_NS // 24)
+    for step in range(500):
+        period = announced.period(1 + step % 100 * announced.period_ns)
+        for ids in (period.nodes, period.locations):
+            ids.add(np.arange(step * 200, step * 200 + 200, dtype=np.uint64))
+        most = max(most, sum(map(len, announced.periods.values())))
+        assert len(announced.periods) <= MOST_PERIODS
+    assert PERIODS * limit < most <= PERIODS * 2 * limit + 400
+    for step in range(3 * MOST_PERIODS):  # without IDs
+        announced.period(announced.newest_unix_nano - step * announced.period_ns)
+    assert len(announced.periods) == MOST_PERIODS
 
 
 def test_nodes_are_announced_once() -> None:
