@@ -25,7 +25,8 @@ from icestream.byte_cache import ByteCache
 from icestream.demangle import demangle
 from icestream.disk_cache import DiskCache
 from icestream.symbol_chunks import SymbolChunks
-from icestream.unnamed import in_file
+from icestream.unnamed import in_file, unnamed
+from icestream.unnamed_functions import read_unnamed
 from icestream.v1.symbols_pb2 import SymbolFile
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,7 @@ class Symbols:
         self._file = f"{path}/{version}"
         try:
             self._cache = SymCache.open(str(path))  # type: ignore[no-untyped-call]
+            self._unnamed = read_unnamed(path)
         except Exception as error:  # symbolic raises its own errors, and OSError
             raise SymCacheError(f"cannot open the SymCache {path}: {error}") from error
 
@@ -101,6 +103,9 @@ class Symbols:
         except Exception as error:  # a damaged file: symbolic raises errors of its own
             log.debug("lookup of %#x failed: %s", address, error)
             return []
+        if not frames and self._unnamed is not None:
+            start = self._unnamed.start_of(relative)
+            return [] if start is None else [Line(unnamed(file, self._load_address + start), "", 0, 0)]
         last = len(frames) - 1
         return [
             Line(

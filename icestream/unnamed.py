@@ -1,7 +1,7 @@
 """What code without a name is called: `module+0xaddress`, with the address where its function begins if that is known.
 
-A symbol file says where a function without a name begins by a name of its own, `+0xaddress`: the build ID is the same
-whatever the file is called on a host.
+A symbol file has a table of where functions without a name begin (icestream/unnamed_functions.py). Older symbol files
+have a name for each, `+0xaddress`. Neither says how the file is called: its name differs from host to host.
 """
 
 import os.path

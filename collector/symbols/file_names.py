@@ -11,7 +11,7 @@ from collector.elf.reader import bytes_reader, file_reader
 from collector.elf.sections import DYNSYM, SYMTAB, find, read_sections
 from collector.elf.symbols import has_functions
 from collector.symbols.code_ranges import breakpad
-from collector.symbols.function_starts import with_starts
+from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
 from collector.symbols.go_lines import go_breakpad, has_go_table
 from collector.symbols.mini_debug import mini_debug
@@ -19,6 +19,7 @@ from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHIN
 from collector.symbols.names_jobs import Made, NamesError
 from collector.symbols.symcache_cold_names import with_cold_names
 from collector.symbols.symcache_ends import with_ends
+from icestream.unnamed_functions import with_unnamed
 
 
 def best(descriptor: int) -> int:
@@ -38,9 +39,8 @@ def best(descriptor: int) -> int:
 
 
 def make(descriptor: int, version: int) -> Made:
-    """Returns the SymCache of the names of kind `version`, in which functions without a name have one for their start;
-    of kind STARTS if all are without a name. Raises NamesError, OSError, MemoryError; ElfError and
-    symbolic's errors if the file is damaged."""
+    """Returns the names of kind `version`, with a table of the functions without a name; of kind STARTS if all are
+    without one. Raises NamesError, OSError, MemoryError; ElfError and symbolic's errors if the file is damaged."""
     load_address = identity.read_file(descriptor).load_address
     sources = [file_reader(descriptor)]
     if version == LINE_TABLE:
@@ -51,10 +51,11 @@ def make(descriptor: int, version: int) -> Made:
     if version == DEBUG_INFO:
         symcache = with_ends(_debug_information(descriptor), symbols, load_address)
         return Made(version, load_address, with_cold_names(symcache, symbols, load_address))
-    ranges = with_starts(symbols, sources[0])
-    if not ranges:
+    unnamed = unnamed_functions(symbols, sources[0], load_address)
+    if not symbols and not len(unnamed.start):
         raise NamesError("the file names no function: it is stripped")
-    return from_text(breakpad(ranges, load_address), version if symbols else STARTS, load_address)
+    named = from_text(breakpad(symbols, load_address), version if symbols else STARTS, load_address)
+    return named._replace(symcache=with_unnamed(bytes(named.symcache), unnamed))
 
 
 def from_text(text: bytes, version: int, load_address: int = 0) -> Made:

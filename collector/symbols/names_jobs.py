@@ -33,4 +33,4 @@ class Made(NamedTuple):
 
     version: int
     load_address: int  # what the SymCache's addresses count from
-    symcache: bytes | mmap.mmap
+    symcache: bytes | mmap.mmap  # and what may follow it in a symbol file (icestream/unnamed_functions.py)

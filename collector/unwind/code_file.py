@@ -8,7 +8,7 @@ import numpy as np
 from collector.elf import compressed, dynamic
 from collector.elf.error import ElfError, reading
 from collector.elf.file import ElfFile
-from collector.elf.headers import DYN, EXEC, GNU_EH_FRAME, X86_64, Segment, read_header, read_segments
+from collector.elf.headers import DYN, EXEC, X86_64, Segment, read_header, read_segments
 from collector.elf.reader import MAX_OFFSET, Read, bytes_reader, file_reader
 from collector.elf.sections import COMPRESSED, Section
 
@@ -36,11 +36,6 @@ class CodeFile(ElfFile):
             if fits and 0 < len(section.name) <= _MAX_NAME and (not section.empty or not section.size):
                 sections.setdefault(section.name, section)
         return sections
-
-    @cached_property
-    def eh_frame_hdr(self) -> int | None:
-        """The ELF address of .eh_frame_hdr, by its segment."""
-        return next((segment.vaddr for segment in self.segments if segment.kind == GNU_EH_FRAME), None)
 
     @cached_property
     def needs_libraries(self) -> bool:

@@ -18,7 +18,8 @@ pytestmark = pytest.mark.pipeline
 
 
 SOURCE = """
-__attribute__((noinline)) int parse(volatile int *x) { return *x * 3 + 1; }
+static __attribute__((noinline)) int scan(volatile int *x) { return *x * 7; }
+__attribute__((noinline)) int parse(volatile int *x) { return scan(x) * 3 + 1; }
 int main() { volatile int x = 4; return parse(&x) + 1; }
 """
 LOADED_AT = 0x5555_5555_4000
@@ -51,7 +52,7 @@ def test_a_pushed_profile_is_found_and_named_and_the_gateway_ends_when_told(
 
 def names_come_from_an_upload(pipeline: Pipeline) -> None:
     """Frames without names, of a program that was moved when it was loaded: pushed as pprof and as OTLP. Then
-    its symbols are uploaded."""
+    its symbols are uploaded, of which those of local functions were stripped."""
     program = pipeline.data / "program"
     source = pipeline.data / "program.c"
     source.write_text(SOURCE)
@@ -59,7 +60,8 @@ def names_come_from_an_upload(pipeline: Pipeline) -> None:
     build_id = identity.read_bytes(program.read_bytes()).build_id.removeprefix("gnu:")
     lines = [line.split() for line in subprocess.check_output(["nm", program], text=True).splitlines()]
     address = {line[-1]: int(line[0], 16) for line in lines if len(line) == 3}
-    leaf_first = [address["parse"] + 1, address["main"] + 8]
+    subprocess.run(["strip", "--discard-all", program], check=True)
+    leaf_first = [address["scan"] + 2, address["parse"] + 8, address["main"] + 8]
     start = time.time_ns() - 30 * 10**9
     profiles = {
         "/api/v1/ingest/pprof?service=native": native_pprof(program, build_id, leaf_first, start).SerializeToString(),
@@ -80,7 +82,7 @@ def names_come_from_an_upload(pipeline: Pipeline) -> None:
     pipeline.wait(lambda: [graph(service) for service in services], lambda texts: set(texts) == unnamed)
     upload = [*ICESTREAM, "symbols", "upload", "--kafka", pipeline.settings.kafka, str(program)]
     subprocess.run(upload, check=True, capture_output=True, cwd=Path(__file__).parents[2])
-    named = {f"main;parse {VALUE_NS}"}
+    named = {f"main;parse;program+{address['scan']:#x} {VALUE_NS}"}
     pipeline.wait(lambda: [graph(service) for service in services], lambda texts: set(texts) == named)
 
 

@@ -21,6 +21,7 @@ from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DEBUG_INFO, STARTS, SYMBOL_TABLE
 from collector.symbols.symbol_files import SymbolFiles
 from collector.symbols.symcache_child import JOB_CPU_SECONDS
+from icestream.symcache import SymCaches
 from icestream.v1.symbols_pb2 import SymbolFile
 from tests.waiting import PATIENCE_S, wait_until
 
@@ -102,8 +103,12 @@ def test_a_stripped_file_says_that_it_has_starts_only_so_that_another_host_is_as
     subprocess.run(["strip", tmp_path / "program"], check=True)
     answers = list(builder.answer(build_id, str(tmp_path / "program")))
     assert {answer.version for answer in answers} == {STARTS}
-    [line] = unpacked(answers).lookup(address + 1 - answers[0].load_address)
-    assert line.symbol == f"+{address:#x}"
+    caches = SymCaches(tmp_path / "cache")
+    assert [caches.add(answer) for answer in answers] == [True]
+    opened = caches.get(build_id)
+    assert opened is not None
+    [line] = opened.lookup(address + 1, "/usr/bin/program")
+    assert line.function == f"program+{address:#x}"
 
 
 def test_a_file_without_names_and_starts_is_an_error(builder: SymbolBuilder, tmp_path: Path) -> None:

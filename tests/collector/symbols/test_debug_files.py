@@ -83,7 +83,7 @@ def names(tmp_path: Path, debug_folder: Path, worker: NamesWorker) -> Callable[.
             raise AssertionError(answer["error"])
         cache = SymCache.from_bytes(zstandard.ZstdDecompressor().decompress(Path(packed).read_bytes()))
         found = cache.lookup(program.address["local"] + 1 - answer["load_address"])
-        return answer["version"], [(line.symbol, line.line) for line in found if not line.symbol.startswith("+0x")]
+        return answer["version"], [(line.symbol, line.line) for line in found]
 
     return names
 
