@@ -276,8 +276,13 @@ def test_where_the_search_table_is_damaged_the_records_are_read_one_after_the_ot
     assert of(without_sections(bytes(changed))) == []
 
 
-def test_a_file_without_section_headers_has_the_same_functions(stripped: Path, library: Path) -> None:
+def test_a_file_without_section_headers_has_the_same_functions(
+    stripped: Path, library: Path, tmp_path: Path, names: Names
+) -> None:
     image = without_sections(stripped.read_bytes())
+    (tmp_path / "lib.so.1").write_bytes(image)
+    for start, length in local_functions(library):
+        assert set(names(tmp_path / "lib.so.1", [*range(start, start + length)])) == {f"lib.so.1+{start:#x}"}
     assert read_sections(bytes_reader(image)) == []
     assert of(image) == of_all(stripped)
     assert set(local_functions(library)) <= set(of(image))
