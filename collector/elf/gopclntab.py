@@ -22,9 +22,9 @@ _BLANK = dict.fromkeys(range(32), " ")
 
 
 class GoTable(NamedTuple):
-    """`text_start` is the address that functions count from, or 0 (Go 1.26). What follows it up to `steps` are offsets
-    in `data`; `start` and `end` are of the n functions, from the text's start; `record` is the offset in `data` of each
-    function's _func, which may be beyond the end. The arrays are int64 (n,)."""
+    """`text_start` is the address that functions count from, or 0 (Go 1.26). What follows it up to `functions` are
+    offsets in `data`; `start` and `end` are of the n functions, from the text's start; `record` is the offset in `data`
+    of each function's _func, which may be beyond the end. The arrays are int64 (n,)."""
 
     data: bytes
     magic: int
@@ -33,6 +33,7 @@ class GoTable(NamedTuple):
     units: int
     files: int
     steps: int
+    functions: int
     start: np.ndarray
     end: np.ndarray
     record: np.ndarray
@@ -55,7 +56,7 @@ def read_table(data: bytes) -> GoTable | None:
         return None
     rows = np.frombuffer(data, "<u4", 2 * count + 1, functions).astype(np.int64)
     bounds, record = rows[::2], rows[1::2] + functions
-    return GoTable(data, magic, text_start, names, units, files, steps, bounds[:-1], bounds[1:], record)
+    return GoTable(data, magic, text_start, names, units, files, steps, functions, bounds[:-1], bounds[1:], record)
 
 
 def text(data: bytes, offset: int) -> str:

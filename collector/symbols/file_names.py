@@ -13,7 +13,7 @@ from collector.elf.symbols import has_functions
 from collector.symbols.code_ranges import breakpad
 from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
-from collector.symbols.go_lines import go_breakpad, has_go_table
+from collector.symbols.go.lines import go_symcache, has_go_table
 from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
 from collector.symbols.names_jobs import Made, NamesError
@@ -44,7 +44,10 @@ def make(descriptor: int, version: int) -> Made:
     load_address = identity.read_file(descriptor).load_address
     sources = [file_reader(descriptor)]
     if version == LINE_TABLE:
-        return from_text(go_breakpad(sources[0], load_address), version, load_address)
+        symcache = go_symcache(sources[0], load_address)
+        if not symcache:
+            raise NamesError("the table of Go's functions is damaged")
+        return Made(version, load_address, symcache)
     if within := mini_debug(sources[0]):
         sources.append(bytes_reader(within))
     symbols = functions(*sources)

@@ -9,12 +9,12 @@ VERSION = 9
 NONE = 2**32 - 1
 FUNCTION = np.dtype([("name", "<u4"), ("folder", "<u4"), ("start", "<u4"), ("language", "<u4")])
 LOCATION = np.dtype([("file", "<u4"), ("line", "<u4"), ("function", "<u4"), ("inlined_into", "<u4")])
+FILE = np.dtype([("base", "<u4"), ("folder", "<u4"), ("name", "<u4"), ("rest", "<u4", 3)])
 LOCATIONS_COUNT_AT = 8 + 32 + 12
 """Of the number of source locations in the header; that of ranges comes next."""
 STRING_BYTES_AT = LOCATIONS_COUNT_AT + 8
 
-_HEADER = struct.Struct("<4sI 32x 6I 16x")  # magic, version, then arch and counts
-_FILE_BYTES = 24
+HEADER = struct.Struct("<4sI 32x 6I 16x")  # magic, version, then arch and counts
 
 
 class Layout(NamedTuple):
@@ -30,12 +30,12 @@ class Layout(NamedTuple):
 
 def read_layout(symcache: bytes) -> Layout | None:
     """None: it is none, or of another version."""
-    if len(symcache) < _HEADER.size:
+    if len(symcache) < HEADER.size:
         return None
-    magic, version, _, files, functions, locations, ranges, string_bytes = _HEADER.unpack_from(symcache)
+    magic, version, _, files, functions, locations, ranges, string_bytes = HEADER.unpack_from(symcache)
     if magic != b"SYMC" or version != VERSION or not ranges <= locations:
         return None
-    functions_at = aligned(_HEADER.size + files * _FILE_BYTES)
+    functions_at = aligned(HEADER.size + files * FILE.itemsize)
     locations_at = aligned(functions_at + functions * FUNCTION.itemsize)
     ranges_at = aligned(locations_at + locations * LOCATION.itemsize)
     strings_at = aligned(ranges_at + ranges * 4)
