@@ -142,12 +142,16 @@ class Pipeline:
                 lambda group=group, topics=topics: lag(self.settings, group, topics), lambda messages: messages == 0
             )  # type: ignore[misc]
 
-    def settle_after(self, unix_nano: int) -> None:
-        """Waits until a running collector has published all windows until then, and until they were stored."""
+    def wait_published(self, unix_nano: int) -> None:
+        """Waits until a running collector has published all windows until then."""
         self.wait(
             lambda: [RawBatch.FromString(message.value() or b"") for message in messages(self.settings, RAW)],
             lambda batches: any(batch.start_unix_nano > unix_nano for batch in batches),
         )
+
+    def settle_after(self, unix_nano: int) -> None:
+        """Waits until a running collector has published all windows until then, and until they were stored."""
+        self.wait_published(unix_nano)
         self.settle()
 
     def logs(self) -> str:

@@ -33,8 +33,8 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     pipeline.start("collect", "--frequency", str(FREQUENCY_HZ))
     pipeline.wait(lambda: (pipeline.data / "activity.sock").exists(), bool)
     requests, not_clocked = workload(pipeline.data / "activity.sock")
-    pipeline.settle_after(time.time_ns())  # what a collector that ends cannot publish in time is left in its spool
-    pipeline.stop("collect")
+    pipeline.wait_published(time.time_ns())  # what a collector that ends cannot publish in time is left in its spool
+    pipeline.stop("collect")  # before its samples are stored: at this frequency it takes much of the CPUs
     end = time.time_ns() + 60 * 10**9
     assert len(requests) == REQUESTS
 
