@@ -43,9 +43,9 @@ in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && a
 test-together:
 	$(in-memory) $(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
 
-# Each collector profiles the whole machine and reads the symbols of what runs there: only a few at once.
+# Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
-	$(BIN)/pytest -n 3 -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
+	$(BIN)/pytest -n 2 -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
 	$(BIN)/pytest -m alone --durations 5 $(call files-with,alone)
