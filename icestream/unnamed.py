@@ -13,21 +13,20 @@ _UNNAMED = re.compile(r"\+0x[0-9a-f]+")
 
 
 def unnamed(file: str, address: int) -> str:
-    """The name of an address in a mapped file."""
-    return f"{os.path.basename(file) or 'unknown'}{start_name(address)}"
-
-
-def start_name(address: int) -> str:
-    """What a symbol file calls a function that begins at an address (ELF virtual address) and has no name."""
-    return f"+{address:#x}"
+    """The name of an address (ELF virtual address) in a mapped file."""
+    return f"{_module(file)}+{address:#x}"
 
 
 def in_file(function: str, file: str) -> str:
     """The name of a function of a symbol file, for the mapped file that it is in."""
-    return f"{os.path.basename(file) or 'unknown'}{function}" if _UNNAMED.fullmatch(function) else function
+    return f"{_module(file)}{function}" if _UNNAMED.fullmatch(function) else function
 
 
 def is_unnamed(name: str, file: str) -> bool:
     """Whether it is what a function of the file without a name is called."""
-    base = os.path.basename(file) or "unknown"
-    return name.startswith(base) and _UNNAMED.fullmatch(name, len(base)) is not None
+    module = _module(file)
+    return name.startswith(module) and _UNNAMED.fullmatch(name, len(module)) is not None
+
+
+def _module(file: str) -> str:
+    return os.path.basename(file) or "unknown"

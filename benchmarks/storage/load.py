@@ -88,13 +88,13 @@ _SAMPLES = f"""
     )"""
 
 
-def fill_names(client: Client, pods: int = 1) -> None:
+def fill_names(client: Client, pods: int) -> None:
     """Inserts nodes, locations and series."""
     for sql in _TREE.values():
         client.command(sql.format(pods=pods))
 
 
-def fill_samples(client: Client, rows: int, days: int, pods: int = 1) -> None:
+def fill_samples(client: Client, rows: int, days: int, pods: int) -> None:
     """Inserts samples in the order of time, spread over so many days from START_S on."""
     for first in range(0, rows, INSERT_ROWS):
         count = min(INSERT_ROWS, rows - first)

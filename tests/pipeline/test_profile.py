@@ -1,7 +1,7 @@
 """Real programs on this kernel, from perf_event to merged profiles.
 
-CI runs them on the in-process broker, which takes less CPU beside what is profiled; `make soak` runs all on both. That
-Apache Kafka gets what a collector left that was killed is in tests/collector/delivery/test_publisher.py.
+CI runs them on the in-process broker, which takes less CPU beside what is profiled; `make soak` runs all on both.
+tests/collector/delivery/test_publisher.py shows in CI, on both, that what a killed collector left arrives.
 """
 
 import gzip

@@ -2,12 +2,11 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 
 from icestream import kafka
 from icestream.settings import KafkaSettings
@@ -17,36 +16,20 @@ from streams import recovery
 from streams.outbox import Outbox, Outboxes
 from streams.position import Position
 from streams.process import Outputs
+from tests.pipeline.reading import messages
 from tests.waiting import PATIENCE_S
 
 GROUP = "somebody"
 
 
-def messages(reader: Consumer, topic: str, partition: int) -> Iterator[Message]:
-    """What the reader sees by now."""
-    reader.assign([TopicPartition(topic, partition, 0)])
-    while (message := reader.poll(PATIENCE_S)) is not None and message.error() is None:
-        yield message
-    assert message is not None
-
-
-def log_reader(settings: KafkaSettings, group: str = "test") -> Consumer:
-    return kafka.consumer(settings, group, **{"enable.partition.eof": True})
-
-
 def visible(settings: KafkaSettings, topic: str = SAMPLES, partition: int = 2) -> list[bytes]:
     """What a reader sees by now."""
-    reader = log_reader(settings)
-    values = [message.value() or b"" for message in messages(reader, topic, partition)]
-    reader.close()
-    return values
+    return [message.value() or b"" for message in messages(settings, topic) if message.partition() == partition]
 
 
 def transactions(settings: KafkaSettings) -> list[list[bytes]]:
-    """The messages of partition 2, by transaction: Kafka ends each with a marker, which takes an offset, too."""
-    reader = log_reader(settings)
-    found = [(message.offset() or 0, message.value() or b"") for message in messages(reader, SAMPLES, 2)]
-    reader.close()
+    """The messages of one partition, by transaction: Kafka ends each with a marker, which takes an offset, too."""
+    found = [(message.offset() or 0, message.value() or b"") for message in messages(settings, SAMPLES)]
     by_transaction = itertools.groupby(enumerate(found), lambda numbered: numbered[1][0] - numbered[0])
     return [[value for _, (_, value) in group] for _, group in by_transaction]
 

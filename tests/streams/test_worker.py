@@ -31,7 +31,7 @@ from tests.data.windows import Window, window
 from tests.pipeline import reading
 from tests.ports import free_port
 from tests.streams.outputs import rows
-from tests.waiting import PATIENCE_S, pause_s, wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.pipeline
 
@@ -82,13 +82,13 @@ class Worker:
         return [(message.value() or b"", dict(message.headers() or [])) for message in found]
 
     def wait(self, until: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-        begun = time.monotonic()
-        deadline = begun + seconds
-        while not until():
-            assert time.monotonic() < deadline, self.log.read_text()
+        def happened() -> bool:
+            if until():
+                return True
             assert self.process.poll() is None, self.log.read_text()
-            time.sleep(pause_s(begun, 0.2))
-            begun = time.monotonic()
+            return False
+
+        wait_until(happened, self.log.read_text, seconds)
 
     def values(self) -> tuple[int, int]:
         """The sum of all values so far, and of those with a trace; what a sink would keep, each batch once."""
