@@ -17,9 +17,9 @@ def is_address(name: str) -> bool:
 
 
 def allowed_hosts(setting: str, text: str) -> frozenset[str]:
-    """Returns the names of a comma-separated list, in lower case: `.example.org` means all names below it, `*` all
-    names. `*.example.org` is the first, and a port and a final dot are left out. Addresses may be in it, although they
-    are allowed anyway. Raises SettingError."""
+    """Returns the names of a comma-separated list, in lower case, without ports and final dots: `.example.org` means
+    all names below it, as does `*.example.org`, and `*` means all names. The list may have addresses, although they are
+    allowed anyway. Raises SettingError."""
     return frozenset(_allowed(setting, entry.strip()) for entry in text.split(",") if entry.strip())
 
 

@@ -22,10 +22,9 @@ class Clients:
 
     @contextmanager
     def borrowed(self) -> Iterator[Client]:
-        """A client for one query, for threads that come and go: then another thread may have it. A new client asks for
-        all settings of ClickHouse, which takes longer than most queries. After an error it is closed: see `discard`.
-
-        Raises as `get`.
+        """Lends a client for one query; after that, another thread may have it. For threads that come and go: a new
+        client asks for all settings of ClickHouse, which takes longer than most queries. After an error, the client is
+        closed; `discard` says why. Raises the same errors as `get`.
         """
         try:
             client = self._idle.pop()

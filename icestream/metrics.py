@@ -79,10 +79,10 @@ class HealthServer:
 
 
 def exposition(parts: Collection[str]) -> bytes:
-    """What /metrics of a process answers that runs `parts`, as CONTENT_TYPE.
+    """What /metrics answers in a process that runs `parts`, as CONTENT_TYPE.
 
-    A process may have loaded code of other parts: the metrics of those stay at 0, or count what a job does, and would
-    be taken for a second process of that part.
+    The metrics of other parts are left out. A process may have loaded their code, too: then these metrics stay at 0, or
+    count what a job does, and would be taken for a second process of such a part.
     """
     others = tuple(f"icestream_{part}_" for part in PARTS if part not in parts)
     shown = CollectorRegistry(auto_describe=False)

@@ -8,7 +8,7 @@ from icestream.topics import CLICKHOUSE_GROUP, STREAMS_GROUP
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProducerSettings(KafkaSettings):
-    """How much they may send: groups that have not read it hold them back, and services have some operations."""
+    """What limits them: consumer groups that they must not outrun, and the number of operations of a service."""
 
     raw_readers: str = setting(STREAMS_GROUP, "with the in-process broker: groups that must keep up with icestream.raw")
     activity_readers: str = setting(

@@ -59,8 +59,8 @@ class Standstill:
 class Standstills:
     """For how long a whole group, and each partition that this process has, have made no progress while lag grew.
 
-    A partition that another process has is for that process to tell. The group counts where no process has any: Faust
-    can stay like that after a rebalance.
+    Each process reports only its own partitions. The whole group is watched as well, because after a rebalance Faust
+    can stay in a state in which no process has any partition.
     """
 
     def __init__(self) -> None:

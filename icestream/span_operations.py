@@ -1,10 +1,9 @@
 """SELECTs of the operation of each span, for queries and for rollups.
 
-Activity says the operation of each span that had CPU (table `span_operations`). Spans that came without activity, as
-senders of OTLP send them, have that of their entry spans: a program whose threads publish contexts, but which sends no
-activity, has samples with a trace and a span, and no row in `span_operations`. Each of its spans comes when it has
-ended, so an entry span comes last. The operation is known as soon as all spans from that of a sample up to the entry
-span are stored.
+Activity says the operation of each span that had CPU (table `span_operations`). A program whose threads publish
+contexts, but which sends no activity, has samples with a trace and a span, and no row in `span_operations`. If its
+spans come as OTLP, each of them gets the operation of its entry span. A span is sent when it has ended, so an entry
+span comes last. The operation of a sample is known as soon as all spans from its own up to the entry span are stored.
 
 A sample of which neither knows an operation has the label `span_name` of its series, which senders of span profiles
 set. A sink stores series before their samples, so the label is known as soon as the sample.
@@ -15,10 +14,10 @@ _MOST_SPANS = 4000
 _ROUNDS = 12
 """Each doubles the number of steps up, so the deepest span is covered."""
 
-# Each round has a row for each span that may still arrive, and joins the round before with itself: what a span has
-# reached goes on to what that has reached. So memory grows with the spans, and not with their square. Who reports a
-# span twice may give it different parents and operations. The greatest count: the aggregate functions that would choose
-# the last ones take ten times the memory.
+# Each round has at most one row for each span. It joins the round before with itself: if A has reached B, and B has
+# reached C, then A reaches C. So memory grows with the number of spans, not with its square.
+# A span that is reported twice may have different parents and operations. The greatest of them are taken, because the
+# aggregate functions that choose the last ones need ten times the memory.
 _REPORTED = """
 WITH RECURSIVE reached AS
 (

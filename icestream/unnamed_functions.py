@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-_FOOTER = struct.Struct("<Q8s")  # how many functions, and
+_FOOTER = struct.Struct("<Q8s")  # number of functions, _MAGIC
 _MAGIC = b"UNNAMED1"
 _COLUMN = np.dtype("<u4")
 LIMIT = 2**32

@@ -80,10 +80,11 @@ class PartitionTasks:
 
     def own(self) -> dict[Partition, int | None]:
         """Returns the partitions of this worker, and what was done for each beside acknowledging its messages
-        (`PartitionTask.work`). As long as its recovery has not ended, it may wait for others, so all count for it.
+        (`PartitionTask.work`). A partition that is being recovered may wait for the recovery of others. So until its
+        recovery has ended, what was done for any partition counts for it.
 
-        None while Kafka, or readers of the in-process broker, have not taken what is to be published: for how long that
-        may last is the outbox's to say.
+        None while Kafka, or readers of the in-process broker, have not taken what is to be published. The outbox
+        limits how long that may last.
         """
         tasks = dict(self._tasks)
         everywhere = self._looked_back + sum(task.read_again for task in tasks.values())

@@ -51,7 +51,7 @@ class Feed:
             return None
 
     def skip_to(self, offset: int) -> None:
-        """Nothing before this offset is left to process."""
+        """Notes that nothing before this offset is left to process."""
         if offset > self.next_offset:
             self.next_offset = offset
             self.moved.set()

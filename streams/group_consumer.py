@@ -1,9 +1,9 @@
 """Faust's consumer, which after a rebalance really goes back to the first message that is not committed.
 
 A rebalance drops messages that were fetched and not processed, and Faust then seeks to the committed offsets. Where
-nothing is committed yet, aiokafka stays where it is. So those messages would never come: of a new partition, up to
-`broker_max_poll_records` were skipped, and with them samples, or the traces of samples. Where this does not help, as
-when Kafka fails at that moment, a partition task notices the gap (streams.partition_task).
+nothing is committed yet, aiokafka by itself stays where it is: in a new partition, it would skip up to
+`broker_max_poll_records` messages, and with them samples, or the traces of samples. Where this consumer does not help,
+as when Kafka fails at that moment, a partition task notices the gap (streams.partition_task).
 """
 
 import asyncio

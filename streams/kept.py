@@ -36,7 +36,7 @@ class Kept:
 
 
 def kept(settings: StreamsSettings) -> Kept:
-    """Asks Kafka. If it does not answer, or must not, all is taken to be kept; the log says so."""
+    """Asks Kafka. If it does not answer, or refuses, the log says so, and Kafka is taken to keep everything."""
     admin = AdminClient(kafka.client_config(settings))
     told = settings.stacks_kept_mb * 1_000_000 or None
     try:
@@ -52,7 +52,7 @@ def kept(settings: StreamsSettings) -> Kept:
 
 
 def _limit(entry: ConfigEntry | None) -> int | None:
-    """Returns a limit in Kafka's configuration, where -1 is none. Other brokers may not tell it."""
+    """Returns a limit in Kafka's configuration; None for -1, which is no limit, and if the broker does not have it."""
     try:
         number = int(str(entry.value)) if entry is not None else -1
     except ValueError:

@@ -80,7 +80,7 @@ class Outboxes:
         return sum(outbox.queued_bytes for outbox in self._open if not outbox.closing.is_set())
 
     def ask(self, requests: list[SymbolRequest]) -> None:
-        """Publishes symbol requests. Lost ones are asked again."""
+        """Publishes symbol requests. Whoever asks repeats those that get lost."""
         for request in requests:
             metrics.SYMBOL_REQUESTS.inc()
             with contextlib.suppress(BufferError):

@@ -187,8 +187,9 @@ class PartitionTask:
             self._processed(feed.topic)
 
     async def _look_at_end(self, feed: Feed, process: _Process) -> None:
-        """Processes what Kafka had at an earlier look, and has not delivered since. Kafka then delivers once more what
-        is not committed: it is not processed twice, but committed, also if no later message ever comes."""
+        """Processes what Kafka had at an earlier look, and has not delivered since. Then makes Kafka deliver once more
+        what is not committed, so that it is committed even if no later message ever comes. Nothing is processed
+        twice."""
         try:
             log_end, uncommitted = await self._logs.backlog(feed.topic, self.partition)
         except KafkaException as error:
@@ -205,8 +206,8 @@ class PartitionTask:
         return self._unpaused.is_set() and feed.queue.empty()
 
     async def _run_skipped(self, feed: Feed, end: int, process: _Process) -> None:
-        """Processes what Kafka has before `end`: in a rebalance, Faust may drop messages and go on behind them. Mostly
-        there is nothing: messages were deleted, and ends of transactions have offsets, too."""
+        """Processes what Kafka has before `end`: in a rebalance, Faust may drop messages and go on behind them. Most
+        offsets that Faust skips have no message: it was deleted, or the offset is the end of a transaction."""
         count = 0
         if end > feed.next_offset:
             async for event in self._logs.read(feed.topic, self.partition, feed.next_offset, end):

@@ -217,8 +217,8 @@ class Retained:
             self._drop_samples(recent.offset)
 
     def _of(self, start: CollectorStart) -> _OfStart:
-        """Returns what is retained of a start, which is added if it is new. Forgets the one that was silent longest, if
-        that was too long or there are too many."""
+        """Returns what is retained of a start, which is added if it is new. Forgets the start that was silent for the
+        longest time, if that was too long or if there are too many."""
         now_s = time.monotonic()
         # This clock does not count the time in which Kafka was away.
         self._clock_s, self._now_s = self._clock_s + min(now_s - self._now_s, 1.0), now_s

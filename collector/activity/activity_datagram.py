@@ -12,7 +12,7 @@ VERSIONS = (1, 2)
 MOST_BYTES = 128 << 10
 MOST_NAME_BYTES = 256
 OLDEST_NS = HOUR_NS
-"""No interval or span starts earlier than this, so none is longer."""
+"""Intervals and spans that started longer ago than this are refused. So none is longer."""
 
 MOST_DROPPED = 2**32 - 1
 """Limit for one datagram, so that sums stay 64-bit numbers."""
@@ -49,7 +49,7 @@ class ActivityDatagram:
     span_names: list[str]  # s
     span_is_entry: np.ndarray  # bool (s,)
     span_has_error: np.ndarray  # bool (s,)
-    dropped: int  # intervals that the sender lost before
+    dropped: int  # intervals that the sender has dropped
     refused: int  # intervals and spans that are not plausible
 
 

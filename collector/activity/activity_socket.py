@@ -38,7 +38,7 @@ class Counts:
     malformed: int = 0  # datagrams that were not
     refused: int = 0  # intervals and spans that cannot be true
     overflowed: int = 0  # intervals for which there was no room
-    unknown_threads: int = 0  # intervals of other processes' threads, or of ended ones in containers: kept, as of 0
+    unknown_threads: int = 0  # intervals of other processes' threads, or of ended ones in containers: kept with tid 0
 
 
 class Sender(NamedTuple):

@@ -25,7 +25,7 @@ _SEARCHED = 8  # innermost kernel frames, for one in the code to leave out
 class Joined(NamedTuple):
     samples: Samples
     missing: int  # records without a stack, which are not in `samples`
-    records: np.ndarray  # those that are, one for each sample
+    records: np.ndarray  # the records that have a stack, in the order of `samples`
 
 
 def join(

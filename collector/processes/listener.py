@@ -8,7 +8,7 @@ from collector.processes.process_events import Event
 class ProcessListener:
     """Is called for events of processes. A listener overrides the methods of the events that it needs.
 
-    The thread that learned the news calls them, in order and while other threads wait: they must be quick.
+    The thread that learns of an event calls them, in order. They must be quick, because other threads wait meanwhile.
     """
 
     def event(self, pid: int, event: Event) -> None:

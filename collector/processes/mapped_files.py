@@ -73,7 +73,7 @@ class Identity:
 
 
 class FileListener(Protocol):
-    """Hears where files are met."""
+    """Is called when a process is seen to map a file."""
 
     def note(self, build_id: str, entry: MapsEntry) -> None:
         """A process has the file mapped. Called at most once a second for each build ID, on any thread."""

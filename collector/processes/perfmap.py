@@ -42,9 +42,9 @@ class PerfMap:
         self._forget()
 
     def refresh(self) -> bool:
-        """Reads what is new, or a part of it: then there is more. A file that was replaced starts from nothing; one
-        that is missing, or not the process's own, tells nothing. One that the child did not survive tells no more than
-        it told before."""
+        """Reads what is new, or a part of it; returns whether there is more. Nothing is read from a file that is
+        missing, that is not the process's own, or that the child did not survive: the areas that were read before stay.
+        A file that was replaced is read from the beginning, and its old areas are forgotten."""
         try:
             size = self._follow()
             return self._file >= 0 and not self._failed and self._read(size)

@@ -23,7 +23,7 @@ _PART = struct.Struct("<QII")  # offset, most bytes, most lines
 _HEAD = struct.Struct("<QII")  # bytes used, whether there is more, lines
 _LINE_BYTES = 8 + 8 + 4
 _MAX_NAME_BYTES = 3 * MAX_LINE + 64
-"""What stands for a byte that is no UTF-8 takes three."""
+"""The character that replaces a byte that is not UTF-8 takes three bytes."""
 MAX_ANSWER_BYTES = max(_HEAD.size + MAX_LINES * _LINE_BYTES, MAX_NAMES * (6 * MAX_LINE + 64))
 """A control character takes six bytes in JSON."""
 

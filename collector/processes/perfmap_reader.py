@@ -1,7 +1,7 @@
-"""Reads perf maps by a child process (perfmap_child.py), so that what users write into them meets no rights.
+"""Reads perf maps by a child process (perfmap_child.py), so that a process without privileges parses what users write.
 
-A child that dies or takes too long costs the perf map that it read. Who owns several such files is left out for a
-while, because each of them takes time from the others.
+A perf map is not read again if the child died or took too long with it. If a user has several such files, none of the
+user's files are read for a while, because each of them takes time from the others.
 """
 
 import logging

@@ -1,6 +1,6 @@
 """Asks the process that reads the names in files (names_child.py).
 
-Who asks has capabilities with which it opens the files, and reads no more of them than what identifies them.
+The process that asks has the capabilities to open the files. It reads no more of them than what identifies them.
 """
 
 import fcntl
@@ -30,7 +30,7 @@ _SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 
 class WorkerError(RuntimeError):
-    """The process did not survive the job, or its answer is none."""
+    """The process did not survive the job, or gave no valid answer."""
 
 
 def start() -> tuple["subprocess.Popen[bytes]", socket.socket]:

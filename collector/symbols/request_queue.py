@@ -1,13 +1,13 @@
-"""The requests for symbols that wait for their answer: users take turns, and of one user the smallest file and the
-oldest request.
+"""The requests for symbols that wait for their answer. Users take turns. Of one user's requests, the one for the
+smallest file and the oldest one are answered alternately.
 
-A library of gigabytes takes a minute of CPU, more on a busy host: the names of small programs do not wait for it, also
-when it came first. So large files are taken apart from the others. And a user with ever new small programs does not
-keep the names of larger ones away: every second answer is the one that was asked for first.
+A library of gigabytes takes a minute of CPU, and more on a busy host. The names of small programs do not wait for it,
+even if it came first: large files are taken apart from the others. Nor do the names of larger programs wait for ever if
+a user runs new small programs all the time, because every second answer is the one that was asked for first.
 
-A request is that of a user who runs the file; of several users, the one with the fewest requests. So nobody can slow
-down another user's names by running thousands of programs. Requests for what no process was seen with, such as the
-kernel, take turns as those of one more user.
+A request belongs to a user who runs the file; if several users do, to the one with the fewest requests. So nobody can
+slow down another user's names by running thousands of programs. Requests for files that no process was seen with, and
+for the kernel, take turns as if they were those of one more user.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Gives functions in a SymCache their own names back whose names were those of other functions.
+"""Corrects the names of functions in a SymCache that have the names of other functions.
 
 Compilers move the parts of functions that hardly ever run (NAME.cold) before all others. symbolic names a function by
 the symbol at its lowest address, which is in such a part. If the part of another function begins there too and has no

@@ -1,7 +1,7 @@
 """Rules over addresses as a step function: each rule holds from its address up to the next one.
 
-A rule is 8 bytes as in unwind_table.RULE, here one little-endian uint64: cfa_kind | rbp_kind << 8 | rbp_offset << 16 |
-cfa_offset << 32.
+A rule is 8 bytes as in collector.unwind.table.RULE, here one little-endian uint64: cfa_kind | rbp_kind << 8 |
+rbp_offset << 16 | cfa_offset << 32.
 """
 
 from dataclasses import dataclass

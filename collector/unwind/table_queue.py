@@ -14,7 +14,7 @@ CODE_BYTES_PER_S = 100_000
 
 
 class _Wanted(NamedTuple):
-    due: float  # by time.monotonic; of the end: before all others
+    due: float  # by time.monotonic; -inf for the end, which comes before all files
     build_id: str
 
 

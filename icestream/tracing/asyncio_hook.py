@@ -1,8 +1,8 @@
 """Switches a thread to the context of each asyncio callback, and of each function that `to_thread` passes to it.
 
 A callback (a step of a task is one) belongs to the context that its `contextvars.Context` holds. Before and after it
-the thread is in the context in which the loop was started. This is mostly none: the
-loop's own work belongs to no request.
+the thread is in the context in which the loop was started. This is mostly none, because the loop's own work belongs to
+no request.
 
 uvloop calls back in machine code, but is handed every step of a task by `call_soon`, which is followed; its timers and
 protocols are not. Under other event loops, coroutines are in no context, rather than in one that may be another's.

@@ -21,11 +21,11 @@ HEADER = struct.Struct("<4sHHIIIIIIIIQ")
 
 
 class Columns(NamedTuple):
-    """Columns of intervals: each has one value for each interval."""
+    """Columns of intervals: each has one value for each interval. All times are nanoseconds."""
 
     context: list[bytes]
-    start: list[int]
-    start_cpu: list[int]
+    start: list[int]  # CLOCK_MONOTONIC
+    start_cpu: list[int]  # the thread's CPU clock
     end: list[int]
     end_cpu: list[int]
     tid: list[int]
@@ -45,7 +45,7 @@ class Columns(NamedTuple):
 class Datagram(NamedTuple):
     content: bytes
     intervals: int
-    dropped: int  # what it reports
+    dropped: int  # dropped intervals that it reports
 
 
 def datagrams(service: bytes, pid: int, columns: Columns, spans: Sequence[SpanEnd], dropped: int) -> Iterator[Datagram]:

@@ -84,7 +84,7 @@ class _Flattener:
         self._started = True
 
     def problem(self) -> str | None:
-        """Why it cannot work yet."""
+        """Returns why it cannot work yet; None when it can."""
         return None if self._started else f"the names that {STACKS} has are being read"
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Flattener:
         return sums, self._late.correct(sums, self._operations.of)
 
     def _collect(self, stop: threading.Event) -> list[Message]:
-        """What comes within an interval, or less if it is much, or if nothing came."""
+        """Collects messages for one interval. Returns earlier if there are many, or if none comes at first."""
         self._collected.clear()
         size, deadline = 0, time.monotonic() + self._interval_ms / 1000
         while len(self._collected) < _MESSAGES and size < _BYTES and time.monotonic() < deadline and not stop.is_set():
@@ -177,7 +177,7 @@ class _Flattener:
         self.partitions = {each.partition for each in partitions}
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Forgets what is not committed: whoever has its partition now, maybe this consumer again, reads it again."""
+        """Forgets what is not committed. The next owner of its partition reads it again, which may be this consumer."""
         self.partitions = set()
         self._collected.clear()
         self._late.clear()
@@ -198,10 +198,11 @@ class _Flattener:
 
 
 def _times(batches: list[tuple[Message, SampleColumns]]) -> dict[int, tuple[int, int]]:
-    """Returns between which times there may be activity of samples, by partition, Unix milliseconds.
+    """Returns the first and the last time at which there may be activity of the samples, by partition, in Unix
+    milliseconds.
 
-    Samples that are days old, as from a collector's spool, came with their activity: it is not looked for in all of
-    these days.
+    Samples that are days old, as from a collector's spool, came together with their activity. So the first time is at
+    most an hour before Kafka got the samples.
     """
     times: dict[int, tuple[int, int]] = {}
     for message, samples in batches:

@@ -54,7 +54,7 @@ class NamesReader:
         return {each for each in stack_ids if each and not self.names.frames(each)}
 
     def _read(self, timeout_s: float) -> bool:
-        """Whether something came."""
+        """Reads on for at most this time; returns whether something came."""
         message = self._consumer.poll(timeout_s)
         if message is None:
             return False

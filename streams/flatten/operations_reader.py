@@ -58,7 +58,7 @@ class OperationsReader:
             self._tell(error.args[0].str())
 
     def forget_positions(self) -> None:
-        """What is read next of a partition depends on its samples again."""
+        """Forgets how far partitions were read: the next samples decide where reading begins."""
         self._next.clear()
 
     def close(self) -> None:
@@ -78,7 +78,7 @@ class OperationsReader:
         self._consumer.unassign()
 
     def _begin(self, first: Mapping[int, int]) -> None:
-        """Finds out where to begin with partitions whose first samples are of these times."""
+        """Finds out where to begin. `first`: the time of the first samples of each partition, Unix milliseconds."""
         if self._in_process:  # knows no offsets by time, and has only the newest messages
             self._next.update(dict.fromkeys(first, 0))
         elif first:

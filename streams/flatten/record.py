@@ -24,7 +24,7 @@ def as_json(fields: Fields) -> bytes:
 
 
 def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames, encode: Encode = as_json) -> bytes:
-    """One record. A stack that makes it too large for a message loses frames in its middle."""
+    """Returns one record as a message. A stack that makes it too large loses frames in its middle."""
     labels = dict(key.labels)
     frames = functions(key.stack_id, names)
     fields: Fields = {
@@ -48,7 +48,7 @@ def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames, e
 
 
 def functions(stack_id: int, names: StackNames) -> list[str]:
-    """Root first; never empty."""
+    """Returns the functions of a stack, root first; never empty."""
     if not stack_id:
         return [NO_STACK]
     return names.frames(stack_id)[::-1] or [UNRESOLVED]

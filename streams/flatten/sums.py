@@ -24,7 +24,7 @@ class FlatKey:
     labels: Labels
     stack_id: int
     start_unix_milli: int  # of the interval
-    operation: str = ""  # else the series' span_name; "": there is none, or it is not known
+    operation: str = ""  # of the request, else the label span_name of the series; "": there is none, or it is not known
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Sums:
         return {key.stack_id for key in self.by_key}
 
     def records(self) -> list[tuple[FlatKey, FlatSum]]:
-        """Returns what is to be published: not where a correction leaves nothing."""
+        """Returns the sums to publish. Leaves out those that corrections have brought to zero."""
         return [(key, of_key) for key, of_key in self.by_key.items() if of_key.value or of_key.samples]
 
     def add(self, partition: int, samples: SampleColumns, operation_of: OperationOf) -> None:
