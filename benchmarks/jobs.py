@@ -80,7 +80,7 @@ def measure(hosts: int, windows: int) -> dict[str, float | dict[str, str]]:
 
 
 def fill(uri: str, hosts: int, windows: int) -> None:
-    """Writes an archive of so many windows of each host."""
+    """Writes an archive of `windows` windows of each host."""
     fleet, sink = Fleet(), ArchiveSink(uri)
     for first in range(0, windows, 12):
         for partition in range(PARTITIONS):

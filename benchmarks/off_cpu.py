@@ -91,7 +91,7 @@ def unwound(seconds: float, ends: tuple[int, int]) -> int:
 
 
 def exchanges(seconds: float, ends: tuple[int, int]) -> float:
-    """A second."""
+    """Returns how many there are in a second."""
     began, done = time.monotonic(), 0
     while time.monotonic() < began + seconds:
         for _ in range(AT_ONCE):

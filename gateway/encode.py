@@ -22,8 +22,8 @@ from icestream.v1.common_pb2 import BatchId
 from icestream.v1.raw_pb2 import RawBatch
 
 MAX_IDENTIFIED = 1_000_000
-"""Frames of a profile whose stacks get IDs here: each takes 100 bytes of memory meanwhile. Streams compute the IDs of
-others, a message at a time."""
+"""Stacks of a profile with at most this many frames get IDs here: each frame takes 100 bytes of memory meanwhile.
+Streams compute the IDs of others, a message at a time."""
 _NO_ACTIVITY_NS = HOUR_NS
 
 
@@ -64,8 +64,11 @@ def _with_stack_ids(window: Window) -> Window:
 
 
 def _batch(profile: SentProfile, values: Values, window: Window, limited: Window | None) -> list[bytes]:
-    """Its ID and which samples are in which part depend on the series as they were sent, not on the limit: a profile
-    that comes again is the same batch of the same parts, in any gateway, and counts once."""
+    """Returns the messages of one profile type.
+
+    The ID of the batch, and which samples are in which part, depend on the series as they were sent, not on the limit:
+    a profile that comes again is the same batch of the same parts, in any gateway, and counts once.
+    """
     common = RawBatch(
         host_id=profile.host_id,
         profile_type=values.profile_type,

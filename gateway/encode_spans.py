@@ -20,9 +20,9 @@ _FIELD_BYTES = 8  # what a span takes in the message beside its own bytes
 
 
 def encode_spans(sent: SentSpans, times: Times, names: OperationNames) -> Encoded:
-    """Encodes spans as messages of icestream.activity. Each passes the checks of those who read it, or BadMessage.
+    """Encodes spans as messages of icestream.activity. Raises BadMessage where one would not pass its readers' checks.
 
-    What `names` replaces is not in the ID of a batch: it depends on what came before.
+    The ID of a batch does not depend on what `names` replaces: that depends on what came before.
     """
     parts = _split(sent.spans, MAX_MESSAGE_BYTES - _HEADER_BYTES)
     messages = [_message(sent.host_id, spans, names) for spans in parts]

@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Take = Callable[[bytes], Awaitable[Message]]
-"""Returns the answer to a request when Kafka has what it brought. Raises Refused."""
+"""Takes a request in; returns the answer once Kafka has everything. Raises Refused."""
 
 
 class GrpcServer:

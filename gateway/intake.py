@@ -32,24 +32,24 @@ class Intake:
         metrics.MANY_OPERATIONS.read(lambda: self._operations.replaced)
 
     async def take(self, profiles: Sequence[SentProfile], format_name: str) -> Counter[str]:
-        """Returns when Kafka has all of the profiles: what of them was dropped. Raises Refused, and then the sender
-        may send all of them again: those that Kafka has are recognised."""
+        """Returns what of the profiles was dropped, once Kafka has all of them. Raises Refused, and then the sender may
+        send all of them again: those that Kafka has are recognised."""
         dropped, _ = await self._take(profiles, format_name, partly=False)
         return dropped
 
     async def take_each(
         self, profiles: Sequence[SentProfile], format_name: str, unread: Sequence[str] = ()
     ) -> tuple[Counter[str], list[str]]:
-        """As `take`, but takes those profiles that can be taken. Returns also why the others were refused, which begins
-        with why some could not be read."""
+        """Does what `take` does, but takes the profiles that can be taken. Returns also why the others were refused;
+        `unread` says why some could not be read, and comes first."""
         dropped, refused = await self._take(profiles, format_name, partly=True)
         if unread:
             metrics.DROPPED.labels("profiles").inc(len(unread))
         return dropped, [*unread, *refused]
 
     async def take_spans(self, data: TracesData, format_name: str) -> Counter[str]:
-        """Returns when Kafka has all spans that can be taken: how many others there were, by the reason. Raises
-        Refused, and then the sender may send all of them again."""
+        """Returns how many spans could not be taken, by the reason, once Kafka has all others. Raises Refused, and then
+        the sender may send all of them again."""
         times = self._limits.collected(time.time_ns() // 10**6)
         encoded, rejected = await asyncio.to_thread(_encode_spans, data, times, self._operations)
         await asyncio.gather(*(self._publisher.publish(one.key, one.messages, ACTIVITY) for one in encoded))

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from icestream.messages.checks import MAX_ID, MAX_LABELS, Labels
 
 MAX_VALUE = 200
-"""Characters of a label's value, as collectors keep them; longer ones are cut."""
+"""Characters of a label's value that are kept, as by collectors; longer ones are cut."""
 MAX_NAME = 100
 
 _WORD = re.compile(r"\W", re.ASCII)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _OURS = {"service_name": "service", "hostname": "host", "service_version": "service_version"}
-"""What other tools call labels that docs/labels.md has."""
+"""Labels of other tools -> the labels of docs/labels.md that they are."""
 _HOST_IDS = ("host_id", "host", "instance", "pod", "service")
 """The first of these labels that a profile has is the host ID of its batches: it spreads them over the partitions."""
 
@@ -27,9 +27,9 @@ def label_name(name: str) -> str:
 
 
 def to_labels(pairs: Iterable[tuple[str, str]], dropped: Counter[str] | None = None) -> Labels:
-    """Returns labels without those that have no name, no value, or a name that begins with two underscores. Of two
-    labels with one name the later one counts. The labels with the first names are kept where there are too many. What
-    is beyond the limits is counted in `dropped`."""
+    """Returns the labels of a series, without those that have no name, no value, or a name that begins with two
+    underscores. Of two labels with one name the later one counts. If there are too many, those whose names come first
+    in the alphabet are kept. Counts in `dropped` what is beyond the limits."""
     found = {}
     told = Counter[str]() if dropped is None else dropped
     for name, value in pairs:

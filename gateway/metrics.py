@@ -24,7 +24,9 @@ MANY_OPERATIONS = CountedElsewhere(
 SENT_BYTES = Counter("icestream_gateway_sent_bytes_total", "Bytes that Kafka acknowledged, before compression")
 REFUSED = Counter("icestream_gateway_refused_total", "Requests that were refused, by the code in the answer", ["code"])
 DROPPED = Counter(
-    "icestream_gateway_dropped_total", "What profiles had and was not taken, as the answers say it", ["what"]
+    "icestream_gateway_dropped_total",
+    "What was not taken of profiles, spans and their labels, as the answers say it",
+    ["what"],
 )
 SCRAPES = Counter(
     "icestream_gateway_scrapes_total", "Profiles that were scraped, by job and how it went", ["job", "result"]

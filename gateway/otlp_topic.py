@@ -26,7 +26,7 @@ _LETTERS_A_MINUTE = 60
 _MS = 1_000_000
 
 Take = Callable[[Message], Awaitable[None]]
-"""Returns when Kafka has all of a message, and raises Refused where it cannot be taken, or not now."""
+"""Takes a message in; returns once Kafka has all of it. Raises Refused if it cannot be taken, or not now."""
 
 
 def spans_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
@@ -39,8 +39,8 @@ def spans_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
 
 
 def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
-    """Takes the profiles of `gateway_profiles_topic`. A message of which a profile cannot be taken is a dead letter,
-    too: nobody reads an answer."""
+    """Takes the profiles of `gateway_profiles_topic`. If one profile of a message cannot be taken, the message becomes
+    a dead letter as well: nobody would read an answer."""
 
     async def take(message: Message) -> None:
         place = f"{message.topic()}/{message.partition()}/{message.offset()}"
@@ -56,8 +56,8 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
 class OtlpTopic:
     """Takes the messages of a topic, on a thread of its own, until `close`. Several gateways share the partitions.
 
-    It commits what Kafka has acknowledged, so a message may be taken twice; what it has is then stored once. A message
-    that cannot be taken goes to the dead letters.
+    It commits a message after Kafka has acknowledged what was made of it. So a message may be taken twice, but its
+    contents are stored once. A message that cannot be taken goes to the dead letters.
     """
 
     def __init__(self, settings: GatewaySettings, topic: str, group: str, take: Take) -> None:
@@ -93,7 +93,7 @@ class OtlpTopic:
                 self._stop.wait(_AGAIN_S)
 
     async def _take(self, messages: Sequence[Message]) -> bool:
-        """Returns whether all of them are taken or dead letters; False: we are to stop before that."""
+        """Returns whether all of them are taken or dead letters; False if it was told to stop before that."""
         letters: list[tuple[Message, Exception]] = []
         for message in messages:
             while True:
@@ -113,7 +113,7 @@ class OtlpTopic:
         return self._send(letters)
 
     def _send(self, letters: Sequence[tuple[Message, Exception]]) -> bool:
-        """Returns whether Kafka has the dead letters; False: we are to stop before that. Some may come twice."""
+        """Returns whether Kafka has the dead letters; False if it was told to stop before that. Some may come twice."""
         while True:
             try:
                 dead_letters.send_all(self._producer, self._rate, "gateway", letters)

@@ -34,17 +34,17 @@ _ENGINES = {
     ("object_sampler", "bytes"): _ALLOCATED,
     ("alloc_tracer", "bytes"): _ALLOCATED,
 }
-"""What async-profiler, which is in Pyroscope's Java agent, calls by the engine that measured it."""
+"""async-profiler, which is in Pyroscope's Java agent, names sample types by the engine that measured them."""
 
 
 def value_type(kind: str, unit: str) -> ValueType:
-    """Returns a type as the field calls it, whatever its sender does."""
+    """Returns a sample type under its usual name, whatever its sender calls it."""
     unit = "nanoseconds" if unit == "ns" else unit
     return _ENGINES.get((kind, unit), ValueType(kind, unit))
 
 
 def value_types(given: Sequence[tuple[str, str]]) -> list[ValueType]:
-    """Returns the types of one profile as `value_type` does; those that it would make one stay as they were sent."""
+    """Returns the types of one profile as `value_type` does. Types that would become equal stay as they were sent."""
     found = [value_type(*one) for one in given]
     return [kind if found.count(kind) == 1 else ValueType(*sent) for kind, sent in zip(found, given, strict=True)]
 
@@ -52,7 +52,7 @@ def value_types(given: Sequence[tuple[str, str]]) -> list[ValueType]:
 def profile_type(name: str, sample: ValueType, period: ValueType) -> str:
     """Returns the profile type. `name`: as the sender calls the profile, "" if it does not.
 
-    CPU time is CPU time, also if the timer that measured it went by wall time, as in Pyroscope's SDK for Node.
+    CPU has the period type CPU even if its timer went by wall time, as in Pyroscope's SDK for Node.
     """
     period = period if period.type and sample != CPU else sample
     parts = (name or _NAMES.get(sample.type, sample.type), *sample, *period)

@@ -25,7 +25,7 @@ _READY_S = 2.0
 _ROOM_S = 0.1
 _QUEUE_KB = 131_072
 _UNREAD_BYTES = 1_000_000
-"""With the in-process broker: the collector of this machine has its share of the room, too."""
+"""Bytes that the gateway may have unread in the in-process broker: this machine's collector needs a share as well."""
 
 
 class Publisher:

@@ -27,7 +27,7 @@ class SentProfile:
     values: Sequence[Values]
     host_id: str
     identity: bytes
-    """What no other profile of these labels and this time has in common with it, so that it counts once if it comes
-    again; empty: it does not say when it was taken, so two that are equal count twice."""
+    """Tells it apart from other profiles of the same labels and time, so that it counts once if it comes again. Empty:
+    it does not say when it was taken, so two equal ones count twice."""
     dropped: Counter[str] = field(default_factory=Counter)
     """What of the profile was not taken: what, and how often."""

@@ -1,5 +1,5 @@
-"""How many different series a service may have in an hour: labels whose values are never the same make one of each
-profile, and each is kept in tables for as long as anything refers to it."""
+"""How many different series a service may have in an hour: a label with a new value each time makes a series of each
+profile, and a series stays in the tables for as long as anything refers to it."""
 
 import dataclasses
 import threading
@@ -16,15 +16,15 @@ OTHER_SERVICES = "[other services]"
 
 _HOUR_S = 3600.0
 _MOST = 500_000
-"""Services, and series of all services: each takes up to 130 bytes of memory."""
+"""The most services and series together: each takes up to 130 bytes of memory."""
 
 
 class SeriesLimit:
-    """Keeps the first `of_service` series of a service in an hour; others keep only their service. All services
-    together have at most 500,000; then services that are new are one. For any thread.
+    """Keeps the first `of_service` series of a service in an hour; others keep only the label of their service. All
+    services together have at most 500,000 series; beyond that, new services become OTHER_SERVICES. For any thread.
 
-    Other labels are not kept, since any of them may be what makes so many series. So gauges of several instances are
-    averaged there, as everywhere where labels are equal."""
+    No other label is kept, because any of them may be the one that makes so many series. So gauges of several instances
+    are averaged there, as everywhere where labels are equal."""
 
     def __init__(self, of_service: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit = of_service

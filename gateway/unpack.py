@@ -8,11 +8,11 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _GZIP = 31  # zlib's window bits that mean gzip
 _PIECE = 16_384
 _MAX_MEMBERS = 10_000
-"""Each costs time even if it is empty. Who packs a profile makes one."""
+"""Each member costs time, even if it is empty; a packed profile has one."""
 
 
 def unpack(data: bytes, limit: int) -> bytes:
-    """Returns data without gzip where it has it; never makes more than `limit` bytes. Raises Refused.
+    """Unpacks data that is in gzip; never makes more than `limit` bytes. Raises Refused.
 
     May take a second, so event loops call it in a thread.
     """

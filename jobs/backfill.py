@@ -16,7 +16,7 @@ from jobs.slices import Work, work_through
 from jobs.staging import Staging
 
 _NAMED = 100
-"""Missing batches that are kept to name their hosts."""
+"""How many missing batches an error names the hosts of."""
 
 
 @dataclass
@@ -80,9 +80,10 @@ def plan(work: Work) -> list[str]:
 
 
 def _leave_alone(staging: Staging, protected: set[HostMinute], column: str) -> str:
-    """Returns the SQL condition that a row is in no minute of a host that has a missing batch.
+    """Returns the SQL condition that a row is in no protected minute: in none of a host that has a missing batch.
 
-    The corrections of the samples of that batch name the activity that they come from, which may well be recomputed.
+    Without it, corrections of that batch's samples would go: they name the activity that they come from, which may well
+    be recomputed.
     """
     if not protected:
         return "1"

@@ -1,7 +1,7 @@
 """Recomputed samples have their traces already, so a sink must not add corrections by the same activity to them.
 
-So the corrections by activity that ends in the slice, and lies in the job's range, are marked as stored. Activity that
-reaches out of the range is left out: the rest of its corrections may still come.
+So this marks the corrections by activity that ends in the slice and lies in the job's range as stored. It leaves out
+activity that reaches out of the range: the rest of its corrections may still come.
 """
 
 from typing import Any

@@ -1,10 +1,10 @@
 """The cut: where a job stops reading. What arrived later is left to the live pipeline.
 
 A job takes the ends of the topics when it begins, and waits until the live pipeline has stored everything before them.
-So each message is either stored already, or not the job's business: the two never store one message at the same time.
-Where no part of the pipeline has begun, there is nothing to wait for; a job then ends with an error when one begins.
-Where stream processors have begun, it waits for sinks that have not, too: they would skip the batches of which the job
-stored only the part in its range.
+So each message is either stored already, or left to the pipeline: the two never store one message at the same time.
+Where no part of the pipeline has begun, there is nothing to wait for; the job ends with an error if one begins
+meanwhile. Where stream processors have begun and a sink has not, the job waits for the sink as well: a sink that begins
+later would skip the batches of which the job stored only the part in its range.
 """
 
 import logging
@@ -31,7 +31,7 @@ LAKE_MORE_S = 120.0
 """How much longer it waits for the Parquet sink, which collects rows for a minute before it writes them."""
 _POLL_S = 0.5
 _SURE_S = 20.0
-"""How long a job asks again whether a part of the pipeline has begun, while Kafka cannot say so."""
+"""How long a job keeps asking whether a part of the pipeline has begun, while Kafka does not answer."""
 _WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
 
 

@@ -1,4 +1,4 @@
-"""The fence: a job that stood still, and whose range another job has taken over, changes nothing any more.
+"""The fence: a job that stood still while another took its range over changes nothing any more.
 
 Its process may wake between any two statements, or the server may still execute one. So each statement that changes
 live tables names the owner of the lock, in its condition and in its settings:

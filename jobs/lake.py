@@ -24,13 +24,13 @@ from sinks.stored_batches import BatchKey
 MINUTE_S = 60
 _KINDS = ("samples", "activity")
 _SAID = ("operation", "status")
-"""What may be known of a span later than the span."""
+"""Columns of a span that may become known after the span itself."""
 
 
 Where = Callable[[pa.ChunkedArray, np.ndarray], np.ndarray]
 """Takes hosts, and minutes in Unix seconds (n,); chooses some of them: bool (n,)."""
 Sums = tuple[int, int]
-"""Of the rows of a minute: of samples of `count` and `value`, of activity of rows and `thread_cpu_ns`."""
+"""Sums of a minute: of samples `count` and `value`; of activity the number of rows and `thread_cpu_ns`."""
 
 
 def replace_all(lake: JobLake, staging: Staging, protected: Collection[tuple[str, int]]) -> None:
@@ -221,7 +221,7 @@ def _recomputed(staging: Staging) -> Pairs:
 
 
 def _of(recomputed: Pairs, rows: pa.Table) -> np.ndarray:
-    """Returns which rows are of recomputed batches; those that were stored before rows named their batches are, too."""
+    """Returns which rows are of recomputed batches. Rows stored before rows named their batches count, too."""
     if "batch_run" not in rows.column_names:
         return np.ones(len(rows), bool)
     run = rows["batch_run"].fill_null("")

@@ -3,8 +3,8 @@
 A reader sees the slice as it was before, or as it is after the commit. What another process appends meanwhile stays: if
 it lies in the slice, Delta refuses the commit, and the job reads the slice again.
 
-So it is with what another job has replaced since this one opened the table: `JobLake` asks for the lock whenever it
-opens one. A job that had its lock then, and stood still until another took its range over, has its commit refused. When
+The same holds for what another job has replaced since this one opened the table: `JobLake` checks the lock whenever it
+opens a table. If a job stands still after that until another one takes its range over, Delta refuses its commit. When
 it opens the table again, it finds that it has lost its lock.
 """
 
@@ -51,7 +51,7 @@ def replace(
 ) -> None:  # fmt: skip
     """Replaces those rows of a slice for which `goes` is true by `new` ones, in Delta's types.
 
-    In memory are some rows of the slice at a time; all of them are in a temporary file, because deltalake cannot read
+    Few rows of the slice are in memory at a time; all of them are in a temporary file, because deltalake cannot read
     and write at the same time. Raises deltalake's errors and OSError.
     """
     retried(lake, lambda: _replace(lake, name, time_range, goes, new()))

@@ -94,7 +94,7 @@ class JobLock:
             end_statements(client, owner, self._cluster)
 
     def _claim(self, client: Client, seconds: int) -> None:
-        """Adds a row that expires after so long; 0 ends the claim."""
+        """Adds a row that expires after `seconds`; 0 ends the claim."""
         client.command(
             "INSERT INTO job_locks (owner, job, process, start_time, end_time, expires_time)"
             f" SELECT {{owner:String}}, {{job:String}}, {{process:String}}, {START_SQL}, {END_SQL},"

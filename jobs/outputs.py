@@ -42,8 +42,7 @@ def _series_size(labels: Labels, series: IdAndBytes) -> int:
 class Known:
     """The operators, and what a process remembers from unit to unit.
 
-    Names that it has returned once a day it does not return again: the slice that had them is stored, or done again by
-    another process.
+    It returns a node, location or series once a day: the slice that had it is stored, or done again by another process.
     """
 
     operators: Operators
@@ -112,7 +111,7 @@ def _id_and_bytes(labels: Labels) -> IdAndBytes:
 
 
 def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackTables]:
-    """Returns the nodes and locations that were not returned for this day."""
+    """Returns the nodes and locations that were not returned for this day yet."""
     raw = merged.columns
     period = known.announced.period(raw.start_unix_nano)
     new = deduplicate.unannounced(period, raw, stack_id)
@@ -208,7 +207,7 @@ def _batch(message_id: MessageId, raw: RawColumns, of: _Range, figures: Sequence
 
 
 def _new_series(known: Known, series: dict[int, Labels], last_unix_nano: int) -> pa.Table:
-    """Returns the series that were not returned for this day."""
+    """Returns the series that were not returned for this day yet."""
     day = last_unix_nano // DAY_NS
     new = {series_id: labels for series_id, labels in series.items() if not known.series_days.written(series_id, day)}
     known.series_days.add(new, day)

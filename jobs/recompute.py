@@ -1,8 +1,8 @@
 """Recomputes a slice of a time range: reads its messages, and runs them through the stream processors' operators.
 
 It reads all activity of a unit first, so that every sample finds its trace context: nothing is late, and there are no
-corrections. The operators run on blocks of many batches. In memory are the activity of one partition and slice, one
-block, and the rows of one insert.
+corrections. The operators run on blocks of many batches. It holds the activity of one unit, one block, and the rows of
+one insert in memory.
 """
 
 from collections import Counter
@@ -34,7 +34,7 @@ from streams.process import Operators
 
 ColumnsT = TypeVar("ColumnsT", RawColumns, ActivityColumns)
 _BLOCK_MESSAGES, _BLOCK_BYTES = 100, 8_000_000
-"""Of messages whose columns are computed at once."""
+"""The size of a block, whose columns are computed at once: it ends with the message that reaches either."""
 _INSERT_ROWS = 200_000
 
 
@@ -81,7 +81,7 @@ Rows = tuple[str, pa.Table]
 
 
 class Recomputer:
-    """Recomputes units, one after the other; what it knows of one makes the next one faster."""
+    """Recomputes units, one after the other; what it remembers of one makes the next one faster."""
 
     def __init__(self, source: ArchiveSource, operators: Operators, block: str) -> None:
         """`block`: of rows of `batches`."""

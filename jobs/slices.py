@@ -26,7 +26,7 @@ from jobs.workers import MakeOperators, portions
 from sinks.tables.arrow import concat
 
 _INSERT_ROWS = 50_000
-"""Fewer rows wait for more, of other partitions: an insert costs as much as thousands of rows."""
+"""Fewer rows wait for those of other partitions: an insert costs as much as thousands of rows."""
 
 
 def _nothing(*arguments: Any) -> None:

@@ -33,14 +33,14 @@ TABLES = ("samples", "activity", "spans", "series", "nodes", "locations", "batch
 TIMES = {"trace_samples": "time", "samples": "time", "activity": "start_time"}
 """The tables whose rows a job replaces, in the order in which it deletes them -> their time."""
 DELETE: dict[str, Any] = {"lightweight_deletes_sync": 2} | ON_EVERY_HOST
-"""Settings with which a DELETE has happened on every replica when it returns."""
+"""Settings with which a DELETE returns when every replica has executed it."""
 MAX_HASHES = 10_000
-"""In one DELETE: about 210 kB, where ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
+"""Hashes in one DELETE: about 210 kB. ClickHouse takes statements of 256 KiB, and ZooKeeper nodes of 1 MB."""
 _BATCHES = (
     "ENGINE = StripeLog AS SELECT *, toInt64(0) AS from_unix_nano, toInt64(0) AS to_unix_nano FROM batches LIMIT 0"
 )
 _TABLES_AT_ONCE = 500
-"""In one DROP: 100 kB with the longest names."""
+"""Tables in one DROP: 100 kB with the longest names."""
 _KEY = "kind, collector, started_unix_nano, sequence, part, output"
 
 
@@ -142,7 +142,7 @@ class Staging:
         """Returns the SQL condition that a row of a live table comes from a batch that was recomputed.
 
         A recomputed sample has its trace, so the corrections by recomputed activity are among the rows to replace. Rows
-        that were stored before rows named their batches count, too: they did not arrive just now.
+        that were stored before rows named their batches count as well: they did not arrive just now.
         """
         kinds = "kind" if table == "activity" else "if(kind = 'activity', 'corrections', kind)"
         run = f"concat({kinds}, '/', collector, '/', toString(started_unix_nano), '/', toString(part))"

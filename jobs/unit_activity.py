@@ -1,4 +1,4 @@
-"""The intervals of a unit, of which a job reads all before any sample; they give the samples their trace contexts."""
+"""The intervals of a unit: a job reads all of them before any sample; they give the samples their trace contexts."""
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Recomputes units in several processes. One process, the job's, inserts what they return: only it has the store open.
+"""Recomputes units in several processes. The process of the job inserts what they return: only it has the store open.
 
 A worker sends rows through a pipe, which holds it back while the job inserts: so at most one portion for each worker is
 in memory. A worker ends with the job: then its pipe is closed.

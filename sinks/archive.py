@@ -32,7 +32,7 @@ from sinks.folders import names, open_folder, write_file
 from sinks.ranges import MessageRange
 
 LATE_NS = 2 * HOUR_NS
-"""An interval of activity that starts in a time range is found for it if it ends at most this long after it."""
+"""A reader of a time range finds the intervals of activity that start in it and end at most this long after it."""
 _CLEAN_S = 3600.0
 _ROWS_AT_ONCE = 64
 
@@ -41,7 +41,7 @@ _ROWS_AT_ONCE = 64
 class Archived:
     """A message. If it is a bad one, its batch ID is empty and its times are Kafka's timestamp."""
 
-    cluster: str
+    cluster: str  # the ID of the Kafka cluster
     partition: int
     offset: int
     timestamp_ms: int
@@ -133,7 +133,7 @@ def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) ->
 
 
 def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, number: int | None = None) -> Iterator[Archived]:
-    """Reads the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
+    """Yields the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
 
     `number`: read only the partition of this number. It holds some messages of one file at a time. Raises OSError or
     ValueError.
@@ -172,7 +172,7 @@ def partitions(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> 
 
 
 def covers(uri: str, topic: str) -> tuple[int, int] | None:
-    """Returns from when to when there are hours with files, Unix nanoseconds; None without files."""
+    """Returns the start of the first hour with files and the end of the last one, Unix nanoseconds, or None."""
     folder = open_folder(uri)
     days = [f"{topic}/{day}" for day in names(folder, topic) if _DAY.fullmatch(day)]
     first = next(_hours_of(folder, days), None)

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 ASK_S = 10.0
 """How long Kafka has to answer a question about offsets."""
 MAX_HELD_BYTES = 64_000_000
-"""With so many bytes that are not written, a sink reads nothing more."""
+"""A sink that holds this many unwritten bytes reads nothing more."""
 RANGES_PER_S = 12
 """How many ranges a sink writes a second, unless they are large."""
 _NOTHING = Pending()

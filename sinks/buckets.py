@@ -7,9 +7,9 @@ from itertools import groupby
 from icestream.rollups import DAY_S, Level
 
 _TOGETHER = 20_000_000
-"""Samples of which hours are built together. Hours of more samples are built one by one."""
+"""Hours are built together up to this many samples. An hour with more is built alone."""
 _REQUESTS_TOGETHER = 1_000_000
-"""Likewise rows of samples, activity and requests: with the sketches of few hours, the memory of a build suffices."""
+"""The same for rows of samples, activity and requests: a build has memory for the sketches of few hours only."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def together(buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[lis
 
 
 def one_by_one(buckets: Sequence[Bucket], with_rows: Collection[int]) -> Iterator[list[Bucket]]:
-    """Yields buckets of operations that are summed up from rows: those that have rows each alone, so that one that
-    cannot be built leaves the others alone, and all others before them, together."""
+    """Yields buckets of operations that are summed up from rows: first all that have no rows, together; then each that
+    has rows, alone. So a bucket that cannot be built does not hold up the others."""
     if without := [bucket for bucket in buckets if bucket.start_unix_s not in with_rows]:
         yield without
     yield from ([bucket] for bucket in buckets if bucket.start_unix_s in with_rows)

@@ -51,7 +51,7 @@ SETTINGS = {
 }
 StoredT = TypeVar("StoredT", SampleTables, ActivityTables)
 MAX_DAYS = 40
-"""Days, and so partitions, of one insert: each costs time and memory. More than that come in several inserts."""
+"""The most days, and so partitions, of one insert: each costs time and memory. More days take several inserts."""
 _CLEAN_S = 86_400.0
 
 

@@ -45,10 +45,10 @@ ON_EVERY_HOST: dict[str, int | str] = {"distributed_ddl_output_mode": "throw"}
 """A statement ON CLUSTER returns when every host has run it, and fails where one has not."""
 
 ON_EACH_SHARD: dict[str, int | str] = {"parallel_distributed_insert_select": 2}
-"""With it, INSERT ... SELECT from one Distributed table to another one inserts on each shard what it selects there."""
+"""INSERT ... SELECT from one Distributed table to another inserts on each shard what it selects there."""
 
 ON_ONE_SERVER: dict[str, int | str] = GLOBAL | {"parallel_distributed_insert_select": 0}
-"""With it, such an INSERT sums up the rows of all shards together."""
+"""INSERT ... SELECT from one Distributed table to another sums up the rows of all shards together."""
 
 
 class ClusterError(ValueError):

@@ -1,4 +1,4 @@
-"""Tells whether the tables remember enough insert tokens: those of all inserts of NEEDED_S."""
+"""Tells whether the tables remember enough insert tokens: those of all inserts in the last NEEDED_S seconds."""
 
 import logging
 import time

@@ -20,12 +20,12 @@ TABLE = "stacks"
 KEEP_REMOVED_HOURS = 24
 """How long the files of earlier builds are kept, for readers that still use them."""
 UNKNOWN = "[unknown]"
-"""What a location is called that has no name, file or address, or that is not stored."""
+"""The name of a location that has no name, file or address, or that is not stored."""
 _NAMES = pa.large_list(pa.large_string())
 _SCHEMA = pa.schema([("stack_id", pa.int64()), ("functions", pa.list_(pa.string()))])
 _MERGE_ROWS = 1_000_000
 _BLOCK_FRAMES = 200_000
-"""Of one batch of rows: with the longest names, and all lines inlined, some hundred MB."""
+"""Frames of one batch of rows: with the longest names, and all lines inlined, they take some hundred MB."""
 
 
 def build_stacks(lake: Lake, since: date | None = None) -> int:

@@ -18,19 +18,19 @@ from sinks.delta import BY_DATE, BY_MONTH, Lake, column_of_days
 log = logging.getLogger(__name__)
 
 SMALL_FILES = 32
-"""Files of one day or month below half of FILE_BYTES that are joined."""
+"""The files of a day or month are joined once this many are below half of FILE_BYTES."""
 FILE_BYTES = 128 << 20
 COMPACT_S = 60.0
 KEEP_REMOVED_HOURS = 168
 """How long files are kept that no longer belong to a table, for readers that still use them."""
 _LEAST_BATCH_DAYS = 8
-"""Kafka could deliver the messages of so many days again; `batches` recognises them."""
+"""`batches` is kept for at least this long: Kafka could deliver the messages of these days again."""
 
 
 def compact(lake: Lake, small_files: int = SMALL_FILES, most_s: float = COMPACT_S) -> None:
     """Joins the files of each day or month that has `small_files` small ones. Raises deltalake's errors and OSError.
 
-    It begins with no other day after `most_s` seconds: meanwhile the sink reads nothing.
+    It begins no other day after `most_s` seconds, because the sink reads nothing meanwhile.
     """
     end = time.monotonic() + most_s
     for table, column in _tables(lake):

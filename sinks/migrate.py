@@ -1,7 +1,7 @@
 """Makes tables from numbered SQL files: runs each statement once, and records those of a file with their checksums.
 
-Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`), because after a process that
-died before the record of a file the statements of the file run again.
+Nothing else makes tables. Every statement may run twice without harm (`IF NOT EXISTS`): if a process dies before it has
+recorded a file, the statements of the file run again.
 
 Parts of an older version work with the tables of a newer one, so that processes can be upgraded one after the other: a
 migration adds what the older parts need not know. Where that is impossible, the file begins with `-- breaks older

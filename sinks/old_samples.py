@@ -1,6 +1,6 @@
 """Drops samples that are older than they are to be kept, a day at a time, once all rollups of the day are final.
 
-ClickHouse would drop them by their age alone: also if no sink has run since, and so nothing has summed them up.
+With a TTL, ClickHouse would drop them by age alone, even if no sink has run since and nothing has summed them up.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _FINAL = (
     " AND start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
 )
 _ANY_SIZE: dict[str, int | str] = {"max_partition_size_to_drop": 0}
-"""ClickHouse asks before it drops 50 GB. That is a day of 1,000 hosts."""
+"""By default, ClickHouse refuses to drop a partition of over 50 GB, which is a day of 1,000 hosts."""
 
 
 def drop_old_samples(

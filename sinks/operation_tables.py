@@ -1,7 +1,7 @@
 """The tables of rollups of operations, and the SELECTs that fill them.
 
-A request belongs to the minute in which it began, samples and intervals to that in which they were. So all sums are
-those of rows, and rows are counted once. Hours are summed up from minutes, and days from hours.
+A request belongs to the minute in which it began, a sample to the minute in which it was taken, an interval to the
+minute in which it began. So each row is counted once. Hours are summed up from minutes, and days from hours.
 """
 
 from collections.abc import Collection
@@ -17,7 +17,7 @@ from sinks.cluster import ON_ONE_SERVER
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
 READ = ("samples", "activity", "entry_spans", "span_operations", "spans")
-"""The tables that hold what is summed up, by day."""
+"""The tables of rows that rollups of operations are summed up from; their partitions are days."""
 SETTINGS: dict[str, int | str] = ON_ONE_SERVER | {  # a request may have rows on several shards
     "join_algorithm": "grace_hash",  # an hour may have more requests than memory has room for
     "max_bytes_in_join": 400_000_000,
@@ -79,7 +79,7 @@ OPERATION_TABLES: dict[Level, dict[str, str]] = {
     OPERATION_HOURS: {"operation_hours": _summed_up(_coarser("operation_minutes", "toStartOfHour"))},
     OPERATION_DAYS: {"operation_days": _summed_up(_coarser("operation_hours", "toStartOfDay"))},
 }
-"""Of each level its table, and the SELECT that fills it, for the parameters of sinks/rollup_tables.py."""
+"""The table of each level, and the SELECT that fills it; `fill_parameters` has its parameters."""
 _TIMES = {"samples": "time", "activity": "start_time", "entry_spans": "start_time"}
 _HOURS_WITH_ROWS = " UNION DISTINCT ".join(
     f"SELECT toUnixTimestamp(toStartOfHour({time})) AS hour FROM {table} {_of_buckets(time)} GROUP BY hour"
@@ -88,14 +88,15 @@ _HOURS_WITH_ROWS = " UNION DISTINCT ".join(
 
 
 def has_span_names(client: Client) -> bool:
-    """Returns whether there are operations without activity and spans: labels of series."""
+    """Returns whether labels of series name operations, which then need neither activity nor spans."""
     return bool(client.query(f"SELECT {HAS_SPAN_NAMES}").result_rows[0][0])
 
 
 def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:
-    """Returns the buckets of OPERATION_MINUTES, of those with these starts, of which there is anything to sum up.
+    """Returns those of the buckets of OPERATION_MINUTES with these starts that have anything to sum up.
 
-    To plan its statement takes a tenth of a second, which a server with few requests would spend on most hours.
+    ClickHouse takes a tenth of a second to plan the statement that fills a bucket, and most hours of a server with few
+    requests have nothing.
     """
     parameters = {"from": min(starts), "until": max(starts) + OPERATION_MINUTES.bucket_s, "starts": sorted(starts)}
     return {int(hour) for (hour,) in client.query(_HOURS_WITH_ROWS, parameters=parameters).result_rows}

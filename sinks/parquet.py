@@ -8,7 +8,7 @@ docs/lake.md describes the tables. Each batch is stored once, as in ClickHouse:
   refuses a commit to a table that got another range of one of the partitions since the table was opened. So a sink that
   was frozen, and has lost its partitions, stores nothing twice.
 
-A node, location or series is stored once a month; now and then once more, which readers must expect.
+A node, location or series is stored once a month, and sometimes twice: readers must expect that.
 """
 
 import time
@@ -43,7 +43,7 @@ _RETAIN_S = 86_400.0
 _RETRY_S = 600.0
 _HOUR_MS = 3_600_000
 _REMEMBERED = 2_000_000
-"""Nodes, locations and series of each kind that are remembered as written, 8 bytes each. Others are written again."""
+"""How many nodes, locations and series are remembered as written, 8 bytes each; others are written again."""
 _PARTS: dict[str, Callable[[Stored], pa.Table | None]] = {
     "samples": lambda m: m.rows if isinstance(m, SampleTables) else None,
     "spans": lambda m: m.spans if isinstance(m, ActivityTables) else None,

@@ -22,7 +22,7 @@ from sinks.try_out import NotToBlame
 log = logging.getLogger(__name__)
 
 TRY_OUT_AFTER = 5
-"""If so many attempts to write a range have failed, and it is alone, the store is asked which messages it refuses."""
+"""After this many failed attempts to write a range alone, the store is asked which messages it refuses."""
 
 Rejected = tuple[Message, Exception]
 """A bad message, and what is wrong with it."""
@@ -84,8 +84,8 @@ class RangeWriter:
     def _groups(self, due: list[Partition]) -> Iterator[list[Partition]]:
         """Yields the partitions in groups, each of which is written at once: up to `flush_bytes`, or one range.
 
-        What failed before is not written together with other ranges, and in groups that shrink at each failure. So a
-        range that the store refuses is alone in the end, and all others are written.
+        Ranges that failed before are written without the others, in groups that shrink at each failure. So in the end
+        a range that the store refuses is alone, and all others are written.
         """
         group: list[Partition] = []
         size, failed = 0, False
@@ -146,7 +146,7 @@ class RangeWriter:
         log.error("%s: cannot write %s, will try again: %s", self._sink.name, _named(list(pending)), problem)
 
     def _leave_refused_out(self, key: Partition) -> None:
-        """Leaves the messages that the store refuses for what they hold out of a range, as dead letters.
+        """Makes the messages of a range that the store refuses for what they hold dead letters, and leaves them out.
 
         The range keeps its name. So if an attempt has stored rows of it, or still does, no rows of it are stored again;
         and another owner, which tries with all messages first, cannot store any twice either (see sinks/refused.py).

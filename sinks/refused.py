@@ -1,8 +1,8 @@
 """Finds the messages that a store refuses for what they hold.
 
-Nothing that is stored depends on the answer but which messages of a range are left out of its next attempts; the range
-keeps its name, under which each table takes the rows of a range once. So nothing is counted twice, whenever a process
-is killed, and whichever attempt has stored rows: its rows are those of the good messages in any case.
+The answer decides only which messages of a range are left out of its next attempts. The range keeps its name, and each
+table takes the rows of a range once under its name. So nothing is counted twice, whenever a process is killed and
+whichever attempt has stored rows: these are the rows of the good messages in any case.
 """
 
 import time
@@ -27,9 +27,9 @@ class RefusedByStore(Exception):
 def refused(sink: Sink, messages: Sequence[Any]) -> dict[int, RefusedByStore]:
     """Returns the indices of the messages that the store refuses alone, and why. Stores nothing.
 
-    Raises what the store raises where not the messages are to blame: it is away, or it refuses no rows, too. Raises
-    NotToBlame if it refuses many: then its tables are at fault. Also if the search takes long, in which no partition of
-    the sink moves on.
+    Raises the store's error where the messages are not to blame: the store is away, or it refuses an empty table as
+    well. Raises NotToBlame if the store refuses many messages, because then its tables are at fault, and if the search
+    takes long, because no partition of the sink moves on meanwhile.
     """
     search = _Search(sink, max(_MOST_OF_A_RANGE, len(messages) // 10), time.monotonic() + _SEARCH_S)
     _search(search, messages, 0)
@@ -64,7 +64,7 @@ def _search(search: _Search, messages: Sequence[Any], first: int) -> None:
 def _error(sink: Sink, messages: Sequence[Any]) -> BaseException | None:
     """Returns why the store refuses messages together. Raises what it raises if it is away.
 
-    If it refuses a single message, and no rows of it, too, this raises that.
+    Raises also if it refuses a single message, and an empty table in place of its rows as well.
     """
     try:
         sink.try_out(messages, empty=False)

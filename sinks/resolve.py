@@ -1,9 +1,9 @@
 """Names locations that were stored before their symbols came.
 
-When a SymCache comes, the locations of its build ID that have no name, or an older one, are read from the table, looked
-up, and published on icestream.stacks; the sinks store them. A location may be announced without a name just after that,
-by a stream processor that has not read the SymCache yet. So unnamed locations of known build IDs are looked up again
-from time to time.
+When a SymCache comes, this reads from the table the locations of its build ID that have no name, or an older one. It
+looks them up and publishes them on icestream.stacks; the sinks store them. A stream processor that has not read the
+SymCache yet may announce a location without a name just after that. So unnamed locations of known build IDs are looked
+up again from time to time.
 """
 
 import logging

@@ -40,7 +40,7 @@ _ROLLUPS = {
     "operation day": ("operation_days",),
 }
 _MORE_THAN_ROWS = 4
-"""Rollups of operations are kept for so many days longer than the rows: coarser ones are built again from them."""
+"""How many days longer than rows the rollups of operations are kept: coarser ones are built again from them."""
 MAX_DAYS = 36_500
 MIN_TOKENS = 1_000
 MAX_TOKENS = 10_000_000
@@ -148,7 +148,7 @@ class _Tables:
 
 
 def remember_inserts(client: Client, tokens: int) -> None:
-    """Makes the tables remember the deduplication tokens of so many inserts. Raises MigrationError for absurd numbers.
+    """Makes the tables remember the tokens of this many inserts. Raises MigrationError for absurd numbers.
 
     A process writes at most 12 ranges a second (`sinks.assignment.RANGES_PER_S`), so 10,000 tokens for each process are
     14 minutes. A range whose process died must be written again within that time.

@@ -22,10 +22,10 @@ from sinks.cluster import INSERT_SETTINGS, ONE_SERVER, Cluster, of_all_replicas
 
 _HOUR_MS = HOUR_S * 1000
 REQUESTS_QUIET_S = 3600
-"""Rollups of operations are built again so long after the last change of a bucket."""
+"""How long after the last change of a bucket its rollups of operations are built again."""
 NOTED_S = REQUESTS_QUIET_S / 2
 _DAY_HOURS = 24
-"""What is reported of longer spans is not read (icestream/span_operations.py)."""
+"""A span is taken to last at most this long (gateway/readers/otlp_spans.py)."""
 
 
 def note_added(client: Client, times: Iterable[pa.ChunkedArray], cluster: Cluster = ONE_SERVER) -> None:

@@ -39,14 +39,14 @@ from sinks.stored_days import days_of_builds, rows_of_days
 from sinks.unused_builds import STARTED_S, drop_unused
 
 GRACE_S = 600
-"""A bucket is built so long after its end: batches of the bucket are stored then, except for late ones."""
+"""How long after its end a bucket is built: all its batches but late ones are stored then."""
 QUIET_S = 300
-"""A bucket that has changed is built again so long after its last change."""
+"""How long after its last change a bucket is built again."""
 _STEP_S = 20.0
 _OPERATIONS_S = 20.0
-"""Each level of operations is left for the next step after this time: samples do not wait for a backlog of hours."""
+"""A step spends this long on each level of operations, so that samples do not wait for a backlog of hours."""
 _WAIT_S = 7 * DAY_S
-"""For so long after the rows are gone, sums of hours and days are built that no sink has built before."""
+"""Hours and days that no sink has built yet are still built for this long after their rows are gone."""
 _LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
 log = logging.getLogger(__name__)
 
@@ -67,17 +67,20 @@ class Ages:
         return cls(now_unix_s, now_unix_s - (days - 1) * DAY_S if days else 0, now_unix_s - days * DAY_S if days else 0)
 
     def left_before(self, level: Level) -> int:
-        """Returns the time before which no job is waited for that has been quiet for a day. Rollups of operations can
-        only be built while their rows may not go (`oldest`), so they need a day in which they do not wait."""
+        """Returns the moment before which buckets do not wait for a job that has been quiet for a day.
+
+        Rollups of operations can only be built while none of their rows may be dropped (`oldest`), so they need a day
+        in which they do not wait.
+        """
         return self.samples_may_go + DAY_S if level.of_requests and self.samples_may_go else self.samples_may_go
 
     def is_quiet(self, level: Level, changed_unix_s: int) -> bool:
-        """Whether the last change of a bucket is so long ago that it is built."""
+        """Whether the last change of a bucket is long enough ago to build it."""
         return changed_unix_s + (REQUESTS_QUIET_S if level.of_requests else QUIET_S) <= self.now
 
     @property
     def sources_complete(self) -> int:
-        """The time before which there are all builds that coarser rollups may be summed up from: `finish` has chosen
+        """The moment before which all builds exist that coarser rollups may be summed up from: `finish` has chosen
         the last ones."""
         return self.samples_went - 2 * DAY_S
 
@@ -126,8 +129,11 @@ class Rollups:
     def _step_level(
         self, level: Level, rows: Mapping[int, int], ages: Ages, cluster: Cluster, stop: threading.Event
     ) -> None:
-        """`rows`: how many that level is summed up from each day has. Where hours of operations cannot be built, the
-        others are; they are tried again when their builds count as killed. Raises other errors of the client."""
+        """`rows`: how many rows each day has of those that the level is summed up from.
+
+        An hour of operations that cannot be built does not hold up the others; it is tried again when its build counts
+        as killed. Raises the client's errors for other levels.
+        """
         client = self._clients.get()
         until = time.monotonic() + self._operations_s if level.of_requests else math.inf
         if level.source and ages.samples_went:  # a day may be built when its rows have just gone
@@ -208,8 +214,9 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
 
 
 def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> int:
-    """Returns the start of the time for which rollups of a level are kept, in Unix seconds; of those that are summed up
-    from activity and spans, while none of these may be gone: ClickHouse drops them by their age."""
+    """Returns the moment from which on rollups of a level are built, in Unix seconds: from which on they are kept, and
+    where they are summed up from activity and spans, from which on none of these may be gone, as ClickHouse drops these
+    by age."""
     kept = kept_days(client, "rollup_builds", level.name, cluster)
     first = ages.now - kept * DAY_S if kept else 0
     if level.of_requests and level.source is None and (kept := kept_days(client, "activity", cluster=cluster)):
@@ -220,8 +227,8 @@ def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
 def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages: Ages = Ages(0, 0, 0)) -> bool:
     """Computes the rollups of buckets of one level and day; returns whether all count. Raises the client's errors.
 
-    Rows that may soon be dropped are summed up even where a job has not replaced them completely. Rollups of operations
-    that have just changed are left out, because not all later changes are noted.
+    It sums up rows that may soon be dropped even where a job has not replaced them completely. It leaves out rollups of
+    operations that have just changed, because not all later changes are noted.
     """
     level, first = buckets[0].level, time.time_ns()
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
@@ -260,9 +267,10 @@ def _fill(client: Client, level: Level, builds: Mapping[int, int], sources: Sequ
 
 
 def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERVER) -> None:
-    """Makes builds final whose samples may soon be dropped: the valid ones, and where samples went already the last.
+    """Makes the builds of buckets final whose samples may soon be dropped: the valid build of a bucket, or its last one
+    where samples are gone already.
 
-    But not those of a day that was built or changed within a day: a job or a backlog may bring more of it.
+    It leaves out days that were built or changed in the last 24 hours: a job or a backlog may bring more of them.
     """
     if ages.samples_may_go <= 0:  # none are ever dropped
         return
@@ -308,7 +316,7 @@ def _changes(client: Client, level: Level, from_unix_s: int, until_unix_s: int) 
 def _note(
     client: Client, level: Level, builds: Mapping[int, int], state: str, changes: Mapping[int, int], cluster: Cluster
 ) -> None:
-    """Notes the state of builds, whose numbers are given by the start of their bucket, as are changes."""
+    """Notes the state of builds. `builds` and `changes`: the number of a build, and of its changes, by bucket start."""
     rows: list[list[Any]] = [
         [level.name, start, start + level.bucket_s, number, state, changes.get(start, 0)]
         for start, number in builds.items()

@@ -25,7 +25,7 @@ from sinks.settings import SinkSettings
 from sinks.sink import Sink
 
 _FLUSH_BYTES = 16_000_000
-"""Of messages that are written at once. The last one of a partition may have more bytes than are left."""
+"""Bytes of the messages that are written at once; the last message of a partition may exceed them."""
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ def start(
     clients: Clients | None = None,
     kinds: Sequence[str] | None = None,
 ) -> Running:
-    """Starts sinks of the given kinds, by default all that have a destination. `clients`: those of this process."""
+    """Starts sinks of the given kinds, by default all that have a destination. `clients`: default: new ones."""
     clients = clients or Clients(settings.clickhouse)
     runners = [_runner(kind, settings, clients, stop) for kind in kinds or _wanted(settings)]
     running = Running(runners, [], {})

@@ -33,11 +33,11 @@ class Sink(Protocol):
     def try_out(self, messages: Sequence[Any], empty: bool) -> None:
         """Has the store take the rows of decoded messages and drop them, so that nothing of them is stored.
 
-        With `empty` it takes no rows, of the same columns. Raises what the store raises, and NotToBlame.
+        With `empty` it takes an empty table of the same columns. Raises the store's error, and NotToBlame.
         """
 
     def failed(self) -> None:
-        """`write` or `idle` raised: gives up connections that may be in a bad state."""
+        """Gives up connections that may be in a bad state. Called when `write` or `idle` has raised."""
 
     def idle(self) -> None:
         """Does work of its own between ranges, if it has any. It is called often; what it raises is logged."""

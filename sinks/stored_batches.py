@@ -18,7 +18,7 @@ SAMPLES = "samples"
 CORRECTIONS = "corrections"
 ACTIVITY = "activity"
 ALL_OUTPUTS = 2**32 - 1
-"""As `output`: every output of that message is stored already, in another form."""
+"""The value of `output` in a row that stands for every output of its message: they are stored in another form."""
 _KEYS_PER_QUERY = 500
 
 

@@ -1,4 +1,4 @@
-"""What a store takes and drops to find out which messages it refuses (see `sinks.sink.Sink.try_out`)."""
+"""Tries messages out on a store, which takes and drops their rows: so a sink finds out which ones the store refuses."""
 
 from collections.abc import Iterator, Sequence
 

@@ -7,9 +7,9 @@ from sinks.cluster import ON_EVERY_HOST, ONE_SERVER, Cluster, delete_from
 from sinks.rollup_tables import TABLES
 
 STARTED_S = 3600
-"""A build that began so long ago and did not complete was killed."""
+"""A build that began longer ago than this and did not complete was killed."""
 _IN_USE_S = 600
-"""A query may read a build for so long after there is a newer one."""
+"""How long a query may still read a build after there is a newer one."""
 
 
 def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> None:

@@ -31,17 +31,17 @@ _OTLP = """Send samples to a receiver of OTLP profiles, such as an OpenTelemetry
   icestream export otlp --endpoint http://collector:4318 --start now-1h
   icestream export otlp --endpoint http://collector:4318 --follow
 
-Samples are read from the query API, with the names and traces that it knows by now, and sent as OTLP/HTTP (protobuf,
-gzip; opentelemetry-proto 1.10) in batches. A receiver that is away or busy gets its batch again. Ctrl-C ends after the
-minute at hand if that goes quickly, and says with which --start to continue. If the receiver rejects profiles, the
-exit code is 1.
+It reads samples from the query API, with the names and traces that the API knows by now, and sends them in batches as
+OTLP/HTTP (protobuf, gzip; opentelemetry-proto 1.10). If the receiver is away or busy, it sends the batch again. After
+Ctrl-C it finishes the current minute if that goes quickly, and says with which --start to continue. If the receiver
+rejects profiles, the exit code is 1.
 
-Whole minutes are sent, from that of --start to that of --end, when they are --delay old. What is stored later than that
-(from a collector that was cut off) is not sent. Samples are there for the days that storage keeps them; rollups are not
-exported.
+It sends whole minutes, from the minute of --start to that of --end, once they are --delay old. It does not send samples
+that are stored later than that (of a collector that was cut off). Only samples that are still stored can be exported;
+rollups are not.
 """
 _LOG_S = 50.0
-"""With --follow there is a minute to send every minute, a little sooner or later."""
+"""With --follow, there is a minute to send every minute, so this logs each of them."""
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
@@ -65,7 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     otlp.add_argument("--end", help="as --start (default: now); exclusive")
     otlp.add_argument("--follow", action="store_true", help="go on with new samples until told to stop")
     otlp.add_argument(
-        "--delay", type=_positive, default=60.0, metavar="S", help="how old what is sent must be (default: 60)"
+        "--delay",
+        type=_positive,
+        default=60.0,
+        metavar="S",
+        help="age of a minute before it is sent, in seconds (default: 60)",
     )
     otlp.add_argument(
         "--max-mb", type=_positive, default=4.0, metavar="MB", help="largest batch, before gzip (default: 4)"
@@ -75,7 +79,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_positive,
         default=600.0,
         metavar="S",
-        help="seconds to send a batch or to ask again (default: 600)",
+        help="seconds after which it gives up a batch or a query that fails (default: 600)",
     )
     otlp.add_argument("--url", help=f"URL of the API (default: {DEFAULT_URL}) [{URL_VARIABLE}]")
 
@@ -116,7 +120,7 @@ class _Export:
     sender: OtlpSender
     show: Progress
     until_ms: int
-    """A whole minute, Unix time. What is before it is sent."""
+    """A whole minute, Unix time. Everything before it is sent."""
     samples: int = 0
 
     def follow(self) -> None:
@@ -163,7 +167,7 @@ def _profile_types(client: Client) -> list[str]:
 
 
 def _log_position() -> Progress:
-    """Returns a function that logs every minute what is sent: who is killed cannot say it at the end."""
+    """Returns a function that logs every minute what is sent: a process that is killed cannot say it at the end."""
     last = 0.0
 
     def log(share: float, text: str) -> None:

@@ -47,7 +47,7 @@ ORDERS = (
     "thread_cpu", "sampled_cpu", "requests", "mean_cpu", "p50_cpu", "p95_cpu", "p99_cpu", "mean_duration",
     "p50_duration", "p95_duration", "p99_duration", "growth", "name",
 )  # fmt: skip
-"""Of operations."""
+"""What operations can be sorted by."""
 _FORMATS = ("tree", "collapsed", "pprof", "speedscope", "firefox", "pgo", "arrow", "jsonl")
 _BINARY = ("pprof", "pgo", "arrow")
 _DRAW_TREES = {"merge": draw_tree, "diff": draw_diff, "sandwich": draw_sandwich}
@@ -182,7 +182,7 @@ def _add_view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--frames",
         choices=("all", "own", "user"),
-        help="own: without an interpreter's plumbing; user: nor the kernel",
+        help="own: without an interpreter's plumbing; user: also without the kernel's frames",
     )
     parser.add_argument(
         "--by", choices=("function", "line", "file", "module", "address"), help="what a frame is (default: a function)"

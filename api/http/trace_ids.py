@@ -1,4 +1,4 @@
-"""Lists of trace IDs in the body of a request: too long for an address."""
+"""Lists of trace IDs in the body of a request, as they would be too long for its address."""
 
 from typing import Annotated, Any, TypeVar
 

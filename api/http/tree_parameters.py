@@ -19,7 +19,7 @@ MaxNodesParam = Annotated[
 ]
 WidthParam = Annotated[
     int | None,
-    Query(ge=1, le=100_000, description="Cut nodes of a tree that are narrower than half of one of so many pixels."),
+    Query(ge=1, le=100_000, description="Width of the graph in pixels: cut nodes that are narrower than half a pixel."),
 ]
 RootParam = Annotated[
     str | None,

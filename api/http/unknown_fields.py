@@ -1,5 +1,5 @@
-"""Fields of a request that icestream does not know. They may choose or change what is asked for, so a request with one
-is refused by its name, and never answered as if it had none. An empty field asks for nothing."""
+"""Fields of a request that icestream does not know. They may choose or change what is asked for. So a request with one
+is refused, with the name of the field, and never answered as if it had none. An empty field asks for nothing."""
 
 from functools import cache
 

@@ -56,7 +56,7 @@ export class Operations {
   }
 }
 
-/** CPU of one request: by the threads' clocks where there are some, and what its samples say with their interval. */
+/** CPU of one request: by the threads' CPU clocks or else by samples, and the confidence interval by samples. */
 function perRequest({ requests, mean_cpu_ns: mean, sampled_cpu_ns: sampled, sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) {
   const text = mean === null ? `≈ ${formatValue(sampled / requests)}` : formatValue(mean);
   const title = "By samples: 95 % confidence interval";

@@ -16,7 +16,7 @@ export const DEFAULTS = Object.freeze({
   baseline_end: "",
   absolute: "", // "true": compare values as they are; "": scale both sides to the same total
   trace: "", // the request that is open
-  measure: "", // "cpu": of percentiles and of slow requests; "": duration
+  measure: "", // what percentiles and slow requests are about. "cpu": CPU; "": duration
   order: "", // of operations, as the API's; "": thread CPU
   focus: "", // regular expressions on functions, modules and files
   ignore: "",
@@ -31,13 +31,13 @@ export const DEFAULTS = Object.freeze({
   chains: "", // "all": draws each frame, also if it calls only one other
   search: "",
   regex: "",
-  at: "", // path hash of the zoomed frame
+  at: "", // path ID of the zoomed frame
   only: "", // new | gone: functions of a comparison that are on one side only
   sort: "", // column of the table of functions; with "-" in front ascending; "": the view's default
   colours: "", // "blue-orange" in comparisons
 });
 
-/** What is no longer there if other stacks or frames are selected. */
+/** The zoom and the function of the sandwich, emptied: other stacks or frames may not have them. */
 export const NOWHERE = Object.freeze({ at: "", function: "", module: "", file: "" });
 
 /** The state of one page. A listener gets the new values, and the set of changed names. */

@@ -1,4 +1,4 @@
-// The line above the graph: what the answer is of. And what to do if there is nothing.
+// The line above the graph, which says what the answer is about; and what the page says if there are no samples.
 
 import { element } from "./base/dom.js";
 import { formatCount, formatShare, formatValue } from "./base/format.js";

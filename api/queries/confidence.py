@@ -19,12 +19,12 @@ import pyarrow as pa
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 FEW_SAMPLES = 10
-"""With fewer, what a graph shows is chance: the interval of 9 samples is from 4.1 to 17.1."""
+"""With fewer samples, a graph shows chance: the confidence interval of 9 samples is from 4.1 to 17.1."""
 SAMPLED_COLUMNS = (
     "sum(value) AS sampled_cpu, sum(count) AS samples, sum(if(count > 0, value / count * value, 0)) AS squares,"
     " max(if(count > 0, value / count, 0)) AS longest_period"
 )
-"""Of rows of `samples` or `trace_samples`, for `sampled_rows`."""
+"""Sums over rows of `samples` or `trace_samples`; `sampled_rows` reads them."""
 _Z = NormalDist().inv_cdf(0.975)
 
 

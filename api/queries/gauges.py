@@ -1,4 +1,4 @@
-"""Gauges: profiles of what there is at a moment, of which several are averaged over time instead of summed up."""
+"""Gauges: profiles of what there is at a moment. Several of them are averaged over time instead of summed up."""
 
 from typing import Any
 
@@ -16,13 +16,14 @@ def total_of(selection: Selection, column: str) -> str:
 
 
 def averaged_stacks(plan: Plan, selection: Selection) -> tuple[str, Conditions]:
-    """Returns what is read instead of `samples`, and its conditions: the sum of its values is the average over time.
+    """Returns what to read instead of `samples`, and its conditions: the sum of its values is the average over time.
 
-    A profile is what a series has at one time. A series counts with the average of its profiles. If it was there during
-    a part of the time only, such as a pod that was replaced, it counts with that share: its number of profiles times
-    the time between two of them (for a single profile: that of the other series), of the time that has profiles.
+    A profile is what a series has at one time. A series counts with the average of its profiles. A series that existed
+    during a part of the time only, such as a pod that was replaced, counts with the share of its time in the time that
+    has any profiles. Its time is its number of profiles times the time between two of them; a series with a single
+    profile takes that time from the other series.
 
-    `plan`: with days of gauges.
+    `plan`: of GAUGE_DAYS and samples.
     """
     parameters: dict[str, Any] = {}
     sums, profiles = [], []
@@ -47,7 +48,7 @@ def averaged_stacks(plan: Plan, selection: Selection) -> tuple[str, Conditions]:
 
 _PROFILES = """
 SELECT series_id, uniqExact(time) AS profiles, min(time) AS first_time, max(time) AS last_time FROM samples"""
-# A series that lacks less than two profiles was there all the time: profiles do not begin with the range.
+# A series that lacks less than two profiles counts as there all the time, as profiles do not begin with the range.
 _WEIGHTS = """
 SELECT series_id, if(gap = 0 OR longest < extent + 2 * gap, 1, extent / longest) / profiles AS weight
 FROM

@@ -57,9 +57,9 @@ class Completeness:
 
     hosts: int  # that sent something, or should have
     windows: int  # of samples that are stored
-    sampled_cpu_ns: int  # near the range, to which `missing_cpu_ns` adds
+    sampled_cpu_ns: int  # of the windows in the range; `missing_cpu_ns` comes on top
     holes: list[Hole]  # largest first
-    known_from_ms: int | None = None  # what is missing before is not known; None: it is, in all of the range
+    known_from_ms: int | None = None  # what is missing before this is not known; None: it is for all of the range
 
     @property
     def complete(self) -> bool:
@@ -170,7 +170,7 @@ class Holes:
 
     @staticmethod
     def _at(hole: Hole, count: int, at: tuple[int, int], cpu_ns: int | None) -> None:
-        """Adds what was lost at unknown moments between two."""
+        """Adds what was lost at unknown moments in the range `at`: it takes no time."""
         seconds = hole.seconds
         hole.add(count, *at, cpu_ns)
         hole.seconds = seconds

@@ -21,7 +21,7 @@ class Nodes:
 
 
 ROWS_FOR_ONE = 8192
-"""ClickHouse reads so many rows to find one of a few random IDs."""
+"""How many rows ClickHouse reads to find one of a few random IDs."""
 
 
 def read_nodes(database: Database, ids: Ids) -> Nodes:

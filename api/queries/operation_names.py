@@ -19,15 +19,15 @@ from icestream.span_operations import HAS_SPAN_NAMES, JOIN_SPAN_NAMES, SERIES_SP
 from icestream.times import HOUR_NS
 
 _ROWS = ("span_operations", "entry_spans")
-"""By activity, and by spans that were reported."""
+"""The tables with operations by activity, and by spans that were reported."""
 
 
 def read_operation_names(
     database: Database, matchers: tuple[Matcher, ...], time_range: TimeRange | None, contains: str, limit: int
 ) -> list[str]:
     """The operations that services had in the hours of a time range by samples, activity or spans, in order, at most
-    `limit`. Without a time range: of all times, with all labels `span_name`; names that only samples tell are missing
-    until rollups have them. Of `matchers`, those of the service and the operation count. Raises ApiError."""
+    `limit`. Only the matchers of the service and the operation count. Without a time range, all times count, and all
+    labels `span_name`; then names that only samples tell are missing until rollups have them. Raises ApiError."""
     of_operation, others = split_matchers(matchers)
     of_service = [matcher for matcher in others if matcher.label == "service"]
     named = Conditions()
@@ -92,8 +92,8 @@ def _has_spans(asked: Conditions, ranges: list[tuple[int, int]]) -> str:
 
 
 def _of_builds(level: Level, named: Conditions, of_service: list[Matcher]) -> Conditions:
-    """Conditions on the table of a level: the newest complete build of each bucket. Of one that was killed, or that
-    another one has followed, rows may still be there."""
+    """Conditions on the table of a level, for the newest complete build of each bucket: builds that were killed, or
+    that others have followed, may still have rows there."""
     conditions = _of_service(named, of_service)
     conditions.add(
         "build IN (SELECT argMax(build, (state = 'final', build)) FROM rollup_builds"

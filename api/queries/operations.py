@@ -22,8 +22,8 @@ from icestream.times import DAY_NS, HOUR_NS
 
 _PERCENTILES = ("p50", "p95", "p99")
 _AFTER_NS, _LONGEST_NS = HOUR_NS, DAY_NS
-"""What is read after the time range for requests that began in it: at least, and at most (a span lasts 23 hours at
-most, gateway/readers/otlp_spans.py)."""
+"""How long after the time range the intervals of requests that began in it are read: at least, and at most. A span
+lasts 23 hours at most (gateway/readers/otlp_spans.py)."""
 _MAX_OPERATIONS = 100_000
 
 # at_: whether it is of the time range; else it is of the period before.
@@ -48,10 +48,10 @@ OPERATION_TABLES = {
 
 @dataclass(frozen=True)
 class Operations:
-    """Of services with operations: these, and what belongs to none. Together these are all samples."""
+    """The operations of services that have some, and what belongs to none: together they are all samples of these."""
 
     all: list[dict[str, Any]]
-    """A row whose operation is "" has what belongs to none. `matches`: the matchers of the operation do."""
+    """A row whose operation is "" has what belongs to none. `matches`: whether the selected operations include it."""
     rollups: list[dict[str, Any]]
     """What was read of the time range from rollups, for people."""
 
@@ -66,10 +66,10 @@ class Operations:
 
 
 def read_operations(database: Database, selection: Selection) -> Operations:
-    """Those of the services that match, in any order. Raises ApiError.
+    """The operations of the services that match, in any order. Raises ApiError.
 
-    Requests count where they began; samples and thread CPU where they were. What is `previous_` is of a period as long
-    as the time range, which ends where that starts.
+    A request counts when it began, samples and intervals in their own time. Columns that begin with `previous_` are
+    about the period of the same length just before the time range.
     """
     of_operation, of_service = split_operation(selection.matchers)
     time_range = selection.time_range
@@ -124,7 +124,7 @@ def _of_rows(
 
 
 def _joined(ranges: Sequence[TimeRange]) -> list[TimeRange]:
-    """Returns ranges, in order, with those as one that follow each other without a gap."""
+    """Joins ranges that follow each other without a gap. They are in order."""
     joined: list[TimeRange] = []
     for each in ranges:
         if joined and joined[-1].end_unix_nano == each.start_unix_nano:
@@ -168,7 +168,7 @@ def request_intervals(parameters: dict[str, Any], requests: str, ended: Sequence
 
 
 def until_ended(database: Database, matchers: list[Matcher], ranges: Sequence[TimeRange]) -> list[TimeRange]:
-    """Until the requests that begin in these time ranges have ended. Raises ApiError."""
+    """Extends time ranges to when the requests that begin in them have ended. Raises ApiError."""
     began = request_conditions({}, matchers, ranges)
     answer = database.table(f"SELECT max(duration_ns) AS longest FROM entry_spans {began.where}", began.parameters)
     longest = max(min(answer["longest"][0].as_py(), _LONGEST_NS), _AFTER_NS)

@@ -22,7 +22,7 @@ class RequestGroup:
     requests: int
     mean_duration_ns: int
     mean_cpu_ns: int
-    bound_ns: int  # the duration or CPU that they have at least, or at most
+    bound_ns: int  # the least duration or CPU of slow requests, or the most of fast ones
     stacks: StackValues  # of all these requests together
 
 

@@ -153,7 +153,7 @@ def _may_have_buckets(
 ) -> bool:
     """Whether a whole bucket of `levels` lies in the range, or samples of some level's buckets may be gone there.
 
-    It spares short ranges the question which builds are valid.
+    So queries of short ranges need not ask which builds are valid.
     """
     start, end = time_range.start_unix_nano, time_range.end_unix_nano
     if any(end // (each.bucket_s * _S) > -(-start // (each.bucket_s * _S)) for each in levels):

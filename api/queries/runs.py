@@ -21,17 +21,17 @@ from icestream.topics import DEFAULT_PROFILE_TYPE
 _MS = 10**6
 _DAY_MS = 86_400 * 1000
 NEAR_MS = 3600 * 1000
-"""A host that sent nothing in a time range, and nothing for so long before and after it, is not expected in it."""
+"""A host is not expected in a time range if it sent nothing in it, nor for this long before and after it."""
 SETTLED_MS = 120 * 1000
-"""Twice the time after which a collector sends a batch even if nothing ran, so that later ones are late."""
-_CLOCK_MS = _DAY_MS  # batches of a run may lie so far outside, because the clock of their host was set
-_FEW = 50  # runs for which that is looked at: if more have gaps, clocks are not the reason
+"""A batch that is older than this is late: twice the time after which a collector sends one even if nothing ran."""
+_CLOCK_MS = _DAY_MS  # how far outside batches of a run may lie, because the clock of their host was set
+_FEW = 50  # runs whose clocks are looked at: if more have gaps, clocks are not the reason
 _ALL_OUTPUTS = 2**32 - 1  # of the column `output`: one row stands for all of the message's outputs
 _WHOLE = 0.999  # of a window, as the sum of the shares of its messages
 MAX_GAPS = 10_000
 
 _AT = "toUnixTimestamp64Milli(published_time)"
-_SHARE = f"1 / (parts * if(output = {_ALL_OUTPUTS}, 1, outputs))"  # of a window, that a row of `batches` is
+_SHARE = f"1 / (parts * if(output = {_ALL_OUTPUTS}, 1, outputs))"  # which part of a window a row of `batches` is
 _FIRST = f"part = 0 AND output IN (0, {_ALL_OUTPUTS})"  # each window has one such row
 
 

@@ -11,7 +11,7 @@ from icestream.span_operations import HAS_SPAN_NAMES, SPAN_NAME, samples_with_op
 from icestream.times import HOUR_NS
 
 OPERATION = "operation"
-"""The label that is no label of series."""
+"""Selected and grouped like a label, but not a label of series."""
 
 
 def split_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Matcher]]:

@@ -10,11 +10,11 @@ from api.queries.selector import Matcher, SelectorError
 from icestream.span_operations import SPAN_NAME, has_rows
 
 SPAN_ID = "span_id"
-"""This and SPAN_NAME are labels of the span of a sample. Senders may give their series a label `span_name`, too."""
+"""SPAN_ID and SPAN_NAME select by the span of a sample. Senders may give their series a label `span_name` as well."""
 REQUEST_LABELS = (OPERATION, SPAN_NAME, SPAN_ID)
 """What samples have by their request: these select and group like labels of series."""
 NAME_OR_LABEL = "if(name != '', name, label)"
-"""What groups samples by the name of their span: `name` is that, `label` is the label of their series."""
+"""The SQL that groups samples by the name of their span, or else by the label `span_name` of their series."""
 
 _HEX_OF_SPAN = "if(span_id = toFixedString('', 8), '', lower(hex(span_id)))"
 _SPAN_ID = re.compile(r"[0-9a-f]{16}")

@@ -70,7 +70,7 @@ class Selection:
     ) -> list[Conditions]:
         """Conditions on `samples`, of which each selected row in these time ranges (disjoint) fulfils exactly one.
 
-        With `whole_days`, these get conditions that do not read `time`: reading it is most of the work of a long merge.
+        With `whole_days`, whole days get conditions that do not read `time`: that is most of the work of a long merge.
         """
         days: list[tuple[int, int]] = []
         edges: list[TimeRange] = []
@@ -94,7 +94,7 @@ class Selection:
 
     def of_any_request(self, ranges: Sequence[tuple[int, int]], parameters: dict[str, Any]) -> Conditions:
         """Conditions on `samples` in these ranges [start, end) of Unix nanoseconds, without those on the operation and
-        the span: of the requests of such samples, these are looked for."""
+        the span: what these select is looked for among the requests of such samples."""
         conditions = self._of_series(parameters)
         add_times(conditions, ranges)
         return conditions

@@ -104,7 +104,7 @@ FROM ({{rows}}) AS sums
 LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {{names}})) AS labels FROM series
     GROUP BY series_id) AS labels_of ON sums.of = labels_of.series_id
 GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
-# Of each series its average, also where several parts have its profiles.
+# The average of each series, also where several parts have its profiles.
 _AVERAGES = """
 SELECT of, op, span, step, sum(parts.v) / sum(parts.n) AS v, sum(parts.c) AS c
 FROM ({rows}) AS parts GROUP BY of, op, span, step"""
@@ -123,7 +123,7 @@ def _tables(selection: Selection, by_service: bool) -> dict[Level, str]:
 
 
 def _levels(tables: Iterable[Level], time_range: TimeRange, step_ms: int) -> list[Level]:
-    """The levels whose minutes, hours or days fit into steps, in a time range of at least so many of them."""
+    """The levels whose minutes, hours or days fit into steps, if the time range has at least _UNITS of them."""
     length_ns = time_range.end_unix_nano - time_range.start_unix_nano
     return [
         level

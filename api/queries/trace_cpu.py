@@ -13,9 +13,9 @@ from api.queries.trace_spans import ReportedSpans, read_spans
 from icestream.span_operations import SERIES_SPAN_NAMES
 
 _MAX_ROWS = 10_000
-"""Spans and hosts of an answer, the heaviest ones. Sums are those of all."""
+"""The most spans, and hosts, of an answer: the heaviest ones. Sums are those of all."""
 _NEAR_NS = 300 * 10**9
-"""So long before and after a request, its services are taken to be sampled as often as during it."""
+"""A request without samples is taken to be sampled as often as its services this long before and after it."""
 _NO_SPAN = "0" * 16
 
 _CPU_SQL = """

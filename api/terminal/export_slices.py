@@ -1,7 +1,7 @@
 """Asks the API for samples, a minute at a time, or the parts of a minute that one batch may hold.
 
-Minutes and their parts depend on nothing but the samples. So who sends a time again sends the same batches, whatever
-was sent before: a receiver may recognise them.
+Minutes and their parts depend on nothing but the samples. So an export of the same time sends the same batches again,
+and the receiver may recognise them.
 """
 
 import itertools
@@ -38,7 +38,7 @@ class Slices:
         if length_ms == 1:
             moment = format_unix_nano(start_ms * 10**6)
             raise CommandError(f"{moment} has more samples than one answer of the API: select fewer with --selector")
-        # As often in halves as the size asks for, so that sizes between are not asked for in vain.
+        # Halves it as often as the size demands, at once: no query asks in vain for a size in between.
         batches = 2 if data is None else -(-len(data) // self._most_bytes)
         parts = min(1 << (batches - 1).bit_length(), length_ms)
         del data

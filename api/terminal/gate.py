@@ -13,7 +13,7 @@ from icestream.times import parse_unix_nano
 
 CONFIDENCE = 0.95
 EXIT_CODE = 3
-"""Of a comparison that fails; 1 is that of a command that could not compare."""
+"""The exit code of a comparison that fails; 1 means that nothing could be compared."""
 
 Compare = Literal["share", "time"]
 _MEASURES = ("flat", "cumulative")

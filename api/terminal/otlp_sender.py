@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Makes redirects errors: followed, a POST becomes a GET without its body, and headers with secrets go anywhere."""
+    """Makes redirects errors: urllib would make a GET without a body of the POST, and send secret headers anywhere."""
 
     def redirect_request(self, *args: object) -> None:
         return None
@@ -54,7 +54,7 @@ class OtlpSender:
     reasons: set[str] = field(default_factory=set)
 
     def send(self, data: bytes) -> bool:
-        """Returns whether the receiver has it; False: told to stop before that. Raises CommandError."""
+        """Returns whether the receiver has it; False if it was told to stop before that. Raises CommandError."""
         body = gzip.compress(data, 4)
         deadline, wait_s = time.monotonic() + self.give_up_s, 1.0
         while True:

@@ -11,7 +11,7 @@ from api.terminal.client import AnswerError, Client
 _AGAIN = (0, 429, 502, 503, 504)
 _AGAIN_S = 2.0
 _FINISH_S = 10.0
-"""How long questions are still asked after the command was told to stop: what is quickly done is done to its end."""
+"""How long a command goes on asking after it was told to stop, to finish what is quickly done."""
 
 _log = logging.getLogger(__name__)
 

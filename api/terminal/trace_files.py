@@ -17,7 +17,7 @@ def add_trace_files(parser: argparse.ArgumentParser, *options: str) -> None:
             option,
             metavar="FILE",
             help="file with the trace IDs of requests (-: standard input), as `icestream query traces` prints them;"
-            " then without --start and --end of all times",
+            " then --start and --end default to all times",
         )
 
 

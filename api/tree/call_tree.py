@@ -20,7 +20,7 @@ _MAX_DEPTH = 2048
 """Levels that one query looks up. Stacks that are deeper stay unresolved until the next query."""
 
 _MOST = 10
-"""With more than one stack for so many nodes, most of all nodes belong to them: all are added."""
+"""If there is more than one stack for this many nodes, most nodes belong to them, so all nodes are added."""
 
 
 class CallTree:

@@ -82,7 +82,7 @@ class StackCache:
         return leaves
 
     def addresses_of(self, stack_ids: Ids) -> AddressStacks:
-        """Raises ApiError."""
+        """The stacks as paths of locations. Raises ApiError."""
         with self._lock:
             self._renew()
             leaves = np.maximum(self._call_tree.rows(stack_ids), ROOT)  # stack ID 0 is the root's: an empty path

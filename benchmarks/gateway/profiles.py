@@ -11,8 +11,8 @@ WINDOW_NS = 10 * 10**9
 
 
 def make_profiles(count: int, new_stacks: int = 0) -> list[tuple[int, bytes]]:
-    """Returns the number of the service and the body of each. `new_stacks`: so many of a profile's samples have a
-    stack that no profile had before, of known functions."""
+    """Returns the number of the service and the body of each. `new_stacks`: how many of a profile's samples have a
+    stack of known functions that no profile had before."""
     chosen = random.Random(1)
     services = [_stacks(chosen, number) for number in range(SERVICES)]
     first = time.time_ns() - count // SERVICES * WINDOW_NS - 60 * 10**9

@@ -95,7 +95,7 @@ def fill_names(client: Client, pods: int) -> None:
 
 
 def fill_samples(client: Client, rows: int, days: int, pods: int) -> None:
-    """Inserts samples in the order of time, spread over so many days from START_S on."""
+    """Inserts samples in the order of time, spread over `days` days from START_S on."""
     for first in range(0, rows, INSERT_ROWS):
         count = min(INSERT_ROWS, rows - first)
         client.command(_SAMPLES.format(first=first, count=count, rows=rows, length_ms=days * DAY_S * 1000, pods=pods))

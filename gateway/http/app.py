@@ -20,7 +20,7 @@ _ROUTES = (pprof, otlp_profiles, otlp_traces, pyroscope_push, pyroscope_ingest)
 
 
 def create_app(settings: GatewaySettings, publisher: Publisher, intake: Intake | None = None) -> FastAPI:
-    """Publishes what it takes with `publisher`, by default through an intake of its own."""
+    """`publisher` publishes what the gateway takes in. `intake`: by default one of its own."""
     app = FastAPI(title="icestream gateway", version=__version__, docs_url=None, redoc_url=None)
     app.state.shared = AppState(settings, publisher, intake or Intake(settings, publisher))
     add_error_handlers(app)

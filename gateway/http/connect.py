@@ -11,8 +11,8 @@ _CODES = {
     404: "unimplemented", 405: "unimplemented", 408: "deadline_exceeded", 415: "unimplemented", 500: "internal",
     503: "unavailable",
 }  # fmt: skip
-"""All others, 413 too, are invalid_argument: Alloy sends again, ten times, what is answered with resource_exhausted or
-internal, as which a 400 without a code counts (shouldRetry in its internal/component/pyroscope/write)."""
+"""All others, also 413, are invalid_argument: Alloy sends a request ten times if the answer is resource_exhausted or
+internal, and takes a 400 without a code for internal (shouldRetry in its internal/component/pyroscope/write)."""
 
 
 def connect_response(error: Refused) -> JSONResponse:

@@ -12,7 +12,7 @@ from gateway.errors import Refused, too_large, unsupported
 from gateway.unpack import unpack
 
 NONE = ("", "identity")
-"""Content-Encodings of bodies that are what they are."""
+"""Content-Encodings of bodies that are not encoded."""
 
 _DECODERS: dict[str, Callable[[bytes, memoryview], int]] = {
     "zstd": cramjam.zstd.decompress_into,

@@ -26,12 +26,13 @@ _UNITS = {
     "lock_nanoseconds": ("mutex", ValueType("delay", "nanoseconds")),
     "lock_samples": ("mutex", ValueType("contentions", "count")),
 }
-"""Of values of text, and of Speedscope files that say none; other units are samples of CPU, `sampleRate` a second."""
+"""The profile name and sample type by the unit of folded text, and of Speedscope files without one. With other units,
+values are samples of CPU, `sampleRate` a second."""
 _AVERAGED = {
     "bytes": ("memory", ValueType("inuse_space", "bytes")),
     "objects": ("memory", ValueType("inuse_objects", "count")),
 }
-"""With `aggregationType=average`, which says that values are what there is at a moment."""
+"""The same with `aggregationType=average`, which says that values are what there is at a moment."""
 
 _HINTS = {
     "jfr": "set PYROSCOPE_FORMAT=otlp and PYROSCOPE_SERVER_ADDRESS=http://GATEWAY:4040?service=NAME for Pyroscope's "
@@ -92,7 +93,8 @@ def _source(given: Mapping[str, str]) -> Source:
 
 
 def _named(source: Source, parts: Parts) -> Source:
-    """Go's mutex and block profiles have the same sample types; the SDK says in its configuration which it is."""
+    """Returns the source with the name of a mutex or block profile of Go. Both have the same sample types; the SDK's
+    configuration says which one it is."""
     try:
         names = {str(one.get("display-name", "")) for one in json.loads(parts.files["sample_type_config"]).values()}
     except (KeyError, ValueError, AttributeError, RecursionError):

@@ -16,7 +16,7 @@ KERNEL_FILE = "[kernel]"
 NAMED_FILE = "[sent]"
 """The file of locations that have names, and no file."""
 LOW_MEMORY = 1 << 32
-"""A mapping below belongs to a program that is not moved when it is loaded: its addresses are those in the file."""
+"""A mapping below this address belongs to a program that is loaded where its file says: addresses are the file's."""
 
 # The protobuf package looks a name of an enum up again each time that it is used.
 _FILE, _KERNEL, _NAMED, _SENT = map(int, (Mapping.FILE, Mapping.KERNEL, Mapping.NAMED, Mapping.SENT))
@@ -83,8 +83,8 @@ def build_id(text: str) -> str:
 def file_address(address: int, memory_start: int, file_offset: int) -> int:
     """Returns the ELF virtual address of an address in memory.
 
-    It is right where the linker placed code at the same distance from the first address as from the file's start, as
-    linkers mostly do: who sends a profile does not send the file's headers.
+    A profile does not have the file's headers. So this assumes that code is as far from the first address as it is from
+    the start of the file, as linkers mostly place it.
     """
     if memory_start < LOW_MEMORY:
         return address

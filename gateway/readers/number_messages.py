@@ -15,9 +15,9 @@ import numpy as np
 from icestream import index_ranges
 
 MAX_FIELDS = 300
-"""Fields of a message that are read. Each takes time, however few messages have so many."""
+"""The most fields of a message that are read. Each round takes time, even if only one message has that many fields."""
 PORTION_BYTES = 1_000_000
-"""Of messages that are read together, and of one message: each byte takes a hundred bytes of memory meanwhile."""
+"""The most bytes of one message, and of messages that are read together: each takes 100 bytes of memory meanwhile."""
 PORTION_MESSAGES = 100_000
 _MAX_VARINT = 10
 _VARINT, _LENGTH_DELIMITED = 0, 2

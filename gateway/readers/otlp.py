@@ -45,7 +45,7 @@ class OtlpProfiles:
 
 @dataclass(frozen=True)
 class Arrival:
-    """Where a request is kept, for profiles that do not say when they were taken: they end when it came there."""
+    """When and where a request was stored: profiles that do not say when they were taken end at that time."""
 
     unix_nano: int
     place: bytes
@@ -147,7 +147,7 @@ class _Reader:
         )
 
     def _identity(self, origin: bytes) -> bytes:
-        """Indices mean something else with another dictionary; a profile's ID does not."""
+        """Returns its bytes with its profile ID, or with the digest of the dictionary that its indices refer to."""
         return origin + self._profile.SerializeToString() + (self._profile.profile_id or self._tables.digest)
 
     def _host_id(self) -> str:

@@ -69,9 +69,9 @@ def _count(name: str, value: AnyValue, dropped: Counter[str] | None) -> None:
 
 
 def labels_of(given: Attributes, dropped: Counter[str] | None = None) -> Labels:
-    """Returns the labels of attributes. What no label says is the service is the executable, else the thread, without
-    the number that kernel threads have behind a slash (kworker/3:1): there are hundreds of them. Counts in `dropped`
-    what is beyond the limits."""
+    """Returns the labels of attributes. Where none names the service, the service is the executable, or else the
+    thread. Its name is taken without the number that kernel threads have behind a slash (kworker/3:1), as there are
+    hundreds of them. Counts in `dropped` what is beyond the limits."""
     pairs = {
         LABELS.get(name, name): value
         for name, value in given.items()

@@ -19,7 +19,7 @@ from icestream.v1.activity_pb2 import Span
 MAX_NAME = 256
 """Characters of a name that are kept, as of spans that applications send to collectors."""
 MAX_DURATION_NS = 23 * HOUR_NS
-"""So that the times of a message with the spans of an hour lie within a day."""
+"""Longer spans are not taken, so that the times of a message with the spans of an hour lie within a day."""
 
 _NONE = (b"", bytes(8))
 
@@ -93,8 +93,8 @@ def _is_id(value: bytes, size: int) -> bool:
 
 
 def _is_entry(span: trace_pb2.Span) -> bool:
-    """Whether a span is the first of its request in its service: it has no parent, or one in another process. SDKs
-    that do not say where the parent is tell it by the kind."""
+    """Whether a span is the first of its request in its service: it has no parent, or one in another process. If the
+    SDK does not say where the parent is, the kind of the span decides."""
     if span.parent_span_id in _NONE:
         return True
     if span.flags & trace_pb2.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK:

@@ -1,7 +1,8 @@
 """Recognises profiles of an older opentelemetry-proto, which has the same package but other field numbers.
 
-A field with the number of another one is unknown to the parser where its wire type differs, and else looks valid. So
-the version is known by what no profile of 1.10 has. Fields with higher numbers are of newer versions, and are left out.
+If a field has the number of another one, the parser does not know it where its wire type differs, and takes it for
+valid otherwise. So older versions are recognised by what no profile of 1.10 has. Fields with higher numbers are of
+newer versions, and are left out.
 """
 
 from google.protobuf.message import Message
@@ -36,9 +37,11 @@ def check_version(data: ProfilesData) -> None:
 
 
 def _is_1_10(sample: Sample, links: int) -> bool:
-    """Whether no sample of 1.9 would look so. It has its values in the field of indices, the index of its link, one
-    number, in that of values, and nothing in that of the link; there are as many values as timestamps, or none of one
-    of them."""
+    """Whether no sample of 1.9 would look like this one.
+
+    A sample of 1.9 has its values in the field of indices, the index of its link (one number) in the field of values,
+    and nothing in the field of the link. It has as many values as timestamps, or none of one of them.
+    """
     values, times = sample.values, sample.timestamps_unix_nano
     if sample.link_index or len(values) > 1 or (values and not 0 < values[0] < links):
         return True

@@ -25,7 +25,7 @@ from icestream.messages.checks import MAX_ENTRIES, MAX_LINE, MAX_LINES, MAX_NAME
 from icestream.pprof.profile_pb2 import Function, Location, Mapping, Sample
 
 MAX_ROWS = 1_000_000
-"""Functions of a profile, and locations. Each takes 150 bytes of memory, also if it says nothing."""
+"""The most functions, and the most locations, of a profile. Each takes 150 bytes of memory, even if it is empty."""
 
 MessageType = type[Function] | type[Location] | type[Sample]
 

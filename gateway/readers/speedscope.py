@@ -16,11 +16,11 @@ from icestream.messages.raw import MAX_DEPTH
 
 _NANOSECONDS = {"nanoseconds": 1, "microseconds": 10**3, "milliseconds": 10**6, "seconds": 10**9}
 _MAX_FRAMES = 10_000_000
-"""Of the different stacks of all evented profiles of a file: events may say in few bytes what takes much memory."""
+"""The most frames of the different stacks in all evented profiles: few bytes of events may need much memory."""
 
 
 def read_speedscope(data: bytes, source: Source, kind: ValueType) -> SentProfile:
-    """Reads the profiles of a Speedscope file. `kind`: what values are of whose unit the file does not say. Raises
+    """Reads the profiles of a Speedscope file. `kind`: the type of values for which the file names no unit. Raises
     Refused."""
     dropped = Counter(source.dropped)
     try:

@@ -32,7 +32,7 @@ class StackTable:
         return self._stacks.setdefault(locations, len(self._stacks))
 
     def series(self, labels: Labels, of_profile: Labels) -> int:
-        """Returns the row of a set of labels. Beyond the limit it is that of the profile's own labels."""
+        """Returns the row of a set of labels; beyond the limit, the row of the profile's own labels."""
         row = self._series.get(labels)
         if row is None:
             if len(self._series) >= self._max_series and labels != of_profile:

@@ -28,7 +28,7 @@ from icestream.settings import SettingError
 
 MAX_FILE = 1 << 20
 MAX_TARGETS = 100_000
-"""Of one list."""
+"""The most targets in one list."""
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
 _ADDRESS = re.compile(r"(?:[^\s/@?#:\[\]]+|\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\])(?::\d{1,5})?")
 
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Global:
-    """What jobs have that say nothing else."""
+    """What holds for jobs that do not say otherwise."""
 
     interval_s: float
     timeout_s: float
@@ -85,7 +85,7 @@ def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:
 
 
 def _global(fields: Fields) -> tuple[_Global, list[str]]:
-    """Returns also which fields are left out."""
+    """Returns the defaults of jobs, and which fields are left out."""
     interval_s = fields.seconds("scrape_interval", 15.0)
     found = _Global(
         interval_s=interval_s,
@@ -134,7 +134,7 @@ def _job(fields: Fields, defaults: _Global) -> ScrapeJob:
 
 
 def _profiles(given: Fields) -> Sequence[ProfilePath]:
-    """Returns Go's profiles as they are changed here, and those with other names."""
+    """Returns Go's profiles, changed as the fields say, and the profiles with other names."""
     profiles = []
     known = {profile.name: profile for profile in GO_PROFILES}
     for name in [*known, *(name for name in given.names() if name not in known)]:

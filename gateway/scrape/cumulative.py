@@ -1,4 +1,4 @@
-"""What a cumulative profile has more than the time before: since a program's start it only grows."""
+"""How much a cumulative profile grew since it was scraped last: it counts from the start of its program on."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -14,10 +14,10 @@ from icestream.messages.raw_encoder import Stacks, Window
 from icestream.times import HOUR_NS
 
 CUMULATIVE = ("alloc_objects", "alloc_space", "contentions", "delay")
-"""Sample types that Go counts since the program's start. The others of such profiles are what there is now."""
+"""Sample types that Go counts since the program's start. The others in such profiles say what there is now."""
 
 _LONGEST_NS = MAX_SPREAD_NS - HOUR_NS
-"""No message may be longer. What came in more time, while a target was away, counts in the last part of it."""
+"""The longest time of a message. If a target was away for longer, what came meanwhile counts in the last part of it."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,7 @@ def totals(profile: SentProfile) -> Totals | None:
 
 
 def split(profile: SentProfile, before: Totals | None, now: Totals | None) -> Iterator[SentProfile]:
-    """Makes a profile into what there is now, and what came since `before` (nothing if there is no before). Raises
-    Restarted."""
+    """Yields what there is now, and what came since `before`, unless that is None. Raises Restarted."""
     lasting = [values for values in profile.values if not is_cumulative(values)]
     if lasting:
         yield dataclasses.replace(profile, values=lasting)

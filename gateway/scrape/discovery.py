@@ -37,7 +37,7 @@ class Target:
 
 
 class Discovery:
-    """Finds the targets of one job. What a file, a server or a name cannot say now is what it said before."""
+    """Finds the targets of one job. If a file, a server or a name cannot tell them now, its last ones count."""
 
     def __init__(self, job: ScrapeJob) -> None:
         self._job = job

@@ -14,8 +14,8 @@ from gateway.scrape.job import SECONDS, ProfilePath, ScrapeJob
 from gateway.settings import IntakeSettings
 
 _SMALL = 1 << 16
-"""Bytes of an answer that are read without a place among those that are read at once, as the connection holds as many
-anyway: targets that send a little at a time take no places from others."""
+"""This many bytes of an answer are read before it counts among the answers that are read at once: the connection holds
+as many anyway. So targets that send a little at a time do not keep others waiting."""
 
 
 class Fetcher:

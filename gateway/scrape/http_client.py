@@ -1,4 +1,4 @@
-"""Asks over HTTP, with the credentials, TLS and redirects that a scrape job says."""
+"""Asks over HTTP, with the credentials, TLS and redirects that a scrape job is configured with."""
 
 import asyncio
 import base64
@@ -19,7 +19,7 @@ _HEADERS = {"User-Agent": f"icestream/{__version__}", "Accept-Encoding": "identi
 
 
 class ScrapeError(Exception):
-    """Somebody did not answer as expected. `result` is the value of a metric's label."""
+    """A target or a server that lists targets did not answer as expected. `result` is a value of a metric's label."""
 
     def __init__(self, result: str, message: str) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""The fields of a scrape job and of a server of targets that say how somebody is asked over HTTP."""
+"""The fields of a scrape job, and of a server that lists targets, that say how to ask over HTTP."""
 
 import re
 

@@ -26,13 +26,13 @@ GO_PROFILES = (
     ProfilePath("mutex", "/debug/pprof/mutex"),
     ProfilePath("block", "/debug/pprof/block"),
 )
-"""What a job scrapes that says nothing else."""
+"""What a job scrapes by default."""
 SRV = "SRV"
 REFRESH_S = 30.0
 SECONDS = "seconds"
-"""The parameter with which profiles with `delta` are asked."""
+"""The parameter that profiles with `delta` are asked with."""
 PARAMETER = "__param_"
-"""What labels of targets begin with that are parameters of the query string, as in Prometheus."""
+"""The prefix of labels of targets that are parameters of the query string, as in Prometheus."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Header:
 
 @dataclass(frozen=True)
 class Http:
-    """With what a server is asked. Files are read for every request, so secrets may change."""
+    """How to ask a server. Files are read for every request, so secrets may change."""
 
     follow_redirects: bool = True
     proxy: str = ""  # URL

@@ -1,4 +1,4 @@
-"""Fields of the files of Prometheus, Parca and Pyroscope that icestream has nothing for."""
+"""Fields in files of Prometheus, Parca and Pyroscope that icestream does not support."""
 
 NOT_ABOUT_SCRAPING = (
     "alerting", "object_storage", "otlp", "remote_read", "remote_write", "rule_files", "runtime", "storage", "tracing",
@@ -26,7 +26,7 @@ _OTHERS = {
 
 
 def is_known_elsewhere(name: str) -> bool:
-    """Whether others would know the field; a misspelled one nobody does."""
+    """Whether one of these tools knows the field, so that it is not misspelled."""
     return (
         name in _OTHERS
         or name in GLOBAL_ABOUT_METRICS

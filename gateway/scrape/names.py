@@ -18,7 +18,7 @@ class NotResolved(Exception):
 
 
 async def resolve(source: DnsName, timeout_s: float) -> tuple[TargetGroup, ...]:
-    """Raises NotResolved. What is asked of the system's resolver, addresses, takes as long as that is told to wait."""
+    """Raises NotResolved. The system's resolver, which is asked for addresses, has a time limit of its own."""
     return await (_services(source, timeout_s) if source.type == SRV else _addresses(source))
 
 

@@ -13,10 +13,10 @@ from gateway.errors import Refused
 from gateway.intake import Intake
 
 _AGAIN_S = 1.0
-"""A key that failed is tried again after this time. One that has had no answer for this time counts as failed."""
+"""A key that failed is tried again after this time. A key without an answer for this time counts as failed."""
 _AT_ONCE = 16
 _FAILED_AT_ONCE = 32
-"""Profiles of keys that failed: each of them may take as long as Kafka may take to acknowledge."""
+"""How many profiles of failed keys are published at once: each may take as long as Kafka has to acknowledge."""
 
 _log = logging.getLogger(__name__)
 
@@ -100,9 +100,9 @@ class WaitingProfiles:
                 await self._changed.wait()
 
     def _next(self) -> list[int]:
-        """Returns which profiles to publish now. Those of a key have one partition, and a partition without a leader
-        must not hold up others: so keys that failed have a bound of their own, and are tried with one profile each, in
-        turns."""
+        """Returns which profiles to publish now. The profiles of a key go to one partition, and a partition without a
+        leader must not hold up others. So keys that failed have a bound of their own, and take turns with one profile
+        each."""
         now = time.monotonic()
         publishing = [self._profiles[number] for number in self._publishing]
         for one in publishing:

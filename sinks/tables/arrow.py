@@ -15,7 +15,7 @@ def binary(rows: np.ndarray) -> pa.Array:
 
 
 def joined(values: Sequence[bytes], width: int) -> pa.Array:
-    """Returns texts of `width` bytes each as fixed_size_binary(width)."""
+    """Returns values of `width` bytes each as fixed_size_binary(width)."""
     return binary(np.frombuffer(b"".join(values), np.uint8).reshape(len(values), width))
 
 

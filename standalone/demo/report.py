@@ -20,7 +20,7 @@ _TOP_FUNCTIONS = 3
 _TRACES_PER_PAGE = 500
 _MAX_NODES = 200_000
 _GLUE = re.compile(r"^_?Py|vectorcall|VECTORCALL|^(type_call|slot_|gen_|partial_call|task_step|context_run)")
-"""C functions by which CPython calls another function; a path is easier to read without them."""
+"""Plumbing: C functions by which CPython calls another function; a path is easier to read without them."""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def report_when_settled(profiled: QueryRange, profiler: str, stop: threading.Eve
 
 
 def wait_for_samples(profiled: QueryRange, least: int, stop: threading.Event) -> None:
-    """Waits until the API has at least so many samples, or until `stop` is set. Raises DemoError and CommandError."""
+    """Waits until the API has `least` samples, or until `stop` is set. Raises DemoError and CommandError."""
     deadline = time.monotonic() + _VISIBLE_TIMEOUT_S
     samples = 0
     while samples < least and not stop.is_set():
@@ -129,7 +129,7 @@ def _last_lines(data: Path) -> str:
 
 
 def _pause(deadline: float, seconds: float = _POLL_S) -> bool:
-    """Returns False once the monotonic time `deadline` has come, else True after so many seconds."""
+    """Returns False once the monotonic time `deadline` has come, else True after `seconds`."""
     if time.monotonic() >= deadline:
         return False
     time.sleep(seconds)

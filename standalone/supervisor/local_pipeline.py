@@ -36,7 +36,7 @@ _METRICS = {"streams": 4061, "collector": 4062}
 
 _STOP_S = 2.5
 _GATEWAY_STOP_S = 20.0
-"""Beside its waits for Kafka, the gateway waits for requests over HTTP (7 s) and over gRPC (5 s)."""
+"""How long the gateway may wait for requests over HTTP (7 s) and gRPC (5 s), in addition to its waits for Kafka."""
 
 _LISTEN = {"api": "listen", "gateway": "gateway_listen"}
 """Settings of the parts that serve more than metrics."""
@@ -212,8 +212,8 @@ def choose_socket(settings: UpSettings) -> Path:
 
 
 def _gateway_stop_s(environ: Mapping[str, str]) -> float:
-    """Returns how long the gateway may take to end: scraped profiles that wait for Kafka have the time of one
-    acknowledgement, and what is on its way then has another."""
+    """Returns how long the gateway may take to end: one acknowledgement for scraped profiles that wait for Kafka, and
+    another one for what is on its way then."""
     try:
         return 2 * GatewaySettings.load(environ).gateway_ack_s + _GATEWAY_STOP_S
     except SettingError:  # the gateway says it, and the others run without it

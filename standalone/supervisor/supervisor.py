@@ -67,7 +67,7 @@ class _Child:
     quick_deaths: int = 0
     given_up: bool = False
     set_aside: bool = False
-    """From a long wait on until it is ready again: others do not wait for it."""
+    """Whether nothing waits for it: from a long wait on, until it is ready again."""
     last_lines: deque[str] = field(default_factory=lambda: deque(maxlen=12))
     reader: threading.Thread | None = None
 

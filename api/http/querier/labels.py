@@ -47,7 +47,7 @@ _MAX_SERIES = 100_000
 
 
 def profile_types(state: AppState, asked: ProfileTypesRequest) -> ProfileTypesResponse:
-    """All that ever had samples: times are ignored. Grafana asks this to see whether the data source works."""
+    """All profile types that ever had samples; times are ignored. Grafana asks this to see if the data source works."""
     parts = ("name", "sample_type", "sample_unit", "period_type", "period_unit")
     return ProfileTypesResponse(
         profile_types=[
@@ -116,7 +116,7 @@ def profile_stats(state: AppState, asked: GetProfileStatsRequest) -> GetProfileS
 
 
 def analyze_query(state: AppState, asked: AnalyzeQueryRequest) -> AnalyzeQueryResponse:
-    """How many series a query is about. What it would read depends on rollups, and is not said."""
+    """How many series a query is about. It does not say how much a query reads, which depends on rollups."""
     matchers = parse_matchers(asked.query)
     count = len(list(_seen(state, matchers, parse_range_or_all(asked.start, asked.end), None)))
     scope = QueryScope(component_type="ClickHouse", component_count=1, series_count=count)

@@ -53,7 +53,7 @@ class _Merged:
 
 
 def select_merge_stacktraces(state: AppState, asked: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
-    """A flame graph or a tree, which are absent without samples, or pprof."""
+    """A flame graph, a tree or pprof. The first two are absent where there are no samples."""
     if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE, PROFILE_FORMAT_PPROF):
         raise unimplemented("format: only flame graphs, trees and pprof")
     if asked.stack_trace_selector.HasField("go_pgo") and asked.format != PROFILE_FORMAT_PPROF:
@@ -108,7 +108,7 @@ def select_merge_profile(state: AppState, asked: SelectMergeProfileRequest) -> P
 
 
 def diff(state: AppState, asked: DiffRequest) -> DiffResponse:
-    """Both sides as they were measured. Each may select what it likes; formats that Pyroscope ignores are ignored."""
+    """Both sides as they were measured, with selections of their own. Ignores the formats that Pyroscope ignores."""
     for side in (asked.left, asked.right):
         if side.format not in ProfileFormat.values():
             raise unimplemented(f"format: {side.format} is not known")

@@ -1,6 +1,6 @@
-"""GET /pyroscope/render-diff and /pyroscope/render: Pyroscope's older calls. Profiles Drilldown asks the first for its
-comparison (until version 1.x), and the second for what it exports. Answers are flamebearers: the levels of
-api/render/flamebearer.py in JSON, as pkg/og/structs/flamebearer has them there. Errors are those of the other calls."""
+"""GET /pyroscope/render-diff and /pyroscope/render: Pyroscope's older calls. Profiles Drilldown calls the first for its
+comparison (until version 1.x), and the second for its export. Answers are flamebearers: the levels of
+api/render/flamebearer.py in JSON, as in Pyroscope's pkg/og/structs/flamebearer. Errors are those of the other calls."""
 
 import time
 from collections.abc import Callable
@@ -24,7 +24,7 @@ router = APIRouter()
 _MAX_NODES = ("max-nodes", "maxNodes")
 _STEPS_S = (15, 30, 60, 300, 900, 3600, 21_600, 86_400)
 _MAX_STEPS = 1500
-_PER_SECOND = {13: 10**3, 16: 10**6, 19: 10**9}  # of Unix times with so many digits
+_PER_SECOND = {13: 10**3, 16: 10**6, 19: 10**9}  # of Unix times, by their number of digits
 
 State = Annotated[AppState, Depends(app_state)]
 Answer = dict[str, Any]

@@ -75,8 +75,9 @@ def completeness(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Holes to list, largest first.")] = 1000,
 ) -> Response:
     """Holes by host and kind: windows and samples that are not stored, times in which a host sent nothing, and lowered
-    frequencies. The selector chooses hosts: those that have samples with these labels. `known_from` is the moment
-    before which it is not known what is missing, if the range begins before it: batches are remembered as long as rows.
+    frequencies. The selector chooses the hosts that have samples with these labels. Which batches are stored is
+    known for as long as rows are kept. If the range begins earlier, `known_from` is the moment from which on it is
+    known.
     """
     time_range = parse_time_range(start, end)
     found = read_completeness(state.database, time_range, parse_selector(selector))

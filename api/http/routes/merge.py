@@ -34,7 +34,7 @@ def merge(
     group_by: GroupByParam = None,
     output_format: FormatParam = Format.TREE,
 ) -> Response:
-    """Sums up all samples of a selector in a time range."""
+    """Sums up all samples that the selector selects in the time range."""
     limit, labels = state.settings.api_max_stacks, None
     if group_by:
         grouped = read_labelled_stack_values(state.database, selection, group_by, limit)

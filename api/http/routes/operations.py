@@ -124,10 +124,10 @@ def operations(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Operations on a page.")] = 100,
     offset: Annotated[int, Query(ge=0, le=10_000_000, description="`next` of the previous page.")] = 0,
 ) -> Response:
-    """Operations of services, and of each of these services what belongs to no operation: together these are all its
-    samples. Percentiles are within 1 %. `share` is of the sampled CPU of the service.
+    """Lists the operations of services, and for each of these services what belongs to no operation: together they are
+    all samples of the service. Percentiles are within 1 %. `share` is the share of the sampled CPU of the service.
 
-    What is `previous_` is of a period as long as the time range, which ends where that starts.
+    Members that begin with `previous_` are about the period of the same length just before the time range.
     """
     found = read_operations(state.database, selection)
     seconds = (selection.time_range.end_unix_nano - selection.time_range.start_unix_nano) / 1e9

@@ -84,8 +84,9 @@ def slow_requests(
     slow: PercentileParam = 95.0,
     fast: PercentileParam = 50.0,
 ) -> Response:
-    """The requests of an operation at or above the percentile `slow`, as a diff with those at or below the percentile
-    `fast`. The graph is scaled to the same number of requests; `differences` has what differs most in a request, first.
+    """Compares the requests of an operation at or above the percentile `slow` with those at or below the percentile
+    `fast`. The graph is scaled to the same number of requests. `differences` lists functions; those whose values per
+    request differ most come first.
     """
     shape.check(state.settings)
     _check(selection, slow, fast)
@@ -128,7 +129,7 @@ def _requests(group: RequestGroup) -> dict[str, int]:
 def _differences(
     table: TopTable, functions: FunctionRows, groups: tuple[RequestGroup, RequestGroup]
 ) -> list[dict[str, Any]]:
-    """Functions, the one whose own value in a request differs most first."""
+    """Functions; those whose flat values per request differ most come first."""
     requests = np.array([[group.requests] for group in groups])
     flat, cumulative = table.flat / requests, table.cumulative / requests
     order = np.lexsort((table.groups, -np.abs(cumulative[0] - cumulative[1]), -np.abs(flat[0] - flat[1])))

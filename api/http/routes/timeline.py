@@ -60,7 +60,7 @@ def timeline(
     state: Annotated[AppState, Depends(app_state)],
     step: Annotated[
         str | None,
-        Query(max_length=20, description="As 15s, 1m, 1h, or seconds; default: about 120 steps.", examples=["1m"]),
+        Query(max_length=20, description="Such as 15s, 1m, 1h, or seconds; default: about 120 steps.", examples=["1m"]),
     ] = None,
     sum_by: Annotated[
         str,

@@ -24,7 +24,7 @@ from api.queries.trace_stacks import read_trace_stacks
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
 _LIKE_NS = 1800 * 10**9
-"""Requests like one ran so long before or after it."""
+"""Similar requests ran at most this long before or after a request."""
 router = APIRouter(tags=["traces"])
 
 
@@ -52,7 +52,8 @@ def trace_cpu(
     ] = Scale.CPU,
     output_format: Annotated[Format | None, FORMAT_QUERY] = None,
 ) -> Response:
-    """Without `format`, sums: of the whole request, and by span, service and host. With it, a graph as of merge."""
+    """Without `format`, returns sums: of the whole request, and by span, service and host. With `format`, returns its
+    graph as /api/v1/merge does."""
     trace_id = parse_trace_id(trace_id)
     profile_type = parse_profile_type(profile_type)
     cpu = queries.read_trace_cpu(state.database, trace_id, profile_type)

@@ -36,7 +36,7 @@ def any_time(
     start: StartParam = None,
     end: EndParam = None,
 ) -> Selection:
-    """For routes, as a dependency: without `start` and `end` of all times. Raises ApiError."""
+    """For routes, as a dependency: without `start` and `end`, all times are selected. Raises ApiError."""
     time_range = parse_time_range(start, end, TimeRange(0, MAX_UNIX_NANO))
     return Selection(parse_profile_type(profile_type), parse_selector(selector), time_range)
 
@@ -55,7 +55,8 @@ def merge_traces(
     shape: Annotated[TreeShape, Depends(tree_shape)],
     output_format: FormatParam = Format.TREE,
 ) -> Response:
-    """As `GET`, of the samples that have one of these trace IDs; without `start` and `end`, of all times."""
+    """Answers as `GET` does, for the samples that have one of these trace IDs. Without `start` and `end`, all times
+    count."""
     values = read_stacks_of_traces(state.database, selection, given.trace_ids, state.settings.api_max_stacks)
     head = ProfileHead(selection.profile_type, selection.time_range, selection.as_json() | {"rollups": []})
     return graph_response(state, values, head, output_format, view, shape)
@@ -76,7 +77,8 @@ def diff_traces(
     absolute: AbsoluteParam = False,
     output_format: DiffFormatParam = DiffFormat.TREE,
 ) -> Response:
-    """As `GET`. The selector and the times hold for both lists; without `start` and `end`, of all times."""
+    """Answers as `GET` does. The selector and the times hold for both lists. Without `start` and `end`, all times
+    count."""
     limit = state.settings.api_max_stacks
     profile, baseline = (
         read_stacks_of_traces(state.database, selection, trace_ids, limit)

@@ -44,7 +44,8 @@ def traces(
     min_thread_cpu_ns: Annotated[int, _least("thread CPU")] = 0,
     min_sampled_cpu_ns: Annotated[int, _least("sampled CPU")] = 0,
 ) -> Response:
-    """Heaviest first. `cpu_ns` is CPU by the threads' CPU clocks where there is one, else by samples.
+    """The requests with the most CPU come first. `cpu_ns` is thread CPU in the services that have it, and sampled CPU
+    in the others.
 
     `next` is null on the last page.
     """

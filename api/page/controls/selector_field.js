@@ -147,7 +147,7 @@ export class SelectorField {
       }
     } else if (event.key === "Escape") {
       if (open) event.preventDefault();
-      this.#close(); // also what a key before this one has asked for
+      this.#close(); // also drops the answer that an earlier key has asked for
     } else if (event.key === "ArrowLeft" || event.key === "ArrowRight") suggest();
     return undefined;
   }

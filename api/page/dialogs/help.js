@@ -25,7 +25,7 @@ const KEYS = [
     ["Double click", "zoom to its widest frame"],
     ["Right click, menu key", "the same menu"],
   ]],
-  ["Time strip", [
+  ["Timeline", [
     ["← →", "go to another step; with Shift, select"],
     ["Enter", "show the selected time"],
     ["+ −", "half or twice the range"],

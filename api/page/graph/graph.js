@@ -84,7 +84,7 @@ export class Graph {
       this.#zoomTo(nodeOfPath(this.#tree, at));
       this.icicle.zoomTo(this.#drawn.drawnOf[this.#zoomed]);
       this.#showCrumbs();
-      // What they take would hold up the pictures of the zoom.
+      // Showing these at once would hold up the animation of the zoom.
       this.#follow(ZOOM_MS, [() => this.#sumsHere, () => this.#showLegend(), () => this.#showTable()]);
     }
     if (changed.has("search") || changed.has("regex")) this.#search();

@@ -10,7 +10,7 @@ import { Icicle } from "./icicle.js";
 import { makeLook } from "./look.js";
 import { readTree } from "./tree.js";
 
-/** How far a zoom shows frames that are too narrow without it: the API is asked for so many times the graph's pixels. */
+/** Frames that are too narrow show up to this zoom: the API is asked for this many times the pixels of the graph. */
 const ZOOM = 16;
 const MAX_WIDTH = 100_000;
 
@@ -28,7 +28,7 @@ export class Sandwich {
     onSchemeChange(() => this.refine());
   }
 
-  /** The part of both trees to ask for, for a graph of so many pixels. */
+  /** The part of both trees to ask for, for a graph of `width` pixels. */
   shapeOf = (width) => ({ width: Math.min(MAX_WIDTH, width * ZOOM) });
 
   /** Shows the API's answer. */
