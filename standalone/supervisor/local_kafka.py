@@ -2,7 +2,6 @@
 
 import base64
 import shutil
-import socket
 import subprocess
 import time
 import uuid
@@ -13,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
 from standalone.supervisor.child_process import spawn, terminate
+from standalone.supervisor.free_port import free_port
 
 HOME = Path(__file__).resolve().parents[2] / "deploy" / "kafka"
 
@@ -46,7 +46,7 @@ class LocalKafka:
             raise KafkaUnavailable(reason)
         data = data.resolve()
         data.mkdir(parents=True, exist_ok=True)
-        port, controller_port = _free_ports(port)
+        port, controller_port = free_port(port), free_port()
         self.address = f"127.0.0.1:{port}"
         configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
@@ -105,15 +105,3 @@ def _format(argv: list[str]) -> None:
     formatted = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
     if formatted.returncode:
         raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(formatted.stdout + formatted.stderr)[-3000:]}")
-
-
-def _free_ports(wanted: int) -> tuple[int, int]:
-    """Returns `wanted`, or a free port if it is taken, and another free port."""
-    with socket.socket() as one, socket.socket() as two:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind(("127.0.0.1", wanted))
-        except OSError:
-            one.bind(("127.0.0.1", 0))
-        two.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], two.getsockname()[1]

@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import socket
 import sys
 import threading
 from collections.abc import Mapping
@@ -24,6 +23,7 @@ from icestream.settings import KafkaSettings, SettingError, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
 from standalone.supervisor.data_lock import DataLock, InUse
+from standalone.supervisor.free_port import free_port, listener
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
 from standalone.supervisor.run_info import RunInfo
@@ -77,7 +77,8 @@ class LocalPipeline:
                     settings.gateway_grpc_listen, "--gateway-grpc-listen"
                 )
             for part, port in _METRICS.items():
-                self._addresses[part] = _preferred_address(0 if self._settings.metrics_listen.endswith(":0") else port)
+                port = free_port(0 if self._settings.metrics_listen.endswith(":0") else port)
+                self._addresses[part] = f"127.0.0.1:{port}"
             if self._settings.metrics_listen:
                 self._addresses["supervisor"] = _free_address(self._settings.metrics_listen, "--metrics-listen")
                 health = HealthServer(self._addresses["supervisor"], self._supervisor.not_ready, "supervisor")
@@ -240,10 +241,12 @@ def _variables(values: Mapping[str, object]) -> dict[str, str]:
 
 def _free_address(listen: str, flag: str) -> str:
     """Returns HOST:PORT with a port that is free. Raises StartError, which names `flag`."""
-    host, _, port = listen.rpartition(":")
+    host, _, text = listen.rpartition(":")
+    host = host or "127.0.0.1"
     try:
-        with _listener(host.strip("[]") or "127.0.0.1", int(port)) as listener:
-            return f"{host or '127.0.0.1'}:{listener.getsockname()[1]}"
+        port = int(text) or free_port(host=host.strip("[]"))
+        listener(host.strip("[]"), port).close()
+        return f"{host}:{port}"
     except (OSError, ValueError, OverflowError) as error:
         raise StartError(
             f"cannot listen on {flag} {listen}: {error}; choose another one with {flag} HOST:PORT"
@@ -258,16 +261,3 @@ def _free_or_other_address(listen: str, flag: str) -> str:
         other = _free_address(f"{listen.rpartition(':')[0]}:0", flag)
         log.warning("%s is taken: the gateway listens on %s", listen, other)
         return other
-
-
-def _preferred_address(port: int) -> str:
-    """Returns this loopback port, or a free one if it is taken."""
-    try:
-        return _free_address(f"127.0.0.1:{port}", "")
-    except StartError:
-        return _free_address("127.0.0.1:0", "")
-
-
-def _listener(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family)
