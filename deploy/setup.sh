@@ -106,6 +106,7 @@ test)
     need openssl command -v openssl # makes the certificate of a test kubelet
     need debuginfod command -v debuginfod # serves debug files to a test
     need golang-go command -v go # tests read our profiles with its pprof
+    need gosu command -v gosu # a program that Debian 12 built with Go 1.19, whose tables differ from later ones
     need npm command -v npm # fetches what checks the page's accessibility
     apt_install
     install_packages test

@@ -9,6 +9,9 @@ import re
 
 STARTS_VERSION = 1
 """The version of a symbol file that has no names at all, only starts of functions."""
+TRUNCATED = "[truncated]"
+"""The file of what stands for the frames that a collector could not find; its functions say why."""
+
 _UNNAMED = re.compile(r"\+0x[0-9a-f]+")
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 from api.array_types import Rows
 from api.queries.database import texts
 from api.tree.distinct import distinct_rows, text_codes
+from icestream.unnamed import TRUNCATED
 
 _FUNCTION_KINDS = {
     0: "unknown",
@@ -28,6 +29,8 @@ class Mapping:
     @property
     def function_kind(self) -> str:
         """The kind of the functions in it."""
+        if self.file == TRUNCATED:
+            return "unknown"
         return _FUNCTION_KINDS.get(self.kind, "unknown")
 
 

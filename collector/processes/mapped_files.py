@@ -22,6 +22,7 @@ from collector.elf.error import ElfError
 from collector.elf.identity import ElfIdentity
 from collector.processes.held_files import HeldFiles
 from collector.processes.regular_file import open_regular
+from icestream import unnamed
 from icestream.v1.common_pb2 import Mapping
 
 MAX_FILES = 8192
@@ -38,7 +39,7 @@ class MappedFile(NamedTuple):
 
 UNKNOWN = MappedFile(Mapping.UNKNOWN, "", "")
 JIT = MappedFile(Mapping.NAMED, "", "[jit]")
-TRUNCATED = MappedFile(Mapping.NAMED, "", "[truncated]")
+TRUNCATED = MappedFile(Mapping.NAMED, "", unnamed.TRUNCATED)
 VDSO = "[vdso]"
 
 

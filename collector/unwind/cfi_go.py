@@ -6,14 +6,15 @@ import numpy as np
 
 from collector.elf import gopclntab
 from collector.elf.error import ElfError, reading
-from collector.elf.gopclntab import GO_1_20, GoTable
+from collector.elf.gopclntab import GO_1_18, GO_1_20, GoTable
 from collector.elf.reader import MAX_OFFSET
 from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, NOTHING, RBP_AT_CFA, Steps, intervals, pack
 from collector.unwind.code_file import CodeFile
 
 _MARKS = (".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo")
 _TOP_FRAME = 1
-_NAME_OFFSET, _FLAG_OFFSET, _RECORD_BYTES = 4, 41, 44  # of a function's _func since Go 1.20
+_NAME_OFFSET = 4  # in a function's _func
+_LAYOUTS = {GO_1_18: (37, 40), GO_1_20: (41, 44)}  # of _func: the offset of its flags, and its bytes
 _MAX_TOP_FRAMES = 100
 _GOEXIT = b"runtime.goexit\0"
 _OUTERMOST = _GOEXIT, b"runtime.mstart\0", b"runtime.rt0_go\0"  # but not sigtramp: below it the stack goes on
@@ -45,7 +46,7 @@ def outermost(file: CodeFile) -> Steps:
     try:
         table = gopclntab.read_table(file.section_bytes(section.name) or b"")
         with reading():
-            return _outermost(file, table) if table is not None and table.magic == GO_1_20 else NOTHING
+            return _outermost(file, table) if table is not None else NOTHING
     except ElfError:
         return NOTHING
 
@@ -63,9 +64,10 @@ def _spans(table: GoTable) -> dict[bytes, Span]:
     """The functions of _OUTERMOST and _SWITCHES. Raises struct.error."""
     data, record = table.data, table.record
     content = np.frombuffer(data, np.uint8)
-    fits = record + _RECORD_BYTES <= len(data)
+    flag_offset, record_bytes = _LAYOUTS[table.magic]
+    fits = record + record_bytes <= len(data)
     spans: dict[bytes, Span] = {}
-    flags = content[np.where(fits, record + _FLAG_OFFSET, 0)]
+    flags = content[np.where(fits, record + flag_offset, 0)]
     for row in np.flatnonzero(fits & (flags & _TOP_FRAME != 0))[:_MAX_TOP_FRAMES].tolist():
         (name,) = struct.unpack_from("<i", data, int(record[row]) + _NAME_OFFSET)
         mark = next((mark for mark in _OUTERMOST if name >= 0 and data.startswith(mark, table.names + name)), None)

@@ -12,7 +12,7 @@ import numpy as np
 from xxhash import xxh3_64_intdigest
 
 from collector.elf.error import ElfTooLarge
-from collector.unwind import cfi_sources, code_file
+from collector.unwind import cfi_go, cfi_sources, code_file
 from collector.unwind.cfi_steps import NONE, UNCOVERED, Steps, at, merged, overlay, part, union
 from collector.unwind.code_file import CodeFile
 from collector.unwind.stored_rows import StoredRows
@@ -24,7 +24,7 @@ SMALL_SECTION_BYTES, SMALL_CODE_BYTES = 1 << 19, 1 << 24
 CHUNK_BYTES = 1 << 16
 MAX_RULES = 1 << 16
 _WINDOW_BYTES = 256 * CHUNK_BYTES  # of code that is built at once: limits memory
-FORMAT = 1
+FORMAT = 2
 """Of tables on disk. It changes with the layout, and when the table of the same file becomes another."""
 
 _MAGIC = b"icestrUT"
@@ -63,7 +63,8 @@ def build_small(descriptor: int) -> UnwindTable:
     """Returns the table of a file so small that it takes milliseconds, as most do. Raises ElfError; ElfTooLarge for a
     larger file."""
     file = code_file.from_descriptor(descriptor, SMALL_SECTION_BYTES)
-    if ".eh_frame" not in file.by_name or (file.code[:, 1] - file.code[:, 0]).sum() > SMALL_CODE_BYTES:
+    code_bytes = (file.code[:, 1] - file.code[:, 0]).sum()
+    if ".eh_frame" not in file.by_name or cfi_go.is_go(file) or code_bytes > SMALL_CODE_BYTES:
         raise ElfTooLarge("more than a small file")
     return _build(file)
 

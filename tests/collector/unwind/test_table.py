@@ -14,8 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collector.elf.error import ElfError
+from collector.elf import gopclntab
+from collector.elf.error import ElfError, ElfTooLarge
+from collector.elf.reader import bytes_reader
+from collector.elf.sections import read_sections
 from collector.processes.mapped_files import vdso_bytes
+from collector.symbols.go.functions import read_functions
 from collector.unwind import table as unwind_table
 from collector.unwind.cfi_steps import CFA_END, CFA_FRAME_POINTER, CFA_PLT, CFA_RSP, CFA_SIGNAL, Steps, pack
 from collector.unwind.table import CHUNK_BYTES, UnwindTable
@@ -160,6 +164,38 @@ def test_stripped_go_programs_have_frame_pointers(go_program: Path, tmp_path: Pa
     assert table.rule(symbol(go_program, "runtime.goexit.abi0"))["cfa_kind"] == CFA_END
     restorer = symbol(go_program, "runtime.sigreturn__sigaction.abi0")
     assert table.rule(restorer)["cfa_kind"] == table.rule(restorer - 1)["cfa_kind"] == CFA_SIGNAL
+
+
+def test_stacks_of_stripped_programs_of_go_1_18_and_1_19_end_too() -> None:
+    path = shutil.which("gosu")
+    if path is None and not os.environ.get("CI"):
+        pytest.skip("gosu is not installed: Debian 12 built it with Go 1.19")
+    table = built(Path(path or "gosu"))
+    functions = go_functions(Path(path or "gosu"))
+    for name in ("runtime.goexit", "runtime.mstart", "runtime.systemstack"):
+        assert table.rule(functions[name])["cfa_kind"] == CFA_END
+    assert table.rule(functions["main.main"])["cfa_kind"] == CFA_FRAME_POINTER
+
+
+def test_a_go_program_with_call_frame_information_of_c_is_no_small_file(go_program: Path, tmp_path: Path) -> None:
+    """Its table of functions, which says where stacks end, may be too large to be read at once."""
+    path, frames = tmp_path / "with-c", tmp_path / "eh_frame"
+    frames.write_bytes(bytes(4))
+    subprocess.run(["objcopy", "--strip-all", "--add-section", f".eh_frame={frames}", go_program, path], check=True)
+    with open(path, "rb") as file, pytest.raises(ElfTooLarge):
+        unwind_table.build_small(file.fileno())
+    assert built(path).rule(symbol(go_program, "runtime.goexit.abi0"))["cfa_kind"] == CFA_END
+
+
+def go_functions(path: Path) -> dict[str, int]:
+    """Where functions begin, by the table of the Go runtime."""
+    source = bytes_reader(path.read_bytes())
+    section = gopclntab.section(read_sections(source))
+    table = gopclntab.read_table(source(section.offset, section.size)) if section else None
+    assert table is not None
+    found = read_functions(table, 1 << 40, with_calls=False)
+    names = [gopclntab.text(table.data, table.names + name) for name in found.name.tolist()]
+    return dict(zip(names, (table.text_start + found.start).tolist(), strict=True))
 
 
 def test_functions_are_found_without_section_headers(program: Path) -> None:
