@@ -65,9 +65,11 @@ class SinkSettings(StorageSettings):
         "days after which tables drop rows, except for rollups, set by `icestream migrate`; 0: never; empty: unchanged "
         "(new tables: 14)",
     )
-    rollup_minutes_days: int = setting(30, "days to keep rollups by minute, set by `icestream migrate`; 0: for ever")
-    rollup_hours_days: int = setting(180, "days to keep rollups by hour; 0: for ever")
-    rollup_days_days: int = setting(1095, "days to keep rollups by day; 0: for ever")
+    rollup_minutes_days: int = setting(
+        30, "days to keep rollups by minute, set by each `icestream migrate`; 0: for ever"
+    )
+    rollup_hours_days: int = setting(180, "days to keep rollups by hour, set by each `icestream migrate`; 0: for ever")
+    rollup_days_days: int = setting(1095, "days to keep rollups by day, set by each `icestream migrate`; 0: for ever")
     insert_tokens: int | None = setting(
         None,
         "how many inserts each table recognises when they come again, set by `icestream migrate`: 10000 for each "

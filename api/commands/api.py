@@ -3,7 +3,8 @@
   icestream api --clickhouse http://127.0.0.1:8123/icestream
   icestream api --clickhouse chdb:///var/lib/icestream/clickhouse --listen 127.0.0.1:4060
 
-One process at a time can open a chdb:// directory. Where `icestream up` runs, its store process serves the API already.
+One process at a time can open a chdb:// directory. If `icestream up` runs, its store process serves the API already.
+There is no authentication: put a proxy that has it in front of any address but the loopback.
 """
 
 import argparse

@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="print what works on this host, and end: exit code 0 where it can be profiled",
+        help="print what works on this host, and end: exit code 0 if it can be profiled, else 1",
     )
     parser.add_argument("--json", action="store_true", help="with --check: print JSON")
     CollectorSettings.add_arguments(parser, GROUPS)

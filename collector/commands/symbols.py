@@ -5,7 +5,7 @@
   icestream symbols inspect build/shop
 
 Takes executables, shared libraries and their separate debug files. Sends names, files and lines, never code. Profiles
-stored earlier get the names too. Ends with exit code 1 where a file that was named could not be uploaded.
+stored earlier get the names too. Ends with exit code 1 if a file that was named could not be uploaded.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""Take in profiles of other tools over HTTP, and publish them as raw batches.
+"""Take in profiles and spans of other tools over HTTP and gRPC, and publish them to Kafka.
 
   icestream gateway --gateway-listen 0.0.0.0:4040
   curl --data-binary @cpu.pb.gz 'http://127.0.0.1:4040/api/v1/ingest/pprof?service=checkout'
   icestream gateway --gateway-scrape /etc/icestream/scrape.yaml
 
-A profile is acknowledged when Kafka has it. Any number of gateways may run. A file of scrape jobs is for one of them,
-or for `icestream scrape`, which does nothing else.
+A profile is acknowledged when Kafka has it. Any number of gateways may run. Give a file of scrape jobs to one of them
+only, or to `icestream scrape`, which does nothing else. docs/gateway.md lists the formats and routes.
 """
 
 import argparse

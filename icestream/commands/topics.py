@@ -4,9 +4,10 @@
   icestream topics list
   icestream topics check
 
-`create` makes missing topics with their retention, and leaves existing ones as they are. `check` ends with exit code 1
-where a topic is missing, does not fit the others, has the timestamps of senders, or loses acknowledged messages with
-one broker. Nothing else in icestream makes or changes a topic.
+`create` makes missing topics with their retention, and leaves existing ones as they are. `check` says what is wrong,
+and ends with exit code 1, if a topic is missing, does not fit the others, has the timestamps of senders, takes no
+messages, or loses acknowledged messages with one broker. Beside `create`, only `icestream up` makes topics; no command
+changes one.
 """
 
 import argparse

@@ -3,8 +3,9 @@
   icestream replay --from 2026-01-31T10:00:00Z --to 2026-01-31T12:00:00Z
   icestream replay --from now-3h --to now-1h --source archive --dry-run
 
-Rows that are complete stay as they are. If a running `icestream up` or `icestream store` has the embedded ClickHouse
-open, that process runs the replay; otherwise this command does.
+Rows that are complete stay as they are. The range must have ended two minutes ago. If a running `icestream up` or
+`icestream store` has the embedded ClickHouse open, that process runs the replay, also for its Delta tables; otherwise
+this command does, for Delta tables with --parquet.
 """
 
 import argparse

@@ -4,7 +4,8 @@
   icestream migrate --clickhouse chdb:///var/lib/icestream/clickhouse --retention-days 30
   icestream migrate --clickhouse http://default@clickhouse:8123/icestream --cluster main
 
-Runs each migration that has not run yet, once. Running it again changes nothing.
+Runs each migration that has not run yet, once, and sets how long rows are kept. Running it again with the same
+settings changes nothing. Give the settings of rollups (--rollup-...) each time: what is not given gets its default.
 """
 
 import argparse

@@ -5,9 +5,10 @@
   icestream sink archive --archive /var/lib/icestream/archive
   icestream sink clickhouse resolve
 
-clickhouse stores samples, stacks and activity in tables. resolve names stored locations whose symbols come late.
-parquet stores the same tables as Delta tables. archive keeps raw and activity messages as they came, for replays.
-Several processes of one kind share the partitions.
+clickhouse stores samples, stacks and activity in tables, and builds rollups. resolve names stored locations whose
+symbols come late. parquet stores the same tables as Delta tables. archive keeps raw and activity messages as they came,
+for replays. Several processes of one kind share the partitions. A process of which a sink cannot go on ends with exit
+code 1 and loses nothing; have systemd or the like start it again.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
   icestream streams --kafka kafka-1:9092,kafka-2:9092 --symbol-store s3://profiles/symbols
 
-Any number of workers share the partitions of icestream.raw and icestream.activity. A worker that cannot go on ends with
-exit code 1 and loses nothing; have systemd or the like start it again.
+Workers share the partitions of icestream.raw and icestream.activity: more workers than partitions do nothing. A worker
+that cannot go on ends with exit code 1 and loses nothing; have systemd or the like start it again.
 """
 
 import argparse
