@@ -98,6 +98,11 @@ def letters(part: str, sink: str = "") -> dict[str, str]:
     return {f"icestream_{part}_dead_letters_total{labels}": f"_x20 1+0x{MINUTES - 20}"}
 
 
+def lag(worker: str, messages: int) -> dict[str, str]:
+    """What a stream worker says of a partition, whoever has it."""
+    return {f'icestream_streams_lag_messages{{instance="{worker}", {RAW}, partition="0"}}': counts(0, messages)}
+
+
 GONE = counts(0, 19, minutes=20)
 CASES: dict[str, tuple[dict[str, str], int, list[str]]] = {
     "nothing is wrong": ({}, 40, []),
@@ -146,6 +151,8 @@ CASES: dict[str, tuple[dict[str, str], int, list[str]]] = {
         those("icestream_sinks_gaps_total", f"0+0x20 7+0x{MINUTES - 20}"), 25,
         [f'{{alertname="IcestreamMessagesDeletedUnread", instance="k", sink="clickhouse", {RAW}}}'],
     ),
+    "messages wait": (lag("s", 12_000), 40, [f'{{alertname="IcestreamLag", {RAW}}}']),
+    "few messages wait, and each stream worker says so": (lag("s", 4_000) | lag("t", 4_000) | lag("u", 4_000), 40, []),
     "the first batch that is missing in a sequence": (
         those("icestream_streams_gaps_total", f"0+0x20 1+0x{MINUTES - 20}"), 25,
         [f'{{alertname="IcestreamBatchesMissing", {RAW}}}'],
