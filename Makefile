@@ -26,7 +26,7 @@ setup: ## install what icestream needs to run, with apt and into .venv
 demo: setup ## profile this machine while a small web service works, and show the CPU of its requests
 	@$(BIN)/icestream demo
 
-test: ## install what tests need, run all tests, and print how long each step took
+test: ## install what tests need, run all tests but those that only `make soak` runs, and print how long each step took
 	@for step in $(STEPS); do \
 	   begin=$$(date +%s); $(MAKE) --no-print-directory $$step || { echo "make $$step failed"; exit 1; }; \
 	   took="$$took $$step $$(($$(date +%s) - begin)) s,"; \
