@@ -1,4 +1,4 @@
-"""Prints the top functions from icestream.flat, without icestream: python examples/flat_top.py 127.0.0.1:9092"""
+"""Prints the functions with most CPU, from icestream.flat, without icestream: python examples/flat_top.py HOST:PORT"""
 
 import json
 import sys
@@ -13,5 +13,6 @@ while True:
     for message in consumer.consume(500, timeout=2):
         if message.error() is None:
             record = json.loads(message.value())
-            values[record["functions"][-1]] += record["value"]
+            if record["profile_type"] == "process_cpu:cpu:nanoseconds:cpu:nanoseconds":
+                values[record["functions"][-1]] += record["value"]
     print(*(f"{value / 1e9:9.2f} s  {name}" for name, value in values.most_common(10)), sep="\n", flush=True)

@@ -1,4 +1,4 @@
-"""Prints the top functions every two seconds, from Kafka: python examples/top_functions.py 127.0.0.1:9092"""
+"""Prints the functions with most CPU every two seconds, from Kafka: python examples/top_functions.py 127.0.0.1:9092"""
 
 import sys
 import time
@@ -9,7 +9,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from icestream.messages.samples import decode_samples
 from icestream.messages.stacks import decode_stacks
 from icestream.stack_names import StackNames
-from icestream.topics import PREFIX, SAMPLES, STACKS
+from icestream.topics import DEFAULT_PROFILE_TYPE, PREFIX, SAMPLES, STACKS
 
 
 def read_all_names(consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -38,7 +38,9 @@ while True:
     elif message is not None and message.error() is None:
         source = (samples := decode_samples(message.value())).source
         partition, output = (source.topic, source.partition), (source.offset, source.part)
-        if output > seen.get(partition, (-1, 0)):  # Kafka delivers at least once: skips an output that comes again
+        is_cpu = samples.profile_type == DEFAULT_PROFILE_TYPE  # else it has waits, or memory that another tool measured
+        # Kafka delivers at least once: skips an output that comes again.
+        if is_cpu and output > seen.get(partition, (-1, 0)):
             seen[partition] = output
             for stack_id, value in zip(samples.stack_id.tolist(), samples.value.tolist(), strict=True):
                 cpu_ns[stack_id] += value

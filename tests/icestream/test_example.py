@@ -8,7 +8,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, TopicPartition
 
 from icestream.settings import KafkaSettings
-from icestream.topics import PREFIX, SAMPLES, STACKS
+from icestream.topics import OFF_CPU_PROFILE_TYPE, PREFIX, SAMPLES, STACKS
+from icestream.v1.samples_pb2 import SampleBatch
 from tests.icestream.test_tail import sample_batch, send, stack_batch
 from tests.waiting import PATIENCE_S
 
@@ -16,8 +17,14 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "top_functions.py"
 
 
 def test_the_example_keeps_a_top_of_functions_and_counts_what_comes_twice_once(broker: KafkaSettings) -> None:
+    """And counts CPU only, not the waits that come before it."""
     samples = sample_batch()
-    send(broker, (STACKS, stack_batch().SerializeToString()), (SAMPLES, samples), (SAMPLES, samples))
+    waits = SampleBatch.FromString(samples)
+    waits.profile_type = OFF_CPU_PROFILE_TYPE
+    waits.source.partition = 1
+    waits.sample_value[:] = [10**9, 10**9]
+    send(broker, (STACKS, stack_batch().SerializeToString()), (SAMPLES, waits.SerializeToString()))
+    send(broker, (SAMPLES, samples), (SAMPLES, samples))
     wanted = {"     0.01 s  0000000000000063\n", "     0.01 s  inlined\n"}
     assert top(broker, wanted) == wanted
 

@@ -19,8 +19,17 @@ from confluent_kafka.admin import AdminClient
 from icestream.kafka import client_config, producer
 from icestream.settings import KafkaSettings
 from icestream.stack_names import StackNames
-from icestream.topics import DEFAULT_PROFILE_TYPE, FLAT, FLATTEN_GROUP, MAX_MESSAGE_BYTES, SAMPLES, STACKS
+from icestream.topics import (
+    DEFAULT_PROFILE_TYPE,
+    FLAT,
+    FLATTEN_GROUP,
+    MAX_MESSAGE_BYTES,
+    OFF_CPU_PROFILE_TYPE,
+    SAMPLES,
+    STACKS,
+)
 from icestream.v1.common_pb2 import Mapping
+from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
 from standalone.supervisor.in_process_broker import PARTITIONS
 from streams.flatten import flattener
@@ -224,7 +233,11 @@ def test_the_example_that_knows_nothing_of_icestream_prints_a_top(in_process_bro
     source = EXAMPLE.read_text()
     assert not [line for line in source.splitlines() if line.startswith(("import icestream", "from icestream"))]
     send(in_process_broker, (STACKS, stack_batch().SerializeToString()))
-    send(in_process_broker, (SAMPLES, sample_batch(1)), (SAMPLES, sample_batch(2)))
+    waits = SampleBatch.FromString(sample_batch(1))
+    waits.profile_type = OFF_CPU_PROFILE_TYPE  # it counts CPU only
+    waits.sample_value[:] = [10**9] * 4
+    send(in_process_broker, (SAMPLES, waits.SerializeToString()))
+    send(in_process_broker, (SAMPLES, sample_batch(2)), (SAMPLES, sample_batch(3)))
     command = [sys.executable, "-I", str(EXAMPLE), in_process_broker.kafka]
     wanted = {"     0.03 s  inlined\n", "     0.01 s  [no stack]\n"}
     with running(in_process_broker, 200), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
