@@ -1,4 +1,4 @@
-"""Run everything on this machine: collector, stream processors, storage, API and page.
+"""Run everything on this machine: collector, gateway, stream processors, storage, API and page.
 
   sudo icestream up
   icestream up --data ./data --no-collector
