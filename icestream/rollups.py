@@ -18,7 +18,7 @@ class Level:
     """minute, hour or day: what their rows are sums over."""
     bucket_s: int
     """Length of a bucket. Buckets start at multiples of it, in Unix seconds."""
-    of_requests: bool = False
+    of_operations: bool = False
     """Whether they depend on activity and spans as well as on samples."""
     source: "Level | None" = None
     """The level whose rows are summed up; None: samples, activity and spans are."""
@@ -34,9 +34,9 @@ GAUGE_LEVELS = (GAUGE_HOURS, GAUGE_DAYS)
 """Those of gauges, with what averages over time need. Gauges are also in the rollups of all samples, as sums."""
 LEVELS = (MINUTES, HOURS, DAYS, *GAUGE_LEVELS)
 """Those of samples."""
-OPERATION_MINUTES = Level("operation minute", "minute", HOUR_S, of_requests=True)
-OPERATION_HOURS = Level("operation hour", "hour", HOUR_S, of_requests=True, source=OPERATION_MINUTES)
-OPERATION_DAYS = Level("operation day", "day", DAY_S, of_requests=True, source=OPERATION_HOURS)
+OPERATION_MINUTES = Level("operation minute", "minute", HOUR_S, of_operations=True)
+OPERATION_HOURS = Level("operation hour", "hour", HOUR_S, of_operations=True, source=OPERATION_MINUTES)
+OPERATION_DAYS = Level("operation day", "day", DAY_S, of_operations=True, source=OPERATION_HOURS)
 OPERATION_LEVELS = (OPERATION_MINUTES, OPERATION_HOURS, OPERATION_DAYS)
 """Those of operations and their requests."""
 REQUESTS = "requests"
@@ -103,7 +103,7 @@ def bucket_parameters(level: Level, from_unix_s: int, until_unix_s: int) -> dict
         "bucket": level.bucket_s,
         "from": min(first, _MAX_S),
         "until": min(last, _MAX_S),
-        "requests": int(level.of_requests),
+        "requests": int(level.of_operations),
     }
 
 

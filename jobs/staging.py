@@ -16,7 +16,7 @@ import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
 from jobs.fence import Fence
-from jobs.time_range import TimeRange, within
+from jobs.time_range import HostMinute, TimeRange, within
 from sinks import rollup_changes
 from sinks.clickhouse import SETTINGS
 from sinks.cluster import (
@@ -125,8 +125,8 @@ class Staging:
         _drop(self.client, self._made)
         self._made.clear()
 
-    def fill_minutes(self, minutes: Iterable[tuple[str, int]]) -> str:
-        """Makes a table of minutes of hosts (Unix seconds), and returns its name."""
+    def fill_minutes(self, minutes: Iterable[HostMinute]) -> str:
+        """Makes a table of minutes of hosts, and returns its name."""
         return self.make_list(minutes, host="String", minute="Int64")
 
     def make_list(self, rows: Iterable[tuple[Any, ...]], **columns: str) -> str:
@@ -199,7 +199,7 @@ class Staging:
         """Notes that rows of the slice are being replaced, so that rollups of them are not read."""
         start, end = self.time_range.start_unix_nano, self.time_range.end_unix_nano
         for table in (name for name in ("samples", "activity") if name in tables):
-            self.change(rollup_changes.note_work_sql(state, start, end, of_requests=table == "activity"), "1")
+            self.change(rollup_changes.note_work_sql(state, start, end, of_operations=table == "activity"), "1")
 
     def insert_new_names(self) -> None:
         """Copies the staged series, nodes, spans and locations that the live tables lack, and better names.

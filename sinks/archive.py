@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timezone
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -56,6 +56,18 @@ class Archived:
     end_unix_nano: int
 
 
+class Identity(NamedTuple):
+    """The batch ID of an archived message, and where it is in Kafka."""
+
+    collector: str
+    started_unix_nano: int
+    sequence: int
+    part: int
+    cluster: str  # the ID of the Kafka cluster
+    partition: int
+    offset: int
+
+
 class ArchiveSink:
     """Writes ranges of messages to files. Used by one thread."""
 
@@ -63,7 +75,7 @@ class ArchiveSink:
     group = ARCHIVE_GROUP
     topics: tuple[str, ...] = (RAW, ACTIVITY)
     keeps_ranges = True
-    together = False
+    writes_together = False
 
     def __init__(self, uri: str, keep_days: int = 0, limits: TimeLimits = ANY_LIMITS) -> None:
         """`uri`: a folder or a URI, see `open_folder`; `keep_days`: days that are kept; 0: all."""
@@ -132,16 +144,18 @@ def archived(message: Message, cluster: str, limits: TimeLimits = ANY_LIMITS) ->
     )  # fmt: skip
 
 
-def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, number: int | None = None) -> Iterator[Archived]:
+def read(
+    uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, only_partition: int | None = None
+) -> Iterator[Archived]:
     """Yields the messages with a time in [from, to), each once: by hour, then by cluster, partition and offset.
 
-    `number`: read only the partition of this number. It holds some messages of one file at a time. Raises OSError or
-    ValueError.
+    `only_partition`: read only the partition of this number. It holds some messages of one file at a time. Raises
+    OSError or ValueError.
     """
     folder = open_folder(uri)
     partition, done = (0, "", -1), -1
     for hour, path, file in _files(folder, topic, from_unix_nano, to_unix_nano):
-        if number not in (None, file.partition):
+        if only_partition not in (None, file.partition):
             continue
         if (hour, file.cluster, file.partition) != partition:
             partition, done = (hour, file.cluster, file.partition), -1
@@ -153,17 +167,17 @@ def read(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int, number: i
         done = max(done, file.last)
 
 
-def identities(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[tuple[Any, ...]]:
-    """Yields collector, started_unix_nano, sequence, part, cluster, partition and offset of the messages in [from, to).
+def identities(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Iterator[Identity]:
+    """Yields what identifies the messages with a time in [from, to).
 
     It reads only these columns. A message may come twice. Raises OSError or ValueError.
     """
-    columns = ["collector", "started_unix_nano", "sequence", "part", "cluster", "partition", "offset"]
+    columns = list(Identity._fields)
     filters = [("end_unix_nano", ">=", from_unix_nano), ("start_unix_nano", "<", to_unix_nano)]
     folder = open_folder(uri)
     for _, path, _ in _files(folder, topic, from_unix_nano, to_unix_nano):
         table = pq.read_table(path, columns=columns, partitioning=None, filters=filters, filesystem=folder)
-        yield from zip(*(table.column(name).to_pylist() for name in columns), strict=True)
+        yield from map(Identity._make, zip(*(table.column(name).to_pylist() for name in columns), strict=True))
 
 
 def partitions(uri: str, topic: str, from_unix_nano: int, to_unix_nano: int) -> Counter[int]:

@@ -114,12 +114,12 @@ class Assignment:
         too much, or when `flush_s` is 0.
         """
         held = sum(p.size for p in self.pending.values())
-        waiting = 0 if self._sink.together else sum(bool(p.messages) for p in self.pending.values())
+        waiting = 0 if self._sink.writes_together else sum(bool(p.messages) for p in self.pending.values())
         at_once = flush_s == 0 or held >= MAX_HELD_BYTES
         wait_s = 0.0 if at_once else max(flush_s, waiting / RANGES_PER_S)
         known = {key: p for key, p in self.pending.items() if key not in self._new}
         due = [key for key, p in known.items() if p.due(wait_s, flush_bytes)]
-        if self._sink.together and any(known[key].problem is None for key in due):
+        if self._sink.writes_together and any(known[key].problem is None for key in due):
             due = [key for key, p in known.items() if key in due or (p.problem is None and p.due(0.0, flush_bytes))]
         order = self._sink.topics.index
         return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))

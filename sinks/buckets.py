@@ -8,7 +8,7 @@ from icestream.rollups import DAY_S, Level
 
 _TOGETHER = 20_000_000
 """Hours are built together up to this many samples. An hour with more is built alone."""
-_REQUESTS_TOGETHER = 1_000_000
+_OPERATION_ROWS_TOGETHER = 1_000_000
 """The same for rows of samples, activity and requests: a build has memory for the sketches of few hours only."""
 
 
@@ -28,7 +28,7 @@ def together(buckets: Sequence[Bucket], rows: Mapping[int, int]) -> Iterator[lis
     for day, of_day in groupby(buckets, key=lambda bucket: bucket.start_unix_s // DAY_S * DAY_S):
         hour = rows.get(day, 0) // 24
         left = list(of_day)
-        most = _REQUESTS_TOGETHER if left[0].level.of_requests else _TOGETHER
+        most = _OPERATION_ROWS_TOGETHER if left[0].level.of_operations else _TOGETHER
         size = max(most // max(hour, 1), 1)
         yield from (left[first : first + size] for first in range(0, len(left), size))
 

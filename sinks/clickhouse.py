@@ -62,7 +62,7 @@ class ClickHouseSink:
     group = CLICKHOUSE_GROUP
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY, DEAD_LETTERS)
     keeps_ranges = True
-    together = False
+    writes_together = False
 
     def __init__(self, clients: Clients, limits: TimeLimits = ANY_LIMITS) -> None:
         self._limits = limits

@@ -47,7 +47,7 @@ ON_EVERY_HOST: dict[str, int | str] = {"distributed_ddl_output_mode": "throw"}
 ON_EACH_SHARD: dict[str, int | str] = {"parallel_distributed_insert_select": 2}
 """INSERT ... SELECT from one Distributed table to another inserts on each shard what it selects there."""
 
-ON_ONE_SERVER: dict[str, int | str] = GLOBAL | {"parallel_distributed_insert_select": 0}
+ACROSS_SHARDS: dict[str, int | str] = GLOBAL | {"parallel_distributed_insert_select": 0}
 """INSERT ... SELECT from one Distributed table to another sums up the rows of all shards together."""
 
 

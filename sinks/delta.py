@@ -21,7 +21,7 @@ _CONFIGURATION: dict[str, str | None] = {
     "delta.deletedFileRetentionDuration": "interval 7 days",
     "delta.checkpointInterval": "50",
 }
-_PATIENCE = {"connect_timeout": "5s", "timeout": "60s", "max_retries": "3", "retry_timeout": "60s"}
+_TIMEOUTS = {"connect_timeout": "5s", "timeout": "60s", "max_retries": "3", "retry_timeout": "60s"}
 """Of requests to an object store. The sinks try again; a sink that waits for minutes would lose its partitions."""
 
 
@@ -30,7 +30,7 @@ class Lake:
 
     def __init__(self, uri: str, options: dict[str, str] | None = None) -> None:
         self.uri = uri.rstrip("/")
-        self._options = _PATIENCE | (options or {})
+        self._options = _TIMEOUTS | (options or {})
         self._tables: dict[str, DeltaTable] = {}
 
     def open(self, name: str) -> DeltaTable | None:

@@ -20,7 +20,7 @@ class InsertTokens:
 
     def __init__(self) -> None:
         self._looked = float("-inf")
-        self._told = False
+        self._warned = False
 
     def look(self, client: Client, cluster: Cluster) -> None:
         """Sets the metrics now and then; warns in the log if the tokens are too few. Raises the client's errors."""
@@ -31,13 +31,13 @@ class InsertTokens:
         metrics.INSERT_TOKENS.set(kept)
         metrics.INSERT_TOKENS_NEEDED.set(needed)
         too_few = 0 < kept < needed
-        if too_few and not self._told:
+        if too_few and not self._warned:
             log.warning(
                 "clickhouse: tables remember the tokens of %d inserts, but %d came in the last %d s: after a crash,"
                 " rows may be stored twice; run `icestream migrate --insert-tokens %d`",
                 kept, needed, NEEDED_S, 2 * needed,
             )  # fmt: skip
-        self._told = too_few
+        self._warned = too_few
 
 
 def remembered(client: Client, cluster: Cluster) -> int:

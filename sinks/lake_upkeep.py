@@ -50,7 +50,7 @@ def compact(lake: Lake, small_files: int = SMALL_FILES, most_s: float = COMPACT_
             )  # fmt: skip
 
 
-def retain(lake: Lake, days: int, today: date) -> None:
+def delete_old_days(lake: Lake, days: int, today: date) -> None:
     """Deletes days before the last `days` (0: none), and then files that were replaced a week ago and old log entries.
 
     A month of nodes, locations and series goes two days after all of its days. Raises deltalake's errors and OSError.

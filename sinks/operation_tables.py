@@ -12,13 +12,13 @@ from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.span_operations import HAS_SPAN_NAMES, select_span_operations
-from sinks.cluster import ON_ONE_SERVER
+from sinks.cluster import ACROSS_SHARDS
 
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
-READ = ("samples", "activity", "entry_spans", "span_operations", "spans")
+SOURCE_TABLES = ("samples", "activity", "entry_spans", "span_operations", "spans")
 """The tables of rows that rollups of operations are summed up from; their partitions are days."""
-SETTINGS: dict[str, int | str] = ON_ONE_SERVER | {  # a request may have rows on several shards
+SETTINGS: dict[str, int | str] = ACROSS_SHARDS | {  # a request may have rows on several shards
     "join_algorithm": "grace_hash",  # an hour may have more requests than memory has room for
     "max_bytes_in_join": 400_000_000,
 }
@@ -80,10 +80,10 @@ OPERATION_TABLES: dict[Level, dict[str, str]] = {
     OPERATION_DAYS: {"operation_days": _summed_up(_coarser("operation_hours", "toStartOfDay"))},
 }
 """The table of each level, and the SELECT that fills it; `fill_parameters` has its parameters."""
-_TIMES = {"samples": "time", "activity": "start_time", "entry_spans": "start_time"}
+_TIME_COLUMNS = {"samples": "time", "activity": "start_time", "entry_spans": "start_time"}
 _HOURS_WITH_ROWS = " UNION DISTINCT ".join(
     f"SELECT toUnixTimestamp(toStartOfHour({time})) AS hour FROM {table} {_of_buckets(time)} GROUP BY hour"
-    for table, time in _TIMES.items()
+    for table, time in _TIME_COLUMNS.items()
 )
 
 

@@ -26,8 +26,8 @@ from icestream.recent_ids import RecentIds
 from icestream.topics import ACTIVITY, PARQUET_GROUP, SAMPLES, STACKS
 from sinks import metrics, stored_batches
 from sinks.delta import Lake, column_of_days, drop_in_delta, to_delta
-from sinks.lake_upkeep import compact, retain
-from sinks.range_commits import Part, blocks, commits, done_before
+from sinks.lake_upkeep import compact, delete_old_days
+from sinks.range_commits import RangeRows, blocks, commits, done_before
 from sinks.ranges import MessageRange, message_id
 from sinks.stored_batches import ALL_OUTPUTS, Batch, BatchKey
 from sinks.tables.activity import ActivityTables
@@ -44,13 +44,13 @@ _RETRY_S = 600.0
 _HOUR_MS = 3_600_000
 _REMEMBERED = 2_000_000
 """How many nodes, locations and series are remembered as written, 8 bytes each; others are written again."""
-_PARTS: dict[str, Callable[[Stored], pa.Table | None]] = {
+_TABLES: dict[str, Callable[[Stored], pa.Table | None]] = {
     "samples": lambda m: m.rows if isinstance(m, SampleTables) else None,
     "spans": lambda m: m.spans if isinstance(m, ActivityTables) else None,
     "activity": lambda m: m.intervals if isinstance(m, ActivityTables) else None,
 }
 """The tables that `batches` speaks of, and their rows of a message."""
-_NAME_IDS = {"nodes": "node_id", "locations": "location_id", "series": "series_id"}
+_ID_COLUMNS = {"nodes": "node_id", "locations": "location_id", "series": "series_id"}
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -61,7 +61,7 @@ class ParquetSink:
     group = PARQUET_GROUP
     topics: tuple[str, ...] = (STACKS, SAMPLES, ACTIVITY)
     keeps_ranges = True
-    together = True
+    writes_together = True
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ParquetSink:
         self._limits = limits
         self._keep_days = keep_days
         self._lake = Lake(uri, storage_options)
-        self._names: dict[str, RecentIds] = {}
+        self._remembered: dict[str, RecentIds] = {}
         self._compacted = time.monotonic()
         self._retained = float("-inf")
 
@@ -91,10 +91,10 @@ class ParquetSink:
         """Raises deltalake's errors and OSError; may then be called again with some of the ranges."""
         messages = [message for message_range in ranges for message in message_range.messages]
         if stacks := [m for m in messages if isinstance(m, StackTables)]:
-            self._append_names("nodes", [m.nodes for m in stacks])
-            self._append_names("locations", [m.locations for m in stacks])
+            self._append_unwritten("nodes", [m.nodes for m in stacks])
+            self._append_unwritten("locations", [m.locations for m in stacks])
         if samples := [m for m in messages if isinstance(m, SampleTables)]:
-            self._append_names(
+            self._append_unwritten(
                 "series", [to_delta("series", series_table(m.series, m.last_unix_nano)) for m in samples]
             )
         for group in _without_common_batches(ranges):
@@ -116,7 +116,7 @@ class ParquetSink:
         now = time.monotonic()
         if now - self._retained > _RETAIN_S:
             self._retained = now - _RETAIN_S + _RETRY_S  # if it fails
-            retain(self._lake, self._keep_days, datetime.now(timezone.utc).date())
+            delete_old_days(self._lake, self._keep_days, datetime.now(timezone.utc).date())
             self._retained = now
         if now - self._compacted > _COMPACT_S:
             self._compacted = now
@@ -130,16 +130,16 @@ class ParquetSink:
         # The tables are opened before `batches` is asked. What another process stores after that makes commits fail.
         done = {
             name: done_before(self._lake.open(name), having)
-            for name, rows_of_table in _PARTS.items()
+            for name, rows_of_table in _TABLES.items()
             if (having := [r for r in ranges if _rows(rows_of_table, _stored_in(r))])
         }
         stored = self._stored([m.batch for r in ranges for m in _stored_in(r)])
         new = [(r, self._new(r, stored)) for r in ranges]
-        for name, rows_of_table in _PARTS.items():
-            parts = [Part(r, concat(rows)) for r, messages in new if (rows := _rows(rows_of_table, messages))]
+        for name, rows_of_table in _TABLES.items():
+            parts = [RangeRows(r, concat(rows)) for r, messages in new if (rows := _rows(rows_of_table, messages))]
             self._append(name, parts, done.get(name, {}))
         batches = [
-            Part(r, to_delta("batches", stored_batches.table([m.batch for m in messages], r.name)))
+            RangeRows(r, to_delta("batches", stored_batches.table([m.batch for m in messages], r.name)))
             for r, messages in new
             if messages
         ]
@@ -176,13 +176,13 @@ class ParquetSink:
         keys = {BatchKey(**row) for row in found.to_pylist()}
         return {b.key for b in batches if b.key in keys or b.key._replace(output=ALL_OUTPUTS) in keys}
 
-    def _append_names(self, name: str, parts: list[pa.Table]) -> None:
+    def _append_unwritten(self, name: str, parts: list[pa.Table]) -> None:
         """Appends the rows of nodes, locations or series that were not written this month."""
         rows = concat(parts)
-        remembered = self._names.get(name)
+        remembered = self._remembered.get(name)
         if remembered is None:
-            remembered = self._names[name] = self._written(name, rows)
-        keys, first = np.unique(_name_keys(name, rows), return_index=True)
+            remembered = self._remembered[name] = self._written(name, rows)
+        keys, first = np.unique(_keys(name, rows), return_index=True)
         new = ~remembered.contains(keys)
         if new.any():
             self._lake.open(name)
@@ -197,14 +197,14 @@ class ParquetSink:
         table = self._lake.open(name)
         if table is not None:
             months = [str(month) for month in pc.unique(rows.column("month")).to_pylist()]
-            columns = [_NAME_IDS[name], "month", *(["version"] if name == "locations" else [])]
+            columns = [_ID_COLUMNS[name], "month", *(["version"] if name == "locations" else [])]
             dataset = table.to_pyarrow_dataset(file_pruning_predicate=[("month", "in", months)])
             for batch in dataset.to_batches(columns=columns):
-                keys = _name_keys(name, pa.table(batch))
+                keys = _keys(name, pa.table(batch))
                 remembered.add(keys[~remembered.contains(keys)])
         return remembered
 
-    def _append(self, name: str, parts: Sequence[Part], done: dict[str, int]) -> None:
+    def _append(self, name: str, parts: Sequence[RangeRows], done: dict[str, int]) -> None:
         for commit in commits(parts, column_of_days(name), done):
             self._lake.append(name, commit.rows, commit.transactions)
             metrics.ROWS.labels(self.name, name).inc(commit.rows.num_rows)
@@ -243,9 +243,9 @@ def _rows(rows_of: Callable[[Stored], pa.Table | None], messages: Sequence[Store
     return [rows for message in messages if (rows := rows_of(message)) is not None and rows.num_rows]
 
 
-def _name_keys(name: str, rows: pa.Table) -> np.ndarray:
+def _keys(name: str, rows: pa.Table) -> np.ndarray:
     """Returns what each row is remembered by, uint64 (n,): its ID, its month, and the version of its lines."""
-    keys: np.ndarray = rows.column(_NAME_IDS[name]).to_numpy().view(np.uint64)
+    keys: np.ndarray = rows.column(_ID_COLUMNS[name]).to_numpy().view(np.uint64)
     keys = keys + rows.column("month").cast(pa.int32()).to_numpy().astype(np.uint64) * _ODD
     if name == "locations":
         keys = keys ^ rows.column("version").to_numpy().view(np.uint64) * (_ODD + np.uint64(2))

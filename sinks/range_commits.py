@@ -27,7 +27,7 @@ _ASKED_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
-class Part:
+class RangeRows:
     """Rows of a range for a table."""
 
     message_range: MessageRange[Any]
@@ -54,7 +54,7 @@ def done_before(table: DeltaTable | None, ranges: Sequence[MessageRange[Any]]) -
         return {message_range.name: day for message_range, day in zip(ranges, days, strict=True)}
 
 
-def commits(parts: Sequence[Part], column: str, done: dict[str, int]) -> Iterator[Commit]:
+def commits(parts: Sequence[RangeRows], column: str, done: dict[str, int]) -> Iterator[Commit]:
     """Yields the commits that add the rows of ranges that the table lacks. `column`: that of days, date32.
 
     If the rows have more than MAX_DAYS days, a commit has those of a period whose limits do not depend on the rows. So
@@ -73,7 +73,7 @@ def commits(parts: Sequence[Part], column: str, done: dict[str, int]) -> Iterato
         rows = [(part, days, (days >= end - MAX_DAYS) & (days < end)) for part, days in left]
         yield _commit(
             [
-                (Part(part.message_range, part.rows.filter(pa.array(here))), end if days.max() >= end else None)
+                (RangeRows(part.message_range, part.rows.filter(pa.array(here))), end if days.max() >= end else None)
                 for part, days, here in rows
                 if here.any()
             ]
@@ -97,12 +97,12 @@ def _done_before(table: DeltaTable, message_range: MessageRange[Any]) -> int:
     return NO_DAY
 
 
-def _from_day(part: Part, column: str, first: int) -> tuple[Part, np.ndarray]:
+def _from_day(part: RangeRows, column: str, first: int) -> tuple[RangeRows, np.ndarray]:
     """Returns the rows from a day on, and their days."""
     days = _days(part.rows, column)
     if first == NO_DAY:
         return part, days
-    return Part(part.message_range, part.rows.filter(pa.array(days >= first))), days[days >= first]
+    return RangeRows(part.message_range, part.rows.filter(pa.array(days >= first))), days[days >= first]
 
 
 def _days(rows: pa.Table, column: str) -> np.ndarray:
@@ -110,7 +110,7 @@ def _days(rows: pa.Table, column: str) -> np.ndarray:
     return days
 
 
-def _commit(parts: Sequence[tuple[Part, int | None]]) -> Commit:
+def _commit(parts: Sequence[tuple[RangeRows, int | None]]) -> Commit:
     """`parts`: with the first day whose rows are still to come; None: there are none."""
     transactions = []
     for part, next_day in parts:

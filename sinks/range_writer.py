@@ -15,7 +15,7 @@ from sinks import metrics
 from sinks.assignment import Assignment
 from sinks.pending import Decoded, Pending
 from sinks.ranges import MessageRange
-from sinks.refused import MOST_OF_AN_HOUR, refused
+from sinks.refused import MAX_REFUSED_PER_HOUR, refused
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
 
@@ -90,7 +90,7 @@ class RangeWriter:
         for key in due:
             pending = self._assignment.pending[key]
             range_size, again = pending.range_size(), pending.problem is not None
-            most = 1 if not self._sink.together else self._most_again if again else len(due)
+            most = 1 if not self._sink.writes_together else self._most_again if again else len(due)
             if group and (again != failed or len(group) >= most or size + range_size > self._flush_bytes):
                 yield group
                 group, size = [], 0
@@ -170,8 +170,8 @@ class RangeWriter:
         now = time.monotonic()
         while self._left_out and now - self._left_out[0] > 3600:
             self._left_out.popleft()
-        if len(self._left_out) + refused > MOST_OF_AN_HOUR:
-            raise NotToBlame(f"the store has refused more than {MOST_OF_AN_HOUR} messages in an hour")
+        if len(self._left_out) + refused > MAX_REFUSED_PER_HOUR:
+            raise NotToBlame(f"the store has refused more than {MAX_REFUSED_PER_HOUR} messages in an hour")
         self._left_out.extend([now] * refused)
 
     def _decode(self, messages: list[Message]) -> list[Decoded]:

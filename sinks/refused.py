@@ -13,9 +13,9 @@ from typing import Any
 from sinks.sink import Sink
 from sinks.try_out import NotToBlame
 
-_MOST_OF_A_RANGE = 3
+_MAX_REFUSED_OF_RANGE = 3
 """Messages that a store may refuse; of a large range, a tenth of its messages."""
-MOST_OF_AN_HOUR = 60
+MAX_REFUSED_PER_HOUR = 60
 """Messages that a store may refuse."""
 _SEARCH_S = 60.0
 
@@ -31,7 +31,7 @@ def refused(sink: Sink, messages: Sequence[Any]) -> dict[int, RefusedByStore]:
     well. Raises NotToBlame if the store refuses many messages, because then its tables are at fault, and if the search
     takes long, because no partition of the sink moves on meanwhile.
     """
-    search = _Search(sink, max(_MOST_OF_A_RANGE, len(messages) // 10), time.monotonic() + _SEARCH_S)
+    search = _Search(sink, max(_MAX_REFUSED_OF_RANGE, len(messages) // 10), time.monotonic() + _SEARCH_S)
     _search(search, messages, 0)
     return search.found
 

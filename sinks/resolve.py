@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _RECHECK_S = 10.0
 _FLUSH_S = 30.0
 _PAGE = 10_000
-_NAMELESS = (Mapping.FILE, Mapping.KERNEL, Mapping.MODULE)
+_KINDS_WITH_SYMBOLS = (Mapping.FILE, Mapping.KERNEL, Mapping.MODULE)
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Location:
     kind: int
     file: str
     address: int
-    last_seen: int  # seconds since 1970
+    last_seen_unix_s: int
 
 
 class ResolveSink:
@@ -53,7 +53,7 @@ class ResolveSink:
     group = RESOLVE_GROUP
     topics: tuple[str, ...] = (SYMBOLS,)
     keeps_ranges = False
-    together = False
+    writes_together = False
 
     def __init__(self, clients: Clients, symcaches: SymCaches, producer: Producer) -> None:
         self._clients = clients
@@ -96,7 +96,7 @@ class ResolveSink:
             "SELECT build FROM (SELECT any(build_id) AS build, max(version) AS named FROM locations"
             " WHERE kind IN {kinds:Array(UInt8)} AND build_id != '' GROUP BY location_id HAVING named = 0)"
             " GROUP BY build",
-            parameters={"kinds": list(_NAMELESS)},
+            parameters={"kinds": list(_KINDS_WITH_SYMBOLS)},
         )
         self._resolve([build_id for (build_id,) in rows.result_rows])
         took = time.monotonic() - started
@@ -141,7 +141,7 @@ class ResolveSink:
                 " WHERE build_id = {build_id:String} AND kind IN {kinds:Array(UInt8)} AND location_id > {after:UInt64}"
                 " GROUP BY location_id HAVING max(version) < {version:UInt64} ORDER BY location_id LIMIT {page:UInt32}",
                 parameters={
-                    "build_id": build_id, "kinds": list(_NAMELESS), "version": version, "page": _PAGE,
+                    "build_id": build_id, "kinds": list(_KINDS_WITH_SYMBOLS), "version": version, "page": _PAGE,
                     "after": page[-1].id if page else 0,
                 },
             )  # fmt: skip
@@ -159,7 +159,7 @@ def stack_batches(build_id: str, named: Sequence[tuple[Location, LocationNames]]
     return encode_stacks(
         source=None,
         published_unix_nano=0,
-        seen_unix_nano=max((location.last_seen for location in locations), default=0) * 10**9,
+        seen_unix_nano=max((location.last_seen_unix_s for location in locations), default=0) * 10**9,
         nodes=Nodes(),
         locations=Locations(
             id=np.array([location.id for location in locations], np.uint64),

@@ -50,7 +50,7 @@ _MOST_DELETED = 10_000
 """Locations that are deleted at once from the tables of a cluster: their IDs are part of the statement."""
 
 
-def retain(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:
+def set_retention(client: Client, days: int | None, rollups: RollupDays = RollupDays(), new: bool = False) -> None:
     """Makes the tables drop rows older than `days` (0: never; None: unchanged), and rollups by their own age, those of
     operations not before the rows. Raises MigrationError for negative or too large numbers.
 

@@ -83,12 +83,12 @@ def note_requests_sql(hours: Iterable[int]) -> str:
     )
 
 
-def note_work_sql(state: str, start_unix_nano: int, end_unix_nano: int, of_requests: bool = False) -> str:
+def note_work_sql(state: str, start_unix_nano: int, end_unix_nano: int, of_operations: bool = False) -> str:
     """Returns the INSERT ... SELECT, without WHERE, that notes that a job has begun or ended to replace samples of a
-    time range. `of_requests`: to replace activity, which rollups of the hours before and after have, too."""
-    first_ms, last_ms, near = start_unix_nano // 10**6, -(-end_unix_nano // 10**6), int(of_requests)
+    time range. `of_operations`: to replace activity, which rollups of the hours before and after have, too."""
+    first_ms, last_ms, near = start_unix_nano // 10**6, -(-end_unix_nano // 10**6), int(of_operations)
     hours = [hour * HOUR_S for hour in range(first_ms // _HOUR_MS - near, last_ms // _HOUR_MS + 1 + near)]
-    work = f"{REQUESTS if of_requests else ''}{first_ms}-{last_ms}"
+    work = f"{REQUESTS if of_operations else ''}{first_ms}-{last_ms}"
     return (
         "INSERT INTO sample_changes (start_time, state, work)"
         f" SELECT toDateTime(arrayJoin({hours}), 'UTC'), '{state}', '{work}'"

@@ -6,7 +6,7 @@ from typing import Any
 from icestream.gauges import IS_GAUGE
 from icestream.rollups import DAY_S, DAYS, GAUGE_DAYS, GAUGE_HOURS, GAUGE_LEVELS, HOUR_S, HOURS, MINUTES, Level
 from sinks import operation_tables
-from sinks.cluster import ON_EACH_SHARD, ON_ONE_SERVER, Cluster, quoted
+from sinks.cluster import ACROSS_SHARDS, ON_EACH_SHARD, Cluster, quoted
 from sinks.operation_tables import OPERATION_TABLES
 
 _SUMS = "sum(count) AS count_, sum(value) AS value_"
@@ -101,11 +101,11 @@ def fill_parameters(level: Level, builds: Mapping[int, int], sources: Sequence[i
 
 def fill_settings(level: Level, cluster: Cluster) -> dict[str, int | str]:
     """Returns the settings that the statements of a level need."""
-    if level.of_requests:
+    if level.of_operations:
         return operation_tables.SETTINGS
     if not cluster.local:
         return {}
-    return ON_ONE_SERVER if level in GAUGE_LEVELS else ON_EACH_SHARD  # a profile may have rows on several shards
+    return ACROSS_SHARDS if level in GAUGE_LEVELS else ON_EACH_SHARD  # a profile may have rows on several shards
 
 
 def _columns(table: str) -> str:

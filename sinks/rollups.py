@@ -36,7 +36,7 @@ from sinks.rollup_builds import read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
 from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
 from sinks.stored_days import days_of_builds, rows_of_days
-from sinks.unused_builds import STARTED_S, drop_unused
+from sinks.unused_builds import KILLED_AFTER_S, drop_unused_builds
 
 GRACE_S = 600
 """How long after its end a bucket is built: all its batches but late ones are stored then."""
@@ -72,11 +72,11 @@ class Ages:
         Rollups of operations can only be built while none of their rows may be dropped (`oldest`), so they need a day
         in which they do not wait.
         """
-        return self.samples_may_go + DAY_S if level.of_requests and self.samples_may_go else self.samples_may_go
+        return self.samples_may_go + DAY_S if level.of_operations and self.samples_may_go else self.samples_may_go
 
     def is_quiet(self, level: Level, changed_unix_s: int) -> bool:
         """Whether the last change of a bucket is long enough ago to build it."""
-        return changed_unix_s + (REQUESTS_QUIET_S if level.of_requests else QUIET_S) <= self.now
+        return changed_unix_s + (REQUESTS_QUIET_S if level.of_operations else QUIET_S) <= self.now
 
     @property
     def sources_complete(self) -> int:
@@ -113,7 +113,7 @@ class Rollups:
         samples = rows_of_days(client, cluster, "samples")
         traced = rows_of_days(client, cluster, "activity", "entry_spans")
         has_operations = traced or operation_tables.has_span_names(client)
-        rows = rows_of_days(client, cluster, *operation_tables.READ) if has_operations else {}
+        rows = rows_of_days(client, cluster, *operation_tables.SOURCE_TABLES) if has_operations else {}
         try:
             for level in LEVELS:
                 self._step_level(level, samples, ages, cluster, stop)
@@ -135,7 +135,7 @@ class Rollups:
         as killed. Raises the client's errors for other levels.
         """
         client = self._clients.get()
-        until = time.monotonic() + self._operations_s if level.of_requests else math.inf
+        until = time.monotonic() + self._operations_s if level.of_operations else math.inf
         if level.source and ages.samples_went:  # a day may be built when its rows have just gone
             since = ages.samples_went - _WAIT_S
             rows = dict.fromkeys(days_of_builds(client, level.source, since), 0) | dict(rows)
@@ -145,14 +145,14 @@ class Rollups:
             try:
                 build(client, *buckets, cluster=cluster, ages=ages)
             except Exception as error:
-                if not level.of_requests:
+                if not level.of_operations:
                     raise
                 self._failed(error)
                 client = self._clients.get()
             if time.monotonic() >= until:
                 break
         finish(client, level, ages, cluster)
-        drop_unused(client, level, ages.now, cluster)
+        drop_unused_builds(client, level, ages.now, cluster)
 
     def _drop_old_samples(self, days: Sequence[int], ages: Ages, cluster: Cluster) -> None:
         client = self._clients.get()
@@ -181,7 +181,7 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
     if not days:
         return []
     first = oldest(client, level, ages, cluster)
-    grace_s = GRACE_S + (HOUR_S if level.of_requests else 0)  # the requests of an hour may end in the next one
+    grace_s = GRACE_S + (HOUR_S if level.of_operations else 0)  # the requests of an hour may end in the next one
     closed = [
         start
         for day in days
@@ -196,7 +196,7 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
     begun = client.query(
         "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String}"
         " GROUP BY start_time, build HAVING max(state != 'begun') = 0 AND max(noted_time) > now() - {started:UInt32}",
-        parameters={"level": level.name, "started": STARTED_S},
+        parameters={"level": level.name, "started": KILLED_AFTER_S},
     ).result_rows
     others = {row[0] for row in begun}
 
@@ -219,7 +219,7 @@ def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     by age."""
     kept = kept_days(client, "rollup_builds", level.name, cluster)
     first = ages.now - kept * DAY_S if kept else 0
-    if level.of_requests and level.source is None and (kept := kept_days(client, "activity", cluster=cluster)):
+    if level.of_operations and level.source is None and (kept := kept_days(client, "activity", cluster=cluster)):
         return max(first, ages.now - (kept - 1) * DAY_S)  # the day before has spans of its requests
     return first
 
@@ -233,10 +233,10 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     level, first = buckets[0].level, time.time_ns()
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
     _note(client, level, begun, "begun", {}, cluster)
-    read = (*operation_tables.READ, "series") if level.of_requests else ("samples",)
+    read = (*operation_tables.SOURCE_TABLES, "series") if level.of_operations else ("samples",)
     wait_for_replicas(client, cluster, "sample_changes", *read)
     changes = _changes(client, level, min(begun), max(begun) + level.bucket_s)
-    left_before, may_change = ages.left_before(level), level.of_requests and ages.now > 0
+    left_before, may_change = ages.left_before(level), level.of_operations and ages.now > 0
     at_work = {
         start
         for start, each in changes.items()

@@ -18,7 +18,7 @@ class Sink(Protocol):
     keeps_ranges: bool
     """Whether a retry must write exactly the same range. If not, the sink itself knows which messages it has stored."""
 
-    together: bool
+    writes_together: bool
     """Whether ranges of several partitions are written at once: all that there are, when one is due."""
 
     def check(self) -> None:

@@ -1,18 +1,29 @@
 """Deletes the rows of builds that no query reads any more."""
 
+from typing import NamedTuple
+
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import Level
 from sinks.cluster import ON_EVERY_HOST, ONE_SERVER, Cluster, delete_from
 from sinks.rollup_tables import TABLES
 
-STARTED_S = 3600
+KILLED_AFTER_S = 3600
 """A build that began longer ago than this and did not complete was killed."""
 _IN_USE_S = 600
 """How long a query may still read a build after there is a newer one."""
 
 
-def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> None:
+class _Build(NamedTuple):
+    """A build of a bucket; the greatest one is the one that queries read, if it is complete."""
+
+    is_final: bool
+    is_complete: bool
+    number: int
+    noted_unix_s: int
+
+
+def drop_unused_builds(client: Client, level: Level, now_unix_s: int, cluster: Cluster = ONE_SERVER) -> None:
     """Deletes the rows of builds that were killed, or that have been followed by another one for a while."""
     rows = client.query(
         "SELECT start, groupArray((final, complete, build, noted)) AS builds FROM"
@@ -24,12 +35,13 @@ def drop_unused(client: Client, level: Level, now_unix_s: int, cluster: Cluster 
     ).result_rows
     starts, numbers = [], []
     for start, builds in rows:
-        *others, best = sorted(builds)
-        followed = best[1] and best[3] + _IN_USE_S < now_unix_s
-        for _, complete, number, noted in (*others, *(() if best[1] else (best,))):
-            if (followed and complete) or (not complete and noted + STARTED_S < now_unix_s):
+        *others, best = sorted(_Build(*build) for build in builds)
+        followed = best.is_complete and best.noted_unix_s + _IN_USE_S < now_unix_s
+        for build in (*others, *(() if best.is_complete else (best,))):
+            killed = not build.is_complete and build.noted_unix_s + KILLED_AFTER_S < now_unix_s
+            if killed or (followed and build.is_complete):
                 starts.append(start)
-                numbers.append(number)
+                numbers.append(build.number)
     if not numbers:
         return
     unused = {"starts": sorted(set(starts)), "builds": numbers}

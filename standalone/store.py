@@ -12,7 +12,7 @@ from icestream.http_server import Server
 from jobs.server import JobServer
 from sinks import service
 from sinks.migrate import are_new, migrate, shown
-from sinks.retention import retain
+from sinks.retention import set_retention
 from standalone.settings import StoreSettings
 
 _RETRY_S = 2.0
@@ -59,7 +59,7 @@ def _create_tables(clients: Clients, settings: StoreSettings, stop: threading.Ev
             done = migrate(client)
             for migration in dict.fromkeys(f"{s.version:04d}_{s.name}" for s in done):
                 log.info("applied migration %s", migration)
-            retain(client, settings.retention_days, settings.rollup_days, new=are_new(done))
+            set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
             return True
         except ClickHouseError as error:
             text = str(error).strip()

@@ -11,7 +11,7 @@ from api.queries.sample_period import read_periods
 from api.queries.sample_spans import add_span_matchers, series_matchers
 from api.queries.selection import Selection
 
-_TIMES = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
+_CPU_COLUMNS = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ def read_heaviest_traces(
     `order` is cpu_ns, thread_cpu_ns or sampled_cpu_ns. Raises ApiError.
     """
     conditions = Conditions()
-    having = [f"{name} >= {conditions.bind(getattr(min_cpu, name), 'Int64')}" for name in _TIMES]
+    having = [f"{name} >= {conditions.bind(getattr(min_cpu, name), 'Int64')}" for name in _CPU_COLUMNS]
     if last is not None:
         bound = f"({conditions.bind(last.value, 'Int64')}, {conditions.bind_trace_id(last.trace_id)})"
         having.append(f"({order}, trace_id) < {bound}")
     by_service = _select_cpu_by_service(selection, conditions.parameters)
     answer = database.table(
-        f"SELECT lower(hex(trace_id)) AS id, {', '.join(_TIMES)} FROM (SELECT trace_id, sum(cpu) AS cpu_ns,"
+        f"SELECT lower(hex(trace_id)) AS id, {', '.join(_CPU_COLUMNS)} FROM (SELECT trace_id, sum(cpu) AS cpu_ns,"
         f" sum(thread_cpu) AS thread_cpu_ns, sum(sampled_cpu) AS sampled_cpu_ns FROM ({by_service}) GROUP BY trace_id"
         f" HAVING {' AND '.join(having)} ORDER BY {order} DESC, trace_id DESC LIMIT {int(limit)})"
         f" ORDER BY {order} DESC, id DESC",
@@ -58,12 +58,12 @@ def read_heaviest_traces(
     unsampled = sorted({services.get(i, "") for i in ids if not sampled.get(i, Sampled()).longest_period})
     periods = read_periods(database, selection.profile_type, unsampled, selection.time_range)
     traces = []
-    for trace_id, *times in zip(ids, *(answer[name].to_pylist() for name in _TIMES), strict=True):
+    for trace_id, *times in zip(ids, *(answer[name].to_pylist() for name in _CPU_COLUMNS), strict=True):
         service = services.get(trace_id, "")
         operation, root_service = roots.get(trace_id, ("", ""))
         of_samples = sampled.get(trace_id, Sampled()).as_json(periods.get(service, 0.0), selection.profile_type)
         about = {"trace_id": trace_id, "operation": operation, "service": root_service or service}
-        traces.append(about | of_samples | dict(zip(_TIMES, times, strict=True)))
+        traces.append(about | of_samples | dict(zip(_CPU_COLUMNS, times, strict=True)))
     return traces
 
 

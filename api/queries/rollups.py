@@ -58,7 +58,7 @@ class Part:
         profile_type = conditions.bind(selection.profile_type, "String")
         # What is of requests has no profile type.
         if_of_requests = f"IN ({profile_type}, '')"
-        conditions.add(f"profile_type {if_of_requests if self.level.of_requests else f'= {profile_type}'}")
+        conditions.add(f"profile_type {if_of_requests if self.level.of_operations else f'= {profile_type}'}")
         self.add_to(conditions, selection.time_range)
         add_matchers(conditions, selection.matchers)
         return conditions

@@ -15,7 +15,7 @@ from clickhouse_connect.driver.exceptions import Error
 from icestream.cli import CommandError
 from icestream.clickhouse import connect
 from sinks.migrate import MigrationError, are_new, migrate, shown
-from sinks.retention import remember_inserts, retain
+from sinks.retention import remember_inserts, set_retention
 from sinks.settings import SinkSettings
 
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         client = connect(settings.clickhouse)
         done = migrate(client, cluster=settings.cluster)
-        retain(client, settings.retention_days, settings.rollup_days, new=are_new(done))
+        set_retention(client, settings.retention_days, settings.rollup_days, new=are_new(done))
         if settings.insert_tokens is not None:
             remember_inserts(client, settings.insert_tokens)
     except MigrationError as error:

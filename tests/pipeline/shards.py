@@ -16,7 +16,7 @@ from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.clickhouse import ClickHouseSink
 from sinks.cluster import Cluster, distributed_tables
 from sinks.migrate import MigrationError, migrate
-from sinks.retention import drop_unused_locations, retain
+from sinks.retention import drop_unused_locations, set_retention
 from sinks.settings import RollupDays
 from tests.sinks.messages import START_MS, activity_batch, make_range, sample_batch, stack_batch, tables
 
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
         found["answers"] = {path: [answer(one, path), answer(both, path)] for path in PATHS}
     found["refused"] = refused(local)
     # Changes nothing, or it would fail here: the tables have no ages yet.
-    retain(all_shards.get(), 0, RollupDays(0, 0, 0))
+    set_retention(all_shards.get(), 0, RollupDays(0, 0, 0))
     drop_unused_locations(all_shards.get(), HALVES)  # there are none
     print(json.dumps(found))
 

@@ -66,11 +66,11 @@ class Recording:
     name, group, keeps_ranges = "recording", "recording", True
     topics: tuple[str, ...] = (SAMPLES,)
 
-    def __init__(self, fail: bool = False, together: bool = False) -> None:
+    def __init__(self, fail: bool = False, writes_together: bool = False) -> None:
         self.written: list[MessageRange[bytes]] = []
         self.at_once: list[int] = []
         self.fail = fail
-        self.together = together
+        self.writes_together = writes_together
         self.away = False
 
     def check(self) -> None:

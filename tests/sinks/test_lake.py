@@ -15,7 +15,7 @@ from deltalake import DeltaTable
 from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks.delta import Lake
 from sinks.lake_stacks import build_stacks
-from sinks.lake_upkeep import compact, retain
+from sinks.lake_upkeep import compact, delete_old_days
 from sinks.parquet import ParquetSink
 from tests.data.messages import PERIOD_NS
 from tests.sinks.messages import START_MS, sample_batch, stack_batch, tables
@@ -149,13 +149,13 @@ def test_files_and_log_entries_that_nothing_refers_to_go_after_a_week(lake: Path
     parquet, entries = set(files.rglob("date=*/*.parquet")), set(log.glob("*.json"))
     used = {Path(uri) for uri in DeltaTable(str(files)).file_uris()}
     assert used < parquet
-    retain(opened, 0, TODAY)
+    delete_old_days(opened, 0, TODAY)
     assert set(files.rglob("date=*/*.parquet")) == parquet
     assert set(log.glob("*.json")) == entries
     before = time.time() - 8 * 86_400
     for path in parquet | entries:
         os.utime(path, (before, before))
-    retain(opened, 0, TODAY)
+    delete_old_days(opened, 0, TODAY)
     assert set(log.glob("*.json")) < entries
     assert used <= set(files.rglob("date=*/*.parquet"))
     assert len(rows(lake, "samples")) == 44
@@ -163,11 +163,11 @@ def test_files_and_log_entries_that_nothing_refers_to_go_after_a_week(lake: Path
 
 def test_days_go_when_told_and_names_with_the_last_day_of_their_month(lake: Path) -> None:
     opened = Lake(str(lake))
-    retain(opened, 0, TODAY + timedelta(days=5000))
-    retain(opened, 30, TODAY + timedelta(days=30))
+    delete_old_days(opened, 0, TODAY + timedelta(days=5000))
+    delete_old_days(opened, 30, TODAY + timedelta(days=30))
     assert len(rows(lake, "samples")) == 44
-    retain(opened, 2, TODAY + timedelta(days=3))
+    delete_old_days(opened, 2, TODAY + timedelta(days=3))
     assert [len(rows(lake, name)) for name in ("samples", "activity", "spans")] == [0, 0, 0]
     assert [len(rows(lake, name)) for name in ("batches", "nodes", "series")] == [11, 2, 1]
-    retain(opened, 2, TODAY + timedelta(days=60))
+    delete_old_days(opened, 2, TODAY + timedelta(days=60))
     assert [len(rows(lake, name)) for name in ("batches", "nodes", "locations", "series")] == [0, 0, 0, 0]

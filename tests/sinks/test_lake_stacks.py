@@ -17,7 +17,7 @@ from icestream.v1.common_pb2 import Mapping
 from sinks import lake_stacks
 from sinks.delta import Lake
 from sinks.lake_stacks import build_stacks, clean
-from sinks.lake_upkeep import compact, retain
+from sinks.lake_upkeep import compact, delete_old_days
 from sinks.parquet import ParquetSink
 from tests.data import messages as builders
 from tests.examples import examples
@@ -57,7 +57,7 @@ def test_upkeep_of_the_sink_leaves_the_table_alone_and_old_builds_go(tmp_path: P
     for _ in range(3):
         build_stacks(lake)
     compact(lake, small_files=1)
-    retain(lake, 2, TODAY + timedelta(days=3))
+    delete_old_days(lake, 2, TODAY + timedelta(days=3))
     clean(lake)
     assert len(list((tmp_path / "stacks").glob("*.parquet"))) == 3
     table = DeltaTable(f"{tmp_path}/stacks")

@@ -88,7 +88,7 @@ def test_tables_of_which_a_form_was_given_up_are_kept(empty: Clients, tmp_path: 
     empty.get().command("ALTER TABLE schema_migrations DROP COLUMN breaks, DROP COLUMN cluster")
     check(empty.get(), empty.dsn)
     assert migrate(empty.get()) == []
-    retention.retain(empty.get(), 30)
+    retention.set_retention(empty.get(), 30)
     row = "SELECT partition_key, engine_full LIKE '%ttl_only%' FROM system.tables WHERE database = currentDatabase()"
     assert empty.get().query(f"{row} AND name = 'batches'").result_rows == [("", 0)]
 
@@ -181,15 +181,15 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
 
     client, by_day = clients.get(), RollupDays(0, 7, 60)
     client.command("ALTER TABLE samples MODIFY TTL toDateTime(time) + INTERVAL 30 DAY")  # as earlier versions did
-    retention.retain(client, None)
+    retention.set_retention(client, None)
     assert (ttl("samples"), retention.sample_days(client)) == ("", 0)  # the sinks drop them
-    retention.retain(client, None, new=True)
+    retention.set_retention(client, None, new=True)
     assert (ttl("trace_samples"), retention.sample_days(client)) == ("toDateTime(time) + toIntervalDay(14)", 14)
-    retention.retain(clients.get(), 5)
+    retention.set_retention(clients.get(), 5)
     assert ttl("batches").endswith("toIntervalDay(8)")
     assert ttl("service_stack_hours").endswith("toIntervalDay(182)")
     assert ttl("nodes").endswith("toIntervalDay(1097)")  # of the rollups by day
-    retention.retain(client, None, by_day)
+    retention.set_retention(client, None, by_day)
     assert [retention.kept_days(client, "rollup_builds", level) for level in ("minute", "hour", "day")] == [0, 7, 60]
     assert [retention.kept_days(client, "rollup_builds", f"operation {unit}") for unit in ("hour", "day")] == [9, 60]
     assert [ttl(table) for table in ("service_minutes", "operation_minutes", "nodes")] == ["", "", ""]
@@ -197,20 +197,20 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     assert retention.sample_days(client) == 5
     with monkeypatch.context() as patch:
         patch.setattr(client, "command", None)  # nothing is changed that is so already
-        retention.retain(client, 5, by_day)
-    retention.retain(clients.get(), 60)
+        retention.set_retention(client, 5, by_day)
+    retention.set_retention(clients.get(), 60)
     assert ttl("trace_samples").endswith("toIntervalDay(60)")
     assert [retention.kept_days(client, "rollup_builds", f"{of}minute") for of in ("", "operation ")] == [30, 64]
     assert [ttl(table)[-17:] for table in ("service_minutes", "operation_minutes")] == [
         "toIntervalDay(32)",
         "toIntervalDay(66)",
     ]
-    retention.retain(clients.get(), 0, RollupDays(0, 0, 0))
+    retention.set_retention(clients.get(), 0, RollupDays(0, 0, 0))
     assert {ttl(table) for table in ("samples", "nodes", "batches", "spans", "rollup_builds")} == {""}
     assert retention.sample_days(client) == 0
     for days in (-1, 10**6):
         with pytest.raises(MigrationError, match="retention"):
-            retention.retain(clients.get(), days)
+            retention.set_retention(clients.get(), days)
 
 
 def test_the_number_of_insert_tokens_is_set_where_tokens_are_used(clients: Clients) -> None:

@@ -109,7 +109,7 @@ def test_no_more_messages_are_left_out_in_an_hour_than_single_faults_explain(
     in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pending, "_BACK_OFF_S", (0.01,))
-    monkeypatch.setattr(range_writer, "MOST_OF_AN_HOUR", 1)
+    monkeypatch.setattr(range_writer, "MAX_REFUSED_PER_HOUR", 1)
     sink, rejected = Refusing(b"bad", b"worse"), list[Message]()
     with running(in_process_broker, sink, rejected) as started:
         send(in_process_broker, SAMPLES, b"1", b"bad")

@@ -214,7 +214,7 @@ def test_an_hour_of_operations_that_a_job_has_left_is_built_before_its_rows_go(
     store(clients, 1)
     store_activity(clients, 1)
     build(clients)
-    client.command(note_work_sql("begun", HOUR_S * 10**9, (HOUR_S + 600) * 10**9, of_requests=True))
+    client.command(note_work_sql("begun", HOUR_S * 10**9, (HOUR_S + 600) * 10**9, of_operations=True))
     build(clients)
     assert valid(client, OPERATION_HOURS) == []
     now = int(time.time()) + 2 * DAY_S

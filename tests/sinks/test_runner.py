@@ -161,7 +161,7 @@ class Refusing(Recording):
     """Writes ranges of all partitions at once, and does not write one of them."""
 
     def __init__(self, refused: bytes = b"") -> None:
-        super().__init__(together=True)
+        super().__init__(writes_together=True)
         self.refused = refused
         self.messages: set[bytes] = set()
 
@@ -218,7 +218,7 @@ def test_a_backlog_is_written_in_ranges_of_so_many_bytes(
 
 
 def test_ranges_of_several_partitions_are_written_at_once_up_to_so_many_bytes(in_process_broker: KafkaSettings) -> None:
-    sink = Recording(together=True)
+    sink = Recording(writes_together=True)
     values = [bytes([partition]) * size for partition, size in enumerate([40, 40, 40, 90]) for _ in range(10)]
     for value in values:
         send(in_process_broker, SAMPLES, value, partition=value[0])

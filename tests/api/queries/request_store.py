@@ -101,14 +101,14 @@ class Requests(Store):
         within = f"start_time >= toDateTime({start}, 'UTC') AND start_time < toDateTime({start + 600}, 'UTC')"
         rows = list(self.client.query(f"SELECT * FROM activity WHERE {within}").named_results())
         settings = insert_settings(self.cluster)
-        self.client.command(note_work_sql("begun", *span, of_requests=True), settings=settings)
+        self.client.command(note_work_sql("begun", *span, of_operations=True), settings=settings)
         delete = f"{delete_from('activity', self.cluster)} WHERE {within}"
         self.client.command(delete, settings={"lightweight_deletes_sync": 2})
 
         def end() -> None:
             insert_rows(self.client, "activity", [row | {"thread_cpu_ns": row["thread_cpu_ns"] + 7} for row in rows])
             self._flush("activity")
-            self.client.command(note_work_sql("ended", *span, of_requests=True), settings=settings)
+            self.client.command(note_work_sql("ended", *span, of_operations=True), settings=settings)
 
         return end
 

@@ -13,7 +13,7 @@ from api.queries.timeline import read_timeline
 from icestream.rollups import HOURS
 from sinks import rollups
 from sinks.buckets import Bucket
-from sinks.retention import DEFAULT_DAYS, retain
+from sinks.retention import DEFAULT_DAYS, set_retention
 from sinks.rollup_changes import note_work_sql
 from sinks.settings import RollupDays
 from tests.api.conftest import Api
@@ -34,9 +34,9 @@ def unbuilt(store: Store) -> Iterator[Store]:
         [choose.randrange(STACKS) for _ in range(rows)],
         [1] * rows,
     )
-    retain(store.client, None, new=True)
+    set_retention(store.client, None, new=True)
     yield store
-    retain(store.client, 0, RollupDays(0, 0, 0))  # other tests have these tables
+    set_retention(store.client, 0, RollupDays(0, 0, 0))  # other tests have these tables
 
 
 def test_answers_stay_when_samples_go_and_samples_stay_until_their_rollups_are_complete(

@@ -44,7 +44,7 @@ def test_sums_over_all_shards_are_those_of_samples(shards: Shards, monkeypatch: 
     assert len(store.client.query(hosts).result_rows) == 2
     later = int(time.time()) + 7200
     for level in (HOURS, DAYS):
-        rollups.drop_unused(store.client, level, later, shards.cluster)
+        rollups.drop_unused_builds(store.client, level, later, shards.cluster)
     builds = "SELECT uniqExact(build), uniqExact(start_time) FROM series_stack_days"
     assert store.client.query(builds).result_rows == [(2, 2)]
     both_days = select((), T0, T0 + 2 * DAY)
@@ -133,7 +133,7 @@ def test_two_builders_at_once_count_once(store: Store) -> None:
     assert_from_rollups(store, T0, T0 + DAY)
     store.check(select((), T0, T0 + DAY))
     later = int(time.time()) + 7200
-    rollups.drop_unused(store.client, DAYS, later)
+    rollups.drop_unused_builds(store.client, DAYS, later)
     assert store.client.query("SELECT uniqExact(build) FROM series_stack_days").result_rows == [(1,)]
     store.check(select((), T0, T0 + DAY))
 
