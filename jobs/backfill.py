@@ -8,12 +8,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jobs import lake
-from jobs.batches import HostMinute, MissingBatch, describe, describe_stored, host_minutes, missing_batches
+from jobs.batches import MissingBatch, describe, describe_stored, host_minutes, missing_batches
 from jobs.corrections import mark_corrections, marks
 from jobs.job import JobError
 from jobs.recompute import Counts
 from jobs.slices import Work, work_through
 from jobs.staging import Staging
+from jobs.time_range import HostMinute
 
 _NAMED = 100
 """How many missing batches an error names the hosts of."""
@@ -51,8 +52,8 @@ def backfill(work: Work) -> BackfillReport:
         )
 
     def store(staging: Staging) -> None:
-        part = staging.time_range
-        protected = host_minutes(missing_batches(work.client, work.source, part, work.lake), part)
+        missing = missing_batches(work.client, work.source, staging.time_range, work.lake)
+        protected = host_minutes(missing, staging.time_range)
         staging.insert_new_names()
         staging.replace(("trace_samples", "samples"), _leave_alone(staging, protected, "time"))
         staging.replace(("activity",), _leave_alone(staging, protected, "start_time"))
@@ -93,6 +94,6 @@ def _leave_alone(staging: Staging, protected: set[HostMinute], column: str) -> s
 
 
 def _missing(work: Work) -> Iterator[MissingBatch]:
-    for part in work.job.time_range.slices():
+    for time_slice in work.job.time_range.slices():
         work.progress(0.0, "compares the source with what is stored")
-        yield from missing_batches(work.client, work.source, part, work.lake)
+        yield from missing_batches(work.client, work.source, time_slice, work.lake)

@@ -2,26 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
 from icestream.topics import ACTIVITY, RAW
-from jobs.lake import MINUTE_S
+from jobs.lake import MINUTE_S, StoredBatch
 from jobs.lake import stored_batches as stored_in_lake
 from jobs.lake_rows import JobLake
 from jobs.sources import ArchiveSource
-from jobs.time_range import END_SQL, START_SQL, TimeRange
+from jobs.time_range import END_SQL, START_SQL, HostMinute, TimeRange
 from sinks import archive, stored_batches
 
 _IN_RANGE = f"kind IN ('samples', 'activity') AND rows > 0 AND first_time < {END_SQL} AND last_time >= {START_SQL}"
-
-
-class HostMinute(NamedTuple):
-    """A minute of a host."""
-
-    host_id: str
-    start_unix_s: int
 
 
 @dataclass(frozen=True)
@@ -42,10 +34,10 @@ def missing_batches(
     """
     start, end = time_range.start_unix_nano, time_range.end_unix_nano
     in_source = {
-        (kind, *message[:4])
+        (kind, message.collector, message.started_unix_nano, message.sequence, message.part)
         for kind, topic in ((stored_batches.SAMPLES, RAW), (stored_batches.ACTIVITY, ACTIVITY))
         for message in archive.identities(source.uri, topic, start, end)
-        if source.cut.includes(topic, *message[4:])
+        if source.cut.includes(topic, message.cluster, message.partition, message.offset)
     }
     rows = client.query(
         "SELECT kind, collector, started_unix_nano, sequence, part, topic, cluster, partition, offset,"
@@ -55,9 +47,10 @@ def missing_batches(
     ).result_rows
     in_lake = stored_in_lake(lake, time_range) if lake else []
     return [
-        MissingBatch(*row[9:])
-        for row in dict.fromkeys([*map(tuple, rows), *in_lake])
-        if row[:5] not in in_source and source.cut.includes(*row[5:9])
+        MissingBatch(batch.host_id, batch.first_unix_milli, batch.last_unix_milli)
+        for batch in dict.fromkeys([*map(StoredBatch._make, rows), *in_lake])
+        if (batch.kind, batch.collector, batch.started_unix_nano, batch.sequence, batch.part) not in in_source
+        and source.cut.includes(batch.topic, batch.cluster, batch.partition, batch.offset)
     ]
 
 

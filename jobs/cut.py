@@ -36,7 +36,7 @@ _WITHOUT_LEADER = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AV
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _PipelinePart:
     """A part of the pipeline that a job waits for."""
 
     group: str
@@ -47,9 +47,9 @@ class _Reader:
     """How much longer a job waits for it, once it has begun."""
 
 
-_STREAMS = _Reader(STREAMS_GROUP, "the stream processors")
-_CLICKHOUSE = _Reader(CLICKHOUSE_GROUP, "the ClickHouse sink", "start it (icestream sink clickhouse)")
-_PARQUET = _Reader(
+_STREAMS = _PipelinePart(STREAMS_GROUP, "the stream processors")
+_CLICKHOUSE = _PipelinePart(CLICKHOUSE_GROUP, "the ClickHouse sink", "start it (icestream sink clickhouse)")
+_PARQUET = _PipelinePart(
     PARQUET_GROUP,
     "the Parquet sink",
     "start it (icestream sink parquet, or up with --parquet), or leave out --parquet (ICESTREAM_PARQUET): then the job"
@@ -67,7 +67,7 @@ class Cut:
 
     cluster: str = ""
     ends: Mapping[str, Ends] = field(default_factory=dict)  # by topic
-    absent: tuple[_Reader, ...] = ()
+    absent: tuple[_PipelinePart, ...] = ()
     """The parts of the pipeline that had not begun to read these messages."""
 
     def includes(self, topic: str, cluster: str, partition: int, offset: int) -> bool:
@@ -138,7 +138,12 @@ def _again(settings: StorageSettings, error: KafkaException) -> JobError:
 
 
 def _wait(
-    settings: StorageSettings, progress: Progress, live: bool, wait_s: float, what: _Reader, ends: Mapping[str, Ends]
+    settings: StorageSettings,
+    progress: Progress,
+    live: bool,
+    wait_s: float,
+    what: _PipelinePart,
+    ends: Mapping[str, Ends],
 ) -> None:
     """Waits until the reader has committed up to these ends; where no pipeline is `live`, only if it has begun.
 

@@ -27,7 +27,7 @@ class Job:
     allow_missing: bool = False
     operators: str = ""  # MODULE:NAME of a streams.process.Operators; empty: the default operators
     name: str = ""  # empty: by kind and range
-    jobs: int = 1  # processes
+    processes: int = 1
     restart: bool = False  # forget what an earlier run of this name has done
 
     @property
@@ -35,7 +35,7 @@ class Job:
         return TimeRange(self.start_unix_nano, self.end_unix_nano).whole_milliseconds()
 
     @property
-    def label(self) -> str:
+    def full_name(self) -> str:
         """The name by which a job that was cut off is found again."""
         name = self.name or f"{self.kind}_{self.start_unix_nano // 10**6}_{self.end_unix_nano // 10**6}"
         return name + "_dry" * self.dry_run
@@ -54,7 +54,7 @@ class Job:
             raise JobError(
                 f"the range must have ended {SETTLED_NS // 10**9} s ago: the pipeline still writes later ones"
             )
-        if not re.fullmatch(r"(?!.*__)[A-Za-z0-9_]{1,64}", self.label):
+        if not re.fullmatch(r"(?!.*__)[A-Za-z0-9_]{1,64}", self.full_name):
             raise JobError(f"--name {self.name}: expected up to 64 letters, digits and single underscores")
-        if not 1 <= self.jobs <= MAX_PROCESSES:
-            raise JobError(f"--jobs {self.jobs}: expected 1 to {MAX_PROCESSES} processes")
+        if not 1 <= self.processes <= MAX_PROCESSES:
+            raise JobError(f"--processes {self.processes}: expected 1 to {MAX_PROCESSES}")

@@ -6,6 +6,7 @@ It takes the rows from the staging tables. As in ClickHouse, a row is replaced i
 
 import time
 from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,13 @@ from jobs.lake_names import add_names
 from jobs.lake_rows import JobLake, read, replace, retried
 from jobs.pairs import Pairs
 from jobs.staging import Staging
-from jobs.time_range import TimeRange
+from jobs.time_range import HostMinute, TimeRange
 from sinks.delta import BY_DATE, to_delta
 from sinks.stored_batches import BatchKey
 
 MINUTE_S = 60
 _KINDS = ("samples", "activity")
-_SAID = ("operation", "status")
+_LATE_COLUMNS = ("operation", "status")
 """Columns of a span that may become known after the span itself."""
 
 
@@ -33,8 +34,25 @@ Sums = tuple[int, int]
 """Sums of a minute: of samples `count` and `value`; of activity the number of rows and `thread_cpu_ns`."""
 
 
-def replace_all(lake: JobLake, staging: Staging, protected: Collection[tuple[str, int]]) -> None:
-    """Replaces the rows of recomputed batches; but in `protected` minutes, of hosts and Unix seconds, none.
+class StoredBatch(NamedTuple):
+    """What a row of `batches` says of a batch, in ClickHouse or the lake."""
+
+    kind: str
+    collector: str
+    started_unix_nano: int
+    sequence: int
+    part: int
+    topic: str
+    cluster: str  # the ID of the Kafka cluster
+    partition: int
+    offset: int
+    host_id: str
+    first_unix_milli: int
+    last_unix_milli: int
+
+
+def replace_all(lake: JobLake, staging: Staging, protected: Collection[HostMinute]) -> None:
+    """Replaces the rows of recomputed batches; but in `protected` minutes, none.
 
     Raises deltalake's errors, OSError and the client's errors.
     """
@@ -42,15 +60,13 @@ def replace_all(lake: JobLake, staging: Staging, protected: Collection[tuple[str
     _replace(lake, staging, lambda hosts, minutes: ~alone.has(hosts, minutes), _recomputed(staging))
 
 
-def restore(
-    lake: JobLake, staging: Staging, protected: Collection[tuple[str, int]], dry_run: bool
-) -> set[tuple[str, int]]:
+def restore(lake: JobLake, staging: Staging, protected: Collection[HostMinute], dry_run: bool) -> set[HostMinute]:
     """Replaces the rows of recomputed batches in the minutes of hosts that differ from what was recomputed.
 
     Returns those minutes. Raises deltalake's errors, OSError and the client's errors.
     """
     recomputed = _recomputed(staging)
-    wrong: set[tuple[str, int]] = set()
+    wrong: set[HostMinute] = set()
     for name in _KINDS:
         stored, expected = _sums(_stored(lake, staging, name, recomputed), name), _sums(_staged(staging, name), name)
         wrong |= {minute for minute, sums in expected.items() if stored.get(minute) != sums}
@@ -61,16 +77,14 @@ def restore(
     return wrong
 
 
-def stored_batches(lake: JobLake, time_range: TimeRange) -> list[tuple[object, ...]]:
-    """Returns the stored batches with rows in the range: kind, collector, start, sequence, part, topic, cluster,
-    partition, offset, host, and first and last time in milliseconds."""
+def stored_batches(lake: JobLake, time_range: TimeRange) -> list[StoredBatch]:
+    """Returns the batches that the lake has with rows in the range."""
     table = lake.open("batches")
     if table is None:
         return []
     start, end = (_moment(time_range.start_unix_nano), _moment(time_range.end_unix_nano))
     first_time, last_time = pc.field("first_time"), pc.field("last_time")
-    columns = ["kind", "collector", "started_unix_nano", "sequence", "part", "topic", "cluster", "partition", "offset",
-               "host_id", "first_time", "last_time"]  # fmt: skip
+    columns = [*StoredBatch._fields[:-2], "first_time", "last_time"]
     found = table.to_pyarrow_dataset().to_table(
         columns=[*columns, "rows"],
         filter=(pc.field("rows") > 0) & (first_time < end) & (last_time >= start),
@@ -78,7 +92,7 @@ def stored_batches(lake: JobLake, time_range: TimeRange) -> list[tuple[object, .
     found = found.filter(pc.is_in(found["kind"], pa.array(_KINDS)))
     values = [found[name].to_pylist() for name in columns[:-2]]
     values += [(found[name].cast(pa.int64()).to_numpy() // 1000).tolist() for name in columns[-2:]]
-    return list(zip(*values, strict=True))
+    return [StoredBatch(*row) for row in zip(*values, strict=True)]
 
 
 def add_batches(lake: JobLake, rows: pa.Table) -> None:
@@ -122,13 +136,13 @@ def _replace_rows(lake: JobLake, staging: Staging, name: str, where: Where, reco
         for rows in _staged(staging, name):
             yield rows.filter(pa.array(chosen(rows)))
 
-    replace(lake, name, staging.time_range, lambda rows: chosen(rows) & _of(recomputed, rows), new)
+    replace(lake, name, staging.time_range, lambda rows: chosen(rows) & _are_recomputed(recomputed, rows), new)
 
 
 def _add_spans(lake: JobLake, staging: Staging) -> None:
     """Replaces the spans of the slice that were recomputed, if the lake lacks one of them, its operation or status."""
-    said: dict[str, int] = {}
-    keys = [(_span_keys(rows), _with_what_is_said(rows, said)) for rows in _staged(staging, "spans")]
+    numbers: dict[str, int] = {}
+    keys = [(_span_keys(rows), _late_keys(rows, numbers)) for rows in _staged(staging, "spans")]
     empty = np.empty(0, np.uint64)
     staged = sorted_keys.distinct(np.concatenate([empty, *(span for span, _ in keys)]))
     wanted = sorted_keys.distinct(np.concatenate([empty, *(whole for _, whole in keys)]))
@@ -136,9 +150,9 @@ def _add_spans(lake: JobLake, staging: Staging) -> None:
     known = np.zeros(len(wanted), bool)
     if table is not None:
         there = {field.name for field in table.schema().fields}  # the table of an earlier version lacks columns
-        columns = [name for name in ("trace_id", "span_id", *_SAID) if name in there]
+        columns = [name for name in ("trace_id", "span_id", *_LATE_COLUMNS) if name in there]
         for rows in read(table, "spans", staging.time_range, columns):
-            known |= np.isin(wanted, _with_what_is_said(rows, said))
+            known |= np.isin(wanted, _late_keys(rows, numbers))
     if known.all():
         return
 
@@ -159,26 +173,26 @@ def _span_keys(rows: pa.Table) -> np.ndarray:
     return ids.combine(ids.combine(trace[0].astype(np.uint64), trace[1].astype(np.uint64)), span[0].astype(np.uint64))
 
 
-def _with_what_is_said(rows: pa.Table, said: dict[str, int]) -> np.ndarray:
+def _late_keys(rows: pa.Table, numbers: dict[str, int]) -> np.ndarray:
     """Returns a hash of trace ID, span ID, operation and status of each row, uint64 (n,).
 
-    `said` numbers the operations and statuses; the caller keeps it for what is compared.
+    `numbers`: of operations and statuses; hashes can be compared if the caller passes the same dictionary.
     """
     columns = [
         rows[name].cast(pa.string()).fill_null("").to_pylist() if name in rows.column_names else [""] * len(rows)
-        for name in _SAID
+        for name in _LATE_COLUMNS
     ]
     texts = map("\0".join, zip(*columns, strict=True))
-    numbers = np.fromiter((said.setdefault(text, len(said)) for text in texts), np.uint64, len(rows))
-    return ids.combine(_span_keys(rows), numbers)
+    late = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), np.uint64, len(rows))
+    return ids.combine(_span_keys(rows), late)
 
 
 def _staged(staging: Staging, name: str) -> Iterator[pa.Table]:
     """Yields staged rows in Delta's types, a minute at a time."""
     start, end = staging.time_range.start_unix_nano, staging.time_range.end_unix_nano
     for first in range(start, end, MINUTE_S * 10**9):
-        part = TimeRange(first, min(first + MINUTE_S * 10**9, end))
-        rows = staging.rows(name, part)
+        minute = TimeRange(first, min(first + MINUTE_S * 10**9, end))
+        rows = staging.rows(name, minute)
         if rows.num_rows:
             yield to_delta(name, rows)
 
@@ -188,12 +202,12 @@ def _stored(lake: JobLake, staging: Staging, name: str, recomputed: Pairs) -> It
     table = lake.open(name)
     if table is not None:
         for rows in read(table, name, staging.time_range):
-            yield rows.filter(pa.array(_of(recomputed, rows)))
+            yield rows.filter(pa.array(_are_recomputed(recomputed, rows)))
 
 
-def _sums(portions: Iterator[pa.Table], name: str) -> dict[tuple[str, int], Sums]:
+def _sums(portions: Iterator[pa.Table], name: str) -> dict[HostMinute, Sums]:
     """Returns the sums of each minute of each host."""
-    sums: dict[tuple[str, int], Sums] = {}
+    sums: dict[HostMinute, Sums] = {}
     for rows in portions:
         count = rows["count"] if name == "samples" else pa.array(np.ones(len(rows), np.int64))
         table = pa.table(
@@ -204,9 +218,10 @@ def _sums(portions: Iterator[pa.Table], name: str) -> dict[tuple[str, int], Sums
         )  # fmt: skip
         grouped = table.group_by(["host", "minute"]).aggregate([("count", "sum"), ("value", "sum")])
         columns = (grouped[column].to_pylist() for column in ("host", "minute", "count_sum", "value_sum"))
-        for host, minute, of_count, of_value in zip(*columns, strict=True):
-            count_so_far, value_so_far = sums.get((host, minute), (0, 0))
-            sums[host, minute] = count_so_far + of_count, value_so_far + of_value
+        for host_id, start_unix_s, count_sum, value_sum in zip(*columns, strict=True):
+            minute = HostMinute(host_id, start_unix_s)
+            count_so_far, value_so_far = sums.get(minute, (0, 0))
+            sums[minute] = count_so_far + count_sum, value_so_far + value_sum
     return sums
 
 
@@ -220,7 +235,7 @@ def _recomputed(staging: Staging) -> Pairs:
     return Pairs((str(run), int(sequence)) for run, sequence in rows)
 
 
-def _of(recomputed: Pairs, rows: pa.Table) -> np.ndarray:
+def _are_recomputed(recomputed: Pairs, rows: pa.Table) -> np.ndarray:
     """Returns which rows are of recomputed batches. Rows stored before rows named their batches count, too."""
     if "batch_run" not in rows.column_names:
         return np.ones(len(rows), bool)

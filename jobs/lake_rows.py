@@ -47,17 +47,17 @@ class JobLake(Lake):
 
 
 def replace(
-    lake: JobLake, name: str, time_range: TimeRange, goes: Mask, new: Callable[[], Iterator[pa.Table]]
+    lake: JobLake, name: str, time_range: TimeRange, is_replaced: Mask, new: Callable[[], Iterator[pa.Table]]
 ) -> None:  # fmt: skip
-    """Replaces those rows of a slice for which `goes` is true by `new` ones, in Delta's types.
+    """Replaces those rows of a slice for which `is_replaced` is true by `new` ones, in Delta's types.
 
     Few rows of the slice are in memory at a time; all of them are in a temporary file, because deltalake cannot read
     and write at the same time. Raises deltalake's errors and OSError.
     """
-    retried(lake, lambda: _replace(lake, name, time_range, goes, new()))
+    retried(lake, lambda: _replace(lake, name, time_range, is_replaced, new()))
 
 
-def _replace(lake: JobLake, name: str, time_range: TimeRange, goes: Mask, new: Iterator[pa.Table]) -> None:
+def _replace(lake: JobLake, name: str, time_range: TimeRange, is_replaced: Mask, new: Iterator[pa.Table]) -> None:
     first = next(new, None)
     table = lake.open(name)
     if table is None and first is not None:
@@ -68,7 +68,7 @@ def _replace(lake: JobLake, name: str, time_range: TimeRange, goes: Mask, new: I
     schema = table.to_pyarrow_dataset().schema
     if first is not None:  # the table of an earlier version lacks columns
         schema = pa.unify_schemas([schema, first.schema])
-    kept = (old.filter(pa.array(~goes(old))) for old in read(table, name, time_range))
+    kept = (old.filter(pa.array(~is_replaced(old))) for old in read(table, name, time_range))
     with tempfile.TemporaryFile() as file:
         with pa.ipc.new_stream(file, schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as stream:
             for rows in chain(kept, () if first is None else (first,), new):

@@ -10,7 +10,7 @@ import socket
 import threading
 import uuid
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 from clickhouse_connect.driver.client import Client
 
@@ -23,6 +23,13 @@ from sinks.cluster import ONE_SERVER, Cluster, of_all_replicas
 
 RENEW_S = 10.0
 EXPIRE_S = 60
+
+
+class _Claim(NamedTuple):
+    owner: str
+    job: str
+    process: str  # see `_process`
+    left_s: int
 
 
 class JobLock:
@@ -41,14 +48,16 @@ class JobLock:
     def __enter__(self) -> Self:
         client = self._clients.get()
         self._claim(client, EXPIRE_S)
-        others = [row for row in self._live_claims(client) if row[0] != self._owner and not _is_dead(row[2])]
+        others = [
+            claim for claim in self._live_claims(client) if claim.owner != self._owner and not _is_dead(claim.process)
+        ]
         if others:
             self._release(client)
-            _, job, process, left_s = others[0]
-            host, _, pid = process.split("/")
+            other = others[0]
+            host, _, pid = other.process.split("/")
             raise JobError(
-                f"the job {job} works on this time range (process {pid} on {host}): wait for it or end it; "
-                f"if that host is gone, its lock expires in {left_s} s"
+                f"the job {other.job} works on this time range (process {pid} on {host}): wait for it or end it; "
+                f"if that host is gone, its lock expires in {other.left_s} s"
             )
         self._take_over(client)
         self._thread.start()
@@ -63,7 +72,7 @@ class JobLock:
 
     def check(self, client: Client) -> None:
         """Raises JobError if the claim has expired, as after this process was frozen: another job may have begun."""
-        if self._owner not in {row[0] for row in self._live_claims(client)}:
+        if self._owner not in {claim.owner for claim in self._live_claims(client)}:
             raise JobError(f"the job {self._name} stood still and lost its lock: start it again")
 
     def _renew(self) -> None:
@@ -80,7 +89,7 @@ class JobLock:
 
     def _take_over(self, client: Client) -> None:
         """Fences the owners that did not give back their claims on this range: they were killed, or stand still."""
-        owners = [owner for owner, *_ in self._claims(client, "1") if owner != self._owner]
+        owners = [claim.owner for claim in self._claims(client, "1") if claim.owner != self._owner]
         if owners:
             client.command(
                 "INSERT INTO job_locks (owner, job, process, start_time, end_time, expires_time)"
@@ -104,11 +113,11 @@ class JobLock:
             settings=insert_settings(self._cluster),
         )
 
-    def _live_claims(self, client: Client) -> list[tuple[str, str, str, int]]:
-        """Returns owner, job, process and seconds left of the claims that may not be taken over, see `_claims`."""
+    def _live_claims(self, client: Client) -> list[_Claim]:
+        """Returns the claims that may not be taken over, see `_claims`."""
         return self._claims(client, "max(expires_time) > now64(3)")
 
-    def _claims(self, client: Client, condition: str) -> list[tuple[str, str, str, int]]:
+    def _claims(self, client: Client, condition: str) -> list[_Claim]:
         """Returns the claims on this range, or of a job of this name, that were not given back or taken over."""
         rows = client.query(
             "SELECT owner, any(job), any(process), toInt64(dateDiff('second', now64(3), max(expires_time)))"
@@ -118,7 +127,7 @@ class JobLock:
             f" HAVING min(expires_time) > {ENDED_SQL} AND {condition} ORDER BY owner",
             parameters=self._time_range.parameters | {"job": self._name},
         ).result_rows
-        return [(str(owner), str(job), str(process), int(left)) for owner, job, process, left in rows]
+        return [_Claim(*row) for row in rows]
 
 
 def _process(pid: int | str) -> str:

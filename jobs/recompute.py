@@ -8,7 +8,7 @@ one insert in memory.
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -76,8 +76,11 @@ class Counts:
         return [f"{self.bad.total()} messages cannot be decoded and were left out ({reasons})"]
 
 
-Rows = tuple[str, pa.Table]
-"""The name of a table, and rows for it."""
+class TableRows(NamedTuple):
+    """Rows for a table."""
+
+    table: str
+    rows: pa.Table
 
 
 class Recomputer:
@@ -89,7 +92,7 @@ class Recomputer:
         self._known = Known(operators)
         self._block = block
 
-    def portions(self, unit: Unit, counts: Counts) -> Iterator[Rows]:
+    def portions(self, unit: Unit, counts: Counts) -> Iterator[TableRows]:
         """Yields the rows of a unit in portions, and adds to `counts`. Raises OSError and ValueError."""
         batches = _Batches(self._block)
         waiting: dict[str, list[pa.Table]] = {}
@@ -100,12 +103,12 @@ class Recomputer:
                 rows_waiting[name] += rows.num_rows
                 if rows_waiting[name] >= _INSERT_ROWS:
                     del rows_waiting[name]
-                    yield name, concat(waiting.pop(name))
+                    yield TableRows(name, concat(waiting.pop(name)))
         for name, tables in waiting.items():
-            yield name, concat(tables)
-        yield "batches", batches.table()
+            yield TableRows(name, concat(tables))
+        yield TableRows("batches", batches.table())
 
-    def _rows(self, unit: Unit, counts: Counts, batches: "_Batches") -> Iterator[Rows]:
+    def _rows(self, unit: Unit, counts: Counts, batches: "_Batches") -> Iterator[TableRows]:
         activity = UnitActivity()
         for block in self._blocks(ACTIVITY, unit, decode_activity, counts):
             for _, columns in block:
@@ -120,18 +123,18 @@ class Recomputer:
     def _raw_rows(
         self, block: Sequence[tuple[Archived, RawColumns]], activity: UnitActivity, unit: Unit, counts: Counts,
         batches: "_Batches",
-    ) -> Iterator[Rows]:  # fmt: skip
+    ) -> Iterator[TableRows]:  # fmt: skip
         results = outputs(self._known, activity, [(_message_id(message, RAW), raw) for message, raw in block])
         for number, batch in results.batches:
             counts.batches += block[number][0].start_unix_nano >= unit.time_range.start_unix_nano
             batches.add(batch, block[number][0])
         rows = _within(results.samples, "time", unit.time_range)
         counts.samples += rows.num_rows
-        yield "samples", rows
-        yield "series", results.series
+        yield TableRows("samples", rows)
+        yield TableRows("series", results.series)
         for stacks in results.stacks:
-            yield "nodes", stacks.nodes
-            yield "locations", stacks.locations
+            yield TableRows("nodes", stacks.nodes)
+            yield TableRows("locations", stacks.locations)
 
     def _blocks(
         self, topic: str, unit: Unit, decode: Callable[[bytes, Times], ColumnsT], counts: Counts
@@ -164,14 +167,14 @@ class Recomputer:
 
 def _activity_rows(
     block: Sequence[tuple[Archived, ActivityColumns]], unit: Unit, counts: Counts, batches: "_Batches"
-) -> Iterator[Rows]:
+) -> Iterator[TableRows]:
     columns = [one for _, one in block]
     rows = [activity_batch(one, _message_id(message, ACTIVITY)) for message, one in block]
     for batch, (message, _) in zip(rows, block, strict=True):
         counts.batches += message.start_unix_nano >= unit.time_range.start_unix_nano
         batches.add(batch, message)
-    yield "activity", _within(interval_rows(columns, rows), "start_time", unit.time_range)
-    yield "spans", _within(span_rows(columns), "start_time", unit.time_range)
+    yield TableRows("activity", _within(interval_rows(columns, rows), "start_time", unit.time_range))
+    yield TableRows("spans", _within(span_rows(columns), "start_time", unit.time_range))
 
 
 class _Batches:

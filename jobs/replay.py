@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from jobs import lake
-from jobs.batches import HostMinute, host_minutes, missing_batches
+from jobs.batches import host_minutes, missing_batches
 from jobs.corrections import mark_corrections, marks
 from jobs.lake_rows import JobLake
 from jobs.recompute import Counts
 from jobs.slices import Work, work_through
 from jobs.staging import Staging
-from jobs.time_range import within
+from jobs.time_range import HostMinute, within
 
 
 class Minute(NamedTuple):
@@ -72,7 +72,7 @@ class _Comparison:
     group: str
     """Host, profile type."""
     sums: str
-    fed: str = ""
+    copied_to: str = ""
     """The table that a view fills from this one."""
 
     @property
@@ -81,7 +81,7 @@ class _Comparison:
         return f"toUInt32(toUnixTimestamp(toStartOfMinute({self.time})))"
 
 
-_SAMPLES = _Comparison("samples", "time", "host_id, profile_type", "sum(count), sum(value)", fed="trace_samples")
+_SAMPLES = _Comparison("samples", "time", "host_id, profile_type", "sum(count), sum(value)", copied_to="trace_samples")
 _ACTIVITY = _Comparison(
     "activity",
     "start_time",
@@ -108,7 +108,7 @@ def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
         recomputed = staging.of_recomputed_batches(comparison.table)
         live = _sums(staging, comparison, comparison.table, recomputed)
         expected = _sums(staging, comparison, staging.table(comparison.table))
-        torn = _torn_minutes(staging) if comparison.fed else set()
+        torn = _torn_minutes(staging) if comparison.copied_to else set()
         wrong = [
             minute
             for minute, sums in expected.items()
@@ -118,7 +118,7 @@ def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
         report.minutes_restored += len(wrong)
         if wrong and not work.job.dry_run:
             _replace(staging, comparison, wrong)
-            if comparison.fed:
+            if comparison.copied_to:
                 untouched = {minute.of_host for minute in expected.keys() - set(wrong)}
                 _mark_corrections(work, staging, {minute.of_host for minute in wrong} - untouched)
     report.batches_added += staging.count_new_batches()
@@ -128,15 +128,17 @@ def _restore(work: Work, staging: Staging, report: ReplayReport) -> None:
         _restore_lake(work, work.lake, staging, protected, report)
 
 
-def _restore_lake(work: Work, of: JobLake, staging: Staging, protected: set[HostMinute], report: ReplayReport) -> None:
+def _restore_lake(
+    work: Work, job_lake: JobLake, staging: Staging, protected: set[HostMinute], report: ReplayReport
+) -> None:
     """Puts back what the lake lacks of a slice."""
-    restored = lake.restore(of, staging, protected, work.job.dry_run)
+    restored = lake.restore(job_lake, staging, protected, work.job.dry_run)
     report.lake_minutes_restored += len(restored)
     if not work.job.dry_run:
-        lake.add_batches(of, staging.batches())
+        lake.add_batches(job_lake, staging.batches())
         if restored:
             minutes = staging.fill_minutes(restored)
-            lake.add_batches(of, marks(staging, work.job.time_range, _within_minutes(minutes)))
+            lake.add_batches(job_lake, marks(staging, work.job.time_range, _within_minutes(minutes)))
 
 
 def _mark_corrections(work: Work, staging: Staging, restored: Iterable[HostMinute]) -> None:
@@ -165,7 +167,7 @@ def _sums(staging: Staging, comparison: _Comparison, table: str, condition: str 
 def _torn_minutes(staging: Staging) -> set[Minute]:
     """Returns the minutes in which `trace_samples` differs from the samples with a trace in `samples`."""
     traced = _sums(staging, _SAMPLES, _SAMPLES.table, "trace_id != toFixedString('', 16)")
-    copied = _sums(staging, _SAMPLES, _SAMPLES.fed)
+    copied = _sums(staging, _SAMPLES, _SAMPLES.copied_to)
     return {minute for minute in traced.keys() | copied.keys() if traced.get(minute) != copied.get(minute)}
 
 
@@ -173,4 +175,4 @@ def _replace(staging: Staging, comparison: _Comparison, minutes: list[Minute]) -
     """Replaces the rows of recomputed batches in these minutes."""
     wrong = staging.make_list(minutes, host="String", type="String", minute="UInt32")
     where = f"({comparison.group}, {comparison.minute}) {staging.globally}IN (SELECT host, type, minute FROM {wrong})"
-    staging.replace(tuple(filter(None, (comparison.fed, comparison.table))), where)
+    staging.replace(tuple(filter(None, (comparison.copied_to, comparison.table))), where)

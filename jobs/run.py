@@ -38,9 +38,9 @@ def run_job(job: Job, settings: StorageSettings, clients: Clients, progress: Pro
         cluster = check(client, settings.clickhouse)
         make_operators(job.operators, settings)
         with ExitStack() as stack:
-            lock = stack.enter_context(JobLock(clients, job.label, job.time_range, cluster))
+            lock = stack.enter_context(JobLock(clients, job.full_name, job.time_range, cluster))
             source = _source(job, settings, progress)
-            log.info("%s from %s", job.label, source)
+            log.info("%s from %s", job.full_name, source)
             if isinstance(source, KafkaSource):
                 folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="icestream-"))
                 progress(0.0, f"copies {source.size(job.time_range)} from {source}")

@@ -1,7 +1,7 @@
 """The job server: the store runs jobs for others, because only one process can open the embedded ClickHouse.
 
 It listens on a Unix socket beside the database, which only its own user may connect to. A client sends a job as one
-line of JSON. The answer is a line `{"part": 0.4, "text": "..."}` for each step, and at last `{"done": [lines]}` or
+line of JSON. The answer is a line `{"share": 0.4, "text": "..."}` for each step, and at last `{"done": [lines]}` or
 `{"error": "..."}`.
 """
 
@@ -78,7 +78,7 @@ class JobServer:
                 from jobs.run import run_job  # takes a second to import, which a store without jobs does not spend
 
                 job = Job(**json.loads(stream.readline(_MAX_REQUEST_BYTES)))
-                send(done=run_job(job, self._settings, self._clients, lambda part, text: send(part=part, text=text)))
+                send(done=run_job(job, self._settings, self._clients, lambda share, text: send(share=share, text=text)))
             except BrokenPipeError:
                 log.warning("the client of a job has disconnected: the job was stopped")
             except (JobError, ValueError, TypeError) as error:
@@ -112,5 +112,5 @@ def ask_server(path: Path, job: Job, progress: Progress) -> list[str]:
                     raise JobError(message["error"])
                 if "done" in message:
                     return [str(text) for text in message["done"]]
-                progress(message["part"], message["text"])
+                progress(message["share"], message["text"])
     raise JobError("the store ended before the job was done: start the store and the job again")

@@ -85,11 +85,11 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
     """Returns what was recomputed, and whether the job continued an earlier run. Raises JobError, OSError and the
     client's errors."""
     job, total, started = work.job, Counts(), time.monotonic()
-    record = Record(work.client, job.label, work.fence)
+    record = Record(work.client, job.full_name, work.fence)
     resumed = record.begin(job)
     steps = record.steps()
-    slices = [part for part in job.time_range.slices() if not record.is_finished(part, steps)]
-    left_ns = sum(part.end_unix_nano - part.start_unix_nano for part in slices)
+    slices = [time_slice for time_slice in job.time_range.slices() if not record.is_finished(time_slice, steps)]
+    left_ns = sum(time_slice.end_unix_nano - time_slice.start_unix_nano for time_slice in slices)
     whole_ns = job.time_range.end_unix_nano - job.time_range.start_unix_nano
     done_ns = whole_ns - left_ns
     open_slices: dict[TimeRange, _Open] = {}
@@ -100,9 +100,9 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         rate = total.samples / took_s
         work.progress(done_ns / whole_ns, f"{total.samples:,} samples, {rate:,.0f}/s, {speed:.1f} x real time")
 
-    def close(part: TimeRange) -> None:
+    def close(time_slice: TimeRange) -> None:
         nonlocal done_ns
-        opened = open_slices.pop(part)
+        opened = open_slices.pop(time_slice)
         opened.insert_all()
         staging = opened.staging
         work.check_lock(work.client)
@@ -111,22 +111,24 @@ def work_through(work: Work, store: Store) -> tuple[Counts, bool]:
         store(staging)
         work.check_lock(work.client)
         work.check_cut()
-        record.finish(part)
+        record.finish(time_slice)
         staging.drop()
-        done_ns += part.end_unix_nano - part.start_unix_nano
+        done_ns += time_slice.end_unix_nano - time_slice.start_unix_nano
         report()
 
     def units() -> Iterator[Unit]:
-        for part in slices:
-            numbers = work.source.partitions(part)
-            opened = open_slices[part] = _Open(Staging(work.client, job.label, part, work.fence), len(numbers))
+        for time_slice in slices:
+            numbers = work.source.partitions(time_slice)
+            opened = open_slices[time_slice] = _Open(
+                Staging(work.client, job.full_name, time_slice, work.fence), len(numbers)
+            )
             opened.staging.make()
             if not numbers:
-                close(part)
-            yield from (Unit(part, number, last=part == slices[-1]) for number in numbers)
+                close(time_slice)
+            yield from (Unit(time_slice, number, last=time_slice == slices[-1]) for number in numbers)
 
     report()
-    results = portions(units(), work.source, work.operators, f"job/{job.label}", job.jobs)
+    results = portions(units(), work.source, work.operators, f"job/{job.full_name}", job.processes)
     with closing(results):  # ends the workers, whatever happens
         for portion in results:
             opened = open_slices[portion.unit.time_range]

@@ -1,8 +1,9 @@
-"""The time range of a job."""
+"""The time range of a job, and minutes of hosts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
+from typing import NamedTuple
 
 SLICE_NS = 600 * 10**9
 """Jobs recompute ten minutes at a time."""
@@ -34,14 +35,17 @@ class TimeRange:
         last = datetime.fromtimestamp((self.end_unix_nano - 1) // 10**9, timezone.utc).date()
         return [first + timedelta(days=i) for i in range((last - first).days + 1)]
 
-    def done_by(self, time_range: "TimeRange") -> float:
-        """Returns the share of this range, 0 to 1, that is done when the slice `time_range` is done."""
-        return (time_range.end_unix_nano - self.start_unix_nano) / (self.end_unix_nano - self.start_unix_nano)
-
     @property
     def parameters(self) -> dict[str, int]:
         """The query parameters of `within`. The end is rounded up to a millisecond."""
         return {"start_unix_milli": self.start_unix_nano // _MS_NS, "end_unix_milli": -(-self.end_unix_nano // _MS_NS)}
+
+
+class HostMinute(NamedTuple):
+    """A minute of a host."""
+
+    host_id: str
+    start_unix_s: int
 
 
 START_SQL = "fromUnixTimestamp64Milli({start_unix_milli:Int64})"

@@ -86,7 +86,7 @@ def _collect(units: Iterator[Unit], workers: list[Connection]) -> Iterator[Porti
                 yield Portion(busy.pop(connection), counts=answer)
                 idle.append(connection)
             else:
-                yield Portion(busy[connection], *answer)
+                yield Portion(busy[connection], answer.table, answer.rows)
 
 
 def _work(connection: Connection, source: ArchiveSource, operators: MakeOperators, block: str) -> None:

@@ -128,7 +128,7 @@ def main(address: str, archive: str, inputs: str, statement: str, lake: str) -> 
     clients = _Remote(manager.engine(), statement)  # type: ignore[attr-defined]
     job = Job(kind="backfill", start_unix_nano=T0, end_unix_nano=END, name="stopped")
     ends = {topic: {0: int(inputs), 1: int(inputs)} for topic in (RAW, ACTIVITY)}
-    with JobLock(clients, job.label, job.time_range) as claim:
+    with JobLock(clients, job.full_name, job.time_range) as claim:
         source = ArchiveSource(archive, Cut("C", ends))
         tables = JobLake(lake, partial(claim.check, clients.get())) if lake else None
         work = Work(clients.get(), source, Operators, job, check_lock=claim.check, fence=claim.fence, lake=tables)

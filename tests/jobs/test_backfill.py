@@ -133,7 +133,7 @@ def test_a_backfill_that_was_cut_off_anywhere_continues(
     with pytest.raises(Cut):
         run(stored)
     monkeypatch.undo()
-    other = stored.work("backfill", end=END - 10**9, name=stored.work("backfill").job.label)
+    other = stored.work("backfill", end=END - 10**9, name=stored.work("backfill").job.full_name)
     with pytest.raises(JobError, match="other arguments"):
         backfill(other)
     report = run(stored)

@@ -85,7 +85,7 @@ def test_a_frozen_job_that_wakes_after_its_range_was_taken_over_changes_nothing_
 def _runs(clients: Clients, work: Work) -> bool:
     """Runs a job if its range is free."""
     try:
-        claim = JobLock(clients, work.job.label, work.job.time_range).__enter__()
+        claim = JobLock(clients, work.job.full_name, work.job.time_range).__enter__()
     except JobError:
         return False
     backfill(replace(work, check_lock=claim.check, fence=claim.fence))

@@ -21,7 +21,7 @@ def test_slices_follow_each_other_and_are_the_whole_range(start_unix_nano: int, 
         assert one.end_unix_nano == following.start_unix_nano
         assert following.start_unix_nano % SLICE_NS == 0
     assert all(0 < part.end_unix_nano - part.start_unix_nano <= SLICE_NS for part in slices)
-    assert time_range.done_by(slices[-1]) == 1
+    assert slices[-1].end_unix_nano == time_range.end_unix_nano
 
 
 def test_a_range_that_ends_at_midnight_does_not_touch_the_next_day() -> None:
