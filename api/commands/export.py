@@ -87,24 +87,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.follow and args.end:
         raise CommandError("give --end or --follow, not both")
-    start_ms = _time(args.start or ("now" if args.follow else "now-15m"))
-    end_ms = None if args.follow else _time(args.end or "now")
-    if end_ms is not None and start_ms >= end_ms:
+    start_unix_milli = _time(args.start or ("now" if args.follow else "now-15m"))
+    end_unix_milli = None if args.follow else _time(args.end or "now")
+    if end_unix_milli is not None and start_unix_milli >= end_unix_milli:
         raise CommandError("--start is not before --end")
     stop = stop_event()
     sender = OtlpSender(endpoint(args.endpoint), dict(map(_header, args.header)), stop, args.give_up)
     client = PatientClient(args.url, stop, args.give_up)
     show = _log_position() if args.follow else progress_display()
-    export = _Export(args, client, sender, show, start_ms // STEP_MS * STEP_MS)
+    export = _Export(args, client, sender, show, start_unix_milli // STEP_MS * STEP_MS)
     try:
-        if end_ms is None:
+        if end_unix_milli is None:
             export.follow()
         else:
-            export.send(min(-(-end_ms // STEP_MS) * STEP_MS, _ready_ms(args.delay)))
+            export.send(min(-(-end_unix_milli // STEP_MS) * STEP_MS, _ready_unix_milli(args.delay)))
     except Stopped:
         pass
     finally:
-        until, size = _text(export.until_ms), sender.sent_bytes / 1e6
+        until, size = _text(export.until_unix_milli), sender.sent_bytes / 1e6
         _log.info("sent %d samples (%.1f MB) until %s; to continue: --start %s", export.samples, size, until, until)
     if sender.rejected:
         raise CommandError(
@@ -119,38 +119,38 @@ class _Export:
     client: Client
     sender: OtlpSender
     show: Progress
-    until_ms: int
+    until_unix_milli: int
     """A whole minute, Unix time. Everything before it is sent."""
     samples: int = 0
 
     def follow(self) -> None:
         """Sends every minute when it is old enough. Raises CommandError and Stopped."""
         while not self.sender.stop.is_set():
-            ready_ms = _ready_ms(self.args.delay)
-            if ready_ms > self.until_ms:
-                self.send(ready_ms)
+            ready_unix_milli = _ready_unix_milli(self.args.delay)
+            if ready_unix_milli > self.until_unix_milli:
+                self.send(ready_unix_milli)
             else:
                 self.sender.stop.wait(1.0)
 
-    def send(self, end_ms: int) -> None:
-        """Sends the minutes before `end_ms`, all profile types of a minute after each other. Raises CommandError, and
+    def send(self, end_unix_milli: int) -> None:
+        """Sends the minutes before a moment, all profile types of a minute after each other. Raises CommandError, and
         Stopped within a minute."""
-        start_ms = self.until_ms
+        start_unix_milli = self.until_unix_milli
         types = [self.args.profile_type] if self.args.profile_type else _profile_types(self.client)
         most_bytes = max(1, int(self.args.max_mb * 1e6))
         slices = [Slices(self.client, self.args.selector, each, most_bytes) for each in types]
-        while self.until_ms < end_ms and not self.sender.stop.is_set():
-            for data in itertools.chain.from_iterable(one.read_minute(self.until_ms) for one in slices):
+        while self.until_unix_milli < end_unix_milli and not self.sender.stop.is_set():
+            for data in itertools.chain.from_iterable(one.read_minute(self.until_unix_milli) for one in slices):
                 count = _samples(data)
                 if count and not self.sender.send(data):
                     raise Stopped
                 self.samples += count
-            self.until_ms += STEP_MS
-            share = (self.until_ms - start_ms) / (end_ms - start_ms)
-            self.show(share, f"{_text(self.until_ms)}, {self.samples:,} samples")
+            self.until_unix_milli += STEP_MS
+            share = (self.until_unix_milli - start_unix_milli) / (end_unix_milli - start_unix_milli)
+            self.show(share, f"{_text(self.until_unix_milli)}, {self.samples:,} samples")
 
 
-def _ready_ms(delay_s: float) -> int:
+def _ready_unix_milli(delay_s: float) -> int:
     """Returns when the last minute that is old enough ended."""
     return int((time.time() - delay_s) * 1000) // STEP_MS * STEP_MS
 
@@ -187,8 +187,8 @@ def _time(text: str) -> int:
         raise CommandError(str(error)) from None
 
 
-def _text(unix_ms: int) -> str:
-    return format_unix_nano(unix_ms * 10**6)
+def _text(unix_milli: int) -> str:
+    return format_unix_nano(unix_milli * 10**6)
 
 
 def _header(text: str) -> tuple[str, str]:

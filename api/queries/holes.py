@@ -26,15 +26,18 @@ class Hole:
     count: int = 0  # what it counts depends on the kind, see docs/query-api.md
     seconds: float = 0.0
     missing_cpu_ns: int | None = None  # an estimate; None: not known
-    first_ms: int = 2**62
-    last_ms: int = 0
+    first_unix_milli: int = 2**62
+    last_unix_milli: int = 0
     detail: str = ""
 
-    def add(self, count: int, from_ms: float, to_ms: float, missing_cpu_ns: float | None = None) -> None:
-        """Adds a part of the hole, of which [from_ms, to_ms] lies in the range."""
+    def add(
+        self, count: int, from_unix_milli: float, to_unix_milli: float, missing_cpu_ns: float | None = None
+    ) -> None:
+        """Adds a part of the hole, of which [from_unix_milli, to_unix_milli] lies in the range."""
         self.count += count
-        self.seconds += max(to_ms - from_ms, 0) / 1000
-        self.first_ms, self.last_ms = min(self.first_ms, int(from_ms)), max(self.last_ms, int(to_ms))
+        self.seconds += max(to_unix_milli - from_unix_milli, 0) / 1000
+        self.first_unix_milli = min(self.first_unix_milli, int(from_unix_milli))
+        self.last_unix_milli = max(self.last_unix_milli, int(to_unix_milli))
         if missing_cpu_ns is not None:
             self.missing_cpu_ns = (self.missing_cpu_ns or 0) + int(missing_cpu_ns)
 
@@ -45,8 +48,8 @@ class Hole:
             "count": self.count,
             "seconds": round(self.seconds, 3),
             "missing_cpu_ns": self.missing_cpu_ns,
-            "first": format_unix_nano(self.first_ms * _MS),
-            "last": format_unix_nano(self.last_ms * _MS),
+            "first": format_unix_nano(self.first_unix_milli * _MS),
+            "last": format_unix_nano(self.last_unix_milli * _MS),
             "detail": self.detail,
         }
 
@@ -59,12 +62,13 @@ class Completeness:
     windows: int  # of samples that are stored
     sampled_cpu_ns: int  # of the windows in the range; `missing_cpu_ns` comes on top
     holes: list[Hole]  # largest first
-    known_from_ms: int | None = None  # what is missing before this is not known; None: it is for all of the range
+    known_from_unix_milli: int | None = None
+    """What is missing before this is not known; None: it is known for all of the range."""
 
     @property
     def complete(self) -> bool:
         """Whether it is known that nothing is missing."""
-        return not self.holes and self.known_from_ms is None
+        return not self.holes and self.known_from_unix_milli is None
 
     @property
     def missing_cpu_ns(self) -> int:
@@ -80,11 +84,11 @@ class Completeness:
 
 def read_completeness(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> Completeness:
     """Raises ApiError."""
-    now_ms = time.time_ns() // _MS
+    now_unix_milli = time.time_ns() // _MS
     runs = read_runs(database, time_range, matchers)
-    gaps = read_gaps(database, time_range, runs, now_ms)
-    known_from_ms = read_known_from(database, now_ms)
-    bounds = time_range.start_unix_nano // _MS, min(-(-time_range.end_unix_nano // _MS), now_ms)
+    gaps = read_gaps(database, time_range, runs, now_unix_milli)
+    known_from_unix_milli = read_known_from(database, now_unix_milli)
+    bounds = time_range.start_unix_nano // _MS, min(-(-time_range.end_unix_nano // _MS), now_unix_milli)
     holes = Holes(*bounds)
     holes.add_gaps(runs, gaps)
     holes.add_losses(runs)
@@ -99,15 +103,15 @@ def read_completeness(database: Database, time_range: TimeRange, matchers: tuple
         windows=sum(run.windows_in_range for run in samples),
         sampled_cpu_ns=sum(run.cpu_ns * run.windows_in_range // max(run.windows, 1) for run in samples),
         holes=found,
-        known_from_ms=known_from_ms if known_from_ms > bounds[0] else None,
+        known_from_unix_milli=known_from_unix_milli if known_from_unix_milli > bounds[0] else None,
     )
 
 
 class Holes:
-    """Collects the holes of [start_ms, end_ms), one for each host and kind."""
+    """Collects the holes of [start_unix_milli, end_unix_milli), one for each host and kind."""
 
-    def __init__(self, start_ms: int, end_ms: int) -> None:
-        self._start_ms, self._end_ms = start_ms, end_ms
+    def __init__(self, start_unix_milli: int, end_unix_milli: int) -> None:
+        self._start_unix_milli, self._end_unix_milli = start_unix_milli, end_unix_milli
         self._holes: dict[tuple[str, str], Hole] = {}
 
     def found(self) -> Iterable[Hole]:
@@ -118,22 +122,25 @@ class Holes:
         by_key = {run.key: run for run in runs}
         for gap in gaps:
             run = by_key[gap.run]
-            spread_ms = (gap.at_ms - gap.after_ms) * gap.windows / (gap.windows + 1)
-            from_ms: float = gap.after_ms
+            spread_ms = (gap.at_unix_milli - gap.after_unix_milli) * gap.windows / (gap.windows + 1)
+            from_unix_milli: float = gap.after_unix_milli
             if spread_ms <= 0:  # incomplete, or the clock was set back meanwhile: it lies before the window after it
-                spread_ms = gap.windows * gap.share * run.interval_ms
-                from_ms = gap.at_ms - spread_ms
-            part = self._part_ms(from_ms, from_ms + spread_ms) / spread_ms
+                spread_ms = gap.windows * gap.share * run.window_ms
+                from_unix_milli = gap.at_unix_milli - spread_ms
+            part = self._part_ms(from_unix_milli, from_unix_milli + spread_ms) / spread_ms
             if part > 0:
                 missing = gap.windows * part
                 kind = "missing_windows" if run.kind == "samples" else "missing_activity"
                 cpu = run.cpu_ns / max(run.windows, 1) * missing * gap.share if run.kind == "samples" else None
-                self._add(kind, run, max(1, round(missing)), from_ms, from_ms + spread_ms, cpu)
+                self._add(kind, run, max(1, round(missing)), from_unix_milli, from_unix_milli + spread_ms, cpu)
 
     def add_losses(self, runs: list[Run]) -> None:
         """What the collectors themselves report."""
         for run in runs:
-            at = (max(run.first_at_ms, self._start_ms), min(run.last_at_ms, self._end_ms))
+            at = (
+                max(run.first_at_unix_milli, self._start_unix_milli),
+                min(run.last_at_unix_milli, self._end_unix_milli),
+            )
             if run.lost:
                 self._at(self._hole("lost_samples", run.host_id), run.lost, at, run.lost_cpu_ns)
             if run.dropped:
@@ -143,7 +150,7 @@ class Holes:
             if run.slow_windows:
                 hole = self._hole("lower_rate", run.host_id)
                 self._at(hole, run.slow_windows, at, None)
-                hole.seconds += run.slow_windows * run.interval_ms / 1000
+                hole.seconds += run.slow_windows * run.window_ms / 1000
                 hole.detail = (
                     f"down to {1e9 / run.slow_period_ns:.3g} samples per second and CPU instead of"
                     f" {1e9 / run.configured_period_ns:.3g}"
@@ -152,21 +159,24 @@ class Holes:
     def add_absences(self, runs: list[Run]) -> None:
         """Times in which no collector ran, and collectors that ended or fell silent."""
         of_collector: dict[str, list[Run]] = defaultdict(list)
-        for run in sorted(runs, key=lambda run: run.started):
+        for run in sorted(runs, key=lambda run: run.started_unix_nano):
             if run.kind == "samples":
                 of_collector[run.collector].append(run)
         for sent in of_collector.values():
-            last_ms = sent[0].last_at_ms
+            last_unix_milli = sent[0].last_at_unix_milli
             for run in sent[1:]:
-                if (started_ms := run.started / _MS) > last_ms and self._part_ms(last_ms, started_ms) > 0:
-                    self._add("not_running", run, 1, last_ms, started_ms)
-                last_ms = max(last_ms, run.last_at_ms)
-            if self._end_ms - last_ms > SETTLED_MS:
-                self._add("silent", sent[-1], 1, last_ms, self._end_ms)
+                started_unix_milli = run.started_unix_nano / _MS
+                if started_unix_milli > last_unix_milli and self._part_ms(last_unix_milli, started_unix_milli) > 0:
+                    self._add("not_running", run, 1, last_unix_milli, started_unix_milli)
+                last_unix_milli = max(last_unix_milli, run.last_at_unix_milli)
+            if self._end_unix_milli - last_unix_milli > SETTLED_MS:
+                self._add("silent", sent[-1], 1, last_unix_milli, self._end_unix_milli)
 
-    def _add(self, kind: str, run: Run, count: int, from_ms: float, to_ms: float, cpu_ns: float | None = None) -> None:
+    def _add(
+        self, kind: str, run: Run, count: int, from_unix_milli: float, to_unix_milli: float, cpu_ns: float | None = None
+    ) -> None:
         hole = self._hole(kind, run.host_id)
-        hole.add(count, max(from_ms, self._start_ms), min(to_ms, self._end_ms), cpu_ns)
+        hole.add(count, max(from_unix_milli, self._start_unix_milli), min(to_unix_milli, self._end_unix_milli), cpu_ns)
 
     @staticmethod
     def _at(hole: Hole, count: int, at: tuple[int, int], cpu_ns: int | None) -> None:
@@ -178,8 +188,8 @@ class Holes:
     def _hole(self, kind: str, host_id: str) -> Hole:
         return self._holes.setdefault((kind, host_id), Hole(kind, host_id))
 
-    def _part_ms(self, from_ms: float, to_ms: float) -> float:
-        return max(0.0, min(to_ms, self._end_ms) - max(from_ms, self._start_ms))
+    def _part_ms(self, from_unix_milli: float, to_unix_milli: float) -> float:
+        return max(0.0, min(to_unix_milli, self._end_unix_milli) - max(from_unix_milli, self._start_unix_milli))
 
 
 def _dead_letters(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> Iterator[Hole]:
@@ -187,13 +197,14 @@ def _dead_letters(database: Database, time_range: TimeRange, matchers: tuple[Mat
     add_time(conditions, time_range.start_unix_nano, time_range.end_unix_nano)
     add_hosts(conditions, time_range, matchers)
     answer = database.table(
-        "SELECT host_id, uniqExact(topic, partition, offset) AS count, toUnixTimestamp64Milli(min(time)) AS first_ms,"
-        " toUnixTimestamp64Milli(max(time)) AS last_ms, argMax(concat(topic, ': ', error), time) AS detail"
+        "SELECT host_id, uniqExact(topic, partition, offset) AS count,"
+        " toUnixTimestamp64Milli(min(time)) AS first_unix_milli,"
+        " toUnixTimestamp64Milli(max(time)) AS last_unix_milli, argMax(concat(topic, ': ', error), time) AS detail"
         f" FROM dead_letters {conditions.where} GROUP BY host_id LIMIT {_MAX_DEAD_LETTERS}",
         conditions.parameters,
     )
-    for host_id, count, first_ms, last_ms, detail in zip(
-        texts(answer["host_id"]), answer["count"].to_pylist(), answer["first_ms"].to_pylist(),
-        answer["last_ms"].to_pylist(), texts(answer["detail"]), strict=True,
+    for host_id, count, first_unix_milli, last_unix_milli, detail in zip(
+        texts(answer["host_id"]), answer["count"].to_pylist(), answer["first_unix_milli"].to_pylist(),
+        answer["last_unix_milli"].to_pylist(), texts(answer["detail"]), strict=True,
     ):  # fmt: skip
-        yield Hole("dead_letters", host_id, count, 0.0, None, first_ms, last_ms, detail)
+        yield Hole("dead_letters", host_id, count, 0.0, None, first_unix_milli, last_unix_milli, detail)

@@ -6,7 +6,7 @@ is placed by the moment at which it was published, which is just after its end.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
@@ -35,20 +35,28 @@ _SHARE = f"1 / (parts * if(output = {_ALL_OUTPUTS}, 1, outputs))"  # which part 
 _FIRST = f"part = 0 AND output IN (0, {_ALL_OUTPUTS})"  # each window has one such row
 
 
+class RunKey(NamedTuple):
+    """What identifies a run."""
+
+    kind: str  # samples or activity
+    collector: str
+    started_unix_nano: int
+
+
 @dataclass(frozen=True)
 class Run:
     """A run as far as it lies in or near the range. Losses, slow windows and `windows_in_range` are of the range."""
 
     kind: str  # samples or activity
     collector: str
-    started: int  # Unix nanoseconds, with which the run is identified
+    started_unix_nano: int
     host_id: str
     low: int  # sequence numbers
     high: int
     windows: int
     present: float  # windows, as the sum of the shares of their messages
-    first_at_ms: int
-    last_at_ms: int
+    first_at_unix_milli: int
+    last_at_unix_milli: int
     cpu_ns: int  # of all windows
     windows_in_range: int
     lost: int  # CPU samples in the range that the kernel had no room for
@@ -61,9 +69,9 @@ class Run:
     configured_period_ns: int
 
     @property
-    def interval_ms(self) -> float:
+    def window_ms(self) -> float:
         """From one number to the next, on average."""
-        spread = self.last_at_ms - self.first_at_ms
+        spread = self.last_at_unix_milli - self.first_at_unix_milli
         return spread / (self.high - self.low) if self.high > self.low and spread > 0 else 5000.0
 
     @property
@@ -71,34 +79,34 @@ class Run:
         return self.present < self.high - self.low + _WHOLE
 
     @property
-    def key(self) -> tuple[str, str, int]:
-        return self.kind, self.collector, self.started
+    def key(self) -> RunKey:
+        return RunKey(self.kind, self.collector, self.started_unix_nano)
 
 
 @dataclass(frozen=True)
 class Gap:
-    """Windows of a run that are missing before the window `at_ms`, or some of whose messages are missing."""
+    """Windows of a run that are missing before the window `at_unix_milli`, or some of whose messages are missing."""
 
-    run: tuple[str, str, int]
+    run: RunKey
     windows: int
     share: float  # of each of these windows that is missing
-    after_ms: int  # the window before them
-    at_ms: int  # the window after them
+    after_unix_milli: int  # the window before them
+    at_unix_milli: int  # the window after them
 
 
 def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> list[Run]:
     """The runs in the range or near it, of the hosts with samples that match. Raises ApiError."""
-    start_ms, end_ms = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
-    conditions = _published(start_ms - NEAR_MS, end_ms + NEAR_MS)
+    start_unix_milli, end_unix_milli = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
+    conditions = _published(start_unix_milli - NEAR_MS, end_unix_milli + NEAR_MS)
     add_hosts(conditions, time_range, matchers)
-    start, end = conditions.bind(start_ms, "Int64"), conditions.bind(end_ms, "Int64")
+    start, end = conditions.bind(start_unix_milli, "Int64"), conditions.bind(end_unix_milli, "Int64")
     cpu = f"profile_type = {conditions.bind(DEFAULT_PROFILE_TYPE, 'String')}"
     here = f"{_AT} >= {start} AND {_AT} < {end}"
     slow = f"{here} AND {cpu} AND {_FIRST} AND configured_period > 0 AND period > configured_period"
     answer = database.table(
-        "SELECT kind, collector, started_unix_nano AS started, any(host_id) AS host,"
+        "SELECT kind, collector, started_unix_nano, any(host_id) AS host,"
         f" min(sequence) AS low, max(sequence) AS high, countIf({_FIRST}) AS windows, sum({_SHARE}) AS present,"
-        f" min({_AT}) AS first_at_ms, max({_AT}) AS last_at_ms, sumIf(value, {cpu}) AS cpu_ns,"
+        f" min({_AT}) AS first_at_unix_milli, max({_AT}) AS last_at_unix_milli, sumIf(value, {cpu}) AS cpu_ns,"
         f" countIf({here} AND {_FIRST}) AS windows_in_range, sumIf(lost_samples, {here} AND {cpu}) AS lost,"
         f" sumIf(dropped_samples, {here} AND {cpu}) AS dropped,"
         f" sumIf(toFloat64(lost_samples) * period, {here} AND {cpu}) AS lost_cpu_ns,"
@@ -107,49 +115,52 @@ def read_runs(database: Database, time_range: TimeRange, matchers: tuple[Matcher
         f" countIf({slow}) AS slow_windows, maxIf(period, {slow}) AS slow_period_ns,"
         f" maxIf(configured_period, {slow}) AS configured_period_ns"
         f" FROM batches {conditions.where}"
-        " GROUP BY kind, collector, started ORDER BY collector, started, kind",
+        " GROUP BY kind, collector, started_unix_nano ORDER BY collector, started_unix_nano, kind",
         conditions.parameters,
     )
     return [Run(host_id=row.pop("host"), **row) for row in _rows(answer)]
 
 
-def read_known_from(database: Database, now_ms: int) -> int:
+def read_known_from(database: Database, now_unix_milli: int) -> int:
     """Returns the moment, in Unix milliseconds, before which batches may have been dropped by their age; 0: never.
     Raises ApiError."""
     # With several shards, the rows and their age are in a database of their own (sinks/cluster.py).
     answer = database.table(
         "SELECT max(toUInt32OrZero(extract(create_table_query, ' TTL .*toIntervalDay\\\\((\\\\d+)\\\\)'))) AS days,"
-        " (SELECT toUnixTimestamp64Milli(min(last_time)) FROM batches) AS oldest_ms,"
-        " (SELECT toUnixTimestamp(min(applied)) FROM schema_migrations) AS made_s"
+        " (SELECT toUnixTimestamp64Milli(min(last_time)) FROM batches) AS oldest_unix_milli,"
+        " (SELECT toUnixTimestamp(min(applied)) FROM schema_migrations) AS made_unix_s"
         " FROM system.tables"
         " WHERE name = 'batches' AND database IN (currentDatabase(), concat(currentDatabase(), '_local'))"
     )
-    days, oldest_ms, made_s = (int(answer[name][0].as_py()) for name in ("days", "oldest_ms", "made_s"))
+    days, oldest_unix_milli, made_unix_s = (
+        int(answer[name][0].as_py()) for name in ("days", "oldest_unix_milli", "made_unix_s")
+    )
     # Before the age was raised, or taken away, older batches were dropped, unless the oldest is as old as the tables.
-    left_from_ms = oldest_ms if oldest_ms > made_s * 1000 + NEAR_MS else 0
-    return max(now_ms - days * _DAY_MS if days else 0, left_from_ms)
+    left_from_unix_milli = oldest_unix_milli if oldest_unix_milli > made_unix_s * 1000 + NEAR_MS else 0
+    return max(now_unix_milli - days * _DAY_MS if days else 0, left_from_unix_milli)
 
 
-def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_ms: int) -> list[Gap]:
+def read_gaps(database: Database, time_range: TimeRange, runs: Iterable[Run], now_unix_milli: int) -> list[Gap]:
     """The gaps in the sequences of these runs, near the range, at most MAX_GAPS. Raises ApiError.
 
     For a few runs, it also finds the batches that lie up to a day outside, so a clock that was set makes no gap.
     """
-    start_ms, end_ms = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
-    suspects = [run.key for run in runs if run.may_have_gaps or _begins_late(run, start_ms)]
+    start_unix_milli, end_unix_milli = time_range.start_unix_nano // _MS, -(-time_range.end_unix_nano // _MS)
+    suspects = [run.key for run in runs if run.may_have_gaps or _begins_late(run, start_unix_milli)]
     if not suspects:
         return []
     around_ms = _CLOCK_MS if len(suspects) <= _FEW else NEAR_MS
-    conditions = _published(start_ms - around_ms, end_ms + around_ms)
+    conditions = _published(start_unix_milli - around_ms, end_unix_milli + around_ms)
     ids = conditions.bind(suspects, "Array(Tuple(String, String, UInt64))")
     conditions.add(f"(kind, collector, started_unix_nano) IN {ids}")
-    settled = conditions.bind(now_ms - SETTLED_MS, "Int64")
+    settled = conditions.bind(now_unix_milli - SETTLED_MS, "Int64")
     answer = database.table(
-        "SELECT kind, collector, started, sequence, at, present, previous, previous_at FROM"
+        "SELECT kind, collector, started_unix_nano, sequence, at, present, previous, previous_at FROM"
         " (SELECT *, lagInFrame(sequence) OVER of_run AS previous, lagInFrame(at) OVER of_run AS previous_at"
-        f" FROM (SELECT kind, collector, started_unix_nano AS started, sequence, max({_AT}) AS at,"
-        f" sum({_SHARE}) AS present FROM batches {conditions.where} GROUP BY kind, collector, started, sequence)"
-        " WINDOW of_run AS (PARTITION BY kind, collector, started ORDER BY sequence"
+        f" FROM (SELECT kind, collector, started_unix_nano, sequence, max({_AT}) AS at,"
+        f" sum({_SHARE}) AS present FROM batches {conditions.where}"
+        " GROUP BY kind, collector, started_unix_nano, sequence)"
+        " WINDOW of_run AS (PARTITION BY kind, collector, started_unix_nano ORDER BY sequence"
         " ROWS BETWEEN 1 PRECEDING AND CURRENT ROW))"
         f" WHERE (previous > 0 AND sequence > previous + 1) OR (present < {_WHOLE} AND at < {settled})"
         f" ORDER BY at DESC LIMIT {MAX_GAPS}",
@@ -168,22 +179,22 @@ def add_hosts(conditions: Conditions, time_range: TimeRange, matchers: tuple[Mat
         conditions.add(f"host_id IN (SELECT host_id FROM samples {of_samples.where})")
 
 
-def _published(from_ms: int, to_ms: int) -> Conditions:
+def _published(from_unix_milli: int, to_unix_milli: int) -> Conditions:
     conditions = Conditions()
     conditions.add("kind IN ('samples', 'activity')")
     # Nobody knows when those who send profiles should send them.
     conditions.add(f"NOT startsWith(collector, {conditions.bind(GATEWAY, 'String')})")
-    add_time(conditions, max(from_ms, 0) * _MS, to_ms * _MS, "published_time")
+    add_time(conditions, max(from_unix_milli, 0) * _MS, to_unix_milli * _MS, "published_time")
     return conditions
 
 
-def _begins_late(run: Run, start_ms: int) -> bool:
+def _begins_late(run: Run, start_unix_milli: int) -> bool:
     """Whether earlier windows of the run could be missing, or lie before what was read."""
-    return run.low > 1 and run.first_at_ms > start_ms - NEAR_MS + SETTLED_MS
+    return run.low > 1 and run.first_at_unix_milli > start_unix_milli - NEAR_MS + SETTLED_MS
 
 
 def _gaps(row: dict[str, Any]) -> list[Gap]:
-    run = (row["kind"], row["collector"], row["started"])
+    run = RunKey(row["kind"], row["collector"], row["started_unix_nano"])
     gaps = []
     if row["previous"] and (missing := row["sequence"] - row["previous"] - 1):
         gaps.append(Gap(run, missing, 1.0, row["previous_at"], row["at"]))

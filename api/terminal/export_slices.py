@@ -23,32 +23,32 @@ class Slices:
         self._parameters = {"selector": selector, "profile_type": profile_type}
         self._most_bytes = most_bytes
 
-    def read_minute(self, start_ms: int) -> Iterator[bytes]:
-        """Yields the samples of the minute that begins at `start_ms` (Unix time), in order. Raises CommandError."""
-        if start_ms % STEP_MS:
-            raise ValueError(f"no minute begins at {start_ms} ms")
-        yield from self._read(start_ms, start_ms + STEP_MS)
+    def read_minute(self, start_unix_milli: int) -> Iterator[bytes]:
+        """Yields the samples of the minute that begins at `start_unix_milli`, in order. Raises CommandError."""
+        if start_unix_milli % STEP_MS:
+            raise ValueError(f"no minute begins at {start_unix_milli} ms")
+        yield from self._read(start_unix_milli, start_unix_milli + STEP_MS)
 
-    def _read(self, start_ms: int, end_ms: int) -> Iterator[bytes]:
-        length_ms = end_ms - start_ms
-        data = self._ask(start_ms, end_ms)
+    def _read(self, start_unix_milli: int, end_unix_milli: int) -> Iterator[bytes]:
+        length_ms = end_unix_milli - start_unix_milli
+        data = self._ask(start_unix_milli, end_unix_milli)
         if data is not None and (len(data) <= self._most_bytes or length_ms == 1):
             yield data
             return
         if length_ms == 1:
-            moment = format_unix_nano(start_ms * 10**6)
+            moment = format_unix_nano(start_unix_milli * 10**6)
             raise CommandError(f"{moment} has more samples than one answer of the API: select fewer with --selector")
         # Halves it as often as the size demands, at once: no query asks in vain for a size in between.
         batches = 2 if data is None else -(-len(data) // self._most_bytes)
         parts = min(1 << (batches - 1).bit_length(), length_ms)
         del data
-        edges = (start_ms + length_ms * part // parts for part in range(parts + 1))
-        for part_start_ms, part_end_ms in itertools.pairwise(edges):
-            yield from self._read(part_start_ms, part_end_ms)
+        edges = (start_unix_milli + length_ms * part // parts for part in range(parts + 1))
+        for part_start_unix_milli, part_end_unix_milli in itertools.pairwise(edges):
+            yield from self._read(part_start_unix_milli, part_end_unix_milli)
 
-    def _ask(self, start_ms: int, end_ms: int) -> bytes | None:
+    def _ask(self, start_unix_milli: int, end_unix_milli: int) -> bytes | None:
         """Returns the answer; None where it would be too large. Raises CommandError."""
-        times = {"start": format_unix_nano(start_ms * 10**6), "end": format_unix_nano(end_ms * 10**6)}
+        times = {"start": format_unix_nano(start_unix_milli * 10**6), "end": format_unix_nano(end_unix_milli * 10**6)}
         try:
             return self._client.read("/api/v1/export/otlp", self._parameters | times)
         except AnswerError as error:

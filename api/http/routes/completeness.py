@@ -81,11 +81,12 @@ def completeness(
     """
     time_range = parse_time_range(start, end)
     found = read_completeness(state.database, time_range, parse_selector(selector))
+    known_from = found.known_from_unix_milli
     return json_response(
         time_range.as_json()
         | {
             "complete": found.complete,
-            "known_from": None if found.known_from_ms is None else format_unix_nano(found.known_from_ms * 10**6),
+            "known_from": None if known_from is None else format_unix_nano(known_from * 10**6),
             "hosts": found.hosts,
             "windows": found.windows,
             "sampled_cpu_ns": found.sampled_cpu_ns,
