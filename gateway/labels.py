@@ -31,16 +31,16 @@ def to_labels(pairs: Iterable[tuple[str, str]], dropped: Counter[str] | None = N
     underscores. Of two labels with one name the later one counts. If there are too many, those whose names come first
     in the alphabet are kept. Counts in `dropped` what is beyond the limits."""
     found = {}
-    told = Counter[str]() if dropped is None else dropped
+    counts = Counter[str]() if dropped is None else dropped
     for name, value in pairs:
         if value and name and not name.startswith("__"):
             found[label_name(name)] = _CONTROL.sub("?", value[:MAX_VALUE])
             if len(value) > MAX_VALUE:
-                told["label_values"] += 1
+                counts["label_values"] += 1
             if len(name) > MAX_NAME:
-                told["label_names"] += 1
+                counts["label_names"] += 1
     if len(found) > MAX_LABELS:
-        told["excess_labels"] += len(found) - MAX_LABELS
+        counts["excess_labels"] += len(found) - MAX_LABELS
     return tuple(sorted(found.items())[:MAX_LABELS])
 
 

@@ -13,7 +13,7 @@ from gateway.readers.otlp import Arrival, read_otlp
 from gateway.readers.otlp_attributes import Attributes
 from gateway.readers.otlp_spans import rejection
 
-_MAX_TOLD = 3
+_MAX_REASONS = 3
 
 
 async def take_profiles(
@@ -30,7 +30,7 @@ async def take_profiles(
     texts = [f"{count} {what} dropped" for what, count in sorted(dropped.items())]
     if refused or texts:
         answer.partial_success.rejected_profiles = len(refused)
-        answer.partial_success.error_message = "; ".join(texts + sorted(set(refused))[:_MAX_TOLD])
+        answer.partial_success.error_message = "; ".join(texts + sorted(set(refused))[:_MAX_REASONS])
     return answer
 
 

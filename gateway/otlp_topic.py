@@ -43,8 +43,8 @@ def profiles_topic(settings: GatewaySettings, intake: Intake) -> "OtlpTopic":
     a dead letter as well: nobody would read an answer."""
 
     async def take(message: Message) -> None:
-        place = f"{message.topic()}/{message.partition()}/{message.offset()}"
-        arrival = Arrival(message.timestamp()[1] * _MS, place.encode())
+        identity = f"{message.topic()}/{message.partition()}/{message.offset()}"
+        arrival = Arrival(message.timestamp()[1] * _MS, identity.encode())
         data = message.value() or b""
         answer = await take_profiles(intake, lambda: parse_profiles(data), settings.gateway_max_series, arrival)
         if answer.partial_success.rejected_profiles:

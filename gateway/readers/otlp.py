@@ -48,7 +48,7 @@ class Arrival:
     """When and where a request was stored: profiles that do not say when they were taken end at that time."""
 
     unix_nano: int
-    place: bytes
+    identity: bytes
     """What no other request has, and this one each time that it is read."""
 
 
@@ -84,7 +84,7 @@ def read_otlp(
                 continue
             origin = xxhash.xxh3_128_digest(repr(sorted(given.items())).encode())
             for profile in scope.profiles:
-                own = arrival and Arrival(arrival.unix_nano, b"%s/%d" % (arrival.place, next(number)))
+                own = arrival and Arrival(arrival.unix_nano, b"%s/%d" % (arrival.identity, next(number)))
                 try:
                     sent = _Reader(profile, tables, given, max_series).read(origin, own)
                     sent.dropped.update(dropped)
@@ -128,7 +128,7 @@ class _Reader:
         start = profile.time_unix_nano or min(
             (min(sample.timestamps_unix_nano) for sample in profile.samples if sample.timestamps_unix_nano), default=0
         )
-        identity = self._identity(origin) if start > 0 else arrival.place if arrival else b""
+        identity = self._identity(origin) if start > 0 else arrival.identity if arrival else b""
         start = start or (arrival.unix_nano if arrival else time.time_ns()) - profile.duration_nano
         rows, values = SampleRows(), []
         for sample in profile.samples:

@@ -52,7 +52,7 @@ def read_spans(data: trace_pb2.TracesData, times: Times) -> OtlpSpans:
     """Reads spans; `times` are those that they may have."""
     found = OtlpSpans()
     for resource in data.resource_spans:
-        host, service = _place(resource.resource)
+        host, service = _host_and_service(resource.resource)
         hours: dict[int, list[Span]] = defaultdict(list)
         for span in (span for scope in resource.scope_spans for span in scope.spans):
             if problem := _problem(span, times):
@@ -68,7 +68,7 @@ def rejection(rejected: Counter[str]) -> str:
     return "; ".join(f"{count} spans {why}" for why, count in sorted(rejected.items()))
 
 
-def _place(resource: Resource) -> tuple[str, str]:
+def _host_and_service(resource: Resource) -> tuple[str, str]:
     """Returns host ID and service."""
     given = attributes(resource.attributes, [])
     labels = labels_of(given)

@@ -48,7 +48,7 @@ class HttpClient:
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Gives the answer, which is 200, with its body unread. `http` may have other values of `headers`. Raises
         ScrapeError, also for errors while the body is read."""
-        with _told(http):
+        with _scrape_errors(http):
             first = at = URL(url).extend_query(parameters)
             own = True
             for _ in range(_MAX_REDIRECTS + 1):
@@ -94,14 +94,13 @@ def _secrets(http: Http, own: bool, scheme: str) -> tuple[list[tuple[str, str]],
 
 
 def _authorization(http: Http) -> dict[str, str]:
-    kind, credentials = http.authorization
+    kind, credentials, password = http.authorization_type, http.credentials, http.password
     if http.credentials_file:
         credentials = Path(http.credentials_file).read_text(encoding="utf-8").strip()
-    user, password = http.basic
     if http.password_file:
         password = Path(http.password_file).read_text(encoding="utf-8").strip()
-    if user:
-        kind, credentials = "Basic", base64.b64encode(f"{user}:{password}".encode()).decode()
+    if http.username:
+        kind, credentials = "Basic", base64.b64encode(f"{http.username}:{password}".encode()).decode()
     return {"Authorization": f"{kind} {credentials}"} if credentials else {}
 
 
@@ -136,7 +135,7 @@ def _files(*names: str) -> Iterator[None]:
 
 
 @contextmanager
-def _told(http: Http) -> Iterator[None]:
+def _scrape_errors(http: Http) -> Iterator[None]:
     """Turns errors of HTTP and TLS into a ScrapeError that says what happened."""
     try:
         yield

@@ -27,9 +27,11 @@ def take_http(fields: Fields) -> Http:
         follow_redirects=fields.flag("follow_redirects", True),
         proxy=proxy,
         headers=_headers(fields.group("http_headers")),
-        authorization=(bearer.text("type", "Bearer"), given[0] or token[0]),
+        authorization_type=bearer.text("type", "Bearer"),
+        credentials=given[0] or token[0],
         credentials_file=given[1] or token[1],
-        basic=(basic.text("username"), basic.text("password")),
+        username=basic.text("username"),
+        password=basic.text("password"),
         password_file=basic.text("password_file"),
         ca_file=tls.text("ca_file"),
         cert_file=tls.text("cert_file"),
@@ -37,12 +39,11 @@ def take_http(fields: Fields) -> Http:
         verify=not tls.flag("insecure_skip_verify", False),
         server_name=tls.text("server_name"),
     )
-    if sum(map(bool, (*given, *token, http.basic[0]))) > 1:
+    if sum(map(bool, (*given, *token, http.username))) > 1:
         raise SettingError(f"{fields.where}: expected one of basic_auth, authorization and bearer_token, got several")
-    user, password = http.basic
-    if (password or http.password_file) and not user:
+    if (http.password or http.password_file) and not http.username:
         raise SettingError(f"{basic.where}: expected a username, as there is a password")
-    if password and http.password_file:
+    if http.password and http.password_file:
         raise SettingError(f"{basic.where}: expected one of password and password_file, got both")
     if http.key_file and not http.cert_file:
         raise SettingError(f"{fields.where}: tls_config: expected a cert_file, as there is a key_file")

@@ -59,9 +59,11 @@ class Http:
     follow_redirects: bool = True
     proxy: str = ""  # URL
     headers: tuple[Header, ...] = ()
-    authorization: tuple[str, str] = ("", "")  # type and credentials
+    authorization_type: str = "Bearer"
+    credentials: str = ""
     credentials_file: str = ""
-    basic: tuple[str, str] = ("", "")  # user and password
+    username: str = ""
+    password: str = ""
     password_file: str = ""
     ca_file: str = ""
     cert_file: str = ""

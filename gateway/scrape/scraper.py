@@ -33,7 +33,7 @@ class Scraper:
         self._intake = intake
         self._jobs = jobs
         self._scraped = 0
-        self._told: dict[str, tuple[int, int]] = {}
+        self._logged: dict[str, tuple[int, int]] = {}
         self._stop = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="scrape", daemon=True)
@@ -102,11 +102,11 @@ class Scraper:
     def _tell(self, job: ScrapeJob, scraped: int, left_out: int) -> None:
         metrics.SCRAPE_TARGETS.labels(job.name).set(scraped)
         metrics.SCRAPE_LEFT_OUT.labels(job.name).set(left_out)
-        if self._told.get(job.name) != (scraped, left_out):
+        if self._logged.get(job.name) != (scraped, left_out):
             _log.info("scrape job %s: %d targets", job.name, scraped)
             if left_out:
                 _log.warning("scrape job %s: %d more are too many for gateway_scrape_targets", job.name, left_out)
-        self._told[job.name] = scraped, left_out
+        self._logged[job.name] = scraped, left_out
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

@@ -19,7 +19,7 @@ from icestream.pyroscope.push_pb2 import PushRequest
 router = APIRouter(tags=["profiles"])
 
 _PROTO, _JSON = "application/proto", "application/json"
-_MAX_TOLD = 3
+_MAX_REASONS = 3
 _DROPPED = "X-Icestream-Dropped"
 """The answers of these protocols have no field for it."""
 
@@ -50,7 +50,7 @@ async def _take(state: AppState, request: PushRequest, format_name: str) -> dict
     dropped, refused = await state.intake.take_each(pushed.profiles, format_name, pushed.refused)
     headers = {_DROPPED: json.dumps(dropped)} if dropped else {}
     if refused:
-        reasons = "; ".join(sorted(set(refused))[:_MAX_TOLD])
+        reasons = "; ".join(sorted(set(refused))[:_MAX_REASONS])
         count = len(pushed.profiles) + len(pushed.refused)
         error = bad_profile(f"{len(refused)} of {count} profiles were refused, the others were taken: {reasons}")
         error.headers.update(headers)

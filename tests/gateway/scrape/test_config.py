@@ -60,7 +60,7 @@ def test_a_job_has_what_its_file_says(tmp_path: Path) -> None:
         DnsName("_pprof._tcp.shop.internal", "SRV"),
         DnsName("_pprof._tcp.pay.internal", "SRV"),
     )
-    http = Http(authorization=("Bearer", ""), basic=("u", "p"), ca_file="/sd.pem")
+    http = Http(username="u", password="p", ca_file="/sd.pem")
     assert job.urls == (TargetsUrl("https://targets.internal/shop", http),)
     assert job.profiles == (
         ProfilePath("memory", "/debug/pprof/heap"),
@@ -83,7 +83,7 @@ def test_a_bearer_token_may_be_written_in_the_old_way(tmp_path: Path) -> None:
         "scrape_configs: [{job_name: a, bearer_token: t}, {job_name: b, bearer_token_file: f}]"
     )
     first, second = load_jobs(tmp_path / "jobs.yaml")
-    assert first.http.authorization == ("Bearer", "t")
+    assert (first.http.authorization_type, first.http.credentials) == ("Bearer", "t")
     assert second.http.credentials_file == "f"
 
 
