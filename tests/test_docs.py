@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from standalone.demo.replay import RECORDING, load_recording, replay_recording
+from standalone.demo.play import RECORDING, load_recording, play_recording
 from standalone.supervisor.run_info import RunInfo
 from tests.standalone.supervisor.test_up import Up
 from tests.waiting import PATIENCE_S
@@ -44,13 +44,13 @@ def commands() -> list[Command]:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunInfo]:
-    """Runs an icestream, and replays the shop's recording into it."""
+    """Runs an icestream, and plays the shop's recording into it."""
     data = tmp_path_factory.mktemp("docs") / "data"
     data.mkdir()
     up = Up(data, "--no-local-kafka")
     try:
         up.wait_ready()
-        replay_recording(up.info, load_recording(RECORDING), threading.Event())
+        play_recording(up.info, load_recording(RECORDING), threading.Event())
         yield up.info
     finally:
         up.process.terminate()

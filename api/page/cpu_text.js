@@ -1,7 +1,7 @@
 // How the CPU of a request or span is written: by which measure, and how sure it is.
 
 import { element } from "./base/dom.js";
-import { formatInterval, formatValue, profileTypeTitle } from "./base/format.js";
+import { formatBounds, formatValue, profileTypeTitle } from "./base/format.js";
 
 /** How the CPU of a request was measured. */
 export function measureOf({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) {
@@ -17,5 +17,5 @@ export const shown = (sums, profileType) =>
 export const formatCpu = ({ cpu_ns: cpu, thread_cpu_ns: threadCpu }) => `${threadCpu || !cpu ? "" : "≈ "}${formatValue(cpu)}`;
 
 /** The 95 % confidence interval of sampled CPU, or null. */
-export const intervalOf = ({ sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) =>
-  high === null ? null : element("span", { class: "interval", title: "95 % confidence interval" }, formatInterval(low, high));
+export const confidenceInterval = ({ sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) =>
+  high === null ? null : element("span", { class: "interval", title: "95 % confidence interval" }, formatBounds(low, high));

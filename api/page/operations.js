@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { bar, byId, element } from "./base/dom.js";
-import { formatCount, formatInterval, formatShare, formatValue } from "./base/format.js";
+import { formatBounds, formatCount, formatShare, formatValue } from "./base/format.js";
 import { sparkline } from "./base/sparkline.js";
 import { formatChange } from "./graph/change.js";
 
@@ -60,7 +60,7 @@ export class Operations {
 function perRequest({ requests, mean_cpu_ns: mean, sampled_cpu_ns: sampled, sampled_cpu_low_ns: low, sampled_cpu_high_ns: high }) {
   const text = mean === null ? `≈ ${formatValue(sampled / requests)}` : formatValue(mean);
   const title = "By samples: 95 % confidence interval";
-  return [text, high !== null && element("span", { class: "interval", title }, formatInterval(low / requests, high / requests))];
+  return [text, high !== null && element("span", { class: "interval", title }, formatBounds(low / requests, high / requests))];
 }
 
 const duration = (value) => (value === null || value === undefined ? "" : formatValue(value));

@@ -3,7 +3,7 @@
 import * as api from "./api.js";
 import { bar, byId, element } from "./base/dom.js";
 import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
-import { formatCpu, intervalOf, measureOf, shown } from "./cpu_text.js";
+import { formatCpu, confidenceInterval, measureOf, shown } from "./cpu_text.js";
 import { showSpans } from "./span_table.js";
 import { showTraceLink } from "./trace_link.js";
 
@@ -91,7 +91,7 @@ export class Requests {
       element("th", { scope: "row" }, name),
       element("td", { class: "text" }, service),
       element("td", { title: measureOf(trace) }, formatCpu(trace), bar(cpu / this.#heaviest)),
-      element("td", {}, formatValue(trace.sampled_cpu_ns), intervalOf(trace)),
+      element("td", {}, formatValue(trace.sampled_cpu_ns), confidenceInterval(trace)),
       element("td", {}, formatCount(samples)),
       element("td", { class: "text" }, element("code", { title: id }, id.slice(0, 8))),
     );
@@ -139,7 +139,7 @@ function showSums(cpu, sampledTitle) {
   const isCpu = expected !== null || cpu.thread_cpu_ns > 0;
   byId("trace-figures").replaceChildren(
     ...(isCpu ? row("CPU", formatCpu(cpu), bar(whole / largest), element("span", { class: "hint" }, measureOf(cpu))) : []),
-    ...row(sampledTitle, formatValue(sampledCpu), bar(sampledCpu / largest), intervalOf(cpu)),
+    ...row(sampledTitle, formatValue(sampledCpu), bar(sampledCpu / largest), confidenceInterval(cpu)),
     ...row("Samples", formatCount(samples), expected === null ? "" : element("span", { class: "hint" }, `${expected} expected`)),
   );
 }

@@ -1,7 +1,7 @@
 // The spans of a request on a time axis, with the CPU of each, and what it waited where waits are profiled.
 
 import { byId, element } from "./base/dom.js";
-import { formatCpu, intervalOf } from "./cpu_text.js";
+import { formatCpu, confidenceInterval } from "./cpu_text.js";
 import { formatShare, formatValue } from "./base/format.js";
 
 /** Shows the spans of a request ({cpu_ns, spans}). `waits`: off-CPU time by span ID, empty if it is not profiled. */
@@ -22,7 +22,7 @@ export function showSpans({ cpu_ns: whole, spans }, waits) {
         element("td", { class: "track" }, track(span, start, duration)),
         element("td", {}, formatCpu(span), element("span", { class: "share" }, formatShare(span.cpu_ns, whole))),
         waits.size > 0 && element("td", {}, formatValue(waits.get(span.span_id) ?? 0)),
-        element("td", {}, formatValue(span.sampled_cpu_ns), intervalOf(span)),
+        element("td", {}, formatValue(span.sampled_cpu_ns), confidenceInterval(span)),
       ];
       return element("tr", { title: `span ${span.span_id}` }, name, ...cells);
     }),

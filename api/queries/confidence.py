@@ -30,7 +30,7 @@ _Z = NormalDist().inv_cdf(0.975)
 
 @dataclass(frozen=True)
 class Sampled:
-    """Samples of one profile type: their sum, and what the interval of it depends on."""
+    """Samples of one profile type: their sum, and what its confidence interval depends on."""
 
     value: int = 0
     samples: int = 0
@@ -38,8 +38,8 @@ class Sampled:
     """The sum of the squared periods of the samples."""
     longest_period: float = 0.0
 
-    def interval(self, period: float) -> tuple[int, int] | None:
-        """The interval of the value in nanoseconds; None if no period is known.
+    def confidence_interval(self, period: float) -> tuple[int, int] | None:
+        """The confidence interval of the value in nanoseconds; None if no period is known.
 
         `period` is that of samples of the same service, for where there was none here.
         """
@@ -52,8 +52,8 @@ class Sampled:
         return math.floor(low), math.ceil(high)
 
     def as_json(self, period: float, profile_type: str) -> dict[str, Any]:
-        """The members of an answer. Only CPU is sampled at even periods: other profile types have no interval."""
-        low, high = (is_cpu(profile_type) and self.interval(period)) or (None, None)
+        """The members of an answer. Only CPU is sampled at even periods: other profile types have none."""
+        low, high = (is_cpu(profile_type) and self.confidence_interval(period)) or (None, None)
         return {
             "sampled_cpu_ns": self.value,
             "sampled_cpu_low_ns": low,

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from api.terminal.confidence_intervals import Estimate
 from api.terminal.draw import printable, table
 from api.terminal.gate import CONFIDENCE, Change, Gate
-from api.terminal.intervals import Estimate
 
 _OF = {"share": "percent of each side's total", "time": "percent of the baseline's CPU per time"}
 
@@ -16,7 +16,7 @@ def draw_gate(gate: Gate, diff: dict[str, Any]) -> str:
     limit = f"{gate.limit_percent:g} %"
     lines = [
         f"{_side(diff, '')}; baseline {_side(diff, 'baseline_')}",
-        f"the whole: {gate.now_cpus:.3g} CPUs in use, was {gate.before_cpus:.3g}: {_interval(gate.whole_percent)} %"
+        f"the whole: {gate.now_cpus:.3g} CPUs in use, was {gate.before_cpus:.3g}: {_with_bounds(gate.whole_percent)} %"
         + ("" if gate.compare == "time" else " (not checked: functions are compared by their share)"),
     ]
     if gate.failed:
@@ -24,7 +24,7 @@ def draw_gate(gate: Gate, diff: dict[str, Any]) -> str:
         lines.append(f"FAILED: {' and '.join(reasons)} grew by more than {limit}")
     else:
         lines.append(f"passed: nothing grew by more than {limit} as far as the samples tell")
-    note = f"{_OF[gate.compare]}; intervals of {CONFIDENCE:.0%} for {gate.comparisons} comparisons together"
+    note = f"{_OF[gate.compare]}; {CONFIDENCE:.0%} confidence intervals for {gate.comparisons} comparisons together"
     lines += _section(f"over the limit ({note}):", over)
     lines += _section(f"perhaps over the limit, which the number of samples does not support ({note}):", unsure)
     return "\n".join(lines)
@@ -39,7 +39,7 @@ def _section(head: str, changes: list[Change]) -> list[str]:
         return []
     rows = [
         (
-            f"{change.before_percent:.1f}", f"{change.now_percent:.1f}", _interval(change.change_percent),
+            f"{change.before_percent:.1f}", f"{change.now_percent:.1f}", _with_bounds(change.change_percent),
             change.measure, printable(change.name), printable(change.module.rsplit("/", 1)[-1]),
         )
         for change in changes
@@ -47,5 +47,5 @@ def _section(head: str, changes: list[Change]) -> list[str]:
     return ["", head, *table(("was", "now", "change", "", "function", "module"), rows, 3)]
 
 
-def _interval(change: Estimate) -> str:
+def _with_bounds(change: Estimate) -> str:
     return f"{change.value:+.1f} ({change.low:+.1f} to {change.high:+.1f})"

@@ -7,7 +7,7 @@ time (`time`).
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from api.terminal.intervals import Estimate, deviations, difference, mean_count, ratio, share
+from api.terminal.confidence_intervals import Estimate, deviations, difference, mean_count, ratio, share
 from icestream.cli import CommandError
 from icestream.times import parse_unix_nano
 
@@ -21,7 +21,7 @@ _MEASURES = ("flat", "cumulative")
 
 @dataclass(frozen=True)
 class Change:
-    """A function whose estimate grew by more than the limit: `over` if the interval says so, too."""
+    """A function whose estimate grew by more than the limit: `over` if the confidence interval says so, too."""
 
     name: str
     module: str

@@ -5,7 +5,7 @@
 
 Everything runs embedded, in a temporary folder. The demo prints the requests that used most CPU, with their thread CPU
 (by the CPU clocks of their threads) beside their sampled CPU, and keeps the web page up until Ctrl-C. Where this
-machine cannot be profiled (no root, no BPF) it says so and replays a recording.
+machine cannot be profiled (no root, no BPF) it says so and plays a recording.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from icestream.cli import CommandError
 from icestream.stop import stop_event
-from standalone.demo.replay import RECORDING, load_recording, replay_recording
+from standalone.demo.play import RECORDING, load_recording, play_recording
 from standalone.demo.report import as_text
 from standalone.demo.run import (
     DemoError,
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds to send requests for (default: 20)")
     parser.add_argument("--frequency", type=int, default=199, help="samples per second and CPU (default: 199)")
-    parser.add_argument("--recording", type=Path, help="replay this recording instead of profiling", metavar="FILE")
+    parser.add_argument("--recording", type=Path, help="play this recording instead of profiling", metavar="FILE")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
             else:
                 if given is None:
                     say(f"this machine cannot be profiled: {why_not_profiling(Path(folder))}")
-                    say("replaying a recording instead")
+                    say("playing a recording instead")
                 recorded = given or load_recording(RECORDING)
-                profiler, profiled = "recording", replay_recording(info, recorded, stop)
+                profiler, profiled = "recording", play_recording(info, recorded, stop)
             if stop.is_set():
                 return 130
             report = report_when_settled(profiled, profiler, stop)

@@ -1,4 +1,4 @@
-"""Recordings: the Kafka messages of a few seconds in one file, to replay where nothing can be profiled.
+"""Recordings: the Kafka messages of a few seconds in one file, to play where nothing can be profiled.
 
 The format is the spool's (collector/delivery/message_log.py).
 """

@@ -34,7 +34,7 @@ export function formatValue(value, unit = "nanoseconds") {
 }
 
 /** Formats a range of values: "6.03 ms – 87.7 ms". */
-export const formatInterval = (low, high, unit) => `${formatValue(low, unit)} – ${formatValue(high, unit)}`;
+export const formatBounds = (low, high, unit) => `${formatValue(low, unit)} – ${formatValue(high, unit)}`;
 
 /** Formats a share as a percentage: "12.3 %", "0.04 %", "<0.01 %". */
 export function formatShare(part, whole) {

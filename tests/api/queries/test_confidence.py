@@ -14,7 +14,7 @@ def interval_of(counts: np.ndarray, periods: np.ndarray) -> tuple[int, int]:
         int((counts * periods).sum()), int(counts.sum()), float((counts * periods**2.0).sum()),
         float(max(periods[counts > 0], default=0)),
     )  # fmt: skip
-    interval = sampled.interval(float(periods.max()))
+    interval = sampled.confidence_interval(float(periods.max()))
     assert interval is not None
     return interval
 
@@ -56,5 +56,5 @@ def test_an_interval_is_garwoods(samples: int, low: float, high: float) -> None:
 
 
 def test_without_any_period_there_is_no_interval() -> None:
-    assert Sampled().interval(0.0) is None
-    assert Sampled(-5, -1, 0.0, 0.0).interval(10.0) == (0, 37)
+    assert Sampled().confidence_interval(0.0) is None
+    assert Sampled(-5, -1, 0.0, 0.0).confidence_interval(10.0) == (0, 37)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api.terminal.confidence_intervals import deviations, difference, mean_count, ratio, share
 from api.terminal.draw_gate import draw_gate
 from api.terminal.gate import Compare, Gate, check_diff
-from api.terminal.intervals import deviations, difference, mean_count, ratio, share
 from icestream.cli import CommandError
 
 PERIOD_NS = 10_000_000

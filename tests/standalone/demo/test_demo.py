@@ -18,8 +18,8 @@ from icestream import cli
 from icestream.topics import RAW, SYMBOLS
 from icestream.v1.raw_pb2 import RawBatch
 from sinks.metrics import SECONDS
+from standalone.demo.play import RECORDING
 from standalone.demo.recording import read_recording
-from standalone.demo.replay import RECORDING
 from standalone.demo.report import quantile
 from tests.waiting import PATIENCE_S
 
@@ -39,7 +39,7 @@ def test_it_profiles_this_machine_and_prints_the_cpu_of_requests() -> None:
 
 
 @pytest.mark.pipeline
-def test_without_root_it_replays_the_recording() -> None:
+def test_without_root_it_plays_the_recording() -> None:
     """In a user namespace of its own the process is nobody, and may load no eBPF program."""
     if shutil.which("unshare") is None or subprocess.run(["unshare", "--user", "true"], check=False).returncode:
         pytest.skip("no user namespaces here")

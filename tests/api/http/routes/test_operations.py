@@ -51,7 +51,7 @@ def test_an_operation_has_its_requests_and_sums(api: Api) -> None:
     late = rows["late"]  # its request still runs
     assert (late["requests"], late["thread_cpu_ns"], late["p50_cpu_ns"]) == (0, 50 * MS, None)
     assert answer["count"] == 3
-    low, high = Sampled(4 * SAMPLE_NS, 4, 4 * SAMPLE_NS**2, SAMPLE_NS).interval(0) or (0, 0)
+    low, high = Sampled(4 * SAMPLE_NS, 4, 4 * SAMPLE_NS**2, SAMPLE_NS).confidence_interval(0) or (0, 0)
     assert (a["sampled_cpu_low_ns"], a["sampled_cpu_high_ns"]) == (low, high)
     assert low < 4 * SAMPLE_NS < high
 

@@ -1,4 +1,4 @@
-"""Replays a recording into the demo's broker, with its times moved to now."""
+"""Plays a recording into the demo's broker, with its times moved to now."""
 
 import threading
 import time
@@ -49,7 +49,7 @@ def load_recording(path: Path) -> Recorded:
     return Recorded(messages, raw)
 
 
-def replay_recording(info: RunInfo, recorded: Recorded, stop: threading.Event) -> QueryRange:
+def play_recording(info: RunInfo, recorded: Recorded, stop: threading.Event) -> QueryRange:
     """Publishes the recording, and waits until the API has all of its samples. Raises DemoError and CommandError."""
     batches = recorded.raw
     shift_ns = time.time_ns() - max(batch.end_unix_nano for batch in batches)
