@@ -36,7 +36,7 @@ def run_store(settings: StoreSettings, stop: threading.Event) -> None:
     def also_ready() -> str | None:
         return sinks[0].problem() if sinks else problem[0]
 
-    server = Server(create_app(settings, clients, also_ready, also_measured=["sinks"]), settings.listen)
+    server = Server(create_app(settings, clients, also_ready, other_parts=["sinks"]), settings.listen)
     server.start()
     log.info("the API and the page are at http://%s", server.address)
     try:

@@ -74,18 +74,18 @@ def create_app(
     settings: ApiSettings,
     clients: Clients,
     also_ready: Callable[[], str | None] = lambda: None,
-    also_measured: Sequence[str] = (),
+    other_parts: Sequence[str] = (),
 ) -> FastAPI:
     """Answers from the tables that `clients` reach. Reads nothing before the first request.
 
     `also_ready` tells /readyz why something else that this process does is not ready, or returns None if it is.
-    /metrics has the metrics of the other parts in `also_measured` as well (icestream.metrics.PARTS).
+    /metrics has the metrics of the other parts in `other_parts` as well (icestream.metrics.PARTS).
     """
     pa.array([0])  # pyarrow loads pandas for its first array, which takes longer than most requests
     app = FastAPI(title="icestream", version=__version__, docs_url=None, redoc_url=None, description=_DESCRIPTION)
     database = Database(clients, settings)
     stack_cache = StackCache(database, settings.api_cached_nodes)
-    app.state.shared = AppState(settings, database, stack_cache, also_ready, ("api", *also_measured))
+    app.state.shared = AppState(settings, database, stack_cache, also_ready, ("api", *other_parts))
     add_error_handlers(app)
     for routes in _QUERIES:
         app.include_router(

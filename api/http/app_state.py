@@ -17,7 +17,7 @@ class AppState:
     stacks: StackCache
     also_ready: Callable[[], str | None]
     """Returns why something else that this process does is not ready, or None if it is."""
-    measured: tuple[str, ...]
+    parts: tuple[str, ...]
     """The parts that this process runs (icestream.metrics.PARTS)."""
 
 

@@ -20,7 +20,7 @@ _MAX_BODY = 1 << 20
 _PROTO, _JSON = "application/proto", "application/json"
 _GZIP = 31  # zlib's window bits that mean gzip
 
-Asked = TypeVar("Asked", bound=Message)
+RequestMessage = TypeVar("RequestMessage", bound=Message)
 
 
 class ConnectError(Exception):
@@ -42,12 +42,17 @@ def unimplemented(message: str) -> ConnectError:
     return ConnectError(501, "unimplemented", message)
 
 
-def add_call(router: APIRouter, path: str, asked: type[Asked], answer: Callable[[AppState, Asked], Message]) -> None:
+def add_call(
+    router: APIRouter,
+    path: str,
+    request_type: type[RequestMessage],
+    answer: Callable[[AppState, RequestMessage], Message],
+) -> None:
     """Adds a route that calls `answer` in a thread, where messages are also read and written: large ones take tenths
     of a second. `answer` may raise ApiError or ConnectError."""
 
     def encode_answer(shared: AppState, body: bytes, is_json: bool) -> bytes:
-        answered = answer(shared, _decode(body, asked, is_json))
+        answered = answer(shared, _decode(body, request_type, is_json))
         return json_format.MessageToJson(answered, indent=None).encode() if is_json else answered.SerializeToString()
 
     async def call(request: Request) -> Response:
@@ -101,20 +106,21 @@ def _too_long() -> ConnectError:
     return ConnectError(429, "resource_exhausted", f"a request has at most {_MAX_BODY} bytes")
 
 
-def _decode(body: bytes, asked: type[Asked], is_json: bool) -> Asked:
+def _decode(body: bytes, request_type: type[RequestMessage], is_json: bool) -> RequestMessage:
     """Raises ConnectError, also for a field that icestream does not know."""
     try:
         if not is_json:
-            message = asked.FromString(body)
+            message = request_type.FromString(body)
             _refuse_unknown(unknown_in_message(message))
             return message
         fields = json.loads(body or b"{}")
         if not isinstance(fields, dict):
             raise invalid("the body is not a JSON object")
-        _refuse_unknown(unknown_in_json(fields, asked))
-        return json_format.ParseDict(fields, asked(), ignore_unknown_fields=True)  # those that are left are empty
+        _refuse_unknown(unknown_in_json(fields, request_type))
+        # The unknown fields that are left are empty.
+        return json_format.ParseDict(fields, request_type(), ignore_unknown_fields=True)
     except (DecodeError, json_format.ParseError, ValueError, RecursionError) as error:
-        raise invalid(f"the body is not a {asked.DESCRIPTOR.name}: {error}") from None
+        raise invalid(f"the body is not a {request_type.DESCRIPTOR.name}: {error}") from None
 
 
 def _refuse_unknown(field: str | None) -> None:

@@ -46,14 +46,14 @@ class Sums:
 
     key: str  # its name or ID
     service: str  # of a span, the one that used the most
-    cpu: int
-    thread_cpu: int
+    cpu_ns: int
+    thread_cpu_ns: int
     sampled: Sampled
     first_unix_nano: int
     last_unix_nano: int
 
     def as_json(self, period: float, profile_type: str) -> dict[str, Any]:
-        return {"cpu_ns": self.cpu, "thread_cpu_ns": self.thread_cpu} | self.sampled.as_json(period, profile_type)
+        return {"cpu_ns": self.cpu_ns, "thread_cpu_ns": self.thread_cpu_ns} | self.sampled.as_json(period, profile_type)
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ class TraceCpu:
             sum(each.sampled.squares for each in self.services),
             max((each.sampled.longest_period for each in self.services), default=0.0),
         )
-        cpu = sum(each.cpu for each in self.services)
+        cpu = sum(each.cpu_ns for each in self.services)
         expected = round(cpu / self.period, 2) if self.period and is_cpu(self.profile_type) else None
         return {
             "trace_id": self.trace_id,
             "operation": self.reported.operation,
             "service": self.reported.service or next((each.key for each in self.services), ""),
             "cpu_ns": cpu,
-            "thread_cpu_ns": sum(each.thread_cpu for each in self.services),
+            "thread_cpu_ns": sum(each.thread_cpu_ns for each in self.services),
             **sampled.as_json(self.period, self.profile_type),
             "expected_samples": expected,
             "few_samples": self.samples < FEW_SAMPLES,
@@ -113,7 +113,7 @@ def read_trace_cpu(database: Database, trace_id: str, profile_type: str) -> Trac
 
 def read_breakdown(database: Database, cpu: TraceCpu) -> dict[str, Any]:
     """The request by span, service and host, as the API gives it. Raises ApiError."""
-    clocked = [each.key for each in cpu.services if is_cpu(cpu.profile_type) and each.thread_cpu > 0]
+    clocked = [each.key for each in cpu.services if is_cpu(cpu.profile_type) and each.thread_cpu_ns > 0]
     sums = _read_sums(database, cpu.trace_id, cpu.profile_type, ("span_id", "host_id"), clocked)
     (spans, span_count), (hosts, host_count) = sums["span_id"], sums["host_id"]
 
@@ -161,8 +161,8 @@ def _read_services(database: Database, trace_id: str, profile_type: str) -> list
     """All services of a request, heaviest first."""
     services, _ = _read_sums(database, trace_id, profile_type, ("service",), [], limit=None)["service"]
     if is_cpu(profile_type):
-        services = [replace(each, cpu=each.thread_cpu) if each.thread_cpu > 0 else each for each in services]
-    return sorted(services, key=lambda each: (-each.cpu, each.key))
+        services = [replace(each, cpu_ns=each.thread_cpu_ns) if each.thread_cpu_ns > 0 else each for each in services]
+    return sorted(services, key=lambda each: (-each.cpu_ns, each.key))
 
 
 def _read_sums(

@@ -40,9 +40,9 @@ def read_trace_stacks(database: Database, cpu: TraceCpu, is_scaled: bool, max_st
         for service in cpu.services:
             rows = np.flatnonzero(of_service == service.key)
             if values[rows].sum() > 0:
-                values[rows] = scaled_to(values[rows], service.cpu)
+                values[rows] = scaled_to(values[rows], service.cpu_ns)
             else:
-                unsampled += service.cpu
+                unsampled += service.cpu_ns
     stack_ids, row_of = np.unique(stack_ids, return_inverse=True)
     sums = np.zeros((2, len(stack_ids)), np.int64)
     np.add.at(sums[0], row_of, values)

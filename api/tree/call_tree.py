@@ -19,7 +19,7 @@ ROOT = 0
 _MAX_DEPTH = 2048
 """Levels that one query looks up. Stacks that are deeper stay unresolved until the next query."""
 
-_MOST = 10
+_NODES_PER_STACK = 10
 """If there is more than one stack for this many nodes, most nodes belong to them, so all nodes are added."""
 
 
@@ -107,7 +107,7 @@ class CallTree:
     @staticmethod
     def _choose(nodes: Nodes, ids: Ids) -> Nodes:
         """Those of all nodes that are to be added. Adding one is ten times the work of reading it."""
-        return nodes if len(ids) * _MOST > len(nodes.ids) else _with_parents(nodes, ids)
+        return nodes if len(ids) * _NODES_PER_STACK > len(nodes.ids) else _with_parents(nodes, ids)
 
     def _insert(self, nodes: Nodes) -> None:
         """Adds nodes level by level, below those that are known."""

@@ -75,14 +75,14 @@ def in_level_order(nodes: Nodes) -> tuple[Graph, Rows]:
     new_row = np.zeros(len(nodes.parent), np.int32)  # row of `nodes` -> new row
     for (above, start), (_, end) in pairwise(levels(nodes.depth)):
         parents = new_row[nodes.parent[start:end]] - above
-        new_row[start:end] = start + _places(parents, start - above, weight[start:end])
+        new_row[start:end] = start + _positions(parents, start - above, weight[start:end])
         order[new_row[start:end]] = np.arange(start, end, dtype=np.int32)
     parent = new_row[nodes.parent[order]]
     parent[0] = -1
     return Graph(parent, nodes.function[order], nodes.self_values[:, order], nodes.total_values[:, order]), new_row
 
 
-def _places(parents: Rows, parent_count: int, weight: Values) -> npt.NDArray[np.intp]:
+def _positions(parents: Rows, parent_count: int, weight: Values) -> npt.NDArray[np.intp]:
     """The places of nodes in the order of their parents, of siblings the heaviest first. It sorts only those that have
     siblings, which most have not."""
     children = np.bincount(parents, minlength=parent_count)

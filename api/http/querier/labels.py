@@ -46,7 +46,7 @@ _MAX_NAMES = 10_000
 _MAX_SERIES = 100_000
 
 
-def profile_types(state: AppState, asked: ProfileTypesRequest) -> ProfileTypesResponse:
+def profile_types(state: AppState, request: ProfileTypesRequest) -> ProfileTypesResponse:
     """All profile types that ever had samples; times are ignored. Grafana asks this to see if the data source works."""
     parts = ("name", "sample_type", "sample_unit", "period_type", "period_unit")
     return ProfileTypesResponse(
@@ -57,11 +57,11 @@ def profile_types(state: AppState, asked: ProfileTypesRequest) -> ProfileTypesRe
     )
 
 
-def label_names(state: AppState, asked: LabelNamesRequest) -> LabelNamesResponse:
+def label_names(state: AppState, request: LabelNamesRequest) -> LabelNamesResponse:
     """Names of labels, and of those that stand for the profile type."""
-    time_range = parse_range_or_all(asked.start, asked.end)
+    time_range = parse_range_or_all(request.start, request.end)
     names: set[str] = set()
-    for matchers in parse_selectors(asked.matchers):
+    for matchers in parse_selectors(request.matchers):
         of_series = SelectedSeries(matchers.of_labels, time_range)
         if matchers.of_profile_type:
             names.update(*(each.labels for each in _seen(state, matchers, time_range, None)))
@@ -73,12 +73,12 @@ def label_names(state: AppState, asked: LabelNamesRequest) -> LabelNamesResponse
     return LabelNamesResponse(names=sorted(names))
 
 
-def label_values(state: AppState, asked: LabelValuesRequest) -> LabelValuesResponse:
+def label_values(state: AppState, request: LabelValuesRequest) -> LabelValuesResponse:
     """Values of a label."""
-    time_range = parse_range_or_all(asked.start, asked.end)
-    name = our_label(asked.name)
+    time_range = parse_range_or_all(request.start, request.end)
+    name = our_label(request.name)
     values: set[str] = set()
-    for matchers in parse_selectors(asked.matchers):
+    for matchers in parse_selectors(request.matchers):
         if name in PROFILE_TYPE_LABELS:
             seen = _seen(state, matchers, time_range, ())
             values.update(labels_of_profile_type(each.profile_type).get(name, "") for each in seen)
@@ -90,12 +90,12 @@ def label_values(state: AppState, asked: LabelValuesRequest) -> LabelValuesRespo
     return LabelValuesResponse(names=sorted(values - {""}))
 
 
-def series(state: AppState, asked: SeriesRequest) -> SeriesResponse:
+def series(state: AppState, request: SeriesRequest) -> SeriesResponse:
     """Sets of labels, each once: with all labels, or with those that were asked for."""
-    time_range = parse_range_or_all(asked.start, asked.end)
-    names = tuple(map(our_label, asked.label_names)) or None
+    time_range = parse_range_or_all(request.start, request.end)
+    names = tuple(map(our_label, request.label_names)) or None
     found: set[tuple[tuple[str, str], ...]] = set()
-    for matchers in parse_selectors(asked.matchers):
+    for matchers in parse_selectors(request.matchers):
         for each in _seen(state, matchers, time_range, names):
             labels = {their_label(name): value for name, value in each.labels.items()}
             of_type = labels_of_profile_type(each.profile_type)
@@ -104,7 +104,7 @@ def series(state: AppState, asked: SeriesRequest) -> SeriesResponse:
     return SeriesResponse(labels_set=[Labels(labels=label_pairs(each)) for each in sorted(found) if each])
 
 
-def profile_stats(state: AppState, asked: GetProfileStatsRequest) -> GetProfileStatsResponse:
+def profile_stats(state: AppState, request: GetProfileStatsRequest) -> GetProfileStatsResponse:
     """When there are samples, to the hour."""
     hours = read_seen_hours(state.database)
     if hours is None:
@@ -115,15 +115,15 @@ def profile_stats(state: AppState, asked: GetProfileStatsRequest) -> GetProfileS
     )
 
 
-def analyze_query(state: AppState, asked: AnalyzeQueryRequest) -> AnalyzeQueryResponse:
+def analyze_query(state: AppState, request: AnalyzeQueryRequest) -> AnalyzeQueryResponse:
     """How many series a query is about. It does not say how much a query reads, which depends on rollups."""
-    matchers = parse_matchers(asked.query)
-    count = len(list(_seen(state, matchers, parse_range_or_all(asked.start, asked.end), None)))
+    matchers = parse_matchers(request.query)
+    count = len(list(_seen(state, matchers, parse_range_or_all(request.start, request.end), None)))
     scope = QueryScope(component_type="ClickHouse", component_count=1, series_count=count)
     return AnalyzeQueryResponse(query_scopes=[scope], query_impact=QueryImpact(total_queried_series=count))
 
 
-def settings(state: AppState, asked: GetSettingsRequest) -> GetSettingsResponse:
+def settings(state: AppState, request: GetSettingsRequest) -> GetSettingsResponse:
     """None are kept: Profiles Drilldown uses its defaults."""
     return GetSettingsResponse()
 

@@ -52,74 +52,76 @@ class _Merged:
     values: StackValues
 
 
-def select_merge_stacktraces(state: AppState, asked: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
+def select_merge_stacktraces(state: AppState, request: SelectMergeStacktracesRequest) -> SelectMergeStacktracesResponse:
     """A flame graph, a tree or pprof. The first two are absent where there are no samples."""
-    if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE, PROFILE_FORMAT_PPROF):
+    if request.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE, PROFILE_FORMAT_PPROF):
         raise unimplemented("format: only flame graphs, trees and pprof")
-    if asked.stack_trace_selector.HasField("go_pgo") and asked.format != PROFILE_FORMAT_PPROF:
+    if request.stack_trace_selector.HasField("go_pgo") and request.format != PROFILE_FORMAT_PPROF:
         raise unimplemented("go_pgo: only as pprof")
-    merged = _merge(state, asked)
-    if asked.format == PROFILE_FORMAT_PPROF:
-        profile = _profile(state, merged, asked.stack_trace_selector)
+    merged = _merge(state, request)
+    if request.format == PROFILE_FORMAT_PPROF:
+        profile = _profile(state, merged, request.stack_trace_selector)
         return SelectMergeStacktracesResponse(pprof=PprofProfile(profile=profile))
     if merged is None or not len(merged.values.stack_ids):
         return SelectMergeStacktracesResponse()
     stacks = state.stacks.functions_of(merged.values.stack_ids)
     graph = build_graph(stacks.tree, stacks.leaves, merged.values.values[np.newaxis])
-    shown = make_picture(graph, _max_nodes(state, asked.max_nodes), None, 0, (1.0,)).graph
-    if asked.format == PROFILE_FORMAT_TREE:
+    shown = make_picture(graph, _max_nodes(state, request.max_nodes), None, 0, (1.0,)).graph
+    if request.format == PROFILE_FORMAT_TREE:
         return SelectMergeStacktracesResponse(tree=tree(shown, stacks.functions))
     return SelectMergeStacktracesResponse(flamegraph=flame_graph(shown, stacks.functions))
 
 
-def select_merge_span_profile(state: AppState, asked: SelectMergeSpanProfileRequest) -> SelectMergeSpanProfileResponse:
+def select_merge_span_profile(
+    state: AppState, request: SelectMergeSpanProfileRequest
+) -> SelectMergeSpanProfileResponse:
     """What older versions of Grafana call for spans."""
-    if asked.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE):
+    if request.format not in (*_FLAME_GRAPH, PROFILE_FORMAT_TREE):
         raise unimplemented("format: only flame graphs and trees")
-    if not asked.span_selector:
+    if not request.span_selector:
         raise invalid("span_selector: give span IDs")
     of_spans = SelectMergeStacktracesRequest(
-        profile_typeID=asked.profile_typeID,
-        label_selector=asked.label_selector,
-        start=asked.start,
-        end=asked.end,
-        max_nodes=asked.max_nodes,
-        span_selector=asked.span_selector,
-        format=asked.format,
+        profile_typeID=request.profile_typeID,
+        label_selector=request.label_selector,
+        start=request.start,
+        end=request.end,
+        max_nodes=request.max_nodes,
+        span_selector=request.span_selector,
+        format=request.format,
     )
     merged = select_merge_stacktraces(state, of_spans)
-    if asked.format == PROFILE_FORMAT_TREE:
+    if request.format == PROFILE_FORMAT_TREE:
         return SelectMergeSpanProfileResponse(tree=merged.tree)
     return SelectMergeSpanProfileResponse(flamegraph=merged.flamegraph if merged.HasField("flamegraph") else None)
 
 
-def select_merge_profile(state: AppState, asked: SelectMergeProfileRequest) -> Profile:
+def select_merge_profile(state: AppState, request: SelectMergeProfileRequest) -> Profile:
     """pprof with all stacks, whatever max_nodes is."""
     of_all = SelectMergeStacktracesRequest(
-        profile_typeID=asked.profile_typeID,
-        label_selector=asked.label_selector,
-        start=asked.start,
-        end=asked.end,
-        stack_trace_selector=asked.stack_trace_selector,
-        profile_id_selector=asked.profile_id_selector,
-        trace_id_selector=asked.trace_id_selector,
+        profile_typeID=request.profile_typeID,
+        label_selector=request.label_selector,
+        start=request.start,
+        end=request.end,
+        stack_trace_selector=request.stack_trace_selector,
+        profile_id_selector=request.profile_id_selector,
+        trace_id_selector=request.trace_id_selector,
     )
-    return _profile(state, _merge(state, of_all), asked.stack_trace_selector)
+    return _profile(state, _merge(state, of_all), request.stack_trace_selector)
 
 
-def diff(state: AppState, asked: DiffRequest) -> DiffResponse:
+def diff(state: AppState, request: DiffRequest) -> DiffResponse:
     """Both sides as they were measured, with selections of their own. Ignores the formats that Pyroscope ignores."""
-    for side in (asked.left, asked.right):
+    for side in (request.left, request.right):
         if side.format not in ProfileFormat.values():
             raise unimplemented(f"format: {side.format} is not known")
         if side.stack_trace_selector.HasField("go_pgo"):
             raise unimplemented("stack_trace_selector.go_pgo: not in a diff")
-    both = [_merge(state, side) for side in (asked.left, asked.right)]
+    both = [_merge(state, side) for side in (request.left, request.right)]
     sides = [each.values if each else _NOTHING for each in both]
     stack_ids, values = side_by_side(*sides)
     stacks = state.stacks.functions_of(stack_ids)
     graph = build_graph(stacks.tree, stacks.leaves, values)
-    max_nodes = _max_nodes(state, max(asked.left.max_nodes, asked.right.max_nodes))
+    max_nodes = _max_nodes(state, max(request.left.max_nodes, request.right.max_nodes))
     picture = make_picture(graph, max_nodes, None, 0, (1.0, 1.0))
     return DiffResponse(flamegraph=flame_graph_diff(picture.graph, stacks.functions))
 
@@ -127,16 +129,16 @@ def diff(state: AppState, asked: DiffRequest) -> DiffResponse:
 _NOTHING = StackValues(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | None:
+def _merge(state: AppState, request: SelectMergeStacktracesRequest) -> _Merged | None:
     """None if the selector excludes the profile type. Raises ApiError, ConnectError."""
-    if asked.profile_id_selector:
+    if request.profile_id_selector:
         raise unimplemented("profile_id_selector: samples have no profile IDs")
-    if getattr(asked, "async").type:
+    if getattr(request, "async").type:
         raise unimplemented("async: every query is answered at once")
-    time_range = parse_range(asked.start, asked.end)
-    selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
-    spans, traces = _span_ids(asked.span_selector), _trace_ids(asked.trace_id_selector)
-    wanted = parse_frame_filter(asked.stack_trace_selector)
+    time_range = parse_range(request.start, request.end)
+    selection = parse_selection(request.profile_typeID, request.label_selector, time_range)
+    spans, traces = _span_ids(request.span_selector), _trace_ids(request.trace_id_selector)
+    wanted = parse_frame_filter(request.stack_trace_selector)
     if selection is None:
         return None
     limit = state.settings.api_max_stacks
@@ -150,7 +152,7 @@ def _merge(state: AppState, asked: SelectMergeStacktracesRequest) -> _Merged | N
             conditions.add(f"trace_id IN {conditions.bind_trace_ids(traces)}")
         # A span may have come without its trace.
         values = read_stack_values(state.database, "trace_samples" if traces else "samples", conditions, limit)
-    return _Merged(selection, _of_selector(state, values, asked.stack_trace_selector, wanted))
+    return _Merged(selection, _of_selector(state, values, request.stack_trace_selector, wanted))
 
 
 def _of_selector(
@@ -180,9 +182,9 @@ def _profile(state: AppState, merged: _Merged | None, selector: StackTraceSelect
     return profile
 
 
-def _max_nodes(state: AppState, asked: int) -> int:
+def _max_nodes(state: AppState, requested: int) -> int:
     """How many nodes to keep: the default if none are asked for, and never more than one answer may have."""
-    return min(asked if asked > 0 else DEFAULT_MAX_NODES, state.settings.api_max_nodes)
+    return min(requested if requested > 0 else DEFAULT_MAX_NODES, state.settings.api_max_nodes)
 
 
 def _span_ids(texts: Sequence[str]) -> list[str]:

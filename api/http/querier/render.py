@@ -62,9 +62,9 @@ def _render(state: AppState, given: QueryParams) -> Answer:
     _refuse_others(given, "query", "from", "until", "format")
     if given.get("format", "json") != "json":
         raise unimplemented(f"format: {given['format'][:60]!r} is not json")
-    asked = _selected(given, "query", "from", "until")
-    graph = select_merge_stacktraces(state, asked).flamegraph
-    return _flamebearer(graph, asked.profile_typeID, "single") | {"timeline": _timeline(state, asked)}
+    request = _selected(given, "query", "from", "until")
+    graph = select_merge_stacktraces(state, request).flamegraph
+    return _flamebearer(graph, request.profile_typeID, "single") | {"timeline": _timeline(state, request)}
 
 
 def _refuse_others(given: QueryParams, *known: str) -> None:
@@ -122,13 +122,13 @@ def _flamebearer(graph: FlameGraph | FlameGraphDiff, profile_type: str, kind: st
     }
 
 
-def _timeline(state: AppState, asked: SelectMergeStacktracesRequest) -> Answer:
+def _timeline(state: AppState, request: SelectMergeStacktracesRequest) -> Answer:
     """Sums of each step. Times and steps are in seconds."""
-    length_s = (asked.end - asked.start) / 1000
+    length_s = (request.end - request.start) / 1000
     step_s = next((each for each in _STEPS_S if length_s / each <= _MAX_STEPS), _STEPS_S[-1])
-    selection = parse_selection(asked.profile_typeID, asked.label_selector, parse_range(asked.start, asked.end))
+    selection = parse_selection(request.profile_typeID, request.label_selector, parse_range(request.start, request.end))
     if selection is None:
-        return {"startTime": asked.start // 1000, "samples": [], "durationDelta": step_s, "watermarks": None}
+        return {"startTime": request.start // 1000, "samples": [], "durationDelta": step_s, "watermarks": None}
     sums = read_timeline(state.database, selection, step_s * 1000, ())
     return {
         "startTime": int(sums.times_unix_milli[0]) // 1000,

@@ -88,12 +88,12 @@ def parse_selection(profile_type: str, selector: str, time_range: TimeRange) -> 
 
 def parse_frame_filter(selector: StackTraceSelector) -> FrameFilter | None:
     """None if it filters nothing. Raises ApiError, ConnectError."""
-    asked = selector.frame_filter
+    frame_filter = selector.frame_filter
     wanted = FrameFilter(
-        tuple(dict.fromkeys(asked.include_function_names)),
-        tuple(dict.fromkeys(asked.exclude_function_names)),
-        tuple(dict.fromkeys(asked.include_function_name_regexes)),
-        tuple(dict.fromkeys(asked.exclude_function_name_regexes)),
+        tuple(dict.fromkeys(frame_filter.include_function_names)),
+        tuple(dict.fromkeys(frame_filter.exclude_function_names)),
+        tuple(dict.fromkeys(frame_filter.include_function_name_regexes)),
+        tuple(dict.fromkeys(frame_filter.exclude_function_name_regexes)),
     )
     conditions = sum(map(len, (wanted.include_names, wanted.exclude_names, *wanted.patterns)))
     if conditions > _MAX_CONDITIONS:

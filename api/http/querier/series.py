@@ -23,31 +23,31 @@ from icestream.pyroscope.types_pb2 import LabelPair
 _MAX_SERIES = 1_000
 
 
-def select_series(state: AppState, asked: SelectSeriesRequest) -> SelectSeriesResponse:
+def select_series(state: AppState, request: SelectSeriesRequest) -> SelectSeriesResponse:
     """Sums of each step and group of labels, heaviest groups first. A point has the time at which its step ends."""
-    time_range = parse_range(asked.start, asked.end)
-    selection = parse_selection(asked.profile_typeID, asked.label_selector, time_range)
-    if asked.aggregation != TIME_SERIES_AGGREGATION_TYPE_SUM:
+    time_range = parse_range(request.start, request.end)
+    selection = parse_selection(request.profile_typeID, request.label_selector, time_range)
+    if request.aggregation != TIME_SERIES_AGGREGATION_TYPE_SUM:
         raise unimplemented("aggregation: only sums")
-    for field, _ in asked.stack_trace_selector.ListFields():
+    for field, _ in request.stack_trace_selector.ListFields():
         raise unimplemented(f"stack_trace_selector.{field.name}: only for profiles")
-    if asked.exemplar_type not in (EXEMPLAR_TYPE_UNSPECIFIED, EXEMPLAR_TYPE_NONE):
+    if request.exemplar_type not in (EXEMPLAR_TYPE_UNSPECIFIED, EXEMPLAR_TYPE_NONE):
         raise unimplemented("exemplar_type: there are no exemplars")
-    names = tuple(dict.fromkeys(asked.group_by))
+    names = tuple(dict.fromkeys(request.group_by))
     if len(names) > MAX_LABELS:
         raise invalid(f"group_by: more than {MAX_LABELS} labels")
-    if not (math.isfinite(asked.step) and 0.001 <= asked.step < 10**9):
-        raise invalid(f"step: {asked.step} is not a number of seconds")
+    if not (math.isfinite(request.step) and 0.001 <= request.step < 10**9):
+        raise invalid(f"step: {request.step} is not a number of seconds")
     if selection is None:
         return SelectSeriesResponse()
-    step_ms = round(asked.step * 1000)
+    step_ms = round(request.step * 1000)
     check_steps(step_ms, time_range)
     timeline = read_timeline(state.database, selection, step_ms, tuple(map(our_label, names)))
-    if asked.limit <= 0 and len(timeline.labels) > _MAX_SERIES:
+    if request.limit <= 0 and len(timeline.labels) > _MAX_SERIES:
         raise too_large(f"more than {_MAX_SERIES} series", "group by fewer labels, or give a limit")
-    limit = asked.limit if asked.limit > 0 else _MAX_SERIES
+    limit = request.limit if request.limit > 0 else _MAX_SERIES
     of_type = labels_of_profile_type(selection.profile_type)
-    rows = (_points(timeline, row, step_ms, asked.end) for row in range(min(limit, len(timeline.labels))))
+    rows = (_points(timeline, row, step_ms, request.end) for row in range(min(limit, len(timeline.labels))))
     return SelectSeriesResponse(
         series=[
             Series(labels=_labels(names, labels, of_type), points=points)

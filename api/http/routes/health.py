@@ -51,4 +51,4 @@ def docs(request: Request) -> HTMLResponse:
 
 @router.get("/metrics", summary="Return metrics for Prometheus", response_class=PlainTextResponse)
 def metrics(state: Annotated[AppState, Depends(app_state)]) -> Response:
-    return Response(exposition(state.measured), media_type=CONTENT_TYPE)
+    return Response(exposition(state.parts), media_type=CONTENT_TYPE)
