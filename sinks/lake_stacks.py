@@ -65,7 +65,7 @@ class _Tree:
 
     node_ids: np.ndarray  # int64 (n,), ascending
     parents: np.ndarray  # int64 (n,): the row of each node's parent, -1: it has none, or it is not stored
-    places: np.ndarray  # int64 (n,): where `names` has the location of each node
+    location_rows: np.ndarray  # int64 (n,): the row of `names` that has the location of each node
     names: pa.LargeListArray  # for each location its functions, innermost first; the last is of unknown locations
 
     def depths(self, rows: np.ndarray) -> np.ndarray:
@@ -80,7 +80,7 @@ class _Tree:
         levels = list(self._walk(rows))
         stacks = np.concatenate([stacks for stacks, _ in levels])
         order = np.argsort(stacks, kind="stable")  # stack by stack, leaf first
-        frames = self.names.take(pa.array(np.concatenate([self.places[nodes] for _, nodes in levels])[order]))
+        frames = self.names.take(pa.array(np.concatenate([self.location_rows[nodes] for _, nodes in levels])[order]))
         of_stack = np.bincount(stacks[order], frames.value_lengths().to_numpy(), len(rows)).astype(np.int64)
         ends = np.cumsum(of_stack)
         root_first = np.repeat(2 * ends - of_stack - 1, of_stack) - np.arange(ends[-1])
@@ -102,11 +102,11 @@ def _tree(nodes: DeltaTable, locations: DeltaTable, month: date | None) -> _Tree
     named = _one_each(_named(_batches(locations, _LOCATION_COLUMNS, "month", month)), "location_id", "version")
     known = _one_each(_batches(nodes, ["node_id", "parent_id", "location_id"], "month", month), "node_id")
     node_ids, parent_ids = known["node_id"].to_numpy(), known["parent_id"].to_numpy()
-    places = _rows_of(known["location_id"].to_numpy(), named["location_id"].to_numpy())
+    rows = _rows_of(known["location_id"].to_numpy(), named["location_id"].to_numpy())
     return _Tree(
         node_ids=node_ids,
         parents=np.where(parent_ids == 0, -1, _rows_of(parent_ids, node_ids)),
-        places=np.where(places < 0, named.num_rows, places),
+        location_rows=np.where(rows < 0, named.num_rows, rows),
         names=pa.concat_arrays([*named["functions"].chunks, pa.array([[UNKNOWN]], _NAMES)]),
     )
 

@@ -73,26 +73,26 @@ def migrate(client: Client, folder: Path = FOLDER, cluster: str = "") -> list[St
         raise MigrationError(
             f"these tables were made {_described(cluster_of(known))}, not on the cluster {cluster}: use a new database"
         )
-    placed = _place(client, cluster or cluster_of(known), engine)
+    target = _choose_cluster(client, cluster or cluster_of(known), engine)
     tables = {"schema_migrations"} | {m[1] for s in statements(folder) if (m := _MAKES_TABLE.search(s.sql))}
-    for sql in database_statements(placed, _database(client)):
+    for sql in database_statements(target, _database(client)):
         client.command(sql)
     for sql in (_RECORDS, _MORE_COLUMNS):
-        client.command(on_cluster(sql, placed, tables))
-    distribute(client, placed)
+        client.command(on_cluster(sql, target, tables))
+    distribute(client, target)
     missing = list(_missing(records(client), folder))
     for _, of_file in groupby(missing, lambda statement: statement.version):
         done = list(of_file)
         for statement in done:
-            client.command(on_cluster(statement.sql, placed, tables))
+            client.command(on_cluster(statement.sql, target, tables))
         client.insert(
             "schema_migrations",
-            [[one.version, one.name, one.number, one.checksum, one.breaks, placed.name] for one in done],
+            [[one.version, one.name, one.number, one.checksum, one.breaks, target.name] for one in done],
             column_names=["version", "name", "statement", "checksum", "breaks", "cluster"],
-            settings={"async_insert": 0} | (INSERT_SETTINGS if placed.name else {}),
+            settings={"async_insert": 0} | (INSERT_SETTINGS if target.name else {}),
         )
-    distribute(client, placed)
-    if not known and not placed.name:
+    distribute(client, target)
+    if not known and not target.name:
         _load_again(client, missing)
     return missing
 
@@ -120,12 +120,12 @@ def check(client: Client, dsn: str, folder: Path = FOLDER) -> Cluster:
             f"tables in {shown(dsn)} are of an older version ({', '.join(dict.fromkeys(missing))} missing): "
             "run `icestream migrate --clickhouse DSN`"
         )
-    return _placed(client, cluster_of(recorded), engine)
+    return _with_engine(client, cluster_of(recorded), engine)
 
 
 def cluster_of_tables(client: Client) -> Cluster:
     """Returns where the tables of the client's database are."""
-    return _placed(client, cluster_of(records(client)), _engine(client))
+    return _with_engine(client, cluster_of(records(client)), _engine(client))
 
 
 def records(client: Client) -> list[dict[str, Any]]:
@@ -162,7 +162,7 @@ def shown(dsn: str) -> str:
     return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", dsn)
 
 
-def _place(client: Client, cluster: str, engine: str) -> Cluster:
+def _choose_cluster(client: Client, cluster: str, engine: str) -> Cluster:
     """Returns where tables belong. `engine`: of `schema_migrations`; "": there are none yet. Raises MigrationError."""
     if not cluster:
         return Cluster()
@@ -176,10 +176,10 @@ def _place(client: Client, cluster: str, engine: str) -> Cluster:
         raise MigrationError(
             f"the cluster {cluster} has {shards} shards now, and these tables were made for one: use a new database"
         )
-    return _placed(client, cluster, engine or (_DISTRIBUTED if shards > 1 else ""))
+    return _with_engine(client, cluster, engine or (_DISTRIBUTED if shards > 1 else ""))
 
 
-def _placed(client: Client, cluster: str, engine: str) -> Cluster:
+def _with_engine(client: Client, cluster: str, engine: str) -> Cluster:
     """Returns where tables are. `engine`: of `schema_migrations`."""
     return Cluster(cluster, f"{_database(client)}_local" if engine == _DISTRIBUTED else "")
 

@@ -2,6 +2,7 @@
 
 import re
 import time
+from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
@@ -12,22 +13,40 @@ from sinks.settings import RollupDays
 
 DEFAULT_DAYS = 14
 """For how many days new tables keep rows that are not rollups."""
+
+
+class _Expiry(NamedTuple):
+    """The age at which a table drops rows, by a column: the days of the retention and some more, or at least some."""
+
+    column: str
+    more_days: int = 0
+    least_days: int = 1
+
+    def days(self, retention_days: int) -> int:
+        """0: never."""
+        return max(retention_days + self.more_days, self.least_days) if retention_days else 0
+
+
 # A batch must be remembered for as long as Kafka keeps its message; else a consumer that starts again would store it
 # again. Changes of samples must outlive the samples, which wait for their rollups.
 _BY_AGE = {
-    "trace_samples": ("time", 0, 1),
-    "activity": ("start_time", 0, 1),
-    "spans": ("start_time", 0, 1),
-    "span_operations": ("start_time", 0, 1),
-    "entry_spans": ("start_time", 0, 1),
-    "batches": ("last_time", 0, 8),
-    "dead_letters": ("time", 0, 1),
-    "sample_changes": ("start_time", 90, 1),
+    "trace_samples": _Expiry("time"),
+    "activity": _Expiry("start_time"),
+    "spans": _Expiry("start_time"),
+    "span_operations": _Expiry("start_time"),
+    "entry_spans": _Expiry("start_time"),
+    "batches": _Expiry("last_time", least_days=8),
+    "dead_letters": _Expiry("time"),
+    "sample_changes": _Expiry("start_time", more_days=90),
 }
 _LEAST_SAMPLE_DAYS = 2
 """Samples are kept for a day after their day was summed up."""
 # Nodes and series are announced once a day, so they must outlive the rows that refer to them.
-_REFERRED_TO = {"nodes": ("last_seen", 2, 1), "series": ("last_seen", 2, 1), "series_seen": ("start_time", 0, 1)}
+_REFERRED_TO = {
+    "nodes": _Expiry("last_seen", more_days=2),
+    "series": _Expiry("last_seen", more_days=2),
+    "series_seen": _Expiry("start_time"),
+}
 # Rows of rollups go after the builds that they belong to.
 _ROLLUPS = {
     "minute": ("service_minutes",),
@@ -70,14 +89,14 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     if new and days is None:
         days = DEFAULT_DAYS
     if days is not None:
-        for table, (column, more, least) in _BY_AGE.items():
-            tables.drop_after(table, column, max(days + more, least) if days else 0)
+        for table, expiry in _BY_AGE.items():
+            tables.drop_after(table, expiry.column, expiry.days(days))
     samples = sample_days(client, tables.cluster)
     tables.drop_after("samples", "time", 0)
     all_days = (samples, *of_unit.values())
     longest = max(all_days) if all(all_days) else 0
-    for table, (column, more, least) in _REFERRED_TO.items():
-        tables.drop_after(table, column, max(longest + more, least) if longest else 0)
+    for table, expiry in _REFERRED_TO.items():
+        tables.drop_after(table, expiry.column, expiry.days(longest))
     of_level = {level.name: of_unit[level.unit] for level in LEVELS}
     for level in OPERATION_LEVELS:
         kept = of_unit[level.unit]
