@@ -22,7 +22,6 @@ from icestream.http_server import ServerError
 PROFILES = "opentelemetry.proto.collector.profiles.v1development.ProfilesService"
 TRACES = "opentelemetry.proto.collector.trace.v1.TraceService"
 
-_MB = 10**6
 _GRACE_S = 5.0
 _STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
@@ -69,7 +68,7 @@ class GrpcServer:
 
 async def _start(settings: GatewaySettings, intake: Intake) -> tuple[grpc.aio.Server, int]:
     options = [
-        ("grpc.max_receive_message_length", settings.gateway_unpacked_mb * _MB),  # also after gzip
+        ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
     ]
     server = grpc.aio.server(options=options)

@@ -13,7 +13,7 @@ from gateway.encode_spans import encode_spans
 from gateway.errors import Refused
 from gateway.publisher import Publisher
 from gateway.readers.otlp_spans import read_spans
-from gateway.sent_profile import SentProfile
+from gateway.sent_profile import SentProfile, SentProfiles
 from gateway.series_limit import SeriesLimit
 from gateway.settings import IntakeSettings
 from icestream.messages.plausible import TimeLimits, Times
@@ -37,15 +37,13 @@ class Intake:
         dropped, _ = await self._take(profiles, format_name, partly=False)
         return dropped
 
-    async def take_each(
-        self, profiles: Sequence[SentProfile], format_name: str, unread: Sequence[str] = ()
-    ) -> tuple[Counter[str], list[str]]:
+    async def take_each(self, sent: SentProfiles, format_name: str) -> tuple[Counter[str], list[str]]:
         """Does what `take` does, but takes the profiles that can be taken. Returns also why the others were refused;
-        `unread` says why some could not be read, and comes first."""
-        dropped, refused = await self._take(profiles, format_name, partly=True)
-        if unread:
-            metrics.DROPPED.labels("profiles").inc(len(unread))
-        return dropped, [*unread, *refused]
+        why some could not be read comes first."""
+        dropped, refused = await self._take(sent.profiles, format_name, partly=True)
+        if sent.refused:
+            metrics.DROPPED.labels("profiles").inc(len(sent.refused))
+        return dropped, [*sent.refused, *refused]
 
     async def take_spans(self, data: TracesData, format_name: str) -> Counter[str]:
         """Returns how many spans could not be taken, by the reason, once Kafka has all others. Raises Refused, and then

@@ -25,7 +25,7 @@ async def take_profiles(
 ) -> ExportProfilesServiceResponse:
     """Parses and reads in a thread. Raises Refused."""
     found = await asyncio.to_thread(lambda: read_otlp(parse(), max_series, arrival, labels))
-    dropped, refused = await intake.take_each(found.profiles, "otlp", found.refused)
+    dropped, refused = await intake.take_each(found, "otlp")
     answer = ExportProfilesServiceResponse()
     texts = [f"{count} {what} dropped" for what, count in sorted(dropped.items())]
     if refused or texts:

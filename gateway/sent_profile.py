@@ -31,3 +31,11 @@ class SentProfile:
     it does not say when it was taken, so two equal ones count twice."""
     dropped: Counter[str] = field(default_factory=Counter)
     """What of the profile was not taken: what, and how often."""
+
+
+@dataclass(frozen=True)
+class SentProfiles:
+    """What a request has: the profiles that can be read, and why others cannot."""
+
+    profiles: list[SentProfile] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)

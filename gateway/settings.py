@@ -6,6 +6,8 @@ from icestream.allowed_hosts import allowed_hosts
 from icestream.producer_settings import ProducerSettings
 from icestream.settings import MessageSettings, SettingError, setting
 
+_MB = 10**6
+
 
 @dataclass(frozen=True, kw_only=True)
 class IntakeSettings(ProducerSettings, MessageSettings):
@@ -40,6 +42,18 @@ class IntakeSettings(ProducerSettings, MessageSettings):
             ("gateway_scrape_waiting_mb", 1, 100_000),
         ):
             self._check(name, low, high)
+
+    @property
+    def body_bytes(self) -> int:
+        return self.gateway_body_mb * _MB
+
+    @property
+    def unpacked_bytes(self) -> int:
+        return self.gateway_unpacked_mb * _MB
+
+    @property
+    def scrape_waiting_bytes(self) -> int:
+        return self.gateway_scrape_waiting_mb * _MB
 
     def _check(self, name: str, low: float, high: float) -> None:
         if not low <= getattr(self, name) <= high:

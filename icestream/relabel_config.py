@@ -7,8 +7,8 @@ from typing import Any
 
 from icestream.relabel import Pattern, Rule, is_name
 from icestream.settings import SettingError
+from icestream.yaml_file import load_yaml, shown
 
-_MAX_FILE = 1 << 20
 _MAX_RULES = 1000
 _ACTIONS = (
     "replace", "keep", "drop", "hashmod", "labelmap", "labeldrop", "labelkeep", "lowercase", "uppercase", "keepequal",
@@ -27,15 +27,7 @@ _ONLY = {
 
 def load_rules(path: Path) -> tuple[Rule, ...]:
     """The rules in their order. Raises SettingError, which names the file and the rule."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        if path.stat().st_size > _MAX_FILE:
-            raise SettingError(f"{path}: larger than {_MAX_FILE} bytes")
-        loaded = YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError, RecursionError, ValueError) as error:
-        raise SettingError(f"relabeling rules cannot be read from {path}: {error}") from None
+    loaded = load_yaml(path, "relabeling rules")
     if isinstance(loaded, dict) and set(loaded) == {"relabel_configs"}:
         loaded = loaded["relabel_configs"]
     return parse_rules(loaded, str(path))
@@ -45,7 +37,7 @@ def parse_rules(loaded: Any, where: str) -> tuple[Rule, ...]:
     """Makes the content of a YAML file into rules: None, or a list of mappings. Raises SettingError, whose message
     begins with `where`."""
     if not isinstance(loaded, list | None):
-        raise SettingError(f"{where}: expected a list of rules, each beginning with '- ', got {_shown(loaded)}")
+        raise SettingError(f"{where}: expected a list of rules, each beginning with '- ', got {shown(loaded)}")
     if len(loaded or []) > _MAX_RULES:
         raise SettingError(f"{where}: more than {_MAX_RULES} rules")
     rules = []
@@ -60,7 +52,7 @@ def parse_rules(loaded: Any, where: str) -> tuple[Rule, ...]:
 def _rule(entry: Any) -> Rule:
     """Raises ValueError."""
     if not isinstance(entry, dict):
-        raise ValueError(f"expected fields such as 'action: drop', got {_shown(entry)}")
+        raise ValueError(f"expected fields such as 'action: drop', got {shown(entry)}")
     if unknown := [str(field) for field in entry if field not in _FIELDS]:
         raise ValueError(f"there is no field {unknown[0]!r}; there are {', '.join(_FIELDS)}")
     action = _text(entry, "action", "replace").lower()
@@ -97,7 +89,7 @@ def _check_names(rule: Rule, entry: dict[str, Any]) -> None:
 def _source_labels(entry: dict[str, Any]) -> Iterator[str]:
     names = entry.get("source_labels")
     if not isinstance(names, list | None):
-        raise ValueError(f"source_labels: expected a list such as [service, unit], got {_shown(names)}")
+        raise ValueError(f"source_labels: expected a list such as [service, unit], got {shown(names)}")
     for name in names or []:
         if not isinstance(name, str) or not is_name(name):
             raise ValueError(f"source_labels: {name!r} is no label name")
@@ -107,7 +99,7 @@ def _source_labels(entry: dict[str, Any]) -> Iterator[str]:
 def _modulus(entry: dict[str, Any], action: str) -> int:
     modulus = entry.get("modulus", 0)
     if not isinstance(modulus, int) or isinstance(modulus, bool) or not 0 <= modulus < 1 << 64:
-        raise ValueError(f"modulus: expected a whole number, got {_shown(modulus)}")
+        raise ValueError(f"modulus: expected a whole number, got {shown(modulus)}")
     if action == "hashmod" and not modulus:
         raise ValueError("hashmod needs a modulus of 1 or more")
     return modulus
@@ -119,7 +111,7 @@ def _text(entry: dict[str, Any], field: str, default: str) -> str:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise ValueError(f"{field}: expected text, got {_shown(value)}; put it in quotes")
+        raise ValueError(f"{field}: expected text, got {shown(value)}; put it in quotes")
     return value
 
 
@@ -136,10 +128,6 @@ def _compiled(expression: str) -> Pattern:
         reason = error.args[0].decode() if error.args and isinstance(error.args[0], bytes) else error
         raise ValueError(f"regex {expression!r}: {reason}") from None
     return compiled
-
-
-def _shown(value: object) -> str:
-    return f"{value!r:.60}"
 
 
 def uses(rules: tuple[Rule, ...], label: str) -> bool:

@@ -9,14 +9,12 @@ from gateway.errors import Refused, too_large
 from gateway.http import content_encoding
 from gateway.settings import GatewaySettings
 
-MB = 10**6
-
 
 async def read_body(request: Request, settings: GatewaySettings) -> bytes:
     """Returns the body, without its Content-Encoding. Raises Refused."""
     encoding = request.headers.get("content-encoding", "").strip().lower()
     content_encoding.check(encoding)
-    limit = settings.gateway_body_mb * MB
+    limit = settings.body_bytes
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise too_large(limit, "the body")
@@ -36,7 +34,7 @@ async def read_body(request: Request, settings: GatewaySettings) -> bytes:
     metrics.BODY_BYTES.labels(route).inc(len(body))
     if encoding in content_encoding.NONE:
         return body
-    return await asyncio.to_thread(content_encoding.decode, body, encoding, settings.gateway_unpacked_mb * MB)
+    return await asyncio.to_thread(content_encoding.decode, body, encoding, settings.unpacked_bytes)
 
 
 async def _read(request: Request, limit: int) -> bytes:

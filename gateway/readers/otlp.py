@@ -4,7 +4,7 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import xxhash
@@ -25,7 +25,7 @@ from gateway.readers.location_table import LocationTable, SentLine, file_address
 from gateway.readers.otlp_attributes import Attributes, attributes, attributes_at, labels_of, string_at
 from gateway.readers.otlp_version import check_version
 from gateway.readers.stack_table import SampleRows, StackTable
-from gateway.sent_profile import SentProfile, Values
+from gateway.sent_profile import SentProfile, SentProfiles, Values
 from icestream.messages.checks import MAX_ID, MAX_LINES, Labels
 
 _BUILD_IDS = ("gnu", "go", "htlhash")
@@ -33,14 +33,6 @@ _BUILD_IDS = ("gnu", "go", "htlhash")
 _FRAME_FILES = {"kernel": "[kernel]", "cpython": "[python]", "native": "", "": ""}
 """The file of named locations by profile.frame.type, as collectors call it; others are called by their type."""
 _OFF_CPU = ValueType("off_cpu", "nanoseconds")
-
-
-@dataclass(frozen=True)
-class OtlpProfiles:
-    """What a request has: the profiles that can be read, and why others cannot."""
-
-    profiles: list[SentProfile] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -62,12 +54,12 @@ def parse_profiles(data: bytes) -> ProfilesData:
 
 def read_otlp(
     data: ProfilesData, max_series: int, arrival: Arrival | None = None, labels: Attributes | None = None
-) -> OtlpProfiles:
+) -> SentProfiles:
     """Reads profiles. `labels` are attributes of each resource, and replace those of the same name. Raises Refused
     where all profiles are of another version."""
     number = itertools.count()
     check_version(data)
-    found = OtlpProfiles()
+    found = SentProfiles()
     dictionary = data.dictionary
     tables = _Tables(dictionary, list(dictionary.string_table), xxhash.xxh3_128_digest(dictionary.SerializeToString()))
     for resource in data.resource_profiles:

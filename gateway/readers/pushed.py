@@ -3,7 +3,6 @@
 import base64
 import json
 from collections import Counter
-from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import json_format
@@ -12,19 +11,11 @@ from google.protobuf.message import DecodeError
 from gateway.errors import Refused, bad_profile
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
-from gateway.sent_profile import SentProfile
+from gateway.sent_profile import SentProfiles
 from gateway.unpack import unpack
 from icestream.pyroscope.push_pb2 import PushRequest
 
 _NAME = "__name__"
-
-
-@dataclass(frozen=True)
-class Pushed:
-    """The profiles of a request that can be read, and why others cannot."""
-
-    profiles: list[SentProfile] = field(default_factory=list)
-    refused: list[str] = field(default_factory=list)
 
 
 def parse_push(body: bytes, is_json: bool) -> PushRequest:
@@ -54,9 +45,9 @@ def parse_write_raw(body: bytes) -> PushRequest:
     return request
 
 
-def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> Pushed:
+def read_push(request: PushRequest, unpacked_bytes: int, max_series: int) -> SentProfiles:
     """Reads the profiles; together they are unpacked to at most `unpacked_bytes`. Raises Refused beyond that."""
-    pushed = Pushed()
+    pushed = SentProfiles()
     room = unpacked_bytes
     for series in request.series:
         given = [(label.name, label.value) for label in series.labels]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.profile_types import COUNT, ValueType
-from gateway.scrape.fields import Fields, shown
+from gateway.scrape.fields import Fields
 from gateway.scrape.http_fields import take_http
 from gateway.scrape.job import (
     GO_PROFILES,
@@ -25,8 +25,8 @@ from gateway.scrape.known_fields import GLOBAL_ABOUT_METRICS, NOT_ABOUT_SCRAPING
 from icestream.relabel import is_name
 from icestream.relabel_config import parse_rules
 from icestream.settings import SettingError
+from icestream.yaml_file import load_yaml, shown
 
-MAX_FILE = 1 << 20
 MAX_TARGETS = 100_000
 """The most targets in one list."""
 _URL = re.compile(r"https?://[^\s/@?#]+(?:[/?][^\s#]*)?")
@@ -50,7 +50,7 @@ class _Global:
 
 def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     """Returns the jobs of a file. Raises SettingError, which names the file and the job."""
-    loaded = Fields(load_yaml(path), str(path))
+    loaded = Fields(load_yaml(path, "scrape jobs"), str(path))
     defaults, left_out = _global(loaded.group("global"))
     jobs = tuple(_job(one, defaults) for one in loaded.groups("scrape_configs"))
     left_out += [name for name in NOT_ABOUT_SCRAPING if loaded.take(name) is not None]
@@ -61,19 +61,6 @@ def load_jobs(path: Path) -> tuple[ScrapeJob, ...]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise SettingError(f"{path}: there are several jobs with the job_name {twice[0]!r}")
     return jobs
-
-
-def load_yaml(path: Path) -> Any:
-    """Returns what a file of YAML (or JSON) has. Raises SettingError."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import YAMLError
-
-    try:
-        if path.stat().st_size > MAX_FILE:
-            raise SettingError(f"{path}: larger than {MAX_FILE} bytes")
-        return YAML(typ="safe", pure=True).load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, YAMLError, RecursionError, ValueError) as error:
-        raise SettingError(f"scrape jobs cannot be read from {path}: {error}") from None
 
 
 def parse_groups(loaded: Any, where: str) -> tuple[TargetGroup, ...]:

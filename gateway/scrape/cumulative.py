@@ -9,6 +9,7 @@ import numpy as np
 import xxhash
 
 from gateway.sent_profile import SentProfile, Values
+from icestream import sorted_keys
 from icestream.messages.plausible import MAX_SPREAD_NS
 from icestream.messages.raw_encoder import Stacks, Window
 from icestream.times import HOUR_NS
@@ -74,12 +75,10 @@ def split(profile: SentProfile, before: Totals | None, now: Totals | None) -> It
 
 
 def _added(before: Totals, now: Totals) -> np.ndarray:
-    place = np.searchsorted(before.key, now.key)
-    known = np.zeros(len(now.key), bool)
-    inside = place < len(before.key)
-    known[inside] = before.key[place[inside]] == now.key[inside]
+    row = sorted_keys.find(before.key, now.key)
+    known = row >= 0
     added = now.total.copy()
-    added[known] -= before.total[place[known]]
+    added[known] -= before.total[row[known]]
     if known.sum() < len(before.key) or (len(added) and added.min() < 0):
         raise Restarted
     return added

@@ -11,13 +11,14 @@ from pathlib import Path
 
 from gateway import metrics
 from gateway.labels import to_labels
-from gateway.scrape.config import load_yaml, parse_groups
+from gateway.scrape.config import parse_groups
 from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import REFRESH_S, DnsName, ScrapeJob, TargetGroup, TargetsUrl, labels_of_group, parameters_of
 from gateway.scrape.names import NotResolved, resolve
 from icestream.messages.checks import Labels
 from icestream.relabel import apply_rules, lasting
 from icestream.settings import SettingError
+from icestream.yaml_file import load_yaml
 
 _ANSWER_S = 10.0
 _LARGEST_LIST = 10_000_000
@@ -104,7 +105,7 @@ class Discovery:
                 self._found(pattern, ())
             for file in files:
                 try:
-                    groups += self._found(file, parse_groups(load_yaml(Path(file)), file))
+                    groups += self._found(file, parse_groups(load_yaml(Path(file), "targets"), file))
                 except SettingError as error:
                     groups += self._as_before(file, str(error))
         self._failed.difference_update(

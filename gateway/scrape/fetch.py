@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import aiohttp
 
 from gateway import metrics
-from gateway.http.body import MB
 from gateway.scrape.discovery import Target
 from gateway.scrape.http_client import HttpClient, ScrapeError
 from gateway.scrape.job import SECONDS, ProfilePath, ScrapeJob
@@ -24,7 +23,7 @@ class Fetcher:
     def __init__(self, job: ScrapeJob, settings: IntakeSettings, reading: asyncio.Semaphore) -> None:
         """`reading` limits how many answers are read at once, in all jobs."""
         self._job = job
-        self._limit = min(settings.gateway_body_mb * MB, job.body_size_limit or sys.maxsize)
+        self._limit = min(settings.body_bytes, job.body_size_limit or sys.maxsize)
         self._reading = reading
         self._client = HttpClient()
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from gateway.scrape.known_fields import is_known_elsewhere
 from icestream.settings import SettingError
+from icestream.yaml_file import shown
 
 _MAX_ENTRIES = 100_000
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?")
@@ -92,7 +93,3 @@ class Fields:
             if is_known_elsewhere(name):
                 raise SettingError(f"{self.where}: icestream does not support {name}, which others have: remove it")
             raise SettingError(f"{self.where}: there is no field {name!r}")
-
-
-def shown(value: object) -> str:
-    return f"{value!r:.60}"

@@ -10,7 +10,6 @@ from operator import attrgetter
 from typing import Any
 
 from gateway import metrics
-from gateway.http.body import MB
 from gateway.intake import Intake
 from gateway.scrape.discovery import Discovery, Target
 from gateway.scrape.fetch import Fetcher
@@ -51,7 +50,7 @@ class Scraper:
 
     async def _scrape(self) -> None:
         reading = asyncio.Semaphore(self._settings.gateway_scrape_at_once)
-        waiting = WaitingProfiles(self._intake, self._settings.gateway_scrape_waiting_mb * MB)
+        waiting = WaitingProfiles(self._intake, self._settings.scrape_waiting_bytes)
         publishing = asyncio.create_task(waiting.run())
         work = [asyncio.create_task(self._job(job, reading, waiting)) for job in self._jobs]
         await self._stop.wait()

@@ -11,7 +11,6 @@ import xxhash
 
 from gateway import metrics
 from gateway.errors import Refused
-from gateway.http.body import MB
 from gateway.intake import Intake
 from gateway.readers.pprof import Source, read_pprof
 from gateway.scrape.cumulative import Restarted, Totals, split, totals
@@ -89,7 +88,7 @@ class TargetLoop:
         name = "" if self._profile.name in _NAMED_BY_TYPE else self._profile.name
         # By our clock: a target's may be wrong.
         source = Source(self._target.labels, name, start, end)
-        limit = min(self._settings.gateway_unpacked_mb * MB, self._job.body_size_limit or sys.maxsize)
+        limit = min(self._settings.unpacked_bytes, self._job.body_size_limit or sys.maxsize)
         profile = _kept(read_pprof(unpack(data, limit), source, self._settings.gateway_max_series), self._profile)
         if self._profile.delta:
             return [profile]

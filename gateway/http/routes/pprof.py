@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 
 from gateway.errors import Refused
 from gateway.http.app_state import AppState, app_state
-from gateway.http.body import MB, read_body
+from gateway.http.body import read_body
 from gateway.labels import to_labels
 from gateway.readers.pprof import Source, read_pprof
 from gateway.unpack import unpack
@@ -29,7 +29,7 @@ async def ingest_pprof(request: Request, state: Annotated[AppState, Depends(app_
         raise Refused(400, "bad_labels", "expected the parameter service", "?service=checkout&namespace=prod")
     source = Source(labels, request.query_params.get(_NAME, "")[:_MAX_NAME], dropped=beyond)
     body = await read_body(request, state.settings)
-    limit, max_series = state.settings.gateway_unpacked_mb * MB, state.settings.gateway_max_series
+    limit, max_series = state.settings.unpacked_bytes, state.settings.gateway_max_series
     profile = await asyncio.to_thread(lambda: read_pprof(unpack(body, limit), source, max_series))
     dropped = await state.intake.take([profile], "pprof")
     return {"samples": len(profile.window.pid), "dropped": dropped}

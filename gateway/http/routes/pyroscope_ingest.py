@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from gateway.http.app_state import AppState, app_state
-from gateway.http.body import MB, read_body
+from gateway.http.body import read_body
 from gateway.http.multipart import split_parts
 from gateway.readers.ingested import Parts, read_ingested
 from gateway.sent_profile import SentProfile
@@ -31,7 +31,7 @@ def _read(body: bytes, request: Request, state: AppState) -> SentProfile:
     content_type = request.headers.get("content-type", "")
     is_multipart = content_type.lower().startswith("multipart/form-data")
     files = split_parts(content_type, body) if is_multipart else {"profile": body}
-    parts = _unpacked(files, state.settings.gateway_unpacked_mb * MB)
+    parts = _unpacked(files, state.settings.unpacked_bytes)
     given = dict(request.query_params)
     if is_multipart:
         given.setdefault("format", "pprof")

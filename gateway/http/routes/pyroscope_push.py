@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from gateway.errors import bad_profile, unsupported
 from gateway.http.app_state import AppState, app_state
-from gateway.http.body import MB, read_body
+from gateway.http.body import read_body
 from gateway.http.connect import SERVICE
 from gateway.readers.pushed import parse_push, parse_write_raw, read_push
 from icestream.pyroscope.push_pb2 import PushRequest
@@ -46,8 +46,8 @@ async def write_raw(request: Request, state: Annotated[AppState, Depends(app_sta
 async def _take(state: AppState, request: PushRequest, format_name: str) -> dict[str, str]:
     """Returns the headers of the answer, which tell what was dropped. Raises Refused."""
     settings = state.settings
-    pushed = await asyncio.to_thread(read_push, request, settings.gateway_unpacked_mb * MB, settings.gateway_max_series)
-    dropped, refused = await state.intake.take_each(pushed.profiles, format_name, pushed.refused)
+    pushed = await asyncio.to_thread(read_push, request, settings.unpacked_bytes, settings.gateway_max_series)
+    dropped, refused = await state.intake.take_each(pushed, format_name)
     headers = {_DROPPED: json.dumps(dropped)} if dropped else {}
     if refused:
         reasons = "; ".join(sorted(set(refused))[:_MAX_REASONS])
