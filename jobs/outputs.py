@@ -7,8 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from icestream import ids, index_ranges
-from icestream.byte_cache import ByteCache
+from icestream import index_ranges
 from icestream.messages import identify
 from icestream.messages.checks import Labels
 from icestream.messages.message_id import MessageId
@@ -25,17 +24,12 @@ from sinks.tables.samples import SampleArrays, sample_rows, series_table
 from sinks.tables.stacks import StackTables, stack_tables
 from streams import deduplicate
 from streams.process import Operators
-from streams.sample_encoder import cut, series_bytes
+from streams.sample_encoder import cut
+from streams.series_encoder import SeriesEncoder
 
-_SERIES_BYTES = 64_000_000
 _MS = 10**6
 
 Input = tuple[MessageId, RawColumns]
-IdAndBytes = tuple[int, bytes]
-
-
-def _series_size(labels: Labels, series: IdAndBytes) -> int:
-    return 2 * len(series[1]) + 200 * len(labels)
 
 
 @dataclass
@@ -47,7 +41,7 @@ class Known:
 
     operators: Operators
     announced: deduplicate.Announced = field(default_factory=deduplicate.Announced)
-    series: ByteCache[Labels, IdAndBytes] = field(default_factory=lambda: ByteCache(_SERIES_BYTES, _series_size))
+    series: SeriesEncoder = field(default_factory=SeriesEncoder)
     series_days: SeriesDays = field(default_factory=SeriesDays)
 
 
@@ -78,12 +72,12 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
     stack_id = identify.stack_ids(raw)
     stacks = _announce(known, merged, stack_id)
     attached = activity.attach(merged, known.operators.attach)
-    series = [known.series.get_or_make(labels, _id_and_bytes) for labels in raw.series]
-    ranges = _ranges(merged, [data for _, data in series], attached.context)
+    series = [known.series.encode(labels) for labels in raw.series]
+    ranges = _ranges(merged, [one.message for one in series], attached.context)
     time_unix_milli = raw.time_unix_nano // _MS
     batches = _batches(inputs, ranges, time_unix_milli, raw)
     samples = SampleArrays(
-        series_id=np.array([series_id for series_id, _ in series], np.uint64),
+        series_id=np.array([one.id for one in series], np.uint64),
         labels=raw.series,
         contexts=attached.contexts,
         time_unix_milli=time_unix_milli,
@@ -96,18 +90,13 @@ def outputs(known: Known, activity: UnitActivity, inputs: Sequence[Input]) -> Ou
         value=raw.sample_value,
     )
     rows = sample_rows(samples, batches, [one.end - one.first for one in ranges])
-    used = {series[row][0]: raw.series[row] for row in np.unique(raw.sample_series).tolist()}
+    used = {series[row].id: raw.series[row] for row in np.unique(raw.sample_series).tolist()}
     return Outputs(
         [(one.input, batch) for one, batch in zip(ranges, batches, strict=True)],
         rows,
         _new_series(known, used, int(time_unix_milli.max(initial=raw.start_unix_nano // _MS)) * _MS),
         stacks,
     )
-
-
-def _id_and_bytes(labels: Labels) -> IdAndBytes:
-    series_id = ids.series_id(labels)
-    return series_id, series_bytes(series_id, labels)
 
 
 def _announce(known: Known, merged: Merged, stack_id: np.ndarray) -> list[StackTables]:

@@ -193,35 +193,7 @@ class PartitionTasks:
 
 def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faust.App:
     """Returns the application, not started. Faust makes `folder` for its tables, although there are none."""
-    app = faust.App(
-        STREAMS_GROUP,
-        broker=[f"kafka://{server}" for server in settings.kafka.split(",")],
-        broker_credentials=credentials(settings),
-        broker_client_id="icestream-streams",
-        broker_commit_interval=_COMMIT_S,
-        broker_max_poll_records=100,
-        broker_session_timeout=6.0,
-        broker_rebalance_timeout=20.0,  # well below `watchdog_s`
-        broker_heartbeat_interval=1.5,
-        # After Kafka's restart, the worker that assigns partitions may know of none. (By default, for five minutes.)
-        consumer_metadata_max_age_ms=5_000,
-        consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=2_000_000,
-        stream_buffer_maxsize=10_000,  # nothing waits there: PartitionTasks say when not to fetch
-        stream_wait_empty=False,
-        agent_supervisor=CrashingSupervisor,
-        topic_allow_declare=False,
-        topic_disable_leader=True,
-        web_enabled=False,
-        store="memory://",
-        datadir=folder,
-        key_serializer="raw",
-        value_serializer="raw",
-    )
-    # For standbys, the assignor lets workers keep what fits under the rounded-up share: 2, 2 and 0 of 4 partitions.
-    # There are no tables, so there is nothing to stand by for. (The setting for it would make Faust take another
-    # assignor, which moves all partitions at each rebalance and separates those of the two topics.)
-    app.assignor.replicas = 0
+    app = _application(settings, folder)
 
     def fetch(topic: str, partition: int, on: bool) -> None:
         place = faust.types.TP(topic, partition)
@@ -263,6 +235,40 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
 
     app.on_partitions_revoked.connect(revoked, weak=False)
     app.on_partitions_assigned.connect(assigned, weak=False)
+    return app
+
+
+def _application(settings: KafkaSettings, folder: Path) -> faust.App:
+    """Returns an application that has no agents yet."""
+    app = faust.App(
+        STREAMS_GROUP,
+        broker=[f"kafka://{server}" for server in settings.kafka.split(",")],
+        broker_credentials=credentials(settings),
+        broker_client_id="icestream-streams",
+        broker_commit_interval=_COMMIT_S,
+        broker_max_poll_records=100,
+        broker_session_timeout=6.0,
+        broker_rebalance_timeout=20.0,  # well below `watchdog_s`
+        broker_heartbeat_interval=1.5,
+        # After Kafka's restart, the worker that assigns partitions may know of none. (By default, for five minutes.)
+        consumer_metadata_max_age_ms=5_000,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=2_000_000,
+        stream_buffer_maxsize=10_000,  # nothing waits there: PartitionTasks say when not to fetch
+        stream_wait_empty=False,
+        agent_supervisor=CrashingSupervisor,
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+        store="memory://",
+        datadir=folder,
+        key_serializer="raw",
+        value_serializer="raw",
+    )
+    # For standbys, the assignor lets workers keep what fits under the rounded-up share: 2, 2 and 0 of 4 partitions.
+    # There are no tables, so there is nothing to stand by for. (The setting for it would make Faust take another
+    # assignor, which moves all partitions at each rebalance and separates those of the two topics.)
+    app.assignor.replicas = 0
     return app
 
 

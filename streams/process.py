@@ -1,8 +1,7 @@
 """Runs the operators: turns messages of icestream.raw and icestream.activity into outputs.
 
-This module does not use Kafka. `streams.app` feeds a Processor from topics. A job feeds it in-process: first all
-activity of the time range (`Limits(complete=True)`), then the raw batches. So a job neither waits nor corrects, because
-no activity is late.
+This module does not use Kafka. `streams.app` feeds a Processor from topics. Jobs run the same operators on many batches
+at once (jobs/outputs.py). They have all activity of a time range before that, so they neither wait nor correct.
 
 **Order.** A partition's outputs depend on the order in which its raw and activity messages are given. Raw messages come
 in the order of their offsets, and so do activity messages. The caller chooses how the two interleave. Every output
@@ -20,8 +19,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from icestream import ids
-from icestream.byte_cache import ByteCache
 from icestream.messages import identify
 from icestream.messages.activity import ActivityColumns, decode_activity
 from icestream.messages.message_id import MessageId
@@ -35,19 +32,13 @@ from streams.correct import corrections
 from streams.kept import Kept
 from streams.position import Position
 from streams.retained import CollectorStart, Limits, Recent
-from streams.sample_encoder import RawFigures, SampleRows, encode_samples, series_bytes
+from streams.sample_encoder import RawFigures, SampleRows, encode_samples
+from streams.series_encoder import SeriesEncoder
 from streams.state import Partition
 from streams.symbolize import Symbolizer
 
-__all__ = ["Limits", "MessageId", "Operators", "Outputs", "Processor"]
-
 log = logging.getLogger(__name__)
 
-SERIES_BYTES = 64_000_000
-"""Limit of the serialized series that are remembered: about 40,000 of five labels."""
-_LABEL_BYTES = 200
-
-SeriesLabels = tuple[tuple[str, str], ...]
 Symbolize = Callable[[RawColumns, np.ndarray, np.ndarray], list[LocationNames]]
 """Takes a batch, rows of its locations, and their IDs; returns their names."""
 
@@ -93,7 +84,7 @@ class Processor:
         self._limits = limits or Limits()
         self._kept = kept or Kept()
         self._partitions: dict[int, Partition] = {}
-        self._series: ByteCache[SeriesLabels, bytes] = ByteCache(SERIES_BYTES, _series_size)
+        self._series = SeriesEncoder()
 
     def partition(self, number: int) -> Partition:
         """Returns the state of a partition, which is made at the first call."""
@@ -208,7 +199,7 @@ class Processor:
         metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
         metrics.SAMPLES.labels("join").inc(attached.by_join)
         metrics.SAMPLES.labels("none").inc(len(raw.time_unix_nano) - attached.by_bpf - attached.by_join)
-        series = [self._series_bytes(labels) for labels in raw.series]
+        series = [self._series.encode(labels).message for labels in raw.series]
         rows = SampleRows(
             host_id=raw.host_id,
             profile_type=raw.profile_type,
@@ -230,14 +221,6 @@ class Processor:
         recent = _recent(rows, raw, message_id.offset)
         state.retained.add_samples(raw, recent, state.collector(raw.id).activity)
         return encode_samples(message_id.source(raw.id), [rows])
-
-    def _series_bytes(self, labels: SeriesLabels) -> bytes:
-        return self._series.get_or_make(labels, lambda new: series_bytes(ids.series_id(new), new))
-
-
-def _series_size(labels: SeriesLabels, series: bytes) -> int:
-    """About what a series takes: its labels are in both."""
-    return 2 * len(series) + _LABEL_BYTES * len(labels)
 
 
 def _recent(rows: SampleRows, raw: RawColumns, offset: int) -> Recent:

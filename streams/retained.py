@@ -50,7 +50,6 @@ class Limits:
     ahead_ns: int = 30 * 10**9  # activity is this far ahead of its raw batches at most, if Kafka has them
     bytes: int = 512_000_000  # of all partitions together, half of it for samples
     run_bytes: int = 128_000_000  # of what is known about runs of collectors, of all partitions together
-    complete: bool = False  # a job gives all activity first: forget none of it, keep no samples
 
 
 @dataclass
@@ -174,8 +173,6 @@ class Retained:
             first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
             self._activity[offset] = of.activity[offset] = _Activity(start, intervals, first, end)
             self._activity_bytes += of.activity[offset].bytes
-        if self._limits.complete:
-            return
         if progress.complete(activity.id.sequence):
             complete = activity.complete_unix_nano - activity.clock_offset_ns
             of.read_monotonic_ns = max(of.read_monotonic_ns, complete)
@@ -190,8 +187,6 @@ class Retained:
         of = self._of(recent.start)
         end = raw.end_monotonic_ns
         of.raw_end_monotonic_ns = max(of.raw_end_monotonic_ns, end)
-        if self._limits.complete:
-            return
         if raw.activity_sequence != of.promised:
             of.promised, of.promised_monotonic_ns = raw.activity_sequence, end
         # What an earlier window promised ended before this window.
@@ -228,11 +223,10 @@ class Retained:
             self._run_bytes += _run_size(start)
         self._starts.move_to_end(start)
         of.seen_s = self._clock_s
-        if not self._limits.complete:
-            oldest_start, oldest = next(iter(self._starts.items()))
-            too_many = self._run_bytes > self.run_budget_bytes and len(self._starts) > 1
-            if too_many or self._clock_s - oldest.seen_s > SILENT_S:
-                self._drop_run(oldest_start, oldest)
+        oldest_start, oldest = next(iter(self._starts.items()))
+        too_many = self._run_bytes > self.run_budget_bytes and len(self._starts) > 1
+        if too_many or self._clock_s - oldest.seen_s > SILENT_S:
+            self._drop_run(oldest_start, oldest)
         return of
 
     def _drop_run(self, start: CollectorStart, of: _OfStart) -> None:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from icestream import packed
+from icestream.row_indices import renumber
 from icestream.topics import MAX_MESSAGE_BYTES
-from icestream.v1.common_pb2 import Label, Series, Source
+from icestream.v1.common_pb2 import Source
 from icestream.v1.samples_pb2 import SampleBatch
 
 _ROW_BYTES = 40
@@ -47,11 +48,6 @@ class SampleRows:
     count: np.ndarray  # int32 (n,)
     value: np.ndarray  # int64 (n,)
     raw: RawFigures | None = None  # None: a correction
-
-
-def series_bytes(series_id: int, labels: Sequence[tuple[str, str]]) -> bytes:
-    """Returns a series as SampleBatch holds it."""
-    return Series(id=series_id, labels=[Label(name=n, value=v) for n, v in labels]).SerializeToString()
 
 
 def encode_samples(source: Source, batches: Sequence[SampleRows]) -> list[bytes]:
@@ -94,8 +90,8 @@ def _pieces(
 
 def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> bytes:
     piece = slice(first, end)
-    series, sample_series = _used(rows.sample_series[piece], len(rows.series))
-    contexts, context = _used(rows.context[piece], len(rows.contexts) + 1, keep_zero=True)
+    series, sample_series = renumber(rows.sample_series[piece], len(rows.series))
+    contexts, context = renumber(rows.context[piece], len(rows.contexts) + 1, always=0)
     used = rows.contexts[contexts[1:] - 1]
     raw = rows.raw
     start_unix_nano = int(rows.time_unix_nano[piece].min()) if end > first else raw.start_unix_nano if raw else 0
@@ -128,13 +124,3 @@ def _sample_batch(source: Source, rows: SampleRows, first: int, end: int) -> byt
     )
     blobs = [rows.series[row] for row in series.tolist()]
     return serialized + b"".join(_SERIES_TAG + packed.varint(len(blob)) + blob for blob in blobs)
-
-
-def _used(index: np.ndarray, size: int, keep_zero: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rows that an index uses, ascending, and the index into those. `keep_zero` always keeps row 0."""
-    mask = np.zeros(size, dtype=bool)
-    mask[index] = True
-    if keep_zero:
-        mask[0] = True
-    new_row = np.cumsum(mask, dtype=np.uint32) - np.uint32(1)
-    return np.flatnonzero(mask), new_row[index]

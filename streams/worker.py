@@ -19,7 +19,8 @@ from streams.app import PartitionTasks, create
 from streams.kept import kept
 from streams.logs import Logs
 from streams.outbox import Outboxes
-from streams.process import Limits, Operators, Processor
+from streams.process import Operators, Processor
+from streams.retained import Limits
 from streams.settings import StreamsSettings
 from streams.symbol_reader import SymbolReader
 from streams.symbol_requester import SymbolRequester

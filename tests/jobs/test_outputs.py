@@ -26,7 +26,6 @@ from sinks.tables.samples import sample_tables
 from sinks.tables.stacks import stack_tables
 from streams.attach import Attached, Intervals, attach
 from streams.process import Operators, Processor
-from streams.retained import Limits
 from tests.data.fleet import Fleet
 from tests.data.windows import window
 from tests.gateway.profiles import maker
@@ -38,7 +37,7 @@ Batches = Sequence[tuple[bytes, bytes]]
 
 
 def one_by_one(batches: Batches, operators: Operators) -> tuple[pa.Table, list[Batch], set[int], set[int]]:
-    processor = Processor(operators, Limits(complete=True))
+    processor = Processor(operators)
     for offset, (_, activity) in enumerate(batches):
         processor.activity(activity, MessageId("C", ACTIVITY, 0, offset))
     results = [processor.raw(raw, MessageId("C", RAW, 0, offset)) for offset, (raw, _) in enumerate(batches)]

@@ -19,8 +19,8 @@ from icestream.v1.common_pb2 import BatchId
 from streams import symbolize
 from streams.flatten import operations_reader
 from streams.flatten.operations_reader import OperationsReader
-from streams.process import SERIES_BYTES, Processor
 from streams.retained import CollectorStart, Limits, Retained
+from streams.series_encoder import SERIES_BYTES, SeriesEncoder
 from streams.state import Partition
 from streams.symbol_requester import WANTED_BYTES, SymbolRequester
 from streams.symbolize import Symbolizer
@@ -45,8 +45,8 @@ def grown(use: Callable[[int], object], count: int) -> int:
 
 
 def test_series_that_are_remembered() -> None:
-    processor = Processor()
-    used = grown(lambda number: processor._series_bytes(series(number, 1000)), 3500)
+    encoder = SeriesEncoder()
+    used = grown(lambda number: encoder.encode(series(number, 1000)), 3500)
     assert SERIES_BYTES / 2 < used < 1.2 * SERIES_BYTES
 
 

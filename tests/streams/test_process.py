@@ -15,7 +15,7 @@ from icestream.v1.common_pb2 import Mapping
 from icestream.v1.raw_pb2 import RawBatch
 from icestream.v1.samples_pb2 import SampleBatch
 from icestream.v1.stacks_pb2 import StackBatch
-from streams.process import Limits, Operators, Processor
+from streams.process import Operators, Processor
 from tests.data.handwritten import MAPPINGS, START, Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import WINDOW_NS, context
 from tests.data.strategies import intervals, raws
@@ -143,7 +143,7 @@ def test_late_activity_ends_in_the_same_rows_as_activity_in_time(data: st.DataOb
 
 @given(raws(activity_sequence=1), intervals())
 def test_activity_before_all_raw_needs_no_corrections(raw: Raw, found: list[Interval]) -> None:
-    processor = Processor(limits=Limits(complete=True))
+    processor = Processor()
     processor.activity(activity(found), activity_id())
     assert rows(processor.raw(raw.bytes(), raw_id()).samples) == expected_rows(raw, found)
     assert processor.activity(activity(found, sequence=2), activity_id(1)).samples == []

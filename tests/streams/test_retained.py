@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from icestream.topics import ACTIVITY, RAW
 from streams import metrics, retained, state
-from streams.process import Limits, Processor
+from streams.process import Processor
+from streams.retained import Limits
 from tests.data.handwritten import START, Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import rows
