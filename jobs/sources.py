@@ -1,10 +1,9 @@
 """Sources of a job: where it reads the messages of icestream.raw and icestream.activity of a time range from."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import consumer
 from icestream.messages.plausible import ANY_LIMITS, TimeLimits
@@ -15,9 +14,9 @@ from jobs.time_range import TimeRange
 from sinks import archive
 from sinks.archive import LATE_NS, Archived, ArchiveSink, archived
 from sinks.ranges import InFlight, MessageRange
+from streams.log_reader import read_with
 
 _ANSWER_TIMEOUT_S = 10.0
-_SILENCE_TIMEOUT_S = 30.0
 _CHUNK_BYTES = 16_000_000
 _EARLY_MS = 60_000
 """A message may have a time a little before the end of its window, if the clock of a host was set back."""
@@ -81,12 +80,12 @@ class KafkaSource:
 
     def read(self, topic: str, time_range: TimeRange) -> Iterator[Archived]:
         """Yields the messages with something in the range, by partition and offset. Raises SourceError."""
-        reader = consumer(self.settings, REPLAY_GROUP, log_level=2)
+        reader = consumer(self.settings, REPLAY_GROUP, log_level=2, **{"enable.partition.eof": True})
         try:
             cluster = str(reader.list_topics(timeout=_ANSWER_TIMEOUT_S).cluster_id)
             for offsets in self._offset_ranges(reader, topic, time_range):
-                reader.assign([TopicPartition(topic, offsets.partition, offsets.first)])
-                yield from _read_partition(reader, cluster, offsets.end, time_range)
+                messages = read_with(reader, topic, offsets.partition, offsets.first, offsets.end)
+                yield from _in_range(messages, cluster, time_range)
         except KafkaException as error:
             raise SourceError(f"{self}: {error.args[0].str()}") from error
         finally:
@@ -164,22 +163,11 @@ def _chunks(messages: Iterator[Archived]) -> Iterator[list[Archived]]:
         yield chunk
 
 
-def _read_partition(reader: Consumer, cluster: str, end: int, time_range: TimeRange) -> Iterator[Archived]:
-    """Yields the messages of the range from the one assigned partition, up to offset `end`."""
-    last_answer = time.monotonic()
-    while True:
-        message = reader.poll(1.0)
-        if message is None:
-            if time.monotonic() - last_answer > _SILENCE_TIMEOUT_S:
-                raise SourceError(f"Kafka did not answer for {_SILENCE_TIMEOUT_S:.0f} s, before offset {end}")
-            continue
-        if message.error() is not None:
-            raise KafkaException(message.error())
-        last_answer = time.monotonic()
+def _in_range(messages: Iterator[Message], cluster: str, time_range: TimeRange) -> Iterator[Archived]:
+    """Yields the messages of the range; ends with the first one that came too late for it."""
+    for message in messages:
         row = archived(message, cluster)
         if row.timestamp_ms * 10**6 > time_range.end_unix_nano + LATE_NS:
             return
         if row.end_unix_nano >= time_range.start_unix_nano and row.start_unix_nano < time_range.end_unix_nano:
             yield row
-        if row.offset >= end - 1:
-            return

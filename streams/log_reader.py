@@ -36,7 +36,7 @@ def read_range(settings: KafkaSettings, topic: str, partition: int, first: int, 
 
 
 def read_with(reader: Consumer, topic: str, partition: int, first: int, end: int) -> Iterator[Message]:
-    """As `read_range`, with a `log_consumer`, which keeps the partition assigned."""
+    """As `read_range`, with a consumer that notices the end of a log, which keeps the partition assigned."""
     low, high = log_range(reader, topic, partition)
     first, end = max(first, low), min(end, high)
     if first >= end:
