@@ -43,11 +43,12 @@ REQUESTS = "requests"
 """With this, `work` in `sample_changes` begins where activity or spans changed, which only rollups of requests have."""
 
 # Of these, `from` and `until` are Unix seconds, multiples of `bucket`.
-_IN_RANGE = "start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
-_OF_LEVEL = f"{_IN_RANGE} AND ({{requests:UInt8}} OR NOT startsWith(work, '{REQUESTS}'))"
+IN_RANGE = "start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+"""Of the start of a bucket."""
+_OF_LEVEL = f"{IN_RANGE} AND ({{requests:UInt8}} OR NOT startsWith(work, '{REQUESTS}'))"
 BUILDS_SQL = f"""
 SELECT toString(level) AS level, toUnixTimestamp(start_time) AS start, build, state = 'final' AS final, changes
-FROM rollup_builds WHERE {_IN_RANGE} AND state != 'begun'"""
+FROM rollup_builds WHERE {IN_RANGE} AND state != 'begun'"""
 """Complete builds of all levels: `changes` are those that a build knows."""
 CHANGED_HOURS_SQL = f"""
 SELECT toUnixTimestamp(start_time) AS start, count() AS changes FROM sample_changes WHERE {_OF_LEVEL} GROUP BY start"""

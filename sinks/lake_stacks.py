@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
 
+from icestream import sorted_keys
 from icestream.messages.raw import MAX_DEPTH
 from sinks.delta import Lake
 
@@ -41,7 +42,7 @@ def build_stacks(lake: Lake, since: date | None = None) -> int:
     month = (since - timedelta(days=2)).replace(day=1) if since else None
     stack_ids = _one_each(_batches(samples, ["stack_id"], "date", since), "stack_id")["stack_id"].to_numpy()
     tree = _tree(nodes, locations, month)
-    rows = _rows_of(stack_ids, tree.node_ids)
+    rows = sorted_keys.find(tree.node_ids, stack_ids)
     known = rows >= 0
     blocks = (
         pa.record_batch([stack_ids[known][block], tree.functions(rows[known][block])], schema=_SCHEMA)
@@ -102,10 +103,10 @@ def _tree(nodes: DeltaTable, locations: DeltaTable, month: date | None) -> _Tree
     named = _one_each(_named(_batches(locations, _LOCATION_COLUMNS, "month", month)), "location_id", "version")
     known = _one_each(_batches(nodes, ["node_id", "parent_id", "location_id"], "month", month), "node_id")
     node_ids, parent_ids = known["node_id"].to_numpy(), known["parent_id"].to_numpy()
-    rows = _rows_of(known["location_id"].to_numpy(), named["location_id"].to_numpy())
+    rows = sorted_keys.find(named["location_id"].to_numpy(), known["location_id"].to_numpy())
     return _Tree(
         node_ids=node_ids,
-        parents=np.where(parent_ids == 0, -1, _rows_of(parent_ids, node_ids)),
+        parents=np.where(parent_ids == 0, -1, sorted_keys.find(node_ids, parent_ids)),
         location_rows=np.where(rows < 0, named.num_rows, rows),
         names=pa.concat_arrays([*named["functions"].chunks, pa.array([[UNKNOWN]], _NAMES)]),
     )
@@ -180,11 +181,3 @@ def _first_each(parts: list[pa.Table], key: str, newest: str | None) -> pa.Table
     first = np.ones(len(order), bool)
     first[1:] = keys[order][1:] != keys[order][:-1]
     return rows.take(pa.array(order[first])).combine_chunks()
-
-
-def _rows_of(wanted: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Returns where ascending `ids` have each wanted one, -1 where they lack it: int64 (n,)."""
-    if not len(ids):
-        return np.full(len(wanted), -1)
-    rows = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
-    return np.where(ids[rows] == wanted, rows, -1)

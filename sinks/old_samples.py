@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 
 from clickhouse_connect.driver.client import Client
 
-from icestream.rollups import DAY_S, Level
+from icestream.rollups import DAY_S, IN_RANGE, Level
 from sinks.cluster import ON_EVERY_HOST, ONE_SERVER, Cluster, alter_table
 
 _FINAL = (
     "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String} AND state = 'final'"
-    " AND start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
+    f" AND {IN_RANGE}"
 )
 _ANY_SIZE: dict[str, int | str] = {"max_partition_size_to_drop": 0}
 """By default, ClickHouse refuses to drop a partition of over 50 GB, which is a day of 1,000 hosts."""

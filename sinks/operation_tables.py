@@ -10,7 +10,7 @@ from clickhouse_connect.driver.client import Client
 
 from icestream import operation_sums
 from icestream.operation_sums import KEYS, MERGED, SUMS
-from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
+from icestream.rollups import IN_RANGE, OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.span_operations import HAS_SPAN_NAMES, select_span_operations
 from sinks.cluster import ACROSS_SHARDS
 
@@ -60,10 +60,7 @@ def _minutes() -> str:
 
 def _coarser(table: str, start: str) -> str:
     """`start`: a function that rounds times."""
-    sources = (
-        "WHERE start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
-        " AND build IN {sources:Array(UInt64)}"
-    )
+    sources = f"WHERE {IN_RANGE} AND build IN {{sources:Array(UInt64)}}"
     return operation_sums.of_rollups(table, f"{start}(start_time)", sources)
 
 

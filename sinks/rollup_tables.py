@@ -4,7 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from icestream.gauges import IS_GAUGE
-from icestream.rollups import DAY_S, DAYS, GAUGE_DAYS, GAUGE_HOURS, GAUGE_LEVELS, HOUR_S, HOURS, MINUTES, Level
+from icestream.rollups import (
+    DAY_S,
+    DAYS,
+    GAUGE_DAYS,
+    GAUGE_HOURS,
+    GAUGE_LEVELS,
+    HOUR_S,
+    HOURS,
+    IN_RANGE,
+    MINUTES,
+    Level,
+)
 from sinks import operation_tables
 from sinks.cluster import ACROSS_SHARDS, ON_EACH_SHARD, Cluster, quoted
 from sinks.operation_tables import OPERATION_TABLES
@@ -18,10 +29,7 @@ _OF_TIME = (
 )
 _BUILD = "{build:UInt64} + toHour(start_)"
 """See `build_number`."""
-_ROLLUPS = (
-    "WHERE start_time >= toDateTime({from:UInt32}, 'UTC') AND start_time < toDateTime({until:UInt32}, 'UTC')"
-    " AND build IN {builds:Array(UInt64)}"
-)
+_ROLLUPS = f"WHERE {IN_RANGE} AND build IN {{builds:Array(UInt64)}}"
 TABLES: dict[Level, dict[str, str]] = OPERATION_TABLES | {
     MINUTES: {
         "service_minutes": f"SELECT profile_type, service, toStartOfMinute(time) AS start_, {_SUMS}, {_BUILD}"
