@@ -4,6 +4,7 @@ modules."""
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,22 +38,31 @@ class Kernel:
 
     def _locate(self, addresses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         row = address_ranges.find(self._starts, self._ends, addresses)
-        return row + 1, np.where(row >= 0, addresses - self._bases[row], np.uint64(0))
+        return row + 1, np.where(row >= 0, addresses - self._starts[row], np.uint64(0))
 
     def _refresh(self) -> None:
         """Reads what is loaded now. It changes the rows of `files`, so it must come before rows are returned."""
         self._read = time.monotonic()
-        areas = sorted([*_text(self._root), *_modules(self._root)], key=lambda area: area[0])
-        areas = areas or [(0, 0, 0, ELSEWHERE)]
-        self.files = [ELSEWHERE, *(area[3] for area in areas)]
-        self._starts, self._ends, self._bases = (np.array([a[i] for a in areas], np.uint64) for i in range(3))
+        areas = sorted([*_text(self._root), *_modules(self._root)], key=lambda area: area.start)
+        areas = areas or [_Area(0, 0, ELSEWHERE)]
+        self.files = [ELSEWHERE, *(area.file for area in areas)]
+        self._starts = np.array([area.start for area in areas], np.uint64)
+        self._ends = np.array([area.end for area in areas], np.uint64)
 
 
-def _text(root: Path) -> Iterator[tuple[int, int, int, MappedFile]]:
+class _Area(NamedTuple):
+    """Addresses [start, end) with the code of a file."""
+
+    start: int
+    end: int
+    file: MappedFile
+
+
+def _text(root: Path) -> Iterator[_Area]:
     if start := stext(root):
-        yield start, start + text_bytes(root), start, MappedFile(Mapping.KERNEL, kernel_build_id(root), KERNEL_FILE)
+        yield _Area(start, start + text_bytes(root), MappedFile(Mapping.KERNEL, kernel_build_id(root), KERNEL_FILE))
 
 
-def _modules(root: Path) -> Iterator[tuple[int, int, int, MappedFile]]:
-    for name, text, size, build_id in modules(root):
-        yield text, text + size, text, MappedFile(Mapping.MODULE, build_id, name)
+def _modules(root: Path) -> Iterator[_Area]:
+    for one in modules(root):
+        yield _Area(one.text, one.text + one.size, MappedFile(Mapping.MODULE, one.build_id, one.name))

@@ -5,6 +5,7 @@ import functools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from collector.elf import identity
 
@@ -16,8 +17,17 @@ def kernel_build_id(root: Path = Path("/")) -> str:
     return _note(root / "sys/kernel/notes")
 
 
-def modules(root: Path = Path("/")) -> Iterator[tuple[str, int, int, str]]:
-    """(name, text address, bytes from there, build ID) of the loaded modules whose addresses we may see."""
+class Module(NamedTuple):
+    """A loaded module of the kernel."""
+
+    name: str
+    text: int  # address
+    size: int  # bytes from there
+    build_id: str
+
+
+def modules(root: Path = Path("/")) -> Iterator[Module]:
+    """The loaded modules whose addresses we may see."""
     try:
         lines = (root / "proc/modules").read_text().splitlines()
     except OSError:
@@ -28,7 +38,8 @@ def modules(root: Path = Path("/")) -> Iterator[tuple[str, int, int, str]]:
             continue
         name = fields[0]
         text = _number(root / "sys/module" / name / "sections/.text") or start
-        yield name, text, start + int(fields[1]) - text, _note(root / "sys/module" / name / "notes/.note.gnu.build-id")
+        build_id = _note(root / "sys/module" / name / "notes/.note.gnu.build-id")
+        yield Module(name, text, start + int(fields[1]) - text, build_id)
 
 
 def stext(root: Path = Path("/")) -> int:

@@ -23,6 +23,7 @@ from collector.labels.text import clean
 from collector.processes.listener import ProcessListener
 from collector.processes.process import Process, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
+from icestream.messages.checks import Labels
 from icestream.relabel import MAX_VALUE, relabel
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 MAX_PROCESSES = 16_384
 MAX_THREADS = 4096  # of one process
 MAX_HINTS = 4096
-
-Labels = tuple[tuple[str, str], ...]
-"""(name, value) pairs sorted by name, without empty values."""
 
 
 class Hint(NamedTuple):

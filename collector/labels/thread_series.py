@@ -6,7 +6,8 @@ import numpy as np
 
 from collector import metrics
 from collector.bpf.samples import Samples
-from collector.labels.thread_labels import Labels, ThreadLabels
+from collector.labels.thread_labels import ThreadLabels
+from icestream.messages.checks import Labels
 
 
 def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, list[Labels]]:

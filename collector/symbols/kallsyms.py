@@ -28,9 +28,9 @@ def breakpad(build_id: str, root: Path = Path("/")) -> bytes | None:
         if not start:
             raise KernelSymbolsError("the kernel hides its symbols: set kernel.kptr_restrict to 0 or 1")
         return text(list(_functions(root, b"", start, kernel_code.text_bytes(root))))
-    for name, start, size, module_build_id in kernel_code.modules(root):
-        if module_build_id == build_id:
-            return text(list(_functions(root, b"[%s]" % name.encode(), start, size)))
+    for module in kernel_code.modules(root):
+        if module.build_id == build_id:
+            return text(list(_functions(root, b"[%s]" % module.name.encode(), module.text, module.size)))
     return None
 
 

@@ -5,6 +5,7 @@ Format: DWARF 5, sections 2.5 and 6.4.2.
 
 from typing import NamedTuple
 
+from collector.unwind import cfi_leb
 from collector.unwind.cfi_steps import CFA_NONE, CFA_PLT, CFA_RBP, CFA_RBP_DEREF, CFA_REGISTER, CFA_RSP, CFA_RSP_DEREF
 
 RBP, RSP, RIP = 6, 7, 16
@@ -46,7 +47,14 @@ def parse(expression: bytes) -> Operand | None:
     other."""
     if not 2 <= len(expression) <= _MAX_BYTES or not _BREG0 <= expression[0] <= _BREG31:
         return None
-    offset, at = _sleb(expression, 1)
+    try:
+        return _parse(expression)
+    except (IndexError, ValueError):  # a number that is cut off, or too long
+        return None
+
+
+def _parse(expression: bytes) -> Operand | None:
+    offset, at = cfi_leb.read_signed(expression, 1)
     operand, literal = Operand(expression[0] - _BREG0, offset), None
     while at < len(expression):
         operator, at = expression[at], at + 1
@@ -57,13 +65,13 @@ def parse(expression: bytes) -> Operand | None:
         elif operator == _DEREF and not operand.deref:
             operand = operand._replace(deref=True)
         elif operator == _PLUS_UCONST:
-            value, at = _uleb(expression, at)
+            value, at = cfi_leb.read_unsigned(expression, at)
             operand = _plus(operand, value)
         elif _LIT0 <= operator <= _LIT31:
             literal = operator - _LIT0
         else:
             return None
-    return operand if literal is None and at == len(expression) else None
+    return operand if literal is None else None
 
 
 def _plus(operand: Operand, value: int) -> Operand:
@@ -74,20 +82,3 @@ def _plus(operand: Operand, value: int) -> Operand:
 
 def _fits(value: int, bits: int) -> bool:
     return -(1 << bits) <= value < 1 << bits
-
-
-def _uleb(data: bytes, at: int) -> tuple[int, int]:
-    """Returns the value and the position behind it, which is beyond the end if the number is cut off."""
-    value = shift = 0
-    while at < len(data):
-        value |= (data[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if not data[at - 1] & 0x80:
-            return value, at
-    return value, at + 1
-
-
-def _sleb(data: bytes, at: int) -> tuple[int, int]:
-    value, after = _uleb(data, at)
-    bits = 7 * (after - at)
-    return (value - (1 << bits) if after <= len(data) and data[after - 1] & 0x40 else value), after

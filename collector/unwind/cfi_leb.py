@@ -1,4 +1,4 @@
-"""Decodes many numbers of DWARF at once: LEB128 (DWARF 5, section 7.6), and numbers of fixed size."""
+"""Decodes numbers of DWARF, one or many at once: LEB128 (DWARF 5, section 7.6), and numbers of fixed size."""
 
 import numpy as np
 
@@ -7,6 +7,24 @@ MAX_BYTES = 8
 TOO_LONG = -(1 << 62)
 PADDING = 32
 """Zero bytes that must follow the data, so that every number ends within them."""
+
+
+def read_unsigned(data: bytes, at: int) -> tuple[int, int]:
+    """Returns the number at `at`, and its end. Raises IndexError if it is cut off, and ValueError if it is longer than
+    MAX_BYTES."""
+    value = shift = 0
+    while data[at] & 0x80:
+        value |= (data[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if shift > 7 * MAX_BYTES:
+            raise ValueError(f"a number of more than {MAX_BYTES} bytes")
+    return value | data[at] << shift, at + 1
+
+
+def read_signed(data: bytes, at: int) -> tuple[int, int]:
+    """Returns the same as `read_unsigned`, for a signed number."""
+    value, end = read_unsigned(data, at)
+    return value - (1 << 7 * (end - at)) if data[end - 1] & 0x40 else value, end
 
 
 def ends(data: np.ndarray) -> np.ndarray:

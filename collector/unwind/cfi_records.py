@@ -194,12 +194,12 @@ def _parse_cie(section: FrameSection, data: bytes, at: int) -> Cie | None:
         if data[at] != 8 or data[at + 1]:  # address size, segment selectors
             return None
         at += 2
-    code_align, at = _uleb(data, at)
-    data_align, at = _sleb(data, at)
-    column, at = (data[at], at + 1) if version == 1 else _uleb(data, at)
+    code_align, at = cfi_leb.read_unsigned(data, at)
+    data_align, at = cfi_leb.read_signed(data, at)
+    column, at = (data[at], at + 1) if version == 1 else cfi_leb.read_unsigned(data, at)
     encoding, signal = 0, False
     if augmentation.startswith(b"z"):
-        length, at = _uleb(data, at)
+        length, at = cfi_leb.read_unsigned(data, at)
         program, fields = at + length, at
         for letter in augmentation[1:]:
             if letter in b"L":
@@ -233,18 +233,3 @@ def _usable(encoding: int, section: FrameSection) -> bool:
 
 def _pointer_size(encoding: int) -> int:
     return 0 if encoding == _OMIT else np.dtype(_FORMATS[encoding & 0x0F]).itemsize
-
-
-def _uleb(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while data[at] & 0x80:
-        value |= (data[at] & 0x7F) << shift
-        shift, at = shift + 7, at + 1
-        if shift > 56:
-            raise ValueError("a number of more than 8 bytes")
-    return value | data[at] << shift, at + 1
-
-
-def _sleb(data: bytes, at: int) -> tuple[int, int]:
-    value, after = _uleb(data, at)
-    return value - (1 << 7 * (after - at)) if data[after - 1] & 0x40 else value, after

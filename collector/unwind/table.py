@@ -39,11 +39,6 @@ class UnwindTable:
     rules: np.ndarray  # RULE (r,), r <= MAX_RULES; rules[0] is NONE
     stored: StoredRows | None = None  # the same rows, if they can be read from disk
 
-    @property
-    def has_rules(self) -> bool:
-        """False if the file has no information about unwinding."""
-        return len(self.rows) > 0
-
     def rule(self, vaddr: int) -> Any:
         """Returns the rule (a scalar of type RULE) at an ELF address."""
         chunk, low = (vaddr - self.base) >> 16, vaddr & 0xFFFF
