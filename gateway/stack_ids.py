@@ -4,8 +4,7 @@ import numpy as np
 
 from icestream.messages import identify
 from icestream.messages.raw import Frames
-from icestream.messages.raw_encoder import MAX_PATH, SentLines, Stacks
-from icestream.v1.common_pb2 import Mapping
+from icestream.messages.raw_encoder import SentLines, Stacks, to_mapping
 
 _NO_ROWS = np.empty(0, np.int64)
 
@@ -23,10 +22,7 @@ def stack_ids(stacks: Stacks) -> np.ndarray:
                 *(name.file for name in stacks.names),
                 *lines.texts,
             ],
-            mappings=[
-                Mapping(kind=Mapping.Kind.Name(kind), build_id=build_id, file=file[:MAX_PATH])
-                for kind, build_id, file in stacks.mappings
-            ],
+            mappings=list(map(to_mapping, stacks.mappings)),
             location_mapping=stacks.mapping,
             location_address=stacks.address,
             location_function=stacks.name,

@@ -24,9 +24,16 @@ _KERNEL_FILE = re.compile(r"\[(kernel|vmlinux|guest\.kernel)|^vmlinux$")
 _HEX = re.compile(r"[0-9a-fA-F]{8,}")
 _U64 = 2**64 - 1
 
-MappingKey = tuple[int, str, str]
-"""Kind, build ID, file."""
-UNKNOWN: MappingKey = (int(Mapping.UNKNOWN), "", "")
+
+class MappingKey(NamedTuple):
+    """A mapping of a profile."""
+
+    kind: int
+    build_id: str
+    file: str
+
+
+UNKNOWN = MappingKey(int(Mapping.UNKNOWN), "", "")
 
 
 class SentLine(NamedTuple):
@@ -64,13 +71,13 @@ class FileMappings(NamedTuple):
 
 def file_mappings(identity: str, file: str) -> FileMappings:
     """Returns the mappings of locations in a file with this build ID."""
-    unnamed = (_FILE, identity, file) if identity or file else UNKNOWN
+    unnamed = MappingKey(_FILE, identity, file) if identity or file else UNKNOWN
     if _KERNEL_FILE.match(file):
-        return FileMappings(unnamed, (_KERNEL, "", KERNEL_FILE), False, None)
+        return FileMappings(unnamed, MappingKey(_KERNEL, "", KERNEL_FILE), False, None)
     if identity:
-        return FileMappings(unnamed, (_SENT, identity, file), True, None)
+        return FileMappings(unnamed, MappingKey(_SENT, identity, file), True, None)
     # As collectors name frames of interpreters: without an address, which nothing could be looked up with.
-    return FileMappings(unnamed, (_SENT, "", file), False, (_NAMED, "", file or NAMED_FILE))
+    return FileMappings(unnamed, MappingKey(_SENT, "", file), False, MappingKey(_NAMED, "", file or NAMED_FILE))
 
 
 def build_id(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from icestream import index_ranges, packed
-from icestream.messages.checks import Labels
+from icestream.messages.checks import MAX_FILE, Labels
 from icestream.row_indices import renumber, take_rows
 from icestream.times import HOUR_NS
 from icestream.topics import MAX_MESSAGE_BYTES
@@ -21,8 +21,6 @@ HEADER_BYTES = 2000
 """Room in each part for what `finish` adds."""
 
 _SPAN_NS = HOUR_NS  # sample times are 32 bits of microseconds: 71 minutes
-MAX_PATH = 4096
-"""Characters of a mapping's path."""
 
 
 class Name(Protocol):
@@ -34,6 +32,19 @@ class Name(Protocol):
     def file(self) -> str: ...
     @property
     def line(self) -> int: ...
+
+
+class BatchMapping(Protocol):
+    """A row of a batch's mappings."""
+
+    @property
+    def kind(self) -> int: ...
+
+    @property
+    def build_id(self) -> str: ...
+
+    @property
+    def file(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -57,7 +68,7 @@ class Stacks:
     name: np.ndarray  # int64 (l,), row of names, 0: not named by the host
     depth: np.ndarray  # int64 (s,)
     frames: np.ndarray  # int64 (sum of depth,), rows of locations, leaf first
-    mappings: Sequence[tuple[int, str, str]]  # kind, build ID, file; mappings[0] is unknown
+    mappings: Sequence[BatchMapping]  # mappings[0] is unknown
     names: Sequence[Name]  # names[0] is empty
     lines: SentLines | None = field(default=None, kw_only=True)  # None: no location has lines
     ids: np.ndarray | None = field(default=None, kw_only=True)  # uint64 (s,); None: streams compute them
@@ -115,6 +126,12 @@ def finish(parts: list[bytes], batch_id: BatchId, published_unix_nano: int) -> l
         ).SerializeToString()
         for i, part in enumerate(parts)
     ]
+
+
+def to_mapping(mapping: BatchMapping) -> Mapping:
+    """Returns a mapping as messages have it; long paths are cut."""
+    kind = Mapping.Kind.Name(mapping.kind)
+    return Mapping(kind=kind, build_id=mapping.build_id, file=mapping.file[:MAX_FILE])
 
 
 class _Part(NamedTuple):
@@ -193,8 +210,7 @@ def _stack_columns(stacks: Stacks, chosen: np.ndarray, message: RawBatch) -> dic
     locations, frame_row = renumber(frames, len(stacks.mapping))
     mappings, mapping_row = renumber(stacks.mapping[locations], len(stacks.mappings), always=0)
     for row in mappings.tolist():
-        kind, build_id, file = stacks.mappings[row]
-        message.mappings.append(Mapping(kind=Mapping.Kind.Name(kind), build_id=build_id, file=file[:MAX_PATH]))
+        message.mappings.append(to_mapping(stacks.mappings[row]))
     columns = {
         "stack_depth": depth,
         "stack_frames": frame_row,
