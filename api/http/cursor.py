@@ -7,7 +7,7 @@ import re
 
 from api.errors import ApiError, bad_request
 from api.queries.heaviest_traces import LastTrace
-from api.queries.selection import TimeRange
+from api.queries.time_range import TimeRange
 
 _LIMIT = 2**63
 

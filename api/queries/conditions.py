@@ -6,6 +6,7 @@ from datetime import date
 from typing import Any
 
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream.rollups import HOUR_S
 from icestream.times import DAY_NS, HOUR_NS
 
@@ -52,35 +53,38 @@ class Conditions:
         return f"WHERE {' AND '.join(self.expressions)}" if self.expressions else ""
 
 
-def add_time(conditions: Conditions, start_unix_nano: int, end_unix_nano: int, column: str = "time") -> None:
-    """Adds that `column` is in [start, end), to the millisecond."""
-    add_times(conditions, [(start_unix_nano, end_unix_nano)], column)
+def add_time(conditions: Conditions, time_range: TimeRange, column: str = "time") -> None:
+    """Adds that `column` is in a time range, to the millisecond."""
+    add_times(conditions, [time_range], column)
 
 
-def add_times(conditions: Conditions, ranges: Iterable[tuple[int, int]], column: str = "time") -> None:
-    """Adds that `column` is in one of these ranges [start, end) in Unix nanoseconds, to the millisecond."""
+def add_times(conditions: Conditions, ranges: Iterable[TimeRange], column: str = "time") -> None:
+    """Adds that `column` is in one of these time ranges, to the millisecond."""
 
     def bound(unix_nano: int) -> str:
         return f"fromUnixTimestamp64Milli({conditions.bind(unix_nano // 10**6, 'Int64')}, 'UTC')"
 
-    conditions.add_any([f"{column} >= {bound(start)} AND {column} < {bound(end)}" for start, end in ranges])
+    conditions.add_any(
+        [f"{column} >= {bound(each.start_unix_nano)} AND {column} < {bound(each.end_unix_nano)}" for each in ranges]
+    )
 
 
-def add_hours(conditions: Conditions, start_unix_nano: int, end_unix_nano: int) -> None:
-    """Adds that `start_time`, the start of an hour, is that of one with a part of [start, end).
+def add_hours(conditions: Conditions, time_range: TimeRange) -> None:
+    """Adds that `start_time`, the start of an hour, is that of one with a part of a time range.
 
     For columns of type DateTime: comparing one with milliseconds takes longer than reading it.
     """
-    first, end = start_unix_nano // HOUR_NS * HOUR_S, -(-end_unix_nano // HOUR_NS) * HOUR_S
+    first, end = time_range.start_unix_nano // HOUR_NS * HOUR_S, -(-time_range.end_unix_nano // HOUR_NS) * HOUR_S
     for operator, unix_s in ((">=", first), ("<", end)):
         bound = conditions.bind(min(max(unix_s, 0), 2**32 - 1), "UInt32")
         conditions.add(f"start_time {operator} toDateTime({bound}, 'UTC')")
 
 
-def add_span_times(conditions: Conditions, ranges: Iterable[tuple[int, int]]) -> None:
+def add_span_times(conditions: Conditions, ranges: Iterable[TimeRange]) -> None:
     """Adds that `start_time` is that of a span that may have samples in these ranges. No span is longer than 23 hours
     (gateway/readers/otlp_spans.py); an hour is for what a task does after its span, and for clocks that differ."""
-    add_times(conditions, [(max(0, start - DAY_NS), end + HOUR_NS) for start, end in ranges], "start_time")
+    around = [TimeRange(max(0, each.start_unix_nano - DAY_NS), each.end_unix_nano + HOUR_NS) for each in ranges]
+    add_times(conditions, around, "start_time")
 
 
 def add_days(conditions: Conditions, ranges: Iterable[tuple[int, int]]) -> None:

@@ -88,12 +88,10 @@ def _activity_conditions(selection: Selection, samples: Conditions) -> Condition
     Where labels of series other than the service select, its rows are those of the processes that have such samples.
     """
     activity = Conditions(parameters=samples.parameters)
-    time_range = selection.time_range
-    add_time(activity, time_range.start_unix_nano, time_range.end_unix_nano, column="start_time")
+    add_time(activity, selection.time_range, column="start_time")
     for matcher in split_matchers(selection.matchers)[0]:
         add_value_matcher(activity, "operation", matcher)
-    times = [(time_range.start_unix_nano, time_range.end_unix_nano)]
-    add_span_matchers(activity, times, selection.matchers, has_series=False)
+    add_span_matchers(activity, [selection.time_range], selection.matchers, has_series=False)
     others = series_matchers(selection.matchers)
     add_matchers(activity, [matcher for matcher in others if matcher.label == "service"])
     if any(matcher.label != "service" for matcher in others):

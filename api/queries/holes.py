@@ -9,8 +9,8 @@ from typing import Any
 from api.queries.conditions import Conditions, add_time
 from api.queries.database import Database, texts
 from api.queries.runs import SETTLED_MS, Gap, Run, add_hosts, read_gaps, read_known_from, read_runs
-from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream.times import format_unix_nano
 
 _MS = 10**6
@@ -194,7 +194,7 @@ class Holes:
 
 def _dead_letters(database: Database, time_range: TimeRange, matchers: tuple[Matcher, ...]) -> Iterator[Hole]:
     conditions = Conditions()
-    add_time(conditions, time_range.start_unix_nano, time_range.end_unix_nano)
+    add_time(conditions, time_range)
     add_hosts(conditions, time_range, matchers)
     answer = database.table(
         "SELECT host_id, uniqExact(topic, partition, offset) AS count,"

@@ -63,8 +63,7 @@ def read_labelled_stack_values(
 
 def _by_request_label(database: Database, selection: Selection, label: str, max_stacks: int) -> LabelledStackValues:
     conditions = selection.conditions()
-    time_range = selection.time_range
-    ranges = [(time_range.start_unix_nano, time_range.end_unix_nano)]
+    ranges = [selection.time_range]
     asked = selection.of_any_request(ranges, conditions.parameters)
     if label == OPERATION:
         column, table = OPERATION_OF_SAMPLE, with_operations(asked, ranges, selection.matchers)

@@ -14,8 +14,8 @@ from api.queries.database import Database, texts
 from api.queries.operation_names import read_operation_names
 from api.queries.sample_operations import OPERATION
 from api.queries.sample_spans import series_matchers, split_span_matchers
-from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream.span_operations import SPAN_NAME
 
 
@@ -32,7 +32,7 @@ class SelectedSeries:
         add_series_matchers(conditions, series_matchers(self.matchers))
         if self.time_range is not None:
             seen = Conditions(parameters=conditions.parameters)
-            add_hours(seen, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
+            add_hours(seen, self.time_range)
             conditions.add(f"series_id IN (SELECT series_id FROM series_seen {seen.where})")
         return conditions
 
@@ -43,7 +43,7 @@ class SelectedSeries:
         for matcher in split_span_matchers(self.matchers)[0]:
             add_value_matcher(conditions, "name", matcher)
         if self.time_range is not None:
-            add_span_times(conditions, [(self.time_range.start_unix_nano, self.time_range.end_unix_nano)])
+            add_span_times(conditions, [self.time_range])
             start = conditions.bind(self.time_range.start_unix_nano // 10**6, "Int64")
             conditions.add(f"end_time >= fromUnixTimestamp64Milli({start}, 'UTC')")
         return conditions

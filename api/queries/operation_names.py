@@ -12,8 +12,8 @@ from api.queries.database import Database, texts
 from api.queries.operations import OPERATION_TABLES
 from api.queries.rollups import make_plan
 from api.queries.sample_operations import select_span_operations, span_hours, split_matchers
-from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES, Level
 from icestream.span_operations import HAS_SPAN_NAMES, JOIN_SPAN_NAMES, SERIES_SPAN_NAMES, SPAN_NAME, has_rows
 from icestream.times import HOUR_NS
@@ -63,30 +63,29 @@ def _of_hours(database: Database, named: Conditions, of_service: list[Matcher], 
         sources.append(_select(OPERATION_TABLES[part.level], conditions))
     if not plan.samples:
         return sources
-    gaps = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
     for table in _ROWS:
         conditions = _of_service(named, of_service)
-        add_times(conditions, gaps, "start_time")
+        add_times(conditions, plan.samples, "start_time")
         sources.append(_select(table, conditions))
     labelled = _of_service(named, of_service)
-    add_times(labelled, gaps)
+    add_times(labelled, plan.samples)
     asked = Conditions([*labelled.expressions, "trace_id != toFixedString('', 16)"], named.parameters)
-    spans = select_span_operations(asked, gaps, of_service)
+    spans = select_span_operations(asked, plan.samples, of_service)
     sampled = f"(trace_id, span_id) IN (SELECT trace_id, span_id FROM samples {asked.where})"
     labelled.add(f"{HAS_SPAN_NAMES} AND series_id IN (SELECT series_id FROM ({SERIES_SPAN_NAMES}))")
     labelled.add(f"(trace_id, span_id) NOT IN (SELECT trace_id, span_id FROM ({spans}))")
     return [
         *sources,
-        f"SELECT DISTINCT operation FROM ({spans}) WHERE {_has_spans(asked, gaps)} AND {sampled}",
+        f"SELECT DISTINCT operation FROM ({spans}) WHERE {_has_spans(asked, plan.samples)} AND {sampled}",
         f"SELECT DISTINCT label FROM samples{JOIN_SPAN_NAMES} {labelled.where}",
     ]
 
 
-def _has_spans(asked: Conditions, ranges: list[tuple[int, int]]) -> str:
+def _has_spans(asked: Conditions, ranges: list[TimeRange]) -> str:
     """Returns an expression that is 0 where no span has an operation: most systems without tracing have only samples.
     Parameters are added to `asked`."""
     active, reported = Conditions(parameters=asked.parameters), Conditions(parameters=asked.parameters)
-    add_times(active, [span_hours(start, end) for start, end in ranges], "start_time")
+    add_times(active, map(span_hours, ranges), "start_time")
     add_span_times(reported, ranges)
     return f"({has_rows('span_operations', active.where)} OR {has_rows('entry_spans', reported.where)})"
 

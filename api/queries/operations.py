@@ -13,8 +13,9 @@ from api.queries.confidence import sampled_rows
 from api.queries.database import Database, texts
 from api.queries.rollups import Plan, make_plan
 from api.queries.sample_operations import OPERATION, select_span_operations, split_matchers
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream import operation_sums
 from icestream.operation_sums import QUANTILES
 from icestream.rollups import OPERATION_DAYS, OPERATION_HOURS, OPERATION_MINUTES
@@ -106,10 +107,9 @@ def _of_rows(
     gaps = _joined([*before.samples, *now.samples])
     start = conditions.bind(selection.time_range.start_unix_nano // 10**6, "Int64")
     from_start = f">= fromUnixTimestamp64Milli({start}, 'UTC')"
-    ranges = [(each.start_unix_nano, each.end_unix_nano) for each in gaps]
     of_any = Selection(selection.profile_type, tuple(of_service), selection.time_range)
-    samples = of_any.of_any_request(ranges, parameters)
-    spans = select_span_operations(samples, ranges, of_service)
+    samples = of_any.of_any_request(gaps, parameters)
+    spans = select_span_operations(samples, gaps, of_service)
     began = request_conditions(parameters, of_service, gaps).where
     intervals = "WHERE 0"  # how much CPU the requests of the period before used is not asked for
     if now.samples:
@@ -148,7 +148,7 @@ def split_operation(matchers: tuple[Matcher, ...]) -> tuple[list[Matcher], list[
 def request_conditions(parameters: dict[str, Any], matchers: list[Matcher], ranges: Sequence[TimeRange]) -> Conditions:
     """Conditions on `activity` and `entry_spans`, which begin in these time ranges."""
     added = Conditions(parameters=parameters)
-    add_times(added, [(each.start_unix_nano, each.end_unix_nano) for each in ranges], "start_time")
+    add_times(added, ranges, "start_time")
     add_matchers(added, [matcher for matcher in matchers if matcher.label != OPERATION])
     for matcher in matchers:
         if matcher.label == OPERATION:

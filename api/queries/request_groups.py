@@ -7,8 +7,9 @@ from api.queries.conditions import Conditions
 from api.queries.database import Database
 from api.queries.operations import request_conditions, request_intervals, split_operation, until_ended
 from api.queries.sample_operations import active_spans, select_reported_operations
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
 from api.queries.stack_values import StackValues, read_stack_values
+from api.queries.time_range import TimeRange
 from icestream.operation_sums import requests_from
 
 Measure = Literal["duration", "cpu"]
@@ -76,11 +77,10 @@ def _read_stacks(
     of_service = [matcher for matcher in selection.matchers if matcher.label == "service"]
     of_any = Selection(selection.profile_type, tuple(of_service), ended)
     samples = of_any.conditions()
-    ranges = [(ended.start_unix_nano, ended.end_unix_nano)]
-    active, others = active_spans(samples.parameters, ranges, of_service)
+    active, others = active_spans(samples.parameters, [ended], of_service)
     requests = f"SELECT trace_id, span_id FROM {_requests(selection, ended, samples)} WHERE {where}"
     known = f"SELECT trace_id, span_id FROM span_operations {active.where}"
-    reported = select_reported_operations(of_any.of_any_request(ranges, samples.parameters), ranges, known)
+    reported = select_reported_operations(of_any.of_any_request([ended], samples.parameters), [ended], known)
     of_requests = f"(trace_id, entry_span_id) IN ({requests})"
     found = [f"{known} AND {of_requests}", f"SELECT trace_id, span_id FROM ({reported}) WHERE {of_requests}"]
     if others:

@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from api.queries.conditions import Conditions, add_matchers
 from api.queries.database import Database
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
+from api.queries.time_range import TimeRange
 from icestream.rollups import (
     BUILDS_SQL,
     CHANGED_HOURS_SQL,

@@ -13,8 +13,8 @@ import pyarrow as pa
 from api.queries.conditions import Conditions, add_matchers, add_time
 from api.queries.database import Database, texts
 from api.queries.sample_spans import series_matchers
-from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream.messages.raw import GATEWAY
 from icestream.topics import DEFAULT_PROFILE_TYPE
 
@@ -175,7 +175,7 @@ def add_hosts(conditions: Conditions, time_range: TimeRange, matchers: tuple[Mat
         of_samples = Conditions(parameters=conditions.parameters)
         add_matchers(of_samples, series_matchers(matchers))  # hosts miss what they miss of all requests
         near = NEAR_MS * _MS
-        add_time(of_samples, max(time_range.start_unix_nano - near, 0), time_range.end_unix_nano + near)
+        add_time(of_samples, TimeRange(max(time_range.start_unix_nano - near, 0), time_range.end_unix_nano + near))
         conditions.add(f"host_id IN (SELECT host_id FROM samples {of_samples.where})")
 
 
@@ -184,7 +184,7 @@ def _published(from_unix_milli: int, to_unix_milli: int) -> Conditions:
     conditions.add("kind IN ('samples', 'activity')")
     # Nobody knows when those who send profiles should send them.
     conditions.add(f"NOT startsWith(collector, {conditions.bind(GATEWAY, 'String')})")
-    add_time(conditions, max(from_unix_milli, 0) * _MS, to_unix_milli * _MS, "published_time")
+    add_time(conditions, TimeRange(max(from_unix_milli, 0) * _MS, to_unix_milli * _MS), "published_time")
     return conditions
 
 

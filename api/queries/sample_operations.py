@@ -6,6 +6,7 @@ from typing import Any
 
 from api.queries.conditions import Conditions, add_matchers, add_span_times, add_times, matching
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from icestream import span_operations
 from icestream.span_operations import HAS_SPAN_NAMES, SPAN_NAME, samples_with_operations
 from icestream.times import HOUR_NS
@@ -21,16 +22,17 @@ def split_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], list[Mat
     return of_operation, [matcher for matcher in matchers if matcher.label != OPERATION]
 
 
-def span_hours(start_unix_nano: int, end_unix_nano: int) -> tuple[int, int]:
-    """Returns the range of `span_operations` with the spans that had CPU in [start, end). No interval is longer than an
+def span_hours(time_range: TimeRange) -> TimeRange:
+    """Returns the range of `span_operations` with the spans that had CPU in a time range. No interval is longer than an
     hour (collector/activity/activity_datagram.py), and a row says when the last one of its hour began."""
-    return max(0, start_unix_nano // HOUR_NS - 1) * HOUR_NS, -(-end_unix_nano // HOUR_NS) * HOUR_NS
+    first, end = time_range.start_unix_nano // HOUR_NS - 1, -(-time_range.end_unix_nano // HOUR_NS)
+    return TimeRange(max(0, first) * HOUR_NS, end * HOUR_NS)
 
 
-def select_span_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
+def select_span_operations(asked: Conditions, ranges: Sequence[TimeRange], matchers: Iterable[Matcher]) -> str:
     """Returns a SELECT of trace_id, span_id and operation, each span once.
 
-    `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
+    `asked`: conditions on `samples`, which lie in these time ranges. Parameters are added.
     `matchers`: those of the samples. Most samples have spans of their own service, whose activity is read first.
     """
     of_service = [matcher for matcher in matchers if matcher.label == "service"]
@@ -42,13 +44,13 @@ def select_span_operations(asked: Conditions, ranges: Sequence[tuple[int, int]],
 
 
 def active_spans(
-    parameters: dict[str, Any], ranges: Sequence[tuple[int, int]], of_service: list[Matcher]
+    parameters: dict[str, Any], ranges: Sequence[TimeRange], of_service: list[Matcher]
 ) -> tuple[Conditions, Conditions | None]:
-    """Returns conditions on `span_operations` and `activity` for spans that had CPU in ranges [start, end) of Unix
-    nanoseconds: of services that match, and of all others, if there may be others."""
+    """Returns conditions on `span_operations` and `activity` for spans that had CPU in time ranges: of services that
+    match, and of all others, if there may be others."""
     active, others = Conditions(parameters=parameters), Conditions(parameters=parameters)
     for conditions in (active, others):
-        add_times(conditions, [span_hours(start, end) for start, end in ranges], "start_time")
+        add_times(conditions, map(span_hours, ranges), "start_time")
     if not of_service:
         return active, None
     add_matchers(active, of_service)
@@ -56,7 +58,7 @@ def active_spans(
     return active, others
 
 
-def select_reported_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], known: str) -> str:
+def select_reported_operations(asked: Conditions, ranges: Sequence[TimeRange], known: str) -> str:
     """Returns a SELECT of trace_id, span_id, operation and entry_span_id, each span once, for the requests that have
     samples whose spans are not in `known`, a SELECT of trace_id and span_id. For `asked`, see `select_span_operations`.
     """
@@ -66,7 +68,7 @@ def select_reported_operations(asked: Conditions, ranges: Sequence[tuple[int, in
 
 
 def add_operation_matchers(
-    conditions: Conditions, asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]
+    conditions: Conditions, asked: Conditions, ranges: Sequence[TimeRange], matchers: Iterable[Matcher]
 ) -> None:
     """Adds the matchers of the operation, for a table of samples. A sample without a known operation has ''. For
     `asked`, see `select_span_operations`; the parameters are those of `conditions`."""
@@ -88,7 +90,7 @@ def add_operation_matchers(
     )
 
 
-def with_operations(asked: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher]) -> str:
+def with_operations(asked: Conditions, ranges: Sequence[TimeRange], matchers: Iterable[Matcher]) -> str:
     """Returns what to select from instead of `samples` to have the columns of OPERATION_OF_SAMPLE as well. For the
     parameters, see `select_span_operations`."""
     return samples_with_operations(select_span_operations(asked, ranges, matchers))

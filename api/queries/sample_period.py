@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from api.queries.conditions import Conditions, add_time
 from api.queries.database import Database, texts
-from api.queries.selection import TimeRange
+from api.queries.time_range import TimeRange
 
 _SAMPLES = 100
 _SERVICES = 50
@@ -37,6 +37,6 @@ def _select_some(conditions: Conditions, profile_type: str, service: str, time_r
     one = Conditions(parameters=conditions.parameters)
     one.add(f"profile_type = {one.bind(profile_type, 'String')}")
     one.add(f"service = {one.bind(service, 'String')}")
-    add_time(one, time_range.start_unix_nano, time_range.end_unix_nano)
+    add_time(one, time_range)
     one.add("count > 0 AND value > 0")
     return f"SELECT toString(service) AS service, value / count AS period FROM samples {one.where} LIMIT {_SAMPLES}"

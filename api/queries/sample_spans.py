@@ -7,6 +7,7 @@ from api.errors import bad_request
 from api.queries.conditions import Conditions, add_span_times, add_value_matcher, matching
 from api.queries.sample_operations import OPERATION
 from api.queries.selector import Matcher, SelectorError
+from api.queries.time_range import TimeRange
 from icestream.span_operations import SPAN_NAME, has_rows
 
 SPAN_ID = "span_id"
@@ -50,11 +51,11 @@ def split_span_matchers(matchers: Iterable[Matcher]) -> tuple[list[Matcher], lis
 
 
 def add_span_matchers(
-    conditions: Conditions, ranges: Sequence[tuple[int, int]], matchers: Iterable[Matcher], has_series: bool = True
+    conditions: Conditions, ranges: Sequence[TimeRange], matchers: Iterable[Matcher], has_series: bool = True
 ) -> None:
     """Adds the matchers of the span, for a table with trace_id and span_id. A sample without a known name has ''.
 
-    `ranges`: [start, end) in Unix nanoseconds, in which samples are selected. `has_series`: the table has series_id.
+    `ranges`: in which samples are selected. `has_series`: the table has series_id.
     """
     by_name, by_id = split_span_matchers(matchers)
     for matcher in by_id:
@@ -77,10 +78,10 @@ def add_span_matchers(
     conditions.add(f"{different} != ({of_none})")
 
 
-def with_span_names(table: str, asked: Conditions, ranges: Sequence[tuple[int, int]]) -> str:
+def with_span_names(table: str, asked: Conditions, ranges: Sequence[TimeRange]) -> str:
     """Returns what to select from instead of a table of samples to have the column `name` of their spans as well.
 
-    `asked`: conditions on `samples`, which lie in these ranges [start, end) of Unix nanoseconds. Parameters are added.
+    `asked`: conditions on `samples`, which lie in these time ranges. Parameters are added.
     """
     spans = Conditions(parameters=asked.parameters)
     add_span_times(spans, ranges)
@@ -92,7 +93,7 @@ def with_span_names(table: str, asked: Conditions, ranges: Sequence[tuple[int, i
     return f"{table} LEFT ANY JOIN ({names}) AS names_of USING (trace_id, span_id)"
 
 
-def select_span_names(conditions: Conditions, ranges: Sequence[tuple[int, int]], candidates: str) -> str:
+def select_span_names(conditions: Conditions, ranges: Sequence[TimeRange], candidates: str) -> str:
     """Returns a SELECT of trace_id, span_id and name, each span once, for samples in these ranges. `candidates` selects
     trace_id and span_id. Parameters are added to `conditions`."""
     spans = Conditions(parameters=conditions.parameters)

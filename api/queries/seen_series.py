@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from api.queries.conditions import Conditions, add_hours, add_series_matchers
 from api.queries.database import Database, texts
 from api.queries.sample_spans import series_matchers
-from api.queries.selection import TimeRange
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def read_seen_series(
     if profile_types is not None:
         seen.add(f"profile_type IN {seen.bind(profile_types, 'Array(String)')}")
     if time_range is not None:
-        add_hours(seen, time_range.start_unix_nano, time_range.end_unix_nano)
+        add_hours(seen, time_range)
     matching = Conditions(parameters=seen.parameters)
     add_series_matchers(matching, series_matchers(matchers))
     labels = "mapSort(labels)"

@@ -9,22 +9,9 @@ from api.queries.conditions import Conditions, add_days, add_matchers, add_time,
 from api.queries.sample_operations import add_operation_matchers
 from api.queries.sample_spans import REQUEST_LABELS, add_span_matchers, series_matchers
 from api.queries.selector import Matcher, format_selector
+from api.queries.time_range import TimeRange
 from icestream.gauges import is_gauge
-from icestream.times import DAY_NS, format_unix_nano
-
-
-@dataclass(frozen=True)
-class TimeRange:
-    """[start, end)."""
-
-    start_unix_nano: int
-    end_unix_nano: int
-
-    def as_json(self, prefix: str = "") -> dict[str, str]:
-        return {
-            f"{prefix}start": format_unix_nano(self.start_unix_nano),
-            f"{prefix}end": format_unix_nano(self.end_unix_nano),
-        }
+from icestream.times import DAY_NS
 
 
 @dataclass(frozen=True)
@@ -52,7 +39,7 @@ class Selection:
     def conditions(self, parameters: dict[str, Any] | None = None) -> Conditions:
         """Conditions on `samples` and `trace_samples`, bound among other `parameters` of the query."""
         conditions = self._without_time({} if parameters is None else parameters, [self.time_range])
-        add_time(conditions, self.time_range.start_unix_nano, self.time_range.end_unix_nano)
+        add_time(conditions, self.time_range)
         return conditions
 
     @property
@@ -89,12 +76,12 @@ class Selection:
             add_days(alternatives[-1], days)
         if edges:
             alternatives.append(self._without_time(parameters, ranges))
-            add_times(alternatives[-1], [(edge.start_unix_nano, edge.end_unix_nano) for edge in edges])
+            add_times(alternatives[-1], edges)
         return alternatives
 
-    def of_any_request(self, ranges: Sequence[tuple[int, int]], parameters: dict[str, Any]) -> Conditions:
-        """Conditions on `samples` in these ranges [start, end) of Unix nanoseconds, without those on the operation and
-        the span: what these select is looked for among the requests of such samples."""
+    def of_any_request(self, ranges: Sequence[TimeRange], parameters: dict[str, Any]) -> Conditions:
+        """Conditions on `samples` in these time ranges, without those on the operation and the span: what these select
+        is looked for among the requests of such samples."""
         conditions = self._of_series(parameters)
         add_times(conditions, ranges)
         return conditions
@@ -108,9 +95,8 @@ class Selection:
     def _without_time(self, parameters: dict[str, Any], ranges: Sequence[TimeRange]) -> Conditions:
         """`ranges`: only samples in these times are selected."""
         conditions = self._of_series(parameters)
-        times = [(each.start_unix_nano, each.end_unix_nano) for each in ranges]
-        add_operation_matchers(conditions, self.of_any_request(times, parameters), times, self.matchers)
-        add_span_matchers(conditions, times, self.matchers)
+        add_operation_matchers(conditions, self.of_any_request(ranges, parameters), ranges, self.matchers)
+        add_span_matchers(conditions, ranges, self.matchers)
         return conditions
 
     def as_json(self) -> dict[str, Any]:

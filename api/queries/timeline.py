@@ -16,7 +16,8 @@ from api.queries.gauges import total_of
 from api.queries.rollups import make_plan
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import check_groups, with_span_names
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
+from api.queries.time_range import TimeRange
 from icestream.rollups import DAYS, GAUGE_DAYS, GAUGE_HOURS, HOURS, MINUTES, Level
 from icestream.span_operations import OPERATION_OF_SAMPLE, SPAN_NAME
 
@@ -64,10 +65,9 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     ]
     if plan.samples:
         of_samples = selection.alternatives(plan.samples, conditions.parameters, whole_days=False)
-        ranges = [(each.start_unix_nano, each.end_unix_nano) for each in plan.samples]
-        asked = selection.of_any_request(ranges, conditions.parameters)
-        table = with_operations(asked, ranges, selection.matchers) if OPERATION in sum_by else "samples"
-        table = with_span_names(table, asked, ranges) if SPAN_NAME in sum_by else table
+        asked = selection.of_any_request(plan.samples, conditions.parameters)
+        table = with_operations(asked, plan.samples, selection.matchers) if OPERATION in sum_by else "samples"
+        table = with_span_names(table, asked, plan.samples) if SPAN_NAME in sum_by else table
         sources += [(table, "toUnixTimestamp64Milli(time)", "uniqExact(time)", each) for each in of_samples]
     first, length = conditions.bind(start_unix_milli, "Int64"), conditions.bind(step_ms, "Int64")
     last = conditions.bind(len(times) - 1, "Int64")

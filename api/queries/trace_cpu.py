@@ -8,7 +8,7 @@ from api.queries.conditions import Conditions
 from api.queries.confidence import FEW_SAMPLES, SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
 from api.queries.sample_period import read_periods
-from api.queries.selection import TimeRange
+from api.queries.time_range import TimeRange
 from api.queries.trace_spans import ReportedSpans, read_spans
 from icestream.span_operations import SERIES_SPAN_NAMES
 

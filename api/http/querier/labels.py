@@ -19,7 +19,7 @@ from api.queries.labels import SelectedSeries, read_label_names, read_label_valu
 from api.queries.profile_types import read_profile_types
 from api.queries.sample_spans import REQUEST_LABELS
 from api.queries.seen_series import SeenSeries, read_seen_hours, read_seen_series
-from api.queries.selection import TimeRange
+from api.queries.time_range import TimeRange
 from icestream.pyroscope.querier_pb2 import (
     AnalyzeQueryRequest,
     AnalyzeQueryResponse,

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from api.http.connect import invalid
 from api.http.parameters import parse_profile_type, parse_selector
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
 from api.queries.selector import Matcher
+from api.queries.time_range import TimeRange
 from api.views.frame_filter import FrameFilter
 from api.views.patterns import check_pattern
 from icestream.pyroscope.querier_pb2 import StackTraceSelector

@@ -18,8 +18,9 @@ from api.http.tree_parameters import TreeShape, tree_shape
 from api.http.view_parameters import View, view
 from api.queries import trace_cpu as queries
 from api.queries.sample_operations import OPERATION
-from api.queries.selection import TimeRange, unit_of
+from api.queries.selection import unit_of
 from api.queries.selector import Matcher, format_selector
+from api.queries.time_range import TimeRange
 from api.queries.trace_stacks import read_trace_stacks
 from icestream.topics import DEFAULT_PROFILE_TYPE
 

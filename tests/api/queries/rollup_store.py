@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from api.queries.database import Database
 from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
 from api.queries.selector import parse
 from api.queries.stack_values import read_selected_stacks
+from api.queries.time_range import TimeRange
 from api.queries.timeline import read_timeline
 from api.settings import ApiSettings
 from icestream.clickhouse import Clients

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from api.queries.labelled_stack_values import read_labelled_stack_values
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
 from api.queries.selector import parse
 from api.queries.stack_values import read_selected_stacks
+from api.queries.time_range import TimeRange
 from api.queries.timeline import read_timeline
 from api.terminal.draw import draw_timeline, draw_tree
 from icestream.ids import series_id

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from api.queries.rollups import Plan, make_plan
-from api.queries.selection import TimeRange
 from api.queries.selector import parse
 from api.queries.stack_values import read_selected_stacks
+from api.queries.time_range import TimeRange
 from icestream.clickhouse import connect
 from icestream.rollups import DAYS, HOURS, MINUTES
 from icestream.times import format_unix_nano

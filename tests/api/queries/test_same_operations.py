@@ -11,9 +11,10 @@ from api.queries.heaviest_traces import MinCpu, read_heaviest_traces
 from api.queries.labelled_stack_values import read_labelled_stack_values
 from api.queries.labels import SelectedSeries, read_label_values
 from api.queries.operations import read_operations
-from api.queries.selection import Selection, TimeRange
+from api.queries.selection import Selection
 from api.queries.selector import Matcher, parse
 from api.queries.stack_values import read_selected_stacks
+from api.queries.time_range import TimeRange
 from api.queries.timeline import read_timeline
 from icestream.clickhouse import Clients
 from icestream.times import HOUR_NS
