@@ -10,48 +10,47 @@ from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 from jobs.merged import Merged
 from streams.attach import Attached, Intervals, attach, attach_threads, in_order, join, thread_keys, traced
-from streams.retained import CollectorStart
+from streams.retained import RunId
 
 Attach = Callable[[RawColumns, Intervals], Attached]
 _NOWHERE = np.uint64(2**64 - 1)
 
 
 class UnitActivity:
-    """The intervals with a trace, by the start of their collector: only samples of the same start may meet them."""
+    """The intervals with a trace, by the run of their collector: only samples of the same run may meet them."""
 
     def __init__(self) -> None:
-        self._parts: dict[CollectorStart, list[Intervals]] = defaultdict(list)
-        self._spans: dict[CollectorStart, np.ndarray] = {}
+        self._parts: dict[RunId, list[Intervals]] = defaultdict(list)
+        self._spans: dict[RunId, np.ndarray] = {}
 
     def add(self, activity: ActivityColumns) -> None:
         intervals = traced(activity)
         if len(intervals):
-            self._parts[CollectorStart.of(activity)].append(intervals)
+            self._parts[RunId.of(activity)].append(intervals)
 
     def attach(self, merged: Merged, operator: Attach) -> Attached:
         """Returns the contexts of all samples. An operator of the user is called with one batch at a time."""
         if operator is not attach:
             return _one_by_one(merged, operator, [self._near(batch) for batch in merged.batches])
-        starts: dict[CollectorStart, int] = {}
+        runs: dict[RunId, int] = {}
         near: dict[int, tuple[int, Intervals]] = {}
         of_batch = []
         for batch in merged.batches:
-            start = CollectorStart.of(batch)
-            number = starts.setdefault(start, len(starts))
+            number = runs.setdefault(RunId.of(batch), len(runs))
             of_batch.append(number)
             near |= {id(part): (number, part) for part in self._near(batch)}
         return _at_once(merged, of_batch, list(near.values()))
 
     def _near(self, batch: RawColumns) -> list[Intervals]:
         """Returns the parts that may have intervals in the window of a batch."""
-        start = CollectorStart.of(batch)
-        parts = self._parts.get(start, [])
-        spans = self._spans.get(start)
+        run_id = RunId.of(batch)
+        parts = self._parts.get(run_id, [])
+        spans = self._spans.get(run_id)
         if spans is None or len(spans) != len(parts):  # from the first start to the last end of each part
             spans = np.array(
                 [(part.start_monotonic_ns.min(), part.end_monotonic_ns.max()) for part in parts], np.int64
             ).reshape(-1, 2)
-            self._spans[start] = spans
+            self._spans[run_id] = spans
         rows = np.flatnonzero((spans[:, 0] < batch.end_monotonic_ns) & (spans[:, 1] > batch.start_monotonic_ns))
         return [parts[row] for row in rows.tolist()]
 
@@ -71,24 +70,24 @@ def _one_by_one(merged: Merged, operator: Attach, near: Sequence[Sequence[Interv
     )
 
 
-def _at_once(merged: Merged, start_of_batch: Sequence[int], near: Sequence[tuple[int, Intervals]]) -> Attached:
-    """Attaches the samples of all batches. `near`: intervals, and the number of their collector's start.
+def _at_once(merged: Merged, run_of_batch: Sequence[int], near: Sequence[tuple[int, Intervals]]) -> Attached:
+    """Attaches the samples of all batches. `near`: intervals, and the number of their run.
 
-    A thread is named by its start of a collector and its rank among all threads of the intervals.
+    A thread is named by its run and its rank among all threads of the intervals.
     """
     raw = merged.columns
     if not near:
         return attach(raw, join([]))
     threads, rank = np.unique(np.concatenate([part.thread for _, part in near]), return_inverse=True)
-    start = np.repeat(np.array([number for number, _ in near]), [len(part) for _, part in near])
+    run = np.repeat(np.array([number for number, _ in near]), [len(part) for _, part in near])
     intervals = in_order(
-        (start * len(threads) + rank).astype(np.uint64),
+        (run * len(threads) + rank).astype(np.uint64),
         np.concatenate([part.start_monotonic_ns for _, part in near]),
         np.concatenate([part.end_monotonic_ns for _, part in near]),
         np.concatenate([part.contexts for _, part in near]),
     )
     found = sorted_keys.find(threads, thread_keys(raw.sample_pid, raw.sample_tid))
-    thread = (merged.of_samples(start_of_batch) * len(threads) + found).astype(np.uint64)
+    thread = (merged.of_samples(run_of_batch) * len(threads) + found).astype(np.uint64)
     thread[found < 0] = _NOWHERE
     offsets = merged.of_samples([batch.clock_offset_ns for batch in merged.batches])
     return attach_threads(raw, thread, raw.time_unix_nano - offsets, intervals)

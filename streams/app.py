@@ -118,7 +118,7 @@ class PartitionTasks:
         return task
 
     async def _look(self, partitions: set[int]) -> None:
-        """Begins the tasks of partitions with a backlog: Faust may have dropped all of it, and then none comes."""
+        """Begins the tasks of partitions with lag: Faust may have dropped all their messages, and then none comes."""
         try:
             async for partition in self._logs.behind(partitions):
                 self._task(partition)
@@ -196,11 +196,11 @@ def create(settings: KafkaSettings, tasks: PartitionTasks, folder: Path) -> faus
     app = _application(settings, folder)
 
     def fetch(topic: str, partition: int, on: bool) -> None:
-        place = faust.types.TP(topic, partition)
+        topic_partition = faust.types.TP(topic, partition)
         if on:
-            app.consumer.on_buffer_drop(place)
+            app.consumer.on_buffer_drop(topic_partition)
         else:
-            app.consumer.on_buffer_full(place)
+            app.consumer.on_buffer_full(topic_partition)
 
     async def seek(topic: str, partition: int, offset: int) -> None:
         await app.consumer.seek_wait({faust.types.TP(topic, partition): offset})
@@ -280,8 +280,8 @@ class Tokens(AbstractTokenProvider):  # type: ignore[misc]
 
     async def token(self) -> str:
         """Raises TokenError."""
-        found = await asyncio.get_running_loop().run_in_executor(None, oauth.token, self._settings)
-        return found.value
+        token = await asyncio.get_running_loop().run_in_executor(None, oauth.token, self._settings)
+        return token.value
 
 
 def credentials(settings: KafkaSettings) -> Any:

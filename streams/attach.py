@@ -1,7 +1,7 @@
 """Gives samples their trace context: the one that the eBPF program read, else that of the interval that covers them.
 
-Samples and intervals meet by process, thread and CLOCK_MONOTONIC. The caller gives only intervals of the same start of
-the same collector.
+Samples and intervals meet by process, thread and CLOCK_MONOTONIC. The caller gives only intervals of the samples' own
+run.
 """
 
 from collections.abc import Sequence

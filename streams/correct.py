@@ -1,4 +1,4 @@
-"""Corrects recent samples that were published without a context, when an interval comes that covers them."""
+"""Corrects retained samples that were published without a context, when an interval comes that covers them."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ import numpy as np
 
 from icestream.messages.activity import ActivityColumns
 from streams.attach import Intervals, covering, thread_keys
-from streams.retained import CollectorStart, Retained
+from streams.retained import Retained, RunId
 from streams.sample_encoder import SampleRows
 
 
 @dataclass(frozen=True)
-class Claim:
+class CoveredSamples:
     """n samples of one raw message, each covered by an interval."""
 
     series: list[bytes]  # serialized Series
-    columns: dict[str, np.ndarray]  # of the samples (n,), named as in Recent
+    columns: dict[str, np.ndarray]  # of the samples (n,), named as in RetainedSamples
     interval: np.ndarray  # int64 (n,), the row of each sample's interval
 
 
@@ -28,24 +28,28 @@ def corrections(retained: Retained, activity: ActivityColumns, intervals: Interv
     if not len(intervals):
         return []
     first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
-    claims: dict[str, list[Claim]] = defaultdict(list)
-    for recent in retained.samples(CollectorStart.of(activity)):
-        times = recent.time_unix_nano - recent.clock_offset_ns
+    parts: dict[str, list[CoveredSamples]] = defaultdict(list)
+    for samples in retained.samples(RunId.of(activity)):
+        times = samples.time_unix_nano - samples.clock_offset_ns
         if int(times.max()) < first or int(times.min()) >= end:
             continue
-        interval = covering(thread_keys(recent.pid, recent.tid), times, intervals)
+        interval = covering(thread_keys(samples.pid, samples.tid), times, intervals)
         covered = interval >= 0
         if covered.any():
-            claims[recent.profile_type].append(Claim(recent.series, recent.columns(covered), interval[covered]))
-            retained.claim(recent, covered)
-    return [_rows(profile_type, activity, intervals, claims[profile_type]) for profile_type in sorted(claims)]
+            parts[samples.profile_type].append(
+                CoveredSamples(samples.series, samples.columns(covered), interval[covered])
+            )
+            retained.forget_rows(samples, covered)
+    return [_rows(profile_type, activity, intervals, parts[profile_type]) for profile_type in sorted(parts)]
 
 
-def _rows(profile_type: str, activity: ActivityColumns, intervals: Intervals, claims: list[Claim]) -> SampleRows:
+def _rows(
+    profile_type: str, activity: ActivityColumns, intervals: Intervals, parts: list[CoveredSamples]
+) -> SampleRows:
     row_of: dict[bytes, int] = {}
-    sample_series = np.concatenate([_series_rows(claim, row_of) for claim in claims])
-    columns = {name: np.concatenate([claim.columns[name] for claim in claims]) for name in claims[0].columns}
-    used, context = np.unique(np.concatenate([claim.interval for claim in claims]), return_inverse=True)
+    sample_series = np.concatenate([_series_rows(part, row_of) for part in parts])
+    columns = {name: np.concatenate([part.columns[name] for part in parts]) for name in parts[0].columns}
+    used, context = np.unique(np.concatenate([part.interval for part in parts]), return_inverse=True)
     return SampleRows(
         host_id=activity.host_id,
         profile_type=profile_type,
@@ -63,8 +67,8 @@ def _rows(profile_type: str, activity: ActivityColumns, intervals: Intervals, cl
     )
 
 
-def _series_rows(claim: Claim, row_of: dict[bytes, int]) -> np.ndarray:
-    """Returns each sample's row in `row_of`, to which it adds the series of the claim."""
-    rows = np.array([row_of.setdefault(series, len(row_of)) for series in claim.series], dtype=np.uint32)
-    sample_rows: np.ndarray = rows[claim.columns["sample_series"]]
+def _series_rows(part: CoveredSamples, row_of: dict[bytes, int]) -> np.ndarray:
+    """Returns each sample's row in `row_of`, to which it adds the series of the part."""
+    rows = np.array([row_of.setdefault(series, len(row_of)) for series in part.series], dtype=np.uint32)
+    sample_rows: np.ndarray = rows[part.columns["sample_series"]]
     return sample_rows

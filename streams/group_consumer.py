@@ -49,8 +49,8 @@ class _Thread(AIOKafkaConsumerThread):
     async def _seek_to_committed(self) -> Mapping[TP, int]:
         consumer = self._ensure_consumer()
         committed: Mapping[TP, int] = await consumer.seek_to_committed()
-        if none := [place for place, offset in committed.items() if not offset]:
-            await consumer.seek_to_beginning(*none)
+        if uncommitted := [partition for partition, offset in committed.items() if not offset]:
+            await consumer.seek_to_beginning(*uncommitted)
         return committed
 
     def _create_worker_consumer(self, transport: Any) -> Any:

@@ -31,11 +31,11 @@ class LogEnd(NamedTuple):
     high: int
 
 
-class Backlog(NamedTuple):
-    """What Kafka has of a log, and from which offset on nothing is committed."""
+class Lag(NamedTuple):
+    """What Kafka has of a log, and the group's committed offset: what lies between is not processed yet."""
 
     end: LogEnd
-    uncommitted: int
+    committed: int
 
 
 class _Reader:
@@ -73,30 +73,30 @@ class Logs:
         ask = partial(consumer, settings, STREAMS_GROUP, log_level=2)
         # As Faust, it also reads messages of transactions that are open.
         read = partial(log_consumer, settings, **{"isolation.level": "read_uncommitted"})
-        self._ends, self._backlogs = _Reader(ask, "log ends"), _Reader(ask, "backlogs")
+        self._ends, self._lags = _Reader(ask, "log ends"), _Reader(ask, "lags")
         self._messages = _Reader(read, "skipped messages")
 
     async def end(self, topic: str, partition: int) -> LogEnd:
         """Raises KafkaException when Kafka does not answer."""
         return await self._ends.ask(lambda reader: _end(reader, topic, partition))
 
-    async def backlog(self, topic: str, partition: int) -> Backlog:
+    async def lag(self, topic: str, partition: int) -> Lag:
         """Raises KafkaException when Kafka does not answer. Does not hold up `end`."""
-        return await self._backlogs.ask(lambda reader: _backlog(reader, topic, partition))
+        return await self._lags.ask(lambda reader: _lag(reader, topic, partition))
 
     async def behind(self, partitions: set[int]) -> AsyncIterator[int]:
-        """Yields the partitions with a backlog of raw or activity. Asks until Kafka has answered for each of them."""
+        """Yields the partitions with lag in raw or activity. Asks until Kafka has answered for each of them."""
         left = partitions
         while left:
             silent = set()
             for partition in sorted(left):
                 try:
-                    backlogs = [await self.backlog(topic, partition) for topic in (RAW, ACTIVITY)]
+                    lags = [await self.lag(topic, partition) for topic in (RAW, ACTIVITY)]
                 except KafkaException as error:
                     log.debug("Kafka does not say how far partition %d was processed: %s", partition, error)
                     silent.add(partition)
                     continue
-                if any(log_end.high > uncommitted for log_end, uncommitted in backlogs):
+                if any(log_end.high > committed for log_end, committed in lags):
                     yield partition
             left = silent
             await asyncio.sleep(_ASK_AGAIN_S if left else 0)
@@ -104,14 +104,14 @@ class Logs:
     async def read(self, topic: str, partition: int, first: int, end: int) -> AsyncIterator[Event]:
         """Yields the messages with offsets in [first, end) that Kafka has: as with Faust, also those of transactions
         that are open. Holds nothing while they are processed. Raises KafkaException."""
-        while portion := await self._messages.ask(partial(_portion, place=(topic, partition), first=first, end=end)):
+        while portion := await self._messages.ask(partial(_portion, log_of=(topic, partition), first=first, end=end)):
             for message in portion:
                 key, value, (_, unix_milli) = message.key(), message.value() or b"", message.timestamp()
                 first = (message.offset() or 0) + 1
                 yield Event(partition, first - 1, key, value, _not_acknowledged, self._limits.collected(unix_milli))
 
     def close(self) -> None:
-        for reader in (self._ends, self._backlogs, self._messages):
+        for reader in (self._ends, self._lags, self._messages):
             reader.close()
 
 
@@ -119,18 +119,18 @@ def _end(reader: Consumer, topic: str, partition: int) -> LogEnd:
     return LogEnd(*reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S))
 
 
-def _backlog(reader: Consumer, topic: str, partition: int) -> Backlog:
+def _lag(reader: Consumer, topic: str, partition: int) -> Lag:
     end = _end(reader, topic, partition)
     [position] = committed_positions(reader, [TopicPartition(topic, partition)], _TIMEOUT_S)
-    return Backlog(end, max(position.offset, end.low))
+    return Lag(end, max(position.offset, end.low))
 
 
-def _portion(reader: Consumer, place: tuple[str, int], first: int, end: int) -> list[Message]:
+def _portion(reader: Consumer, log_of: tuple[str, int], first: int, end: int) -> list[Message]:
     """Reads the next messages; [] after the last one."""
     portion: list[Message] = []
     size = 0
     try:
-        for message in read_with(reader, *place, first, end):
+        for message in read_with(reader, *log_of, first, end):
             portion.append(message)
             size += len(message.value() or b"")
             if size >= _PORTION_BYTES:

@@ -81,7 +81,7 @@ class PartitionTask:
         self._seek = seek
         self._feeds = {topic: Feed(topic) for topic in (RAW, ACTIVITY)}
         self._unpaused = asyncio.Event()
-        self._told_of_stall = False
+        self._warned_of_stall = False
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, recovery: AbstractAsyncContextManager[Recovery]) -> None:
@@ -191,16 +191,16 @@ class PartitionTask:
         what is not committed, so that it is committed even if no later message ever comes. Nothing is processed
         twice."""
         try:
-            log_end, uncommitted = await self._logs.backlog(feed.topic, self.partition)
+            log_end, committed = await self._logs.lag(feed.topic, self.partition)
         except KafkaException as error:
             log.debug("Kafka does not say where %s/%d ends: %s", feed.topic, self.partition, error)
             return
         feed.skip_to(log_end.low)
         end, feed.earlier_end = feed.earlier_end, log_end.high
-        if end > uncommitted and self._idle(feed):
+        if end > committed and self._idle(feed):
             await self._run_skipped(feed, end, process)
             if self._idle(feed):
-                await self._seek(feed.topic, uncommitted)
+                await self._seek(feed.topic, committed)
 
     def _idle(self, feed: Feed) -> bool:
         return self._unpaused.is_set() and feed.queue.empty()
@@ -286,8 +286,8 @@ class PartitionTask:
         outcome = await self._wait(RAW, event, lambda: self._processor.awaits_activity(raw, self.partition))
         if outcome is not None:
             metrics.WAITED.labels(outcome).inc()
-        if outcome == "stalled" and not self._told_of_stall:
-            self._told_of_stall = True
+        if outcome == "stalled" and not self._warned_of_stall:
+            self._warned_of_stall = True
             log.warning("partition %d: raw batches go ahead of activity that Kafka does not deliver", self.partition)
         if outcome == "absent":
             self._processor.activity_is_absent(raw, self.partition)

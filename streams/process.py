@@ -31,10 +31,10 @@ from streams.attach import attach as attach_intervals
 from streams.correct import corrections
 from streams.kept import Kept
 from streams.position import Position
-from streams.retained import CollectorStart, Limits, Recent
+from streams.retained import Limits, RetainedSamples, RunId
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples
 from streams.series_encoder import SeriesEncoder
-from streams.state import Partition
+from streams.state import PartitionState
 from streams.symbolize import Symbolizer
 
 log = logging.getLogger(__name__)
@@ -83,13 +83,13 @@ class Processor:
         self._operators = operators or Operators()
         self._limits = limits or Limits()
         self._kept = kept or Kept()
-        self._partitions: dict[int, Partition] = {}
+        self._partitions: dict[int, PartitionState] = {}
         self._series = SeriesEncoder()
 
-    def partition(self, number: int) -> Partition:
+    def partition(self, number: int) -> PartitionState:
         """Returns the state of a partition, which is made at the first call."""
         if number not in self._partitions:
-            self._partitions[number] = Partition(self._limits, self._kept)
+            self._partitions[number] = PartitionState(self._limits, self._kept)
             self._share_memory()
         return self._partitions[number]
 
@@ -113,11 +113,11 @@ class Processor:
     def awaits_activity(self, raw: RawColumns, partition: int) -> bool:
         """Returns whether activity that the collector promised for this batch is missing, and there is room for it."""
         state = self.partition(partition)
-        collector = state.collector(raw.id)
+        run = state.run(raw.id)
         promised = raw.activity_sequence
-        missing = promised != collector.absent and not collector.activity.complete(promised)
-        if missing and state.retained.many_intervals and not state.told_of_many_intervals:
-            state.told_of_many_intervals = True
+        missing = promised != run.absent and not run.activity.complete(promised)
+        if missing and state.retained.many_intervals and not state.warned_of_many_intervals:
+            state.warned_of_many_intervals = True
             log.warning(
                 "partition %d: raw batches no longer wait for activity, because its intervals take 3/8 of their memory:"
                 " raise ICESTREAM_ATTACH_MEMORY_MB", partition,
@@ -126,7 +126,7 @@ class Processor:
 
     def activity_is_absent(self, raw: RawColumns, partition: int) -> None:
         """Notes that Kafka does not have the activity that the collector promised for this batch."""
-        self.partition(partition).collector(raw.id).absent = raw.activity_sequence
+        self.partition(partition).run(raw.id).absent = raw.activity_sequence
 
     def activity_is_ahead(self, activity: ActivityColumns, partition: int) -> bool:
         """Returns whether raw batches should be processed before this activity."""
@@ -138,7 +138,7 @@ class Processor:
         state = self.partition(message_id.partition)
         state.raw_next = max(state.raw_next, message_id.offset + 1)
         key = raw.host_id.encode()
-        state.notice_start(raw)
+        state.notice_run(raw)
         if not state.note(raw.id, RAW):
             return Outputs(key, position=state.position())
         raw = self._operators.changed(raw)
@@ -156,13 +156,13 @@ class Processor:
         state = self.partition(message_id.partition)
         state.activity_next = max(state.activity_next, message_id.offset + 1)
         key = activity.host_id.encode()
-        if activity.id.collector.startswith(GATEWAY):  # spans, which concern sinks only; each is a run of its own
+        if activity.id.collector.startswith(GATEWAY):  # spans, which concern sinks only; each batch is a run of its own
             return Outputs(key, position=state.position())
         if not state.note(activity.id, ACTIVITY):
             return Outputs(key, position=state.position())
         intervals = traced(activity)
         corrected = corrections(state.retained, activity, intervals)
-        progress = state.collector(activity.id).activity
+        progress = state.run(activity.id).activity
         state.retained.add_activity(message_id.offset, activity, intervals, progress)
         samples = encode_samples(message_id.source(activity.id), corrected)
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
@@ -170,7 +170,9 @@ class Processor:
         metrics.SECONDS.labels(ACTIVITY).observe(time.perf_counter() - started)
         return Outputs(key, [], samples, state.position())
 
-    def _announce(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
+    def _announce(
+        self, state: PartitionState, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId
+    ) -> list[bytes]:
         """Returns messages of the nodes and locations of this batch that must be announced."""
         announcement = state.announcer.unannounced(raw, stack_id)
         if announcement is None:
@@ -193,7 +195,9 @@ class Processor:
         state.announcer.wrote(announcement, sum(map(len, messages)))
         return messages
 
-    def _samples(self, state: Partition, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId) -> list[bytes]:
+    def _samples(
+        self, state: PartitionState, raw: RawColumns, stack_id: np.ndarray, message_id: MessageId
+    ) -> list[bytes]:
         """Returns messages of a batch's samples; remembers the samples without a context."""
         attached = self._operators.attach(raw, state.retained.intervals(raw))
         metrics.SAMPLES.labels("bpf").inc(attached.by_bpf)
@@ -218,17 +222,17 @@ class Processor:
                 raw.start_unix_nano, raw.period, raw.configured_period, raw.lost_samples, raw.dropped_samples
             ),
         )
-        recent = _recent(rows, raw, message_id.offset)
-        state.retained.add_samples(raw, recent, state.collector(raw.id).activity)
+        without_context = _samples_to_retain(rows, raw, message_id.offset)
+        state.retained.add_samples(raw, without_context, state.run(raw.id).activity)
         return encode_samples(message_id.source(raw.id), [rows])
 
 
-def _recent(rows: SampleRows, raw: RawColumns, offset: int) -> Recent:
+def _samples_to_retain(rows: SampleRows, raw: RawColumns, offset: int) -> RetainedSamples:
     """Returns the rows without a context."""
     without = np.flatnonzero(rows.context == 0)
-    return Recent(
+    return RetainedSamples(
         offset=offset,
-        start=CollectorStart.of(raw),
+        run_id=RunId.of(raw),
         profile_type=rows.profile_type,
         end_monotonic_ns=raw.end_monotonic_ns,
         clock_offset_ns=raw.clock_offset_ns,

@@ -1,4 +1,4 @@
-"""Notes which batches of one start of a collector came: recognises repeats and counts gaps, in bounded memory."""
+"""Notes which batches of one run of a collector came: recognises repeats and counts gaps, in bounded memory."""
 
 from dataclasses import dataclass, field
 
@@ -11,7 +11,7 @@ _OVERHEAD_BYTES, _MISSING_BYTES, _RECENT_BYTES = 600, 100, 80
 
 @dataclass
 class Progress:
-    """Sequence numbers of raw, or of activity, batches of one start of a collector."""
+    """Sequence numbers of raw, or of activity, batches of one run of a collector."""
 
     first: int = 0  # the first number that came, 0: none; lower numbers are taken as new
     high: int = 0

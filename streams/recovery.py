@@ -74,7 +74,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Logged:
+class InputMessage:
     """A message to process again."""
 
     topic: str
@@ -86,14 +86,14 @@ class Logged:
 class Recovery:
     """A plan, and its messages, which are read while they are processed. Safe for several threads."""
 
-    def __init__(self, plan: Plan | None = None, messages: Iterator[Logged] | None = None) -> None:
+    def __init__(self, plan: Plan | None = None, messages: Iterator[InputMessage] | None = None) -> None:
         self.plan = plan or Plan()
         self._messages = messages or iter(())
         self._lock = threading.Lock()
 
-    def portion(self) -> list[Logged]:
+    def portion(self) -> list[InputMessage]:
         """Reads on; returns the next messages, [] after the last one. Raises KafkaException."""
-        portion: list[Logged] = []
+        portion: list[InputMessage] = []
         size = 0
         with self._lock:
             while size < _PORTION_BYTES and (message := next(self._messages, None)) is not None:
@@ -108,9 +108,12 @@ class Recovery:
 
 
 def read(
-    settings: KafkaSettings, partition: int, limits: TimeLimits = ANY_LIMITS, goes_on: Callable[[], None] = lambda: None
+    settings: KafkaSettings,
+    partition: int,
+    limits: TimeLimits = ANY_LIMITS,
+    on_message: Callable[[], None] = lambda: None,
 ) -> Recovery:
-    """Reads what a partition's state can be rebuilt from. `limits`: those that live processing applies. `goes_on` is
+    """Reads what a partition's state can be rebuilt from. `limits`: those that live processing applies. `on_message` is
     called for each message. Raises KafkaException when Kafka does not answer."""
     with contextlib.closing(log_consumer(settings)) as reader:
         cluster = str(reader.list_topics(SAMPLES, timeout=_TIMEOUT_S).cluster_id)
@@ -124,24 +127,30 @@ def read(
         )
     all_entries = []
     for message in read_range(settings, SAMPLES, partition, end - TAIL, end):
-        goes_on()
+        on_message()
         if entry := log_entry(message, cluster):
             all_entries.append(entry)
-    entries = of_present_logs(all_entries, raw_end, activity_end)
+    entries = entries_of_present_logs(all_entries, raw_end, activity_end)
     if len(entries) < len(all_entries):
-        _logger.warning("partition %d: a topic was made anew, what was processed before is not recovered", partition)
+        _logger.warning(
+            "partition %d: a topic was deleted and created again; what was processed before that is not recovered",
+            partition,
+        )
     raw_committed, activity_committed = (max(position.offset, 0) for position in positions)
     plan = make_plan(entries, raw_committed, activity_committed, raw_low, activity_low)
     raw = read_range(settings, RAW, partition, plan.raw_from, plan.raw_next)
     activity = read_range(settings, ACTIVITY, partition, plan.activity_from, plan.activity_next)
-    return Recovery(plan, in_order(plan, _logged(RAW, raw, limits), _logged(ACTIVITY, activity, limits)))
+    return Recovery(
+        plan, in_order(plan, _input_messages(RAW, raw, limits), _input_messages(ACTIVITY, activity, limits))
+    )
 
 
-def of_present_logs(entries: list[LogEntry], raw_end: int, activity_end: int) -> list[LogEntry]:
+def entries_of_present_logs(entries: list[LogEntry], raw_end: int, activity_end: int) -> list[LogEntry]:
     """Returns the entries whose positions are offsets of the logs as they are now, which end there.
 
-    Offsets begin again if a topic is deleted and made anew. A position that lies behind the end of its log, or behind
-    a later position, is of the topic before. It must not count: messages of the new one would seem to be processed.
+    Offsets begin again if a topic is deleted and created again. A position that lies behind the end of its log, or
+    behind a later position, is of the deleted topic. It must not count: messages of the new topic would seem to be
+    processed.
     """
     present = []
     for entry in reversed(entries):
@@ -185,7 +194,7 @@ def make_plan(
     )
 
 
-def in_order(plan: Plan, raw: Iterable[Logged], activity: Iterable[Logged]) -> Iterator[Logged]:
+def in_order(plan: Plan, raw: Iterable[InputMessage], activity: Iterable[InputMessage]) -> Iterator[InputMessage]:
     """Yields the messages of both topics in the order in which they were processed."""
     later = iter(activity)
     waiting = next(later, None)
@@ -213,7 +222,7 @@ class Rebuilding:
         for batch in plan.earlier:
             self._state.note(batch, RAW)
 
-    def add(self, message: Logged) -> tuple[bytes, list[bytes]]:
+    def add(self, message: InputMessage) -> tuple[bytes, list[bytes]]:
         """Processes a message; returns its key, and the announcements that may be missing on icestream.stacks."""
         message_id = MessageId(self._cluster, message.topic, self._partition, message.offset)
         if message.topic == RAW and message.offset >= self._plan.raw_committed and not self._announcing:
@@ -265,7 +274,7 @@ def log_entry(message: Message, cluster: str) -> LogEntry | None:
     return LogEntry(source, position)
 
 
-def _logged(topic: str, messages: Iterable[Message], limits: TimeLimits) -> Iterator[Logged]:
+def _input_messages(topic: str, messages: Iterable[Message], limits: TimeLimits) -> Iterator[InputMessage]:
     for message in messages:
         times = limits.collected(message.timestamp()[1])
-        yield Logged(topic, message.offset() or 0, message.value() or b"", times)
+        yield InputMessage(topic, message.offset() or 0, message.value() or b"", times)

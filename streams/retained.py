@@ -21,7 +21,7 @@ from streams.attach import Intervals, join
 from streams.progress import Progress
 
 SILENT_S = 600.0
-"""A start of a collector is forgotten when others sent messages for so long, and it did not."""
+"""A run is forgotten when others sent messages for so long, and it did not."""
 _NEVER = -(2**63)
 _OVERHEAD_BYTES = 2000
 """Of the objects of a message, besides its rows."""
@@ -29,15 +29,15 @@ _INTERVAL_BYTES, _SAMPLE_BYTES = 48, 40
 _RUN_BYTES = 1000
 
 
-class CollectorStart(NamedTuple):
-    """One start of a collector on a host. Only samples and intervals of the same one may belong together."""
+class RunId(NamedTuple):
+    """Identifies one start of a collector on a host. Only samples and intervals of the same run may belong together."""
 
     host_id: str
     collector: str
     started_unix_nano: int
 
     @classmethod
-    def of(cls, batch: RawColumns | ActivityColumns) -> "CollectorStart":
+    def of(cls, batch: RawColumns | ActivityColumns) -> "RunId":
         return cls(batch.host_id, batch.id.collector, batch.id.started_unix_nano)
 
 
@@ -53,11 +53,11 @@ class Limits:
 
 
 @dataclass
-class Recent:
+class RetainedSamples:
     """The n samples of one raw message that have no context."""
 
     offset: int
-    start: CollectorStart
+    run_id: RunId
     profile_type: str
     end_monotonic_ns: int  # of the window
     clock_offset_ns: int  # Unix time minus CLOCK_MONOTONIC
@@ -88,10 +88,10 @@ class Recent:
 
 
 @dataclass
-class _Activity:
+class _RetainedIntervals:
     """The intervals of one activity message, which span [start, end)."""
 
-    start: CollectorStart
+    run_id: RunId
     intervals: Intervals
     start_monotonic_ns: int
     end_monotonic_ns: int
@@ -102,11 +102,11 @@ class _Activity:
 
 
 @dataclass
-class _OfStart:
-    """What is retained of one start of a collector, by the offsets of its messages."""
+class _RetainedRun:
+    """What is retained of one run, by the offsets of its messages."""
 
-    samples: dict[int, Recent] = field(default_factory=dict)
-    activity: dict[int, _Activity] = field(default_factory=dict)
+    samples: dict[int, RetainedSamples] = field(default_factory=dict)
+    activity: dict[int, _RetainedIntervals] = field(default_factory=dict)
     promised: int = 0  # the last activity batch that a raw batch promised
     promised_monotonic_ns: int = _NEVER  # end of the first window that promised it
     raw_end_monotonic_ns: int = _NEVER  # of the last window
@@ -121,9 +121,9 @@ class Retained:
         self.budget_bytes = limits.bytes
         self.run_budget_bytes = limits.run_bytes
         self._limits = limits
-        self._starts: OrderedDict[CollectorStart, _OfStart] = OrderedDict()
-        self._samples: OrderedDict[int, Recent] = OrderedDict()
-        self._activity: OrderedDict[int, _Activity] = OrderedDict()
+        self._runs: OrderedDict[RunId, _RetainedRun] = OrderedDict()
+        self._samples: OrderedDict[int, RetainedSamples] = OrderedDict()
+        self._activity: OrderedDict[int, _RetainedIntervals] = OrderedDict()
         self._sample_bytes = self._activity_bytes = self._run_bytes = 0
         self._clock_s, self._now_s = 0.0, time.monotonic()
 
@@ -148,116 +148,116 @@ class Retained:
 
     def is_ahead(self, activity: ActivityColumns) -> bool:
         """Returns whether activity should wait for raw batches."""
-        of = self._starts.get(CollectorStart.of(activity))
-        raw_end = of.raw_end_monotonic_ns if of else _NEVER
+        run = self._runs.get(RunId.of(activity))
+        raw_end = run.raw_end_monotonic_ns if run else _NEVER
         complete = activity.complete_unix_nano - activity.clock_offset_ns
         return self.many_intervals or _NEVER < raw_end < complete - self._limits.ahead_ns
 
     def intervals(self, raw: RawColumns) -> Intervals:
         """Returns the intervals that may cover samples of the batch."""
         start, end = raw.start_monotonic_ns, raw.end_monotonic_ns
-        activity = self._of(CollectorStart.of(raw)).activity.values()
+        activity = self._run(RunId.of(raw)).activity.values()
         near = [a for a in activity if a.start_monotonic_ns < end and a.end_monotonic_ns > start]
         parts = [a.intervals.overlapping(start, end) for a in near]
         return join([part for part in parts if len(part)])
 
-    def samples(self, start: CollectorStart) -> list[Recent]:
-        """Returns the kept samples of a start, in the order of their offsets."""
-        return list(self._of(start).samples.values())
+    def samples(self, run_id: RunId) -> list[RetainedSamples]:
+        """Returns the retained samples of a run, in the order of their offsets."""
+        return list(self._run(run_id).samples.values())
 
     def add_activity(self, offset: int, activity: ActivityColumns, intervals: Intervals, progress: Progress) -> None:
         """Keeps the intervals of a batch. `progress`: of the activity of its collector, with this batch."""
-        start = CollectorStart.of(activity)
-        of = self._of(start)
+        run_id = RunId.of(activity)
+        run = self._run(run_id)
         if len(intervals):
             first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
-            self._activity[offset] = of.activity[offset] = _Activity(start, intervals, first, end)
-            self._activity_bytes += of.activity[offset].bytes
+            self._activity[offset] = run.activity[offset] = _RetainedIntervals(run_id, intervals, first, end)
+            self._activity_bytes += run.activity[offset].bytes
         if progress.complete(activity.id.sequence):
             complete = activity.complete_unix_nano - activity.clock_offset_ns
-            of.read_monotonic_ns = max(of.read_monotonic_ns, complete)
-        self._expire(of, progress)
+            run.read_monotonic_ns = max(run.read_monotonic_ns, complete)
+        self._expire(run, progress)
         if self._activity_bytes > self.budget_bytes // 2:  # half of them at once, so that this happens rarely
             while self._activity_bytes > self.budget_bytes // 4:
                 metrics.FORGOTTEN.labels("intervals").inc(len(next(iter(self._activity.values())).intervals))
                 self._drop_activity(next(iter(self._activity)))
 
-    def add_samples(self, raw: RawColumns, recent: Recent, progress: Progress) -> None:
+    def add_samples(self, raw: RawColumns, samples: RetainedSamples, progress: Progress) -> None:
         """Keeps a processed batch's samples without a context. `progress`: of the activity of its collector."""
-        of = self._of(recent.start)
+        run = self._run(samples.run_id)
         end = raw.end_monotonic_ns
-        of.raw_end_monotonic_ns = max(of.raw_end_monotonic_ns, end)
-        if raw.activity_sequence != of.promised:
-            of.promised, of.promised_monotonic_ns = raw.activity_sequence, end
+        run.raw_end_monotonic_ns = max(run.raw_end_monotonic_ns, end)
+        if raw.activity_sequence != run.promised:
+            run.promised, run.promised_monotonic_ns = raw.activity_sequence, end
         # What an earlier window promised ended before this window.
-        recent.promised = raw.activity_sequence if raw.start_monotonic_ns < of.promised_monotonic_ns else 0
-        if progress.complete(recent.promised):
+        samples.promised = raw.activity_sequence if raw.start_monotonic_ns < run.promised_monotonic_ns else 0
+        if progress.complete(samples.promised):
             complete = raw.activity_complete_unix_nano - raw.clock_offset_ns
-            of.read_monotonic_ns = max(of.read_monotonic_ns, complete)
-        if len(recent):
-            self._samples[recent.offset] = of.samples[recent.offset] = recent
-            self._sample_bytes += recent.bytes
-        self._expire(of, progress)
+            run.read_monotonic_ns = max(run.read_monotonic_ns, complete)
+        if len(samples):
+            self._samples[samples.offset] = run.samples[samples.offset] = samples
+            self._sample_bytes += samples.bytes
+        self._expire(run, progress)
         while self._sample_bytes > self.budget_bytes // 2:
             metrics.FORGOTTEN.labels("samples").inc(len(next(iter(self._samples.values()))))
             self._drop_samples(next(iter(self._samples)))
 
-    def claim(self, recent: Recent, rows: np.ndarray) -> None:
+    def forget_rows(self, samples: RetainedSamples, rows: np.ndarray) -> None:
         """Forgets samples that have a context now. `rows`: bool."""
-        self._sample_bytes -= recent.bytes
-        for name, column in recent.columns(~rows).items():
-            setattr(recent, name, column)
-        self._sample_bytes += recent.bytes
-        if not len(recent):
-            self._drop_samples(recent.offset)
+        self._sample_bytes -= samples.bytes
+        for name, column in samples.columns(~rows).items():
+            setattr(samples, name, column)
+        self._sample_bytes += samples.bytes
+        if not len(samples):
+            self._drop_samples(samples.offset)
 
-    def _of(self, start: CollectorStart) -> _OfStart:
-        """Returns what is retained of a start, which is added if it is new. Forgets the start that was silent for the
+    def _run(self, run_id: RunId) -> _RetainedRun:
+        """Returns what is retained of a run, which is added if it is new. Forgets the run that was silent for the
         longest time, if that was too long or if there are too many."""
         now_s = time.monotonic()
         # This clock does not count the time in which Kafka was away.
         self._clock_s, self._now_s = self._clock_s + min(now_s - self._now_s, 1.0), now_s
-        of = self._starts.get(start)
-        if of is None:
-            of = self._starts[start] = _OfStart()
-            self._run_bytes += _run_size(start)
-        self._starts.move_to_end(start)
-        of.seen_s = self._clock_s
-        oldest_start, oldest = next(iter(self._starts.items()))
-        too_many = self._run_bytes > self.run_budget_bytes and len(self._starts) > 1
+        run = self._runs.get(run_id)
+        if run is None:
+            run = self._runs[run_id] = _RetainedRun()
+            self._run_bytes += _run_size(run_id)
+        self._runs.move_to_end(run_id)
+        run.seen_s = self._clock_s
+        oldest_id, oldest = next(iter(self._runs.items()))
+        too_many = self._run_bytes > self.run_budget_bytes and len(self._runs) > 1
         if too_many or self._clock_s - oldest.seen_s > SILENT_S:
-            self._drop_run(oldest_start, oldest)
-        return of
+            self._drop_run(oldest_id, oldest)
+        return run
 
-    def _drop_run(self, start: CollectorStart, of: _OfStart) -> None:
-        for offset in list(of.samples):
+    def _drop_run(self, run_id: RunId, run: _RetainedRun) -> None:
+        for offset in list(run.samples):
             self._drop_samples(offset)
-        for offset in list(of.activity):
+        for offset in list(run.activity):
             self._drop_activity(offset)
-        del self._starts[start]
-        self._run_bytes -= _run_size(start)
+        del self._runs[run_id]
+        self._run_bytes -= _run_size(run_id)
 
-    def _expire(self, of: _OfStart, progress: Progress) -> None:
-        read = of.read_monotonic_ns - self._limits.late_ns
-        missing = of.raw_end_monotonic_ns - self._limits.missing_ns
-        for offset, recent in list(of.samples.items()):
-            end = recent.end_monotonic_ns
-            if end <= missing or (end <= read and progress.complete(recent.promised)):
+    def _expire(self, run: _RetainedRun, progress: Progress) -> None:
+        read = run.read_monotonic_ns - self._limits.late_ns
+        missing = run.raw_end_monotonic_ns - self._limits.missing_ns
+        for offset, samples in list(run.samples.items()):
+            end = samples.end_monotonic_ns
+            if end <= missing or (end <= read and progress.complete(samples.promised)):
                 self._drop_samples(offset)
-        for offset, activity in list(of.activity.items()):
-            if activity.end_monotonic_ns <= of.raw_end_monotonic_ns - self._limits.late_ns:
+        for offset, activity in list(run.activity.items()):
+            if activity.end_monotonic_ns <= run.raw_end_monotonic_ns - self._limits.late_ns:
                 self._drop_activity(offset)
 
     def _drop_samples(self, offset: int) -> None:
-        recent = self._samples.pop(offset)
-        self._sample_bytes -= recent.bytes
-        del self._starts[recent.start].samples[offset]
+        samples = self._samples.pop(offset)
+        self._sample_bytes -= samples.bytes
+        del self._runs[samples.run_id].samples[offset]
 
     def _drop_activity(self, offset: int) -> None:
         activity = self._activity.pop(offset)
         self._activity_bytes -= activity.bytes
-        del self._starts[activity.start].activity[offset]
+        del self._runs[activity.run_id].activity[offset]
 
 
-def _run_size(start: CollectorStart) -> int:
-    return _RUN_BYTES + len(start.host_id) + len(start.collector)
+def _run_size(run_id: RunId) -> int:
+    return _RUN_BYTES + len(run_id.host_id) + len(run_id.collector)

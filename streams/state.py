@@ -26,8 +26,8 @@ _LATEST_BYTES = 100
 
 
 @dataclass
-class Collector:
-    """One start of a collector."""
+class Run:
+    """Which batches of one run of a collector came."""
 
     raw: Progress = field(default_factory=Progress)
     activity: Progress = field(default_factory=Progress)
@@ -36,27 +36,27 @@ class Collector:
 
 @dataclass
 class _Latest:
-    """The latest start of a collector that sent a raw batch."""
+    """The latest run of a collector, by its raw batches."""
 
     started_unix_nano: int
     warned_s: float = float("-inf")
 
 
 @dataclass
-class Partition:
+class PartitionState:
     """State of one partition of icestream.raw and icestream.activity."""
 
     limits: Limits = field(default_factory=Limits)
     kept: Kept = field(default_factory=Kept)  # of announcements
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
-    told_of_many_intervals: bool = False  # in the log
+    warned_of_many_intervals: bool = False  # in the log
 
     def __post_init__(self) -> None:
         self.announcer = Announcer(self.kept)
         self.retained = Retained(self.limits)
-        self.collectors: ByteCache[tuple[str, int], Collector] = ByteCache(0, _collector_size)
-        """By ID and time of start."""
+        self.runs: ByteCache[tuple[str, int], Run] = ByteCache(0, _run_size)
+        """By ID of the collector and time of start."""
         self.latest: ByteCache[str, _Latest] = ByteCache(0, lambda name, latest: len(name) + _LATEST_BYTES)
         """By the ID of the collector."""
         self.share_memory(1)
@@ -65,30 +65,30 @@ class Partition:
         """Keeps to this partition's share of the limits."""
         self.retained.budget_bytes = self.limits.bytes // partitions
         of_runs = self.limits.run_bytes // partitions
-        self.collectors.limit_bytes, self.latest.limit_bytes = of_runs // 4 * 3, of_runs // 8
+        self.runs.limit_bytes, self.latest.limit_bytes = of_runs // 4 * 3, of_runs // 8
         self.retained.run_budget_bytes = of_runs // 8
 
-    def collector(self, batch_id: BatchId) -> Collector:
-        """Returns what is known about this start of a collector."""
-        return self.collectors.get_or_make((batch_id.collector, batch_id.started_unix_nano), lambda key: Collector())
+    def run(self, batch_id: BatchId) -> Run:
+        """Returns what is known about the run of a batch."""
+        return self.runs.get_or_make((batch_id.collector, batch_id.started_unix_nano), lambda key: Run())
 
     def note(self, batch_id: BatchId, topic: str) -> bool:
         """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
-        collector = self.collector(batch_id)
-        progress = collector.raw if topic == RAW else collector.activity
+        run = self.run(batch_id)
+        progress = run.raw if topic == RAW else run.activity
         gaps = progress.gaps
         new = progress.add(batch_id.sequence, batch_id.part, batch_id.parts)
-        self.collectors.put((batch_id.collector, batch_id.started_unix_nano), collector)  # its size has changed
+        self.runs.put((batch_id.collector, batch_id.started_unix_nano), run)  # its size has changed
         if new:
             metrics.GAPS.labels(topic).inc(progress.gaps - gaps)
         else:
             metrics.REPEATED.labels(topic).inc()
         return new
 
-    def notice_start(self, raw: RawColumns) -> None:
-        """Takes the start of each raw batch. Warns where two starts of a collector run at the same time.
+    def notice_run(self, raw: RawColumns) -> None:
+        """Notes the run of each raw batch. Warns if two collectors with one ID run at the same time.
 
-        When a collector is started again, batches of an earlier start may still come, but their windows began earlier.
+        When a collector is started again, batches of its earlier run may still come, but their windows began earlier.
         """
         name, started = raw.id.collector, raw.id.started_unix_nano
         latest = self.latest.get_or_make(name, lambda name: _Latest(started))
@@ -115,5 +115,5 @@ class Partition:
         )
 
 
-def _collector_size(key: tuple[str, int], collector: Collector) -> int:
-    return len(key[0]) + collector.raw.bytes + collector.activity.bytes
+def _run_size(key: tuple[str, int], run: Run) -> int:
+    return len(key[0]) + run.raw.bytes + run.activity.bytes

@@ -14,7 +14,7 @@ from icestream.v1.common_pb2 import BatchId, Mapping, Series
 
 MAX_PARTS = 10_000
 MAX_SEQUENCE = 2**32 - 1
-"""At ten batches a second, 13 years of one start of a collector."""
+"""At ten batches a second, 13 years of one run of a collector."""
 MAX_OFFSET = 2**47 - 1
 """Offsets in Kafka: one of the Parquet sink's marks is an offset and 16 bits more."""
 MAX_COUNT = 2**40 - 1

@@ -41,7 +41,7 @@ def test_batches_that_arrive_during_a_backfill_are_stored_once(stored: Stored, c
     expected = {}
 
     def arrive() -> None:
-        for sequence in (2, 3, 5):  # of another start of the collector: the same host at the same times
+        for sequence in (2, 3, 5):  # of another run of the collector: the same host at the same times
             stored.receive(window(T0, sequence, host=0, started_unix_nano=2, seed=1), host=0)
         expected.update(tables(stored.client))
 

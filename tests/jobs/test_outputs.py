@@ -72,7 +72,7 @@ def fleet() -> Batches:
 
 
 def named() -> Batches:
-    """Hosts with other texts and clocks, two starts of one collector, and windows without samples."""
+    """Hosts with other texts and clocks, two runs of one collector, and windows without samples."""
     made = [window(T0, sequence, host, samples=40 * host, seed=host) for sequence in (1, 2) for host in (0, 1, 2)]
     made.append(window(T0, 1, host=1, started_unix_nano=7, seed=9))
     return [(one.raw, one.activity) for one in made]

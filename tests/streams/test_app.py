@@ -235,7 +235,7 @@ def test_what_faust_drops_at_the_end_of_a_log_is_processed_once_and_committed(
         app = create(in_process_broker, tasks, tmp_path)
         started = asyncio.create_task(app.start())
         async with asyncio.timeout(PATIENCE_S):
-            while dropped or [(await logs.backlog(RAW, n)).uncommitted for n in (0, 1)] != [5, 5]:
+            while dropped or [(await logs.lag(RAW, n)).committed for n in (0, 1)] != [5, 5]:
                 assert not failed
                 await asyncio.sleep(0.1)
         await app.stop()

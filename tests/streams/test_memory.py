@@ -19,9 +19,9 @@ from icestream.v1.common_pb2 import BatchId
 from streams import symbolize
 from streams.flatten import operations_reader
 from streams.flatten.operations_reader import OperationsReader
-from streams.retained import CollectorStart, Limits, Retained
+from streams.retained import Limits, Retained, RunId
 from streams.series_encoder import SERIES_BYTES, SeriesEncoder
-from streams.state import Partition
+from streams.state import PartitionState
 from streams.symbol_requester import WANTED_BYTES, SymbolRequester
 from streams.symbolize import Symbolizer
 from tests.data.messages import raw_series
@@ -97,13 +97,13 @@ def test_operations_of_trace_contexts(size: int, monkeypatch: pytest.MonkeyPatch
     assert limit / 2 < used < 1.2 * limit
 
 
-def test_latest_starts_of_collectors() -> None:
+def test_latest_runs_of_collectors() -> None:
     limit = 4_000_000
-    state = Partition(Limits(run_bytes=limit))
+    state = PartitionState(Limits(run_bytes=limit))
 
     def use(number: int) -> None:
         raw = SimpleNamespace(id=BatchId(collector=f"{number:0256}", started_unix_nano=7), start_unix_nano=8)
-        state.notice_start(cast(RawColumns, raw))
+        state.notice_run(cast(RawColumns, raw))
 
     assert limit / 16 < grown(use, 4000) < 1.2 * limit / 8
 
@@ -114,7 +114,7 @@ def test_latest_starts_of_collectors() -> None:
 def test_runs_of_collectors(batches: int, step: int, parts: int, runs: int) -> None:
     """Of many windows, of many gaps, and of absurdly many parts."""
     limit = 4_000_000
-    state = Partition(Limits(run_bytes=limit))
+    state = PartitionState(Limits(run_bytes=limit))
 
     def use(number: int) -> None:
         for sequence in range(1, 1 + batches * step, step):
@@ -132,6 +132,6 @@ def test_runs_whose_samples_may_be_retained() -> None:
     retained.run_budget_bytes = limit
 
     def use(number: int) -> None:
-        retained.samples(CollectorStart(f"{number:0256}", f"{number:0256}", number))
+        retained.samples(RunId(f"{number:0256}", f"{number:0256}", number))
 
     assert limit / 4 < grown(use, 4000) < 1.2 * limit

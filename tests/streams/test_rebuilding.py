@@ -15,7 +15,7 @@ from icestream.topics import ACTIVITY, RAW
 from icestream.v1.samples_pb2 import SampleBatch
 from streams import recovery
 from streams.process import Outputs, Processor
-from streams.recovery import LogEntry, Logged, Plan, Rebuilding
+from streams.recovery import InputMessage, LogEntry, Plan, Rebuilding
 from tests.data.handwritten import START, Interval, Raw, Sample, activity, activity_id, raw_id
 from tests.data.messages import WINDOW_NS, context
 from tests.streams.outputs import Row, rows
@@ -29,7 +29,7 @@ ABSURD_NS = 400 * DAY_NS
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> list[Logged]:
+def windows(draw: st.DrawFn) -> list[InputMessage]:
     """Messages of two hosts in an order in which Kafka may deliver them, some sent again, some late, some absurd."""
     made: dict[str, list[bytes]] = {RAW: [], ACTIVITY: []}
     for host in ("a", "b"):
@@ -63,7 +63,7 @@ def windows(draw: st.DrawFn) -> list[Logged]:
     merged = []
     while any(left.values()):
         topic = draw(st.sampled_from([topic for topic, messages in left.items() if messages]))
-        merged.append(Logged(topic, *left[topic].pop(0), TIMES))
+        merged.append(InputMessage(topic, *left[topic].pop(0), TIMES))
     return merged
 
 
@@ -75,7 +75,7 @@ class Worker:
     log: list[LogEntry] = field(default_factory=list)
     stored: dict[tuple[str, bytes, int], bytes] = field(default_factory=dict)
 
-    def process(self, message: Logged) -> None:
+    def process(self, message: InputMessage) -> None:
         state = self.processor.partition(0)
         if message.offset < (state.raw_next if message.topic == RAW else state.activity_next):
             return
@@ -95,7 +95,7 @@ class Worker:
             self.log.append(LogEntry(source, outputs.position))
             self.stored.setdefault((source.topic, source.batch.SerializeToString(), source.part), value)
 
-    def successor(self, messages: list[Logged], committed: dict[str, int]) -> "Worker":
+    def successor(self, messages: list[InputMessage], committed: dict[str, int]) -> "Worker":
         """Whoever takes over once `messages` were processed."""
         plan = recovery.make_plan(self.log[-recovery.TAIL :], committed[RAW], committed[ACTIVITY])
         after = Worker(log=list(self.log), stored=dict(self.stored))
@@ -117,7 +117,7 @@ class Worker:
 
 
 @st.composite
-def takeovers(draw: st.DrawFn) -> tuple[Worker, Worker, list[Logged]]:
+def takeovers(draw: st.DrawFn) -> tuple[Worker, Worker, list[InputMessage]]:
     """A worker that goes on, another one that takes over from it, and what both have not got yet."""
     messages = draw(windows())
     cut = draw(st.integers(0, len(messages)))
@@ -133,7 +133,7 @@ def takeovers(draw: st.DrawFn) -> tuple[Worker, Worker, list[Logged]]:
 
 @given(takeovers())
 def test_it_retains_and_publishes_what_the_worker_before_would_have(
-    takeover: tuple[Worker, Worker, list[Logged]],
+    takeover: tuple[Worker, Worker, list[InputMessage]],
 ) -> None:
     before, after, left = takeover
     if after.log:
@@ -156,7 +156,7 @@ def test_what_it_leaves_out_gives_no_sample_two_traces(
         monkeypatch.setattr(recovery, name, limit)
 
     @given(takeovers())
-    def check(takeover: tuple[Worker, Worker, list[Logged]]) -> None:
+    def check(takeover: tuple[Worker, Worker, list[InputMessage]]) -> None:
         before, after, left = takeover
         for message in left:
             before.process(message)
@@ -183,12 +183,18 @@ def test_nothing_is_processed_again_where_nothing_was_published() -> None:
 
 def test_times_that_live_processing_refused_are_refused_again() -> None:
     worker = Worker()
-    good = Logged(RAW, 0, Raw([Sample(1000)], activity_sequence=1).bytes(), TIMES)
+    good = InputMessage(RAW, 0, Raw([Sample(1000)], activity_sequence=1).bytes(), TIMES)
     absurd = Raw([Sample(1)], sequence=2, activity_sequence=1, start=START + ABSURD_NS).bytes()
-    messages = [good, Logged(RAW, 1, absurd, TIMES), Logged(RAW, 2, Raw(sequence=3, start=START).bytes(), TIMES)]
+    messages = [
+        good,
+        InputMessage(RAW, 1, absurd, TIMES),
+        InputMessage(RAW, 2, Raw(sequence=3, start=START).bytes(), TIMES),
+    ]
     for message in messages:
         worker.process(message)
     after = worker.successor(messages, {RAW: 0, ACTIVITY: 0})
     assert after.retained() == worker.retained() == ({0: [1]}, set())
-    careless = worker.successor([Logged(m.topic, m.offset, m.value, ANY_TIME) for m in messages], {RAW: 0, ACTIVITY: 0})
+    careless = worker.successor(
+        [InputMessage(m.topic, m.offset, m.value, ANY_TIME) for m in messages], {RAW: 0, ACTIVITY: 0}
+    )
     assert careless.retained() != worker.retained()

@@ -252,7 +252,7 @@ def test_positions_of_a_topic_that_was_deleted_and_made_anew_do_not_count() -> N
         recovery.LogEntry(Source(offset=raw_next - 1), Position(raw_next=raw_next, activity_next=activity_next))
         for raw_next, activity_next in offsets
     ]
-    assert recovery.of_present_logs(entries[:3], 9, 4) == entries[:3]
-    assert recovery.of_present_logs(entries, 4, 5) == entries[3:]
+    assert recovery.entries_of_present_logs(entries[:3], 9, 4) == entries[:3]
+    assert recovery.entries_of_present_logs(entries, 4, 5) == entries[3:]
     for ends in ((2, 5), (3, 4), (0, 0)):
-        assert recovery.of_present_logs(entries, *ends) == []
+        assert recovery.entries_of_present_logs(entries, *ends) == []

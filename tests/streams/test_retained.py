@@ -68,7 +68,7 @@ def activity_window(sequence: int, **more: object) -> bytes:
 
 @st.composite
 def started(draw: st.DrawFn, start: int) -> tuple[list[tuple[str, bytes]], "Counter[bytes]"]:
-    """The messages of one start of a collector, in an order in which Kafka may deliver them, and the sums by brute
+    """The messages of one run of a collector, in an order in which Kafka may deliver them, and the sums by brute
     force. Its clock is set between batches; times of samples and intervals are of CLOCK_MONOTONIC, as if that were 0 at
     START."""
     intervals, number = [], 1000 * start

@@ -121,7 +121,7 @@ def test_spans_are_stored_once_and_name_the_request_whose_cpu_a_collector_saw(
         assert (outputs.stacks, outputs.samples) == ([], [])
         ranged = MessageRange("C", ACTIVITY, 0, InFlight.new(offset, offset), [decode(value, place)], False)
         store.write(ranged)
-    assert not processor.partition(0).collectors  # spans of a gateway take no memory of a worker
+    assert not processor.partition(0).runs  # spans of a gateway take no memory of a worker
     rows = tables.query(
         "SELECT name, service, hex(parent_span_id), toUnixTimestamp64Nano(end_time) - toUnixTimestamp64Nano(start_time)"
         f" FROM spans FINAL WHERE host_id = 'stored' AND trace_id = unhex('{TRACE.hex()}') ORDER BY name"
