@@ -15,26 +15,26 @@ from icestream.messages.raw import RawColumns
 from icestream.recent_ids import RecentIds
 from streams import metrics
 from streams.deduplicate import Announced, Announcement, unannounced
-from streams.kept import Kept
+from streams.stacks_retention import StacksRetention
 
 
 class Announcer:
     """What was announced in one partition."""
 
-    def __init__(self, kept: Kept) -> None:
-        self._kept = kept
-        self._most = (kept.bytes or 0) / 2
+    def __init__(self, retention: StacksRetention) -> None:
+        self._retention = retention
+        self._most = (retention.bytes or 0) / 2
         self.forget()
 
     def forget(self) -> None:
         """Forgets everything: all that is used is announced again."""
-        self._announced = Announced(self._kept.period_ns())
+        self._announced = Announced(self._retention.period_ns())
         self._credit = self._most  # bytes that may be announced again
         self._begin()
 
     def _begin(self) -> None:
         """Begins the next half of what is kept."""
-        self._lately = Announced(self._kept.period_ns())  # what was announced in this half
+        self._lately = Announced(self._retention.period_ns())  # what was announced in this half
         self._written = 0  # bytes, in this half
 
     def unannounced(self, raw: RawColumns, stack_id: np.ndarray) -> Announcement | None:
@@ -42,16 +42,17 @@ class Announcer:
         period = self._announced.period(raw.start_unix_nano)
         if self._credit <= 0:
             return unannounced(period, raw, stack_id)
-        found = unannounced(self._lately.period(raw.start_unix_nano), raw, stack_id)
-        if found is not None:
-            nodes, locations = _note(period.nodes, found.node_id), _note(period.locations, found.location_id)
+        announcement = unannounced(self._lately.period(raw.start_unix_nano), raw, stack_id)
+        if announcement is not None:
+            nodes = _note(period.nodes, announcement.node_id)
+            locations = _note(period.locations, announcement.location_id)
             metrics.NODES_AGAIN.inc(nodes)
-            found.repeated = (nodes + locations) / (len(found.node_id) + len(found.location_id))
-        return found
+            announcement.repeated = (nodes + locations) / (len(announcement.node_id) + len(announcement.location_id))
+        return announcement
 
     def wrote(self, announcement: Announcement, size: int) -> None:
         """Counts the bytes of messages of an announcement."""
-        if self._kept.bytes is None:
+        if self._retention.bytes is None:
             return
         self._written += size
         self._credit = min(self._credit + size * (1 - 2 * announcement.repeated), self._most)

@@ -7,7 +7,7 @@ at once (jobs/outputs.py). They have all activity of a time range before that, s
 in the order of their offsets, and so do activity messages. The caller chooses how the two interleave. Every output
 names that order in `Outputs.position`, from which `streams.recovery` rebuilds a worker's state.
 
-**Late activity.** A sample without a context is kept (streams.retained). When an interval comes that covers it, a
+**Late activity.** A sample without a context is retained (streams.retained). When an interval comes that covers it, a
 correction is published. Its source is the activity message; it takes the value back from "no trace" and gives it to the
 trace, once.
 """
@@ -29,11 +29,11 @@ from streams import metrics
 from streams.attach import Attached, Intervals, traced
 from streams.attach import attach as attach_intervals
 from streams.correct import corrections
-from streams.kept import Kept
 from streams.position import Position
 from streams.retained import Limits, RetainedSamples, RunId
 from streams.sample_encoder import RawFigures, SampleRows, encode_samples
 from streams.series_encoder import SeriesEncoder
+from streams.stacks_retention import StacksRetention
 from streams.state import PartitionState
 from streams.symbolize import Symbolizer
 
@@ -77,19 +77,19 @@ class Processor:
         self,
         operators: Operators | None = None,
         limits: Limits | None = None,
-        kept: Kept | None = None,
+        retention: StacksRetention | None = None,
     ) -> None:
-        """`kept`: what icestream.stacks keeps of a partition."""
+        """`retention`: what Kafka keeps of a partition of icestream.stacks."""
         self._operators = operators or Operators()
         self._limits = limits or Limits()
-        self._kept = kept or Kept()
+        self._retention = retention or StacksRetention()
         self._partitions: dict[int, PartitionState] = {}
         self._series = SeriesEncoder()
 
     def partition(self, number: int) -> PartitionState:
         """Returns the state of a partition, which is made at the first call."""
         if number not in self._partitions:
-            self._partitions[number] = PartitionState(self._limits, self._kept)
+            self._partitions[number] = PartitionState(self._limits, self._retention)
             self._share_memory()
         return self._partitions[number]
 

@@ -1,8 +1,8 @@
-"""Samples and intervals of a partition that are kept for each other: either may come first.
+"""Samples and intervals of a partition that are retained for each other: either may come first.
 
-A sample without a context is kept until the activity that may cover it was read, or cannot come any more. An interval
-is kept until the samples that it may cover were processed. What this takes is bounded in bytes. Beyond the bound, the
-oldest is forgotten and counted; samples that are forgotten stay without a trace.
+A sample without a context is retained until the activity that may cover it was read, or cannot come any more. An
+interval is retained until the samples that it may cover were processed. What this takes is bounded in bytes. Beyond the
+bound, the oldest is forgotten and counted; samples that are forgotten stay without a trace.
 
 Times are of the CLOCK_MONOTONIC of the host, so setting a host's clock changes nothing.
 """
@@ -129,12 +129,12 @@ class Retained:
 
     @property
     def first_raw(self) -> int | None:
-        """The offset of the first raw message of which samples are kept."""
+        """The offset of the first raw message of which samples are retained."""
         return next(iter(self._samples), None)
 
     @property
     def first_activity(self) -> int | None:
-        """The offset of the first activity message of which intervals are kept."""
+        """The offset of the first activity message of which intervals are retained."""
         return next(iter(self._activity), None)
 
     @property

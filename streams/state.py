@@ -1,6 +1,6 @@
 """The state of a partition: everything that a processor remembers of it. `streams.recovery` rebuilds it.
 
-It holds samples and intervals that are kept for each other, which batches came, and which nodes and locations were
+It holds samples and intervals that are retained for each other, which batches came, and which nodes and locations were
 announced. All of it is bounded.
 """
 
@@ -14,10 +14,10 @@ from icestream.topics import RAW
 from icestream.v1.common_pb2 import BatchId
 from streams import metrics
 from streams.announcer import Announcer
-from streams.kept import Kept
 from streams.position import Position
 from streams.progress import Progress
 from streams.retained import Limits, Retained
+from streams.stacks_retention import StacksRetention
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +47,13 @@ class PartitionState:
     """State of one partition of icestream.raw and icestream.activity."""
 
     limits: Limits = field(default_factory=Limits)
-    kept: Kept = field(default_factory=Kept)  # of announcements
+    retention: StacksRetention = field(default_factory=StacksRetention)  # of announcements
     raw_next: int = 0  # offsets below were processed
     activity_next: int = 0
     warned_of_many_intervals: bool = False  # in the log
 
     def __post_init__(self) -> None:
-        self.announcer = Announcer(self.kept)
+        self.announcer = Announcer(self.retention)
         self.retained = Retained(self.limits)
         self.runs: ByteCache[tuple[str, int], Run] = ByteCache(0, _run_size)
         """By ID of the collector and time of start."""
@@ -100,7 +100,7 @@ class PartitionState:
             latest.warned_s = time.monotonic()
             log.warning(
                 "two running collectors have the ID %s (started at %d and %d ns): do two machines have the same"
-                " /etc/machine-id? Their data is kept apart by start, but has one host ID",
+                " /etc/machine-id? The data of the two runs is kept apart, but has one host ID",
                 name, started, other,
             )  # fmt: skip
 

@@ -16,12 +16,12 @@ from icestream.topics import RAW
 from icestream.unnamed import STARTS_VERSION
 from icestream.v1.symbols_pb2 import SymbolFile
 from streams.app import PartitionTasks, create
-from streams.kept import kept
 from streams.logs import Logs
 from streams.outbox import Outboxes
 from streams.process import Operators, Processor
 from streams.retained import Limits
 from streams.settings import StreamsSettings
+from streams.stacks_retention import read_retention
 from streams.symbol_reader import SymbolReader
 from streams.symbol_requester import SymbolRequester
 from streams.symbolize import Symbolizer
@@ -47,7 +47,7 @@ class Worker:
         processor = Processor(
             Operators(symbolize=Symbolizer(symcaches, self._requests.want).names),
             Limits(bytes=settings.attach_memory_mb * 10**6),
-            kept(settings),
+            read_retention(settings),
         )
         self._outboxes = Outboxes(settings, [group for group in settings.hold_back_for.split(",") if group])
         limits = TimeLimits.of(settings)

@@ -19,9 +19,9 @@ from icestream.messages.stacks import decode_stacks
 from icestream.settings import KafkaSettings
 from icestream.times import DAY_NS
 from icestream.topics import STACKS
-from streams.kept import IN_PROCESS_BYTES, Kept, kept
 from streams.process import Outputs, Processor
 from streams.settings import StreamsSettings
+from streams.stacks_retention import IN_PROCESS_BYTES, StacksRetention, read_retention
 from tests.data.handwritten import START, Raw, raw_id
 from tests.examples import examples
 from tests.waiting import wait_until
@@ -38,7 +38,7 @@ class Partition:
     """A partition of icestream.stacks that keeps so many bytes, and who announces in it."""
 
     def __init__(self, kept_bytes: int | None) -> None:
-        self.processor = Processor(kept=Kept(kept_bytes))
+        self.processor = Processor(retention=StacksRetention(kept_bytes))
         self.log: list[bytes] = []
         self._batches = 0
 
@@ -148,8 +148,8 @@ def test_what_was_forgotten_is_announced_again() -> None:
     [(None, 24), (7 * DAY_NS, 24), (2 * DAY_NS, 24), (DAY_NS, 12), (10 * HOUR_NS, 4), (3 * HOUR_NS, 1), (1, 1)],
 )
 def test_an_announcement_counts_for_half_of_the_time_that_it_is_kept(kept_ns: int | None, hours: int) -> None:
-    assert Kept(ns=kept_ns).period_ns() == hours * HOUR_NS
-    processor = Processor(kept=Kept(ns=kept_ns))
+    assert StacksRetention(ns=kept_ns).period_ns() == hours * HOUR_NS
+    processor = Processor(retention=StacksRetention(ns=kept_ns))
     midnight = START - START % DAY_NS
     announced = [
         bool(processor.raw(Raw(sequence=1 + n, start=midnight + n * HOUR_NS).bytes(), raw_id(n)).stacks)
@@ -159,13 +159,14 @@ def test_an_announcement_counts_for_half_of_the_time_that_it_is_kept(kept_ns: in
 
 
 def test_the_in_process_broker_and_a_setting_say_what_is_kept(in_process_broker: KafkaSettings) -> None:
-    assert kept(StreamsSettings(kafka=in_process_broker.kafka)) == Kept(IN_PROCESS_BYTES)
-    assert kept(StreamsSettings(kafka=in_process_broker.kafka, stacks_kept_mb=7)) == Kept(7_000_000)
+    in_process = StreamsSettings(kafka=in_process_broker.kafka)
+    assert read_retention(in_process) == StacksRetention(IN_PROCESS_BYTES)
+    assert read_retention(replace(in_process, stacks_kept_mb=7)) == StacksRetention(7_000_000)
 
 
 def test_kafka_says_what_it_keeps(apache_kafka: KafkaSettings) -> None:
     own = StreamsSettings(kafka=apache_kafka.kafka)
-    assert kept(own) == Kept(None, 7 * DAY_NS)
+    assert read_retention(own) == StacksRetention(None, 7 * DAY_NS)
     change = ConfigResource(
         ResourceType.TOPIC, STACKS,
         incremental_configs=[
@@ -176,5 +177,5 @@ def test_kafka_says_what_it_keeps(apache_kafka: KafkaSettings) -> None:
     admin = AdminClient(client_config(apache_kafka))
     for altered in admin.incremental_alter_configs([change]).values():
         altered.result(60)
-    wait_until(lambda: kept(own) == Kept(50_000_000, HOUR_NS))
-    assert kept(replace(own, stacks_kept_mb=1)) == Kept(1_000_000, HOUR_NS)
+    wait_until(lambda: read_retention(own) == StacksRetention(50_000_000, HOUR_NS))
+    assert read_retention(replace(own, stacks_kept_mb=1)) == StacksRetention(1_000_000, HOUR_NS)

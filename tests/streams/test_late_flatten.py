@@ -13,9 +13,9 @@ from icestream.settings import KafkaSettings
 from icestream.topics import RAW, SAMPLES, STACKS
 from streams.flatten import flattener
 from streams.flatten.record import UNRESOLVED
-from streams.kept import kept
 from streams.process import Processor
 from streams.settings import StreamsSettings
+from streams.stacks_retention import read_retention
 from tests.data.handwritten import START, Raw, Sample
 from tests.data.messages import WINDOW_NS
 from tests.streams.test_flatten import Reader, running
@@ -44,7 +44,7 @@ def batch(sequence: int, chance: random.Random) -> bytes:
 
 def test_a_late_flatten_names_what_is_in_use(in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flattener, "_NAMES_WAIT_S", 0.5)  # nothing more is announced
-    processor = Processor(kept=kept(StreamsSettings(kafka=in_process_broker.kafka)))
+    processor = Processor(retention=read_retention(StreamsSettings(kafka=in_process_broker.kafka)))
     sender, chance = producer(in_process_broker), random.Random(1)
     for sequence in range(1, BATCHES + 1):
         outputs = processor.raw(batch(sequence, chance), MessageId("cluster", RAW, 0, sequence))

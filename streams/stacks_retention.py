@@ -1,4 +1,4 @@
-"""How long icestream.stacks keeps what is announced: what Kafka says, or what a setting says instead."""
+"""How long Kafka keeps what is announced on icestream.stacks: as Kafka says, or a setting instead."""
 
 import logging
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a partition of icestream.stacks keeps."""
+class StacksRetention:
+    """What Kafka keeps of a partition of icestream.stacks."""
 
     bytes: int | None = None  # None: no limit
     ns: int | None = None  # None: for ever
@@ -35,20 +35,20 @@ class Kept:
         return DAY_NS // parts
 
 
-def kept(settings: StreamsSettings) -> Kept:
+def read_retention(settings: StreamsSettings) -> StacksRetention:
     """Asks Kafka. If it does not answer, or refuses, the log says so, and Kafka is taken to keep everything."""
     admin = AdminClient(kafka.client_config(settings))
-    told = settings.stacks_kept_mb * 1_000_000 or None
+    configured_bytes = settings.stacks_kept_mb * 1_000_000 or None
     try:
         if kafka.is_in_process(admin, _TIMEOUT_S):
-            return Kept(told or IN_PROCESS_BYTES)
+            return StacksRetention(configured_bytes or IN_PROCESS_BYTES)
         resource = ConfigResource(ResourceType.TOPIC, STACKS)
         config = admin.describe_configs([resource], request_timeout=_TIMEOUT_S)[resource].result()
     except KafkaException as error:
         _log.warning("Kafka does not say how long it keeps %s: %s", STACKS, error.args[0].str())
-        return Kept(told)
+        return StacksRetention(configured_bytes)
     size, age_ms = (_limit(config.get(name)) for name in ("retention.bytes", "retention.ms"))
-    return Kept(told or size, None if age_ms is None else age_ms * 1_000_000)
+    return StacksRetention(configured_bytes or size, None if age_ms is None else age_ms * 1_000_000)
 
 
 def _limit(entry: ConfigEntry | None) -> int | None:
