@@ -162,8 +162,8 @@ class Processor:
             return Outputs(key, position=state.position())
         intervals = traced(activity)
         corrected = corrections(state.retained, activity, intervals)
-        progress = state.run(activity.id).activity
-        state.retained.add_activity(message_id.offset, activity, intervals, progress)
+        seen = state.run(activity.id).activity
+        state.retained.add_activity(message_id.offset, activity, intervals, seen)
         samples = encode_samples(message_id.source(activity.id), corrected)
         metrics.CORRECTIONS.inc(sum(len(rows.tid) for rows in corrected) // 2)
         metrics.MESSAGES.labels(ACTIVITY).inc()

@@ -18,7 +18,7 @@ from icestream.messages.activity import ActivityColumns
 from icestream.messages.raw import RawColumns
 from streams import metrics
 from streams.attach import Intervals, join
-from streams.progress import Progress
+from streams.seen_batches import SeenBatches
 
 SILENT_S = 600.0
 """A run is forgotten when others sent messages for so long, and it did not."""
@@ -165,25 +165,25 @@ class Retained:
         """Returns the retained samples of a run, in the order of their offsets."""
         return list(self._run(run_id).samples.values())
 
-    def add_activity(self, offset: int, activity: ActivityColumns, intervals: Intervals, progress: Progress) -> None:
-        """Keeps the intervals of a batch. `progress`: of the activity of its collector, with this batch."""
+    def add_activity(self, offset: int, activity: ActivityColumns, intervals: Intervals, seen: SeenBatches) -> None:
+        """Keeps the intervals of a batch. `seen`: the activity batches of its run, with this one."""
         run_id = RunId.of(activity)
         run = self._run(run_id)
         if len(intervals):
             first, end = int(intervals.start_monotonic_ns.min()), int(intervals.end_monotonic_ns.max())
             self._activity[offset] = run.activity[offset] = _RetainedIntervals(run_id, intervals, first, end)
             self._activity_bytes += run.activity[offset].bytes
-        if progress.complete(activity.id.sequence):
+        if seen.complete(activity.id.sequence):
             complete = activity.complete_unix_nano - activity.clock_offset_ns
             run.read_monotonic_ns = max(run.read_monotonic_ns, complete)
-        self._expire(run, progress)
+        self._expire(run, seen)
         if self._activity_bytes > self.budget_bytes // 2:  # half of them at once, so that this happens rarely
             while self._activity_bytes > self.budget_bytes // 4:
                 metrics.FORGOTTEN.labels("intervals").inc(len(next(iter(self._activity.values())).intervals))
                 self._drop_activity(next(iter(self._activity)))
 
-    def add_samples(self, raw: RawColumns, samples: RetainedSamples, progress: Progress) -> None:
-        """Keeps a processed batch's samples without a context. `progress`: of the activity of its collector."""
+    def add_samples(self, raw: RawColumns, samples: RetainedSamples, seen: SeenBatches) -> None:
+        """Keeps a processed batch's samples without a context. `seen`: the activity batches of its run."""
         run = self._run(samples.run_id)
         end = raw.end_monotonic_ns
         run.raw_end_monotonic_ns = max(run.raw_end_monotonic_ns, end)
@@ -191,13 +191,13 @@ class Retained:
             run.promised, run.promised_monotonic_ns = raw.activity_sequence, end
         # What an earlier window promised ended before this window.
         samples.promised = raw.activity_sequence if raw.start_monotonic_ns < run.promised_monotonic_ns else 0
-        if progress.complete(samples.promised):
+        if seen.complete(samples.promised):
             complete = raw.activity_complete_unix_nano - raw.clock_offset_ns
             run.read_monotonic_ns = max(run.read_monotonic_ns, complete)
         if len(samples):
             self._samples[samples.offset] = run.samples[samples.offset] = samples
             self._sample_bytes += samples.bytes
-        self._expire(run, progress)
+        self._expire(run, seen)
         while self._sample_bytes > self.budget_bytes // 2:
             metrics.FORGOTTEN.labels("samples").inc(len(next(iter(self._samples.values()))))
             self._drop_samples(next(iter(self._samples)))
@@ -237,12 +237,12 @@ class Retained:
         del self._runs[run_id]
         self._run_bytes -= _run_size(run_id)
 
-    def _expire(self, run: _RetainedRun, progress: Progress) -> None:
+    def _expire(self, run: _RetainedRun, seen: SeenBatches) -> None:
         read = run.read_monotonic_ns - self._limits.late_ns
         missing = run.raw_end_monotonic_ns - self._limits.missing_ns
         for offset, samples in list(run.samples.items()):
             end = samples.end_monotonic_ns
-            if end <= missing or (end <= read and progress.complete(samples.promised)):
+            if end <= missing or (end <= read and seen.complete(samples.promised)):
                 self._drop_samples(offset)
         for offset, activity in list(run.activity.items()):
             if activity.end_monotonic_ns <= run.raw_end_monotonic_ns - self._limits.late_ns:

@@ -15,8 +15,8 @@ from icestream.v1.common_pb2 import BatchId
 from streams import metrics
 from streams.announcer import Announcer
 from streams.position import Position
-from streams.progress import Progress
 from streams.retained import Limits, Retained
+from streams.seen_batches import SeenBatches
 from streams.stacks_retention import StacksRetention
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ _LATEST_BYTES = 100
 class Run:
     """Which batches of one run of a collector came."""
 
-    raw: Progress = field(default_factory=Progress)
-    activity: Progress = field(default_factory=Progress)
+    raw: SeenBatches = field(default_factory=SeenBatches)
+    activity: SeenBatches = field(default_factory=SeenBatches)
     absent: int = 0  # an activity batch that is not awaited: Kafka did not have it when it was promised
 
 
@@ -75,12 +75,12 @@ class PartitionState:
     def note(self, batch_id: BatchId, topic: str) -> bool:
         """Notes a batch; returns whether it is new. Counts repeats, and batches that are missing before it."""
         run = self.run(batch_id)
-        progress = run.raw if topic == RAW else run.activity
-        gaps = progress.gaps
-        new = progress.add(batch_id.sequence, batch_id.part, batch_id.parts)
+        seen = run.raw if topic == RAW else run.activity
+        gaps = seen.gaps
+        new = seen.add(batch_id.sequence, batch_id.part, batch_id.parts)
         self.runs.put((batch_id.collector, batch_id.started_unix_nano), run)  # its size has changed
         if new:
-            metrics.GAPS.labels(topic).inc(progress.gaps - gaps)
+            metrics.GAPS.labels(topic).inc(seen.gaps - gaps)
         else:
             metrics.REPEATED.labels(topic).inc()
         return new

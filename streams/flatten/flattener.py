@@ -145,8 +145,8 @@ class _Flattener:
 
     def _publish(self, sums: Sums, ends: dict[int, int]) -> None:
         self._producer.begin_transaction()
-        for key, of_key in sums.records():
-            value = record(key, of_key, self._interval_ms, self._names.names, self._encode)
+        for key, flat_sum in sums.records():
+            value = record(key, flat_sum, self._interval_ms, self._names.names, self._encode)
             while True:
                 try:
                     self._producer.produce(FLAT, value, key=key.host_id, partition=key.partition)
@@ -219,7 +219,7 @@ def _count(sums: Sums, unresolved: set[int], messages: int, corrected: int) -> N
     metrics.MESSAGES.inc(messages)
     metrics.RECORDS.inc(len(keys))
     metrics.UNRESOLVED.inc(sum(key.stack_id in unresolved for key in keys))
-    metrics.UNKNOWN.inc(len(sums.unnamed))
+    metrics.UNKNOWN.inc(len(sums.without_operation))
     metrics.CORRECTED.inc(corrected)
 
 

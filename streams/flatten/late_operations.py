@@ -22,23 +22,23 @@ class LateOperations:
         values, for `published`."""
         known = [context for context in self._published if operation_of(context)]
         for context in known:
-            for key, of_key in self._published[context].items():
-                sums.by_key[key].add(-of_key.value, -of_key.samples)
-                sums.by_key[replace(key, operation=operation_of(context))].add(of_key.value, of_key.samples)
+            for key, flat_sum in self._published[context].items():
+                sums.by_key[key].add(-flat_sum.value, -flat_sum.samples)
+                sums.by_key[replace(key, operation=operation_of(context))].add(flat_sum.value, flat_sum.samples)
         return known
 
     def published(self, sums: Sums, corrected: Collection[bytes]) -> None:
         """Says that these sums are published, and with them the corrections of these contexts."""
         for context in corrected:
             self._forget(context)
-        for context, unnamed in sums.unnamed.items():
-            known = self._published.setdefault(context, unnamed)
-            if known is unnamed:
-                self._size += len(unnamed)
+        for context, new in sums.without_operation.items():
+            known = self._published.setdefault(context, new)
+            if known is new:
+                self._size += len(new)
                 continue
             before = len(known)
-            for key, of_key in unnamed.items():
-                known[key].add(of_key.value, of_key.samples)
+            for key, flat_sum in new.items():
+                known[key].add(flat_sum.value, flat_sum.samples)
             self._size += len(known) - before
         while self._size > self._limit:
             self._forget(next(iter(self._published)))

@@ -23,7 +23,7 @@ def as_json(fields: Fields) -> bytes:
     return json.dumps(fields, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
-def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames, encode: Encode = as_json) -> bytes:
+def record(key: FlatKey, flat_sum: FlatSum, interval_ms: int, names: StackNames, encode: Encode = as_json) -> bytes:
     """Returns one record as a message. A stack that makes it too large loses frames in its middle."""
     labels = dict(key.labels)
     frames = functions(key.stack_id, names)
@@ -37,8 +37,8 @@ def record(key: FlatKey, of_key: FlatSum, interval_ms: int, names: StackNames, e
         "labels": labels,
         "stack_id": f"{key.stack_id:016x}",
         "functions": frames,
-        "value": _bounded(of_key.value),
-        "samples": _bounded(of_key.samples),
+        "value": _bounded(flat_sum.value),
+        "samples": _bounded(flat_sum.samples),
         "operation": key.operation,
     }
     while len(data := encode(fields)) > MAX_MESSAGE_BYTES and len(frames) >= _FEWEST:

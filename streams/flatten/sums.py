@@ -50,7 +50,7 @@ class Sums:
     def __init__(self, interval_ms: int) -> None:
         self._interval_ms = interval_ms
         self.by_key = no_sums()
-        self.unnamed: dict[bytes, SumsByKey] = defaultdict(no_sums)
+        self.without_operation: dict[bytes, SumsByKey] = defaultdict(no_sums)
         """Of these sums, those of samples that have a trace context without a known operation, by context."""
 
     @property
@@ -60,7 +60,7 @@ class Sums:
 
     def records(self) -> list[tuple[FlatKey, FlatSum]]:
         """Returns the sums to publish. Leaves out those that corrections have brought to zero."""
-        return [(key, of_key) for key, of_key in self.by_key.items() if of_key.value or of_key.samples]
+        return [(key, flat_sum) for key, flat_sum in self.by_key.items() if flat_sum.value or flat_sum.samples]
 
     def add(self, partition: int, samples: SampleColumns, operation_of: OperationOf) -> None:
         """Adds a message that came from this partition."""
@@ -80,7 +80,7 @@ class Sums:
             key = FlatKey(partition, samples.host_id, samples.profile_type, labels, stack_id, start, operation)
             self.by_key[key].add(value, count)
             if context:
-                self.unnamed[context][key].add(value, count)
+                self.without_operation[context][key].add(value, count)
 
 
 def _requests(samples: SampleColumns, operation_of: OperationOf) -> tuple[np.ndarray, list[tuple[str, bytes]]]:

@@ -100,9 +100,9 @@ def one_round(late: LateOperations, of_round: SampleColumns, known: dict[bytes, 
 
 
 def add(published: Counter[FlatKey], sums: SumsByKey) -> None:
-    for key, of_key in sums.items():
-        published[key] += of_key.samples
-        assert of_key.value == of_key.samples * 5_000_000
+    for key, flat_sum in sums.items():
+        published[key] += flat_sum.samples
+        assert flat_sum.value == flat_sum.samples * 5_000_000
 
 
 def test_what_could_not_be_published_is_corrected_later() -> None:

@@ -10,7 +10,7 @@ _OVERHEAD_BYTES, _MISSING_BYTES, _RECENT_BYTES = 600, 100, 80
 
 
 @dataclass
-class Progress:
+class SeenBatches:
     """Sequence numbers of raw, or of activity, batches of one run of a collector."""
 
     first: int = 0  # the first number that came, 0: none; lower numbers are taken as new
