@@ -14,7 +14,7 @@ from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.thread_context import ThreadContexts
 from collector.batches.builder import BatchBuilder, BuildQueue
-from collector.batches.windows import Drained
+from collector.batches.windows import DrainedWindow
 from collector.bpf.sampler import Sampler
 from collector.guest.pace import Pace
 from collector.host import Host
@@ -30,7 +30,7 @@ _TURN_S = 1.0
 class _Settling:
     """A drained window. At `at` (time.monotonic), all activity that belongs to it has come."""
 
-    window: Drained
+    window: DrainedWindow
     at: float
 
 
@@ -89,7 +89,7 @@ class Profiler:
         self._pace.drained(self._builder.sampling_s, self._activity.cpu_seconds())
         _count_stacks(self._sampler.stats())
         end_monotonic_ns = time.monotonic_ns()
-        window = Drained(samples, start_monotonic_ns, end_monotonic_ns, period_ns)
+        window = DrainedWindow(samples, start_monotonic_ns, end_monotonic_ns, period_ns)
         self._settling.append(_Settling(window, time.monotonic() + self._settle_s))
         return end_monotonic_ns
 

@@ -7,7 +7,7 @@ import time
 
 from collector import metrics
 from collector.activity.activity_socket import ActivityReceiver
-from collector.batches.windows import Drained, Windows
+from collector.batches.windows import DrainedWindow, Windows
 from collector.delivery.window_buffer import WindowBuffer
 from collector.processes.listener import ProcessListener
 
@@ -20,13 +20,13 @@ class BuildQueue(ProcessListener):
     """What the building thread has to do: windows, and processes to look at while they live."""
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[Drained | int | None] = queue.Queue(_MAX_ITEMS)
+        self._queue: queue.Queue[DrainedWindow | int | None] = queue.Queue(_MAX_ITEMS)
 
     def sampled(self, pid: int) -> None:
         if len(self) < _MAX_ITEMS // 2:  # there is always room for windows
             self._queue.put_nowait(pid)
 
-    def put(self, window: Drained) -> None:
+    def put(self, window: DrainedWindow) -> None:
         """Waits until there is room."""
         self._queue.put(window)
 
@@ -38,7 +38,7 @@ class BuildQueue(ProcessListener):
         """Nothing follows."""
         self._queue.put(None)
 
-    def get(self) -> Drained | int | None:
+    def get(self) -> DrainedWindow | int | None:
         """Waits for a window or a process ID; None at the end."""
         return self._queue.get()
 
@@ -52,7 +52,7 @@ class BatchBuilder:
     def __init__(self, work: BuildQueue, windows: Windows, activity: ActivityReceiver, buffer: WindowBuffer) -> None:
         self._work, self._windows, self._activity, self._buffer = work, windows, activity, buffer
         self.sampling_s = 0.0  # CPU time of the thread that depends on how many samples there are
-        self._missing = 0  # samples of the window in work and of given-up ones, until `buffer` has them
+        self._unreported = 0  # samples of the window in work and of windows that were given up, until `buffer` has it
         self._thread = threading.Thread(target=self._run, name="build", daemon=True)
 
     def start(self) -> None:
@@ -69,7 +69,7 @@ class BatchBuilder:
     def _run(self) -> None:
         while (item := self._work.get()) is not None:
             try:
-                if isinstance(item, Drained):
+                if isinstance(item, DrainedWindow):
                     self._build(item)
                 else:
                     self._windows.notice([item])
@@ -78,10 +78,10 @@ class BatchBuilder:
                 log.exception("a window could not be made into a batch")
             self.sampling_s = time.thread_time() - self._windows.details_s
 
-    def _build(self, window: Drained) -> None:
-        given_up = self._missing + self._buffer.take_dropped_samples()
-        self._missing = given_up + len(window.samples.pid) + window.samples.lost  # until it is handed over
-        messages = self._windows.messages(window, self._activity.take(), self._activity.services(), given_up)
+    def _build(self, window: DrainedWindow) -> None:
+        dropped = self._unreported + self._buffer.take_dropped_samples()
+        self._unreported = dropped + len(window.samples.pid) + window.samples.lost  # until it is handed over
+        messages = self._windows.messages(window, self._activity.take(), self._activity.services(), dropped)
         if messages:
             self._buffer.append(messages)
-        self._missing = 0
+        self._unreported = 0

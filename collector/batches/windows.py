@@ -28,8 +28,8 @@ from icestream.v1.raw_pb2 import RawBatch
 
 
 @dataclass(frozen=True)
-class Drained:
-    """Samples of a window, and when it began and ended."""
+class DrainedWindow:
+    """The samples of a window, and when it began and ended."""
 
     samples: Samples
     start_monotonic_ns: int
@@ -78,13 +78,13 @@ class Windows:
         self.details_s += time.thread_time() - began_s
 
     def messages(
-        self, drained: Drained, intervals: Intervals, services: Mapping[int, str], missing: int = 0
+        self, drained: DrainedWindow, intervals: Intervals, services: Mapping[int, str], dropped_samples: int = 0
     ) -> list[Message]:
         """Makes the window's messages, activity before samples; none where nothing happened, for up to QUIET_NS.
 
         `intervals` has all activity that applications sent up to a moment after the window's end, `services` the names
-        of their services by process. `missing` is the number of samples in windows that were given up; this window
-        reports them.
+        of their services by process. `dropped_samples` is how many samples were in windows that were given up; this
+        window reports them.
         """
         started = time.perf_counter()
         offset_ns = self._update_clock()
@@ -95,7 +95,7 @@ class Windows:
         if off_cpu is not None:
             self.notice(np.unique(off_cpu.pid).tolist())
         messages = self._activity(drained, intervals, offset_ns)
-        messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, missing)
+        messages += self._raw(drained, drained.samples, DEFAULT_PROFILE_TYPE, offset_ns, dropped_samples)
         if off_cpu is not None:
             messages += self._raw(drained, off_cpu, OFF_CPU_PROFILE_TYPE, offset_ns)
         self._fresh.clear()
@@ -112,7 +112,7 @@ class Windows:
         metrics.CLOCK_STEPS.inc(self._clock.steps - steps)
         return offset_ns
 
-    def _activity(self, drained: Drained, intervals: Intervals, offset_ns: int) -> list[Message]:
+    def _activity(self, drained: DrainedWindow, intervals: Intervals, offset_ns: int) -> list[Message]:
         off_cpu = drained.samples.off_cpu
         comms = drained.samples.comms | (off_cpu.comms if off_cpu is not None else {})
         self.notice(np.unique(np.concatenate([intervals.pid, intervals.span_pid])).tolist()[:_MOST_ACTIVE])
@@ -130,12 +130,12 @@ class Windows:
         return self._to_messages(ACTIVITY, activity.finish(parts, self._next(ACTIVITY), time.time_ns()))
 
     def _raw(
-        self, drained: Drained, samples: Samples, profile_type: str, offset_ns: int, missing: int = 0
+        self, drained: DrainedWindow, samples: Samples, profile_type: str, offset_ns: int, dropped_samples: int = 0
     ) -> list[Message]:
         samples, series, labels = label(samples, self._labels)
         of_cpu = profile_type == DEFAULT_PROFILE_TYPE
         quiet = of_cpu and drained.end_monotonic_ns - self._sent_monotonic_ns >= QUIET_NS
-        if not (len(samples.pid) or samples.lost or missing or quiet):
+        if not (len(samples.pid) or samples.lost or dropped_samples or quiet):
             return []
         if of_cpu:
             self._sent_monotonic_ns = drained.end_monotonic_ns
@@ -147,7 +147,7 @@ class Windows:
             activity_sequence=self._sequences[ACTIVITY],
             clock_offset_ns=offset_ns,
             lost_samples=samples.lost,
-            dropped_samples=missing,
+            dropped_samples=dropped_samples,
             configured_period=self._configured_period_ns if of_cpu else 0,
         )
         parts = raw_encoder.split(self._window(drained, samples, series, labels, offset_ns), common)
@@ -156,7 +156,7 @@ class Windows:
         return self._to_messages(RAW, raw_encoder.finish(parts, self._next(RAW), time.time_ns()))
 
     def _window(
-        self, drained: Drained, samples: Samples, series: np.ndarray, labels: list[Labels], offset_ns: int
+        self, drained: DrainedWindow, samples: Samples, series: np.ndarray, labels: list[Labels], offset_ns: int
     ) -> raw_encoder.Window:
         stacks = locate(samples, self._mappings, self._kernel, self._python)
         return raw_encoder.Window(

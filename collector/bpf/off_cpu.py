@@ -86,7 +86,7 @@ class OffCpu:
 
     def awaited(self) -> np.ndarray:
         """The keys of the stacks of threads that wait now and are followed (uint64), for `drain`. Call it before the
-        last `poll` of an interval."""
+        last `poll` of a window."""
         size = 8 * (records.WAIT_WORDS - 1)
         try:
             waits = self._waiting.values(8, size, MOST_WAITS)
@@ -96,12 +96,12 @@ class OffCpu:
         return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, 1]
 
     def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> Samples:
-        """The waits that ended since the last drain. `descriptions`: of this interval; `before`: of the one before."""
+        """The waits that ended since the last drain. `descriptions`: of this window; `before`: of the one before."""
         waits = np.concatenate([np.empty((0, records.WAIT_WORDS - 1), np.uint64), *self._read])
         self._read = []
         earlier = records.concatenate(before, self._long)
         joined = join(waits, descriptions, earlier, self._switching)
-        # A wait that goes on may have begun in any interval; its stack was sent then.
+        # A wait that goes on may have begun in any earlier window; its stack was sent then.
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
         self._lost_no_stack += joined.missing

@@ -145,7 +145,7 @@ class ProfileProgram:
         """Follows one of distance / 2 switches on average, or none if it is 0. Shorter waits are not sent."""
         struct.pack_into("=QQ", self._control_page, 16, distance, least_ns)
 
-    def next_interval(self) -> None:
+    def next_window(self) -> None:
         """From now on, every stack and thread name is shipped once more."""
         self._epoch = (self._epoch + 1) % (1 << 32)
         struct.pack_into("=I", self._control_page, 8, self._epoch)

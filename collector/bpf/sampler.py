@@ -39,7 +39,7 @@ def check(loader: str = "auto") -> str | None:
 
 
 class Sampler:
-    """Call `start` (or first `load`), then `poll` about every second, and `drain` once per interval. For one thread."""
+    """Call `start` (or first `load`), then `poll` about every second, and `drain` once per window. For one thread."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class Sampler:
         program = self._running()
         awaited = self._off_cpu.awaited() if self._off_cpu else _NONE_AWAITED
         self.poll()
-        # A later sample may refer to a stack that was read before this. So the stacks of one interval are kept.
-        program.next_interval()
+        # A later sample may refer to a stack that was read before this. So the stacks of the window before are kept.
+        program.next_window()
         samples = np.concatenate([np.empty((0, records.SAMPLE_WORDS - 1), np.uint64), *self._samples])
         words = np.concatenate([np.empty(0, np.uint64), *self._descriptions])
         self._samples, self._descriptions = [], []

@@ -45,4 +45,4 @@ class Samples:
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one
     value: np.ndarray | None = None  # int64 (n,), nanoseconds; None: each is worth the period
-    off_cpu: "Samples | None" = None  # waits that ended in the same interval; None: waits are not followed
+    off_cpu: "Samples | None" = None  # waits that ended in the same window; None: waits are not followed

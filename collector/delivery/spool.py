@@ -110,10 +110,10 @@ class Spool:
         samples = observed(self.read(entry))
         with self._lock:
             self._remove(entry)
-            self._miss(samples)
+            self._count_dropped(samples)
 
     def take_dropped_samples(self) -> int:
-        """How many were given up since the last call."""
+        """How many samples were in windows that were given up since the last call."""
         with self._lock:
             samples, self._unreported = self._unreported, 0
             return samples
@@ -189,13 +189,13 @@ class Spool:
             return
         for entry in list(self._entries.values()):
             if (entry.messages is not None) == in_memory and entry.number not in self._held:
-                self._miss(observed(self.read(entry)))
+                self._count_dropped(observed(self.read(entry)))
                 self._remove(entry)
                 self.dropped += 1
                 if self._bytes[in_memory] <= self._limits[in_memory]:
                     return
 
-    def _miss(self, samples: int) -> None:
+    def _count_dropped(self, samples: int) -> None:
         self.dropped_samples += samples
         self._unreported += samples
 

@@ -1,19 +1,19 @@
-"""How much the collector does, so that it stays within its budget of CPU: a plain function over windows of time.
+"""How much the collector does, so that it stays within its budget of CPU: a plain function of measurements of its cost.
 
-Every `WINDOW_S` seconds its cost is compared with the budget, in two parts: what depends on the sampling rate, and what
-does not. When two windows in a row are above the budget, work that does not depend on the rate is shed first, one level
-at a time. The rate is lowered when all of that is shed, or when the samples alone cost more than the budget. It does
-not fall below `Limits.lowest_hz` unless the samples alone would cost more than the budget there: below that bound, only
-a cost that depends on the rate is a reason to sample less.
+Every `MEASUREMENT_S` seconds its cost is compared with the budget, in two parts: what depends on the sampling rate, and
+what does not. When two measurements in a row are above the budget, work that does not depend on the rate is shed first,
+one level at a time. The rate is lowered when all of that is shed, or when the samples alone cost more than the budget.
+It does not fall below `Limits.lowest_hz` unless the samples alone would cost more than the budget there: below that
+bound, only a cost that depends on the rate is a reason to sample less.
 
-Two windows in a row with room raise the rate by a quarter, and then take up shed work again. Each time that work has to
-be shed, it takes twice as many windows with room until it is taken up again.
+Two measurements in a row with room raise the rate by a quarter, and then take up shed work again. Each time that work
+has to be shed, it takes twice as many measurements with room until it is taken up again.
 """
 
 import math
 from dataclasses import dataclass, replace
 
-WINDOW_S = 30.0
+MEASUREMENT_S = 30.0
 WARM_UP_S = 60.0
 """After the start, when the collector reads once what every process maps."""
 
@@ -37,7 +37,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a window cost, in per cent of one CPU."""
+    """What the collector took in one measurement, in per cent of one CPU."""
 
     by_rate: float  # what depends on the rate: the eBPF programs, reading samples, making batches
     other: float
@@ -49,13 +49,13 @@ class Cost:
 
 @dataclass(frozen=True)
 class Effort:
-    """How much the collector does, and what it remembers of the last windows."""
+    """How much the collector does, and what it remembers of the last measurements."""
 
     frequency_hz: int
     shed: int = 0  # 0: nothing; 1: details of new processes; 2: decoding events of processes at once, too
-    over: int = 0  # windows in a row above the budget
-    under: int = 0  # windows in a row with room
-    patience: int = IN_A_ROW  # windows with room until shed work is taken up again
+    over: int = 0  # measurements in a row above the budget
+    under: int = 0  # measurements in a row with room
+    patience: int = IN_A_ROW  # measurements with room until shed work is taken up again
 
 
 def lowest_hz(wanted_hz: int, chosen_hz: int = 0) -> int:
@@ -64,7 +64,7 @@ def lowest_hz(wanted_hz: int, chosen_hz: int = 0) -> int:
 
 
 def decide(limits: Limits, effort: Effort, cost: Cost) -> Effort:
-    """The effort from now on, after a window with `effort` cost `cost`."""
+    """The effort from now on, after `cost` was measured with `effort`."""
     if limits.percent <= 0:
         return effort
     hz = effort.frequency_hz
@@ -120,8 +120,8 @@ def _costs_at(hz: int, effort: Effort, cost: Cost) -> float:
     return cost.other + cost.by_rate * hz / effort.frequency_hz
 
 
-class Windows:
-    """Makes readings of CPU time at any moment into the cost of windows of at least `WINDOW_S`."""
+class CostMeter:
+    """Makes readings of CPU time at any moment into measurements of the cost, each over at least `MEASUREMENT_S`."""
 
     def __init__(self, now: float) -> None:
         """`now`: time.monotonic()."""
@@ -129,14 +129,14 @@ class Windows:
         self._began: tuple[float, float, float] | None = None
 
     def cost(self, now: float, by_rate_s: float, other_s: float) -> Cost | None:
-        """The cost if a window ends now, else None. Takes CPU seconds since the start, as `Cost` divides them."""
+        """The cost if a measurement ends now, else None. Takes CPU seconds since the start, as `Cost` divides them."""
         if now < self._not_before:
             return None
         if self._began is None:
             self._began = now, by_rate_s, other_s
             return None
         began, by_rate_before, other_before = self._began
-        if (took := now - began) < WINDOW_S:
+        if (took := now - began) < MEASUREMENT_S:
             return None
         self._began = now, by_rate_s, other_s
         return Cost(
@@ -144,5 +144,5 @@ class Windows:
         )
 
     def begin_again(self) -> None:
-        """The next window begins at the next reading, because the conditions have changed."""
+        """The next measurement begins at the next reading, because the conditions have changed."""
         self._began = None

@@ -50,7 +50,7 @@ class Pace:
             self._programs.append(ProgramTime(sampler.off_cpu_stats, _SWITCH_NS + settings.off_cpu * _WAIT_NS))
         self._set_limits()
         self._effort = self._reached = budget.Effort(settings.frequency)
-        self._windows = budget.Windows(time.monotonic())
+        self._cost_meter = budget.CostMeter(time.monotonic())
         self._listeners: list[Callable[[int], None]] = []
         self._sampling = True
         self._complain_at = 0.0
@@ -72,20 +72,20 @@ class Pace:
             log.warning("sampling cannot be paused or resumed, trying again: %s", error)
             return
         self._sampling = samples
-        self._windows.begin_again()
+        self._cost_meter.begin_again()
         self._set_metrics()
 
     def drained(self, building_s: float, others_s: float = 0.0) -> None:
-        """Does more or less if the budget requires it. Call it on the sampling thread right after a drain, so that a
-        window has one period. CPU time so far: `building_s` of making batches; `others_s` that other processes caused,
-        and that is bounded elsewhere: doing less would not lower it."""
+        """Does more or less if the budget requires it. Call it on the sampling thread right after a drain, so that
+        all samples of a window have one period. CPU time so far: `building_s` of making batches; `others_s` that other
+        processes caused, and that is bounded elsewhere: doing less would not lower it."""
         program_s = sum(program.seconds() for program in self._programs)
         metrics.PROGRAM_SECONDS.set_total(program_s)
         if not self._sampling:
             return
         by_rate_s = program_s + time.thread_time() + building_s
         other_s = process_seconds() - others_s + program_s - by_rate_s
-        cost = self._windows.cost(time.monotonic(), by_rate_s, other_s)
+        cost = self._cost_meter.cost(time.monotonic(), by_rate_s, other_s)
         if cost is not None:
             metrics.CPU_PERCENT.set(cost.percent)
             self._set_limits()
@@ -106,10 +106,10 @@ class Pace:
             except OSError as error:
                 log.warning("the frequency cannot be changed, trying again: %s", error)
                 self._effort = before
-                self._windows.begin_again()
+                self._cost_meter.begin_again()
                 return
         self._reached = after
-        self._windows.begin_again()
+        self._cost_meter.begin_again()
         self._set_metrics()
         if after.shed != before.shed:
             for listener in self._listeners:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collector.activity.intervals import Intervals
-from collector.batches.windows import Drained, Windows
+from collector.batches.windows import DrainedWindow, Windows
 from collector.bpf.samples import Samples
 from collector.labels.label_config import LabelConfig
 from collector.labels.thread_labels import ThreadLabels
@@ -48,9 +48,9 @@ def windows() -> Windows:
     return make_windows()
 
 
-def idle(end_monotonic_ns: int, lost: int = 0) -> Drained:
+def idle(end_monotonic_ns: int, lost: int = 0) -> DrainedWindow:
     """5 s in which nothing ran."""
-    return Drained(
+    return DrainedWindow(
         Samples(*([EMPTY] * 13), lost=lost), end_monotonic_ns - 5 * 10**9, end_monotonic_ns, period_ns=20_000_000
     )
 
@@ -64,13 +64,13 @@ def test_a_host_on_which_nothing_runs_still_sends_a_batch_a_minute(windows: Wind
 
 
 def test_lost_and_dropped_samples_and_a_lowered_frequency_are_told_apart(windows: Windows) -> None:
-    (message,) = windows.messages(idle(time.monotonic_ns(), lost=3), NO_ACTIVITY, {}, missing=4)
+    (message,) = windows.messages(idle(time.monotonic_ns(), lost=3), NO_ACTIVITY, {}, dropped_samples=4)
     batch = RawBatch.FromString(message.value)
     assert (batch.lost_samples, batch.dropped_samples) == (3, 4)
     assert (batch.period, batch.configured_period) == (20_000_000, 10_000_000)
 
 
-def sampled(tids: Sequence[int]) -> Drained:
+def sampled(tids: Sequence[int]) -> DrainedWindow:
     """A sample of each of these threads of this process, now."""
     now, n = time.monotonic_ns(), len(tids)
     one = np.zeros(1, np.uint32)
@@ -84,7 +84,7 @@ def sampled(tids: Sequence[int]) -> Drained:
         stack_kernel_depth=one, stack_depth=one, frames=EMPTY, stack_end=one.astype(np.uint8), stack_python=one,
         python_code=EMPTY, python_info=EMPTY,
     )  # fmt: skip
-    return Drained(samples, now - 10**9, now, period_ns=20_000_000)
+    return DrainedWindow(samples, now - 10**9, now, period_ns=20_000_000)
 
 
 def active(tids: Sequence[int], operations: Sequence[str] = ()) -> Intervals:
@@ -114,7 +114,9 @@ def active(tids: Sequence[int], operations: Sequence[str] = ()) -> Intervals:
     )  # fmt: skip
 
 
-def decoded(windows: Windows, drained: Drained, intervals: Intervals) -> tuple[list[ActivityColumns], list[RawBatch]]:
+def decoded(
+    windows: Windows, drained: DrainedWindow, intervals: Intervals
+) -> tuple[list[ActivityColumns], list[RawBatch]]:
     messages = windows.messages(drained, intervals, {PID: "shop"})
     return (
         [decode_activity(m.value) for m in messages if m.topic == ACTIVITY],

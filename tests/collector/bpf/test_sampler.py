@@ -163,7 +163,7 @@ def test_samples_times_period_is_the_cpu_time_of_the_threads(busy: Path, loader:
     assert stats["lost_no_stack"] == 0
 
 
-def test_each_distinct_stack_of_an_interval_is_there_once(busy: Path) -> None:
+def test_each_distinct_stack_of_a_window_is_there_once(busy: Path) -> None:
     with running(1999) as sampler:
         run = profile(busy, sampler, threads=2, milliseconds=500, drain_every=0.25)
     for drain in run.drains:

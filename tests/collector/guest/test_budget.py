@@ -31,7 +31,7 @@ class Host:
 
 
 def running(host: Host, bounds: Limits, effort: Effort | None = None) -> Iterator[Effort]:
-    """The effort after each window."""
+    """The effort after each measurement."""
     effort = effort or Effort(bounds.wanted_hz)
     while True:
         yield (effort := decide(bounds, effort, host.cost(effort)))
@@ -77,7 +77,7 @@ def test_under_a_steady_load_the_rate_comes_to_rest_within_the_budget_or_at_its_
 
 
 @given(frequencies, st.lists(st.booleans(), max_size=50))
-def test_one_window_above_the_budget_between_others_changes_nothing(wanted: int, quiet: list[bool]) -> None:
+def test_one_measurement_above_the_budget_between_others_changes_nothing(wanted: int, quiet: list[bool]) -> None:
     bounds, effort = bounds_of(wanted, 1.0), Effort(wanted)
     for _ in quiet:
         effort = decide(bounds, decide(bounds, effort, Cost(20.0, 30.0)), Cost(0.3, 0.3))
@@ -154,16 +154,16 @@ def test_the_budget_is_a_part_of_all_cpus() -> None:
     assert [limits(settings, cpus).percent for cpus in (1, 2, 64)] == [1.0, 2.0, 64.0]
 
 
-def test_windows_are_measured_after_the_start_and_begin_again_when_told() -> None:
-    windows = budget.Windows(1000.0)
-    assert windows.cost(1030.0, 20.0, 10.0) is None
-    assert windows.cost(1060.0, 20.5, 10.5) is None  # the first begins here
-    assert windows.cost(1080.0, 20.6, 10.5) is None
-    cost = windows.cost(1100.0, 20.7, 10.7)
+def test_the_cost_is_measured_after_the_start_and_begins_again_when_told() -> None:
+    meter = budget.CostMeter(1000.0)
+    assert meter.cost(1030.0, 20.0, 10.0) is None
+    assert meter.cost(1060.0, 20.5, 10.5) is None  # the first begins here
+    assert meter.cost(1080.0, 20.6, 10.5) is None
+    cost = meter.cost(1100.0, 20.7, 10.7)
     assert cost is not None
     assert (cost.by_rate, cost.other, cost.percent) == pytest.approx((0.5, 0.5, 1.0))
-    windows.begin_again()
-    assert windows.cost(1131.0, 90.0, 9.0) is None
-    cost = windows.cost(1161.0, 90.3, 8.0)
+    meter.begin_again()
+    assert meter.cost(1131.0, 90.0, 9.0) is None
+    cost = meter.cost(1161.0, 90.3, 8.0)
     assert cost is not None
     assert (cost.by_rate, cost.other) == pytest.approx((1.0, 0.0))

@@ -44,7 +44,7 @@ def settings(folder: Path, **more: float) -> CollectorSettings:
 def test_over_its_budget_the_rate_falls_and_samples_times_period_is_still_the_cpu_time(
     busy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(budget, "WINDOW_S", 0.3)
+    monkeypatch.setattr(budget, "MEASUREMENT_S", 0.3)
     monkeypatch.setattr(budget, "WARM_UP_S", 2.0)
     monkeypatch.setattr(budget, "MIN_FREQUENCY_HZ", 499)  # so that there are samples enough to compare
     buffer = MemoryBuffer()

@@ -35,9 +35,9 @@ class Refusing:
 
 @pytest.fixture
 def pace(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Pace:
-    """Each of its windows cost much more than its budget."""
+    """Each measurement of its cost is much more than its budget."""
     monkeypatch.setattr(own_cpu, "enable_stats", lambda: None)
-    monkeypatch.setattr(budget.Windows, "cost", lambda *arguments: Cost(1000.0, 0.0))
+    monkeypatch.setattr(budget.CostMeter, "cost", lambda *arguments: Cost(1000.0, 0.0))
     monkeypatch.setattr("collector.guest.pace.online_cpus", lambda: {0, 1})
     settings = CollectorSettings(spool=tmp_path, frequency=49, cpu_budget=1)  # type: ignore[call-arg]
     return Pace(settings, Refusing())
