@@ -1,6 +1,6 @@
 """Finds the offsets of fields in task_struct, mm_struct and struct pid of a kernel without BTF (x86-64).
 
-Threads of the collector read their own task_struct (kernel_look.py). Their IDs, thread pointer, starts of code and
+Threads of the collector read their own task_struct (kernel_reader.py). Their IDs, thread pointer, starts of code and
 stack, registers and parent are known from elsewhere, and tell which field is where. Two threads and two forked
 processes have to agree, each with its own values. A field that is not certain is left out: nothing is guessed.
 
@@ -14,7 +14,16 @@ import struct
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from collector.bpf.loaders.kernel_look import PIECE, Candidates, Look, Rows, Window, in_child, in_thread, open_window
+from collector.bpf.loaders.kernel_reader import (
+    PIECE,
+    Candidates,
+    KernelReader,
+    ReaderProgram,
+    Rows,
+    in_child,
+    in_thread,
+    load_reader,
+)
 from collector.bpf.loaders.task_ids import thread_id_rows
 from collector.bpf.loaders.task_state import state_rows
 
@@ -40,7 +49,7 @@ _PAIRS = ("mm", "real_parent")
 process that nobody traces)."""
 
 
-_MORE_LOOKS = 2
+_MORE_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -66,19 +75,19 @@ def find_task_layout() -> TaskLayout:
 
     On a busy host one attempt may miss a field: then it tries again.
     """
-    layout = _look()
-    for _ in range(_MORE_LOOKS):
+    layout = _attempt()
+    for _ in range(_MORE_ATTEMPTS):
         if None not in astuple(layout):
             break
-        layout = max(layout, _look(), key=lambda candidate: sum(offset is not None for offset in astuple(candidate)))
+        layout = max(layout, _attempt(), key=lambda candidate: sum(offset is not None for offset in astuple(candidate)))
     return layout
 
 
-def _look() -> TaskLayout:
-    with open_window() as window:
-        candidates = _of_relatives(window, _of_threads(window))
-        candidates["state"] = state_rows(window, _TASK_BYTES)
-        candidates["thread_pid"] = thread_id_rows(window, _TASK_BYTES)
+def _attempt() -> TaskLayout:
+    with load_reader() as program:
+        candidates = _of_relatives(program, _of_threads(program))
+        candidates["state"] = state_rows(program, _TASK_BYTES)
+        candidates["thread_pid"] = thread_id_rows(program, _TASK_BYTES)
     fields: dict[str, int] = {}
     for name, names in _FIELDS.items():
         offsets = _first_of_pair(candidates[name]) if name in _PAIRS else _only(candidates[name])
@@ -86,49 +95,49 @@ def _look() -> TaskLayout:
     return TaskLayout(**fields)
 
 
-def _of_threads(window: Window) -> Candidates:
+def _of_threads(program: ReaderProgram) -> Candidates:
     """Returns the candidates on which this thread and another one agree."""
-    with Look(window) as look:
-        candidates = _candidates(look, None)
+    with KernelReader(program) as kernel:
+        candidates = _candidates(kernel, None)
 
     def other() -> Candidates:
-        with Look(window) as look:
-            return _candidates(look, candidates)
+        with KernelReader(program) as kernel:
+            return _candidates(kernel, candidates)
 
     return _common(candidates, in_thread(other))
 
 
-def _of_relatives(window: Window, candidates: Candidates) -> Candidates:
+def _of_relatives(program: ReaderProgram, candidates: Candidates) -> Candidates:
     """Returns the candidates on which a child of this process and a child of that child agree."""
     if (last := _only(candidates["fsbase"])) is not None:
         # thread_struct is at the end of task_struct: what follows is another structure
         candidates = {name: {row for row in rows if row[0] <= last[0]} for name, rows in candidates.items()}
     candidates["real_parent"] = {(at,) for at in range(0, _TASK_BYTES, 8)}
-    with Look(window) as look:
-        own_tgid = look.tgid
-    return in_child(lambda: _family(window, candidates, own_tgid, generations=2))
+    with KernelReader(program) as kernel:
+        own_tgid = kernel.tgid
+    return in_child(lambda: _family(program, candidates, own_tgid, generations=2))
 
 
-def _family(window: Window, among: Candidates, parent_tgid: int, generations: int) -> Candidates:
-    with Look(window) as look:
-        candidates = _candidates(look, among)
-        candidates["real_parent"] = _parents(look, _only(among["tgid"] & candidates["tgid"]), parent_tgid)
-        own_tgid = look.tgid
+def _family(program: ReaderProgram, among: Candidates, parent_tgid: int, generations: int) -> Candidates:
+    with KernelReader(program) as kernel:
+        candidates = _candidates(kernel, among)
+        candidates["real_parent"] = _parents(kernel, _only(among["tgid"] & candidates["tgid"]), parent_tgid)
+        own_tgid = kernel.tgid
     candidates = _common(among, candidates)
     if generations == 1:
         return candidates
-    return in_child(lambda: _family(window, candidates, own_tgid, generations - 1))
+    return in_child(lambda: _family(program, candidates, own_tgid, generations - 1))
 
 
-def _candidates(look: Look, among: Candidates | None) -> Candidates:
-    task = look.read(look.task, _TASK_BYTES)
+def _candidates(kernel: KernelReader, among: Candidates | None) -> Candidates:
+    task = kernel.read(kernel.task, _TASK_BYTES)
     pointers = _pointers(task)
     start_code, start_stack = _starts()
     mm: Rows = {
         (at, code, stack)
         for at, pointer in pointers
         if among is None or at in {row[0] for row in among["mm"]}
-        for memory in [look.read(pointer, _MM_BYTES)]
+        for memory in [kernel.read(pointer, _MM_BYTES)]
         for code in _offsets_of(memory, start_code)
         for stack in _offsets_of(memory, start_stack)
     }
@@ -137,35 +146,35 @@ def _candidates(look: Look, among: Candidates | None) -> Candidates:
         for at, pointer in pointers
         if pointer % mmap.PAGESIZE == 0
         if among is None or at in {row[0] for row in among["stack"]}
-        for registers in _registers(look, pointer)
+        for registers in _registers(kernel, pointer)
     }
     numbers = memoryview(task).cast("I")
     return {
-        "tgid": {(4 * i,) for i, number in enumerate(numbers) if number == look.tgid},
+        "tgid": {(4 * i,) for i, number in enumerate(numbers) if number == kernel.tgid},
         "fsbase": {(at,) for at in _offsets_of(task, _thread_pointer())},
         "mm": mm,
         "stack": stack,
     }
 
 
-def _registers(look: Look, stack: int) -> list[int]:
+def _registers(kernel: KernelReader, stack: int) -> list[int]:
     """Returns the offset of the interrupted program's registers on a kernel stack; [] if they are not found."""
     for size in _THREAD_SIZES:
         for _ in range(10):
-            top = look.read(stack + size - PIECE, PIECE)
-            if look.registers[1] == _USER_CS:
+            top = kernel.read(stack + size - PIECE, PIECE)
+            if kernel.registers[1] == _USER_CS:
                 break
-        at = top.find(struct.pack("=5Q", *look.registers))
-        if look.registers[1] == _USER_CS and at >= 8 * _WORDS_BEFORE_IP:
+        at = top.find(struct.pack("=5Q", *kernel.registers))
+        if kernel.registers[1] == _USER_CS and at >= 8 * _WORDS_BEFORE_IP:
             return [size - PIECE + at - 8 * _WORDS_BEFORE_IP]
     return []
 
 
-def _parents(look: Look, tgid: tuple[int, ...] | None, parent_tgid: int) -> Rows:
+def _parents(kernel: KernelReader, tgid: tuple[int, ...] | None, parent_tgid: int) -> Rows:
     if tgid is None:
         return set()
-    pointers = _pointers(look.read(look.task, _TASK_BYTES))
-    return {(at,) for at, pointer in pointers if look.number(pointer + tgid[0]) == parent_tgid}
+    pointers = _pointers(kernel.read(kernel.task, _TASK_BYTES))
+    return {(at,) for at, pointer in pointers if kernel.number(pointer + tgid[0]) == parent_tgid}
 
 
 def _common(one: Candidates, other: Candidates) -> Candidates:

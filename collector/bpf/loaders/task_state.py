@@ -5,7 +5,7 @@ import signal
 import time
 from pathlib import Path
 
-from collector.bpf.loaders.kernel_look import Look, Rows, Window
+from collector.bpf.loaders.kernel_reader import KernelReader, ReaderProgram, Rows
 from collector.bpf.loaders.loader import LoadError
 
 _RUNNING, _INTERRUPTIBLE = 0, 1  # include/linux/sched.h
@@ -13,14 +13,14 @@ _STOPPED = (4, 0x104)  # with TASK_WAKEKILL
 _PATIENCE_S = 10.0
 
 
-def state_rows(window: Window, size: int) -> Rows:
+def state_rows(program: ReaderProgram, size: int) -> Rows:
     """Returns the offsets below `size` that may hold the state of a thread. Forks. Raises OSError and LoadError."""
     sleep_pipe, address_pipe = os.pipe(), os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
-            with Look(window) as look:
-                os.write(address_pipe[1], look.task.to_bytes(8, "little"))
+            with KernelReader(program) as kernel:
+                os.write(address_pipe[1], kernel.task.to_bytes(8, "little"))
             os.close(sleep_pipe[1])
             os.read(sleep_pipe[0], 1)  # until it is killed
         finally:
@@ -28,7 +28,7 @@ def state_rows(window: Window, size: int) -> Rows:
     try:
         os.close(address_pipe[1])
         task = int.from_bytes(os.read(address_pipe[0], 8), "little")
-        return _rows(window, pid, task, size) if task else set()
+        return _rows(program, pid, task, size) if task else set()
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -36,13 +36,13 @@ def state_rows(window: Window, size: int) -> Rows:
             os.close(fd)
 
 
-def _rows(window: Window, pid: int, task: int, size: int) -> Rows:
+def _rows(program: ReaderProgram, pid: int, task: int, size: int) -> Rows:
     _wait_until(pid, b"S")
-    with Look(window) as look:
-        runs, sleeps = _numbers(look, look.task, size), _numbers(look, task, size)
+    with KernelReader(program) as kernel:
+        runs, sleeps = _numbers(kernel, kernel.task, size), _numbers(kernel, task, size)
         os.kill(pid, signal.SIGSTOP)
         _wait_until(pid, b"T")
-        stopped = _numbers(look, task, size)
+        stopped = _numbers(kernel, task, size)
     return {
         (4 * i,)
         for i, states in enumerate(zip(runs, sleeps, stopped, strict=False))
@@ -50,8 +50,8 @@ def _rows(window: Window, pid: int, task: int, size: int) -> Rows:
     }
 
 
-def _numbers(look: Look, task: int, size: int) -> memoryview:
-    return memoryview(look.read(task, size)).cast("I")
+def _numbers(kernel: KernelReader, task: int, size: int) -> memoryview:
+    return memoryview(kernel.read(task, size)).cast("I")
 
 
 def _wait_until(pid: int, state: bytes) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from collector.bpf.loaders import task_ids, task_layout
 from collector.bpf.loaders.bcc import check_layout
-from collector.bpf.loaders.kernel_look import Look, open_window
+from collector.bpf.loaders.kernel_reader import KernelReader, load_reader
 from collector.bpf.loaders.loader import LoadError
 from collector.bpf.loaders.task_layout import TaskLayout, find_task_layout
 from tests.collector.bpf.loaders.btf import of_this_kernel
@@ -43,11 +43,11 @@ def test_every_field_is_found_where_the_kernel_says_that_it_lies() -> None:
 
 @pytest.mark.ebpf
 def test_memory_that_cannot_be_read_ends_what_is_read_and_nothing_else() -> None:
-    with open_window() as window, Look(window) as look:
-        assert look.read(0, 100) == b""
-        assert look.read(1 << 63, 100) == b""  # no address at all
-        assert look.read((1 << 64) - 8, 100) == b""
-        assert len(look.read(look.task, 3000)) == 3000
+    with load_reader() as program, KernelReader(program) as kernel:
+        assert kernel.read(0, 100) == b""
+        assert kernel.read(1 << 63, 100) == b""  # no address at all
+        assert kernel.read((1 << 64) - 8, 100) == b""
+        assert len(kernel.read(kernel.task, 3000)) == 3000
 
 
 @given(OFFSETS)

@@ -30,39 +30,39 @@ Candidates = dict[str, Rows]
 
 
 @dataclass(frozen=True)
-class Window:
-    """The memory that the program shares with its users. One `Look` uses it at a time."""
+class ReaderProgram:
+    """The loaded program, and the memory that it shares with its users. One `KernelReader` uses it at a time."""
 
-    program_fd: int
+    fd: int
     memory: mmap.mmap
 
 
 @contextmanager
-def open_window() -> Iterator[Window]:
+def load_reader() -> Iterator[ReaderProgram]:
     """Loads the program, which needs no BTF. Raises LoadError."""
     program = LibbpfLoader(needs_btf=False).load(SOURCE, "answer", {})
     try:
         with mmap.mmap(program.map_fd("look"), mmap.PAGESIZE) as memory:
-            yield Window(program.fd, memory)
+            yield ReaderProgram(program.fd, memory)
     except (OSError, ValueError) as error:
         raise LoadError(f"the kernel's memory cannot be read: {error}") from error
     finally:
         program.close()
 
 
-class Look:
+class KernelReader:
     """Reads memory for the thread that creates it. A context manager. Raises OSError and LoadError."""
 
-    def __init__(self, window: Window) -> None:
-        self._memory = window.memory
-        self._clock = open_clock(window.program_fd, _TICK_NS, cpu=-1, pid=0)
+    def __init__(self, program: ReaderProgram) -> None:
+        self._memory = program.memory
+        self._clock = open_clock(program.fd, _TICK_NS, cpu=-1, pid=0)
         self.task = self.tgid = self.pid = 0
         """The address of this thread's task_struct; its IDs in the host's namespace."""
         self.registers: tuple[int, ...] = ()
         """ip, cs, flags, sp and ss at the last read."""
         self.read(0, 8)
 
-    def __enter__(self) -> "Look":
+    def __enter__(self) -> "KernelReader":
         return self
 
     def __exit__(self, *_: object) -> None:
