@@ -75,9 +75,9 @@ class Host:
         match request.kind:
             case RequestKind.PROCESS:
                 if self._unwinding is None or self._unwinding.lacks(request.pid, request.time_monotonic_ns):
-                    self.mappings.announce(request.pid)
+                    self.mappings.notify(request.pid)
             case RequestKind.MAPPING:
-                self.mappings.announce(request.pid, request.value)
+                self.mappings.notify(request.pid, request.value)
             case RequestKind.CHUNK if self._unwinding:
                 self._unwinding.load_chunk(request.value)
             case RequestKind.TABLE if self._unwinding:

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from collector.activity.activity_datagram import MOST_BYTES, MalformedDatagram, decode
+from collector.activity.datagram_buffer import DatagramBuffer, ReceivedDatagram
 from collector.activity.flood import FloodLog
-from collector.activity.heard import Heard, HeardRoom
 from collector.activity.intervals import Intervals
 from collector.activity.join_datagrams import join_datagrams
 from collector.activity.quotas import Quotas
@@ -66,7 +66,7 @@ class ActivityReceiver:
         self.path = Path(path)
         self.counts = Counts()
         self._lock = threading.Lock()
-        self._room = HeardRoom(room)
+        self._buffer = DatagramBuffer(room)
         self._dropped = 0
         self._services: dict[int, _Service] = {}
         self._services_of: Counter[int] = Counter()
@@ -81,10 +81,10 @@ class ActivityReceiver:
     def take(self) -> Intervals:
         """Returns everything that came since the last call."""
         with self._lock:
-            heard = self._room.take()
+            received = self._buffer.take()
             dropped, self._dropped = self._dropped, 0
         self._floods.report()
-        return join_datagrams(heard, dropped)
+        return join_datagrams(received, dropped)
 
     def services(self) -> dict[int, str]:
         """The services of processes that sent something lately, by process ID."""
@@ -128,12 +128,12 @@ class ActivityReceiver:
                 self.counts.malformed += 1
                 continue
             try:
-                self._hear(sender, bytes(memoryview(buffer)[:size]))
+                self._take_in(sender, bytes(memoryview(buffer)[:size]))
                 self.counts.datagrams += 1
             except MalformedDatagram:
                 self.counts.malformed += 1
 
-    def _hear(self, sender: Sender, content: bytes) -> None:
+    def _take_in(self, sender: Sender, content: bytes) -> None:
         datagram = decode(content, time.monotonic_ns())
         self.counts.refused += datagram.refused
         tid = self._thread_ids.of_host(*sender, datagram.tid, datagram.start_monotonic_ns, datagram.pid)
@@ -143,10 +143,10 @@ class ActivityReceiver:
             self._dropped += datagram.dropped
             if not len(tid) and not datagram.span_names:
                 return
-            for cut in self._room.add(Heard(sender.pid, sender.uid, tid, datagram, len(content))):
-                self.counts.overflowed += len(cut.tid)
-                self._dropped += len(cut.tid)
-                self._floods.note(cut.pid, cut.uid)
+            for dropped in self._buffer.add(ReceivedDatagram(sender.pid, sender.uid, tid, datagram, len(content))):
+                self.counts.overflowed += len(dropped.tid)
+                self._dropped += len(dropped.tid)
+                self._floods.note(dropped.pid, dropped.uid)
 
     def _note_service(self, sender: Sender, name: str) -> None:
         if sender.pid not in self._services:

@@ -29,7 +29,7 @@ _AT_ENTRY = 9  # linux/auxvec.h
 _MASK = (1 << 64) - 1
 
 
-class Publisher(NamedTuple):
+class ContextPublisher(NamedTuple):
     """A process that maps a file with such a variable, or a Go program that sets labels."""
 
     path: str  # of that file
@@ -41,7 +41,7 @@ class Publisher(NamedTuple):
 @dataclass(frozen=True)
 class _Known:
     file: TlsFile
-    unknown: str = ""  # why its variable cannot be read
+    why_unreadable: str = ""  # for its variable; "": it can be read
     go: GoProgram | None = None
     until: float = float("inf")  # by time.monotonic
 
@@ -66,7 +66,7 @@ class ContextFinder:
                 return True
         return False
 
-    def find(self, pid: int, ranges: Sequence[MappedRange]) -> Publisher | None:
+    def find(self, pid: int, ranges: Sequence[MappedRange]) -> ContextPublisher | None:
         """Looks at a process with these executable mappings; None if no file publishes contexts. Raises OSError if the
         process is gone."""
         places = {(r.file.build_id, r.bias): r for r in ranges if r.file.build_id}  # a file may be mapped several times
@@ -75,7 +75,7 @@ class ContextFinder:
             return None
         image = image_of(pid)  # before the look: if the process executes another program meanwhile, nothing is read
         defining = [
-            (mapped_range, known.file.symbol, known.unknown)
+            (mapped_range, known.file.symbol, known.why_unreadable)
             for name in _KINDS
             for mapped_range, known in files
             if known.file.symbol is not None and known.file.symbol.name == name
@@ -84,9 +84,9 @@ class ContextFinder:
             return _find_go(pid, image, [(mapped_range, known.go) for mapped_range, known in files if known.go])
         libc = next((known.file.libc for _, known in files if known.file.libc is not None), None)
         why = "the file is not linked, or without a relocation that shows where its variables are"
-        for mapped_range, symbol, unknown in defining:
-            if unknown:
-                why = unknown
+        for mapped_range, symbol, why_unreadable in defining:
+            if why_unreadable:
+                why = why_unreadable
                 continue
             path, bias = mapped_range.file.file, -mapped_range.bias & _MASK
             try:
@@ -99,10 +99,10 @@ class ContextFinder:
                 continue
             else:
                 if place is not None:
-                    return Publisher(path, image, place._replace(kind=_KINDS[symbol.name]))
+                    return ContextPublisher(path, image, place._replace(kind=_KINDS[symbol.name]))
                 if libc is None:
                     why = "its C library is neither glibc nor musl"
-        return Publisher(defining[0][0].file.file, image, why=why)
+        return ContextPublisher(defining[0][0].file.file, image, why=why)
 
     def _known(self, build_id: str) -> _Known:
         known = self._files.get(build_id)
@@ -120,26 +120,26 @@ class ContextFinder:
         try:
             read = file_reader(descriptor)
             found = read_file(read, *_KINDS)
-            return _Known(found, _unknown(read, found), read_go(read))
+            return _Known(found, _why_unreadable(read, found), read_go(read))
         finally:
             os.close(descriptor)
 
 
-def _unknown(read: Read, found: TlsFile) -> str:
+def _why_unreadable(read: Read, found: TlsFile) -> str:
     if found.symbol is None or found.symbol.name != _CUSTOM_LABELS or (abi := read_constant(read, _ABI)) == _KNOWN_ABI:
         return ""
     return f"its custom labels have {'no ABI version' if abi is None else f'ABI version {abi}'}, and only 1 is read"
 
 
-def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> Publisher:
+def _find_go(pid: int, image: Image, found: Sequence[tuple[MappedRange, GoProgram]]) -> ContextPublisher:
     try:
         entry = _entry(pid)
     except PermissionError as error:
-        return Publisher(found[0][0].file.file, image, why=f"its memory cannot be read: {error.strerror}")
+        return ContextPublisher(found[0][0].file.file, image, why=f"its memory cannot be read: {error.strerror}")
     for mapped_range, go in found:
         if go.entry - mapped_range.bias & _MASK == entry:
-            return Publisher(mapped_range.file.file, image, go.place, go.why)
-    return Publisher(found[0][0].file.file, image, why="it is a Go library in another program")
+            return ContextPublisher(mapped_range.file.file, image, go.place, go.why)
+    return ContextPublisher(found[0][0].file.file, image, why="it is a Go library in another program")
 
 
 def _place(pid: int, symbol: TlsSymbol, bias: int, libc: Libc | None) -> TlsPlace | None:

@@ -3,7 +3,7 @@
 import numpy as np
 
 from collector.activity.activity_datagram import ActivityDatagram
-from collector.activity.heard import Heard
+from collector.activity.datagram_buffer import ReceivedDatagram
 from collector.activity.intervals import Intervals
 from icestream.messages.activity import STATUSES
 from icestream.v1.activity_pb2 import Span
@@ -11,9 +11,9 @@ from icestream.v1.activity_pb2 import Span
 _ERROR = STATUSES.index("error")
 
 
-def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
+def join_datagrams(received: list[ReceivedDatagram], dropped: int) -> Intervals:
     """Joins all datagrams, with each context once. Services and operations are as applications call them."""
-    datagrams = [h.datagram for h in heard]
+    datagrams = [r.datagram for r in received]
     rows = [len(d.start_monotonic_ns) for d in datagrams]
     first_context = np.cumsum([0, *(len(d.contexts) for d in datagrams)], dtype=np.uint32)[:-1]
     all_contexts = np.concatenate([np.zeros((0, 24), np.uint8), *(d.contexts for d in datagrams)])
@@ -32,8 +32,8 @@ def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
         start_monotonic_ns=_column(np.uint64, [d.start_monotonic_ns for d in datagrams]),
         duration_ns=_column(np.uint64, [d.duration_ns for d in datagrams]),
         thread_cpu_ns=_column(np.uint64, [d.thread_cpu_ns for d in datagrams]),
-        pid=np.repeat(np.array([h.pid for h in heard], np.uint32), rows),
-        tid=_column(np.uint32, [h.tid for h in heard]),
+        pid=np.repeat(np.array([r.pid for r in received], np.uint32), rows),
+        tid=_column(np.uint32, [r.tid for r in received]),
         context=same[context].astype(np.uint32),
         service=np.repeat(services, rows),
         trace_ids=bytes_of_contexts[:, :16].tobytes(),
@@ -43,7 +43,7 @@ def join_datagrams(heard: list[Heard], dropped: int) -> Intervals:
         strings=list(strings),
         spans=[span for datagram in datagrams for span in _spans(datagram)],
         span_pid=np.repeat(
-            np.array([h.pid for h in heard], np.uint32), np.array([len(d.span_names) for d in datagrams], np.intp)
+            np.array([r.pid for r in received], np.uint32), np.array([len(d.span_names) for d in datagrams], np.intp)
         ),
         dropped=dropped,
     )

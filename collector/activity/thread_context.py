@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from collector import metrics
-from collector.activity.context_finder import ContextFinder, Publisher
+from collector.activity.context_finder import ContextFinder, ContextPublisher
 from collector.bpf.program import Image, TlsPlace
 from collector.bpf.sampler import SamplerError
 from collector.labels.process_facts import read_thread_name
@@ -30,7 +30,7 @@ _FIRST_PAUSE_S, _LAST_PAUSE_S = (
     0.005,
     30.0,
 )  # between looks at a process that cannot be read; each is twice the one before
-_MAX_TOLD = 1000
+_MAX_WARNINGS = 1000
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +60,9 @@ class ThreadContexts(ProcessListener):
         self._changed = threading.Condition()  # guards the next four
         self._looks: dict[int, _Look] = {}
         self._looking: int | None = None  # the process that is being looked at
-        self._publishers: dict[int, Publisher] = {}
+        self._publishers: dict[int, ContextPublisher] = {}
         self._closing = False
-        self._told: set[tuple[str, str]] = set()
+        self._warned: set[tuple[str, str]] = set()
         self._thread = threading.Thread(target=self._run, name="thread-contexts", daemon=True)
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class ThreadContexts(ProcessListener):
         if self._thread.is_alive():
             self._thread.join()
 
-    def publishers(self) -> dict[int, Publisher]:
+    def publishers(self) -> dict[int, ContextPublisher]:
         """The processes that publish thread contexts."""
         with self._changed:
             return dict(self._publishers)
@@ -124,7 +124,7 @@ class ThreadContexts(ProcessListener):
         except OSError:  # it is gone
             found = None
         if found is not None and found.place is not None and (before is None or before[:3] != found[:3]):
-            found = self._tell(pid, found)
+            found = self._tell_sampler(pid, found)
         elif (found is None or found.place is None) and before is not None and before.place is not None:
             self._forget(pid)
         now = time.monotonic()
@@ -143,8 +143,8 @@ class ThreadContexts(ProcessListener):
             metrics.CONTEXT_PROCESSES.labels("read").set(readable)
             metrics.CONTEXT_PROCESSES.labels("unreadable").set(len(self._publishers) - readable)
 
-    def _tell(self, pid: int, found: Publisher) -> Publisher:
-        """Tells the sampler; returns what is true then."""
+    def _tell_sampler(self, pid: int, found: ContextPublisher) -> ContextPublisher:
+        """Tells the sampler where the contexts are. Returns `found`, without a place if the sampler refuses it."""
         assert found.place is not None
         try:
             self._set_context(pid, found.place, found.image)
@@ -152,10 +152,10 @@ class ThreadContexts(ProcessListener):
             return found._replace(place=None, why=str(error))
         return found
 
-    def _warn(self, pid: int, publisher: Publisher) -> None:
-        if (publisher.path, publisher.why) in self._told or len(self._told) >= _MAX_TOLD:
+    def _warn(self, pid: int, publisher: ContextPublisher) -> None:
+        if (publisher.path, publisher.why) in self._warned or len(self._warned) >= _MAX_WARNINGS:
             return
-        self._told.add((publisher.path, publisher.why))
+        self._warned.add((publisher.path, publisher.why))
         log.warning(
             "process %d (%s) publishes thread contexts by %s that cannot be read: %s. Its samples have no trace",
             pid, clean(read_thread_name(pid, pid)), clean(publisher.path), publisher.why,

@@ -3,7 +3,7 @@
 import os
 import time
 
-from collector.activity.context_finder import ContextFinder, Publisher
+from collector.activity.context_finder import ContextFinder, ContextPublisher
 from collector.checks.row import Row, limited, ok
 from collector.labels.process_facts import read_thread_name
 from collector.labels.text import clean
@@ -32,7 +32,7 @@ def thread_contexts() -> Row:
     )
 
 
-def _publishers() -> dict[int, Publisher]:
+def _publishers() -> dict[int, ContextPublisher]:
     files = FileCache()
     finder, reader, until = ContextFinder(files.open), MappedRangeReader(files), time.monotonic() + _SECONDS
     publishers = {}

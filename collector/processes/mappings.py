@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from collector.processes.images import Image, Located, locate, nowhere
+from collector.processes.address_spaces import AddressSpace, Located, locate, nowhere
 from collector.processes.known_process import KnownProcess
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_files import JIT, FileCache
@@ -24,7 +24,7 @@ from collector.processes.perfmap import PerfMaps
 from collector.processes.perfmap_reader import PerfMapReader
 from collector.processes.process import Process, read_process
 from collector.processes.process_events import Records
-from collector.processes.process_table import MAX_IMAGES, ProcessTable
+from collector.processes.process_table import MAX_SPACES, ProcessTable
 
 __all__ = ["Located", "MappedRange", "Mappings"]
 
@@ -57,14 +57,14 @@ class Mappings:
             self._perf_maps.of(pid).refresh()  # while the process lives
         return process
 
-    def announce(self, pid: int, address: int | None = None) -> None:
+    def notify(self, pid: int, address: int | None = None) -> None:
         """Tells the listeners what a process maps, for the eBPF program, which does not know the process, or knows
         nothing that covers the address. Reads /proc first where that may help."""
         with self._lock:
-            before = self._table.announcements
+            before = self._table.notifications
             process, _ = self._notice(pid)
             known = self._table.get(pid)
-            if known is None or process is None or self._table.announcements != before:
+            if known is None or process is None or self._table.notifications != before:
                 return
             if known.ended and not known.has_threads():
                 return
@@ -72,14 +72,14 @@ class Mappings:
             if address is None or any(
                 mapped_range.start <= address < mapped_range.end for mapped_range in known.ranges
             ):
-                self._table.announce(known)
+                self._table.notify(known)
             else:
                 self._refresh(known)
 
     def ranges(self, pid: int) -> list[MappedRange]:
         """What is known of a process, sorted by address."""
         with self._lock:
-            self._table.settle(pid)
+            self._table.decode_pending(pid)
             known = self._table.get(pid)
             return list(known.ranges) if known else []
 
@@ -101,16 +101,16 @@ class Mappings:
         one does not cover an address.
         """
         with self._lock:
-            self._table.settle(pid)
+            self._table.decode_pending(pid)
             known = self._table.get(pid)
             if known is None:
                 return nowhere(len(addresses))
             known.used = time.monotonic()
             if self._table.is_stale(known):
                 self._refresh(known, at_once=True)
-            located, anonymous = locate(known.images, addresses, times_monotonic_ns)
+            located, anonymous = locate(known.spaces, addresses, times_monotonic_ns)
             if not located.file.all() and (self._adopt(known) or self._refresh(known)):
-                located, anonymous = locate(known.images, addresses, times_monotonic_ns)
+                located, anonymous = locate(known.spaces, addresses, times_monotonic_ns)
         if anonymous.any():
             self._name(pid, located, addresses, anonymous)
         return located
@@ -137,26 +137,26 @@ class Mappings:
     def _notice(self, pid: int) -> tuple[Process | None, bool]:
         """The process, and whether it has code that may have been compiled at run time."""
         with self._lock:
-            self._table.settle(pid)
+            self._table.decode_pending(pid)
             known = self._table.get(pid)
             if known is not None and self.followed and self._is_confirmed(known):
-                return known.process, known.images[0].compiles
+                return known.process, known.spaces[0].compiles
             process = read_process(pid)
             if process is not None and not process.kernel:
                 if known is None or not self._is_current(known, process):
                     known = self._learn(process, known) or known
                 elif known.from_events and not known.ended:
                     known.process, known.from_events = process, False
-            return process, known is not None and any(image.compiles for image in known.images[:1])
+            return process, known is not None and any(space.compiles for space in known.spaces[:1])
 
     def _is_confirmed(self, known: KnownProcess) -> bool:
         """Whether /proc has confirmed what is known, and no event has changed it since."""
-        confirmed = known.images and not known.from_events and not known.ended
+        confirmed = known.spaces and not known.from_events and not known.ended
         return bool(confirmed) and not self._table.is_stale(known)
 
     def _is_current(self, known: KnownProcess, process: Process) -> bool:
         """Whether what is known is of this process, and of the program that it runs."""
-        if self._table.is_stale(known) or not known.images:
+        if self._table.is_stale(known) or not known.spaces:
             return False
         if known.from_events or known.ended:
             return known.is_same(process)
@@ -165,7 +165,7 @@ class Mappings:
     def _learn(self, process: Process, known: KnownProcess | None) -> KnownProcess | None:
         """Reads what a process maps; None where it maps nothing (any more)."""
         as_of_monotonic_ns = time.monotonic_ns()
-        before = known.images if known is not None and known.is_same(process) else ()
+        before = known.spaces if known is not None and known.is_same(process) else ()
         try:
             ranges = self._reader.read(process.pid, before[0].ranges if before else ())
         except OSError:
@@ -175,23 +175,23 @@ class Mappings:
         now = time.monotonic()
         if known is not None and not before:
             self._table.forget(process.pid)
-        images = (Image(before[0].since_monotonic_ns if before else 0, tuple(ranges)), *before)[:MAX_IMAGES]
-        learned = KnownProcess(process, images, now, now, as_of_monotonic_ns=as_of_monotonic_ns)
+        spaces = (AddressSpace(before[0].since_monotonic_ns if before else 0, tuple(ranges)), *before)[:MAX_SPACES]
+        learned = KnownProcess(process, spaces, now, now, as_of_monotonic_ns=as_of_monotonic_ns)
         self._table.add(process.pid, learned)
-        self._table.announce(learned)
+        self._table.notify(learned)
         return learned
 
     def _adopt(self, known: KnownProcess) -> bool:
         """Gives a forked process whose parent was not known what the parent has mapped. Returns whether that worked."""
-        if known.images or not known.parent:
+        if known.spaces or not known.parent:
             return False
         parent, known.parent = known.parent, 0
         process = read_process(parent)
         if process is None or process.start_ticks > known.process.start_ticks:
             return False
         self._notice(parent)
-        known.images = self._table.images_of(parent, known.forked_monotonic_ns)
-        return bool(known.images)
+        known.spaces = self._table.spaces_at(parent, known.forked_monotonic_ns)
+        return bool(known.spaces)
 
     def _refresh(self, known: KnownProcess, at_once: bool = False) -> bool:
         """Reads a process once more. Returns whether it found something new.
@@ -203,7 +203,7 @@ class Mappings:
         if known.ended or (now - known.refreshed < known.wait_s and not at_once):
             return False
         known.refreshed = now
-        process, before = read_process(known.process.pid), known.images[:1]
+        process, before = read_process(known.process.pid), known.spaces[:1]
         if process is None or not known.is_same(process):
             return False
         try:
@@ -216,9 +216,9 @@ class Mappings:
             known.read_later()
             return False
         since = before[0].since_monotonic_ns if before else 0
-        known.images = (Image(since, ranges), *known.images)[:MAX_IMAGES]
+        known.spaces = (AddressSpace(since, ranges), *known.spaces)[:MAX_SPACES]
         known.read_soon()
-        self._table.announce(known)
+        self._table.notify(known)
         return True
 
     def _name(self, pid: int, located: Located, addresses: np.ndarray, anonymous: np.ndarray) -> None:

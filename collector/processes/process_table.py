@@ -4,7 +4,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from collector.processes.images import Image
+from collector.processes.address_spaces import AddressSpace
 from collector.processes.known_process import KnownProcess
 from collector.processes.listener import ProcessListener
 from collector.processes.mapped_ranges import MappedRange, MappedRangeReader, put
@@ -17,7 +17,7 @@ MAX_PROCESSES = 8192
 MAX_RANGES = 48_000
 """Of all processes: what fits into the kernel's map of mappings, with room for what comes between two windows."""
 
-MAX_IMAGES = 4  # of one process: what it executed one after the other
+MAX_SPACES = 4  # of one process: what it executed one after the other
 _MAX_ANCESTORS = 50  # whose records are decoded for one process
 _NEVER = -1
 
@@ -28,11 +28,11 @@ class ProcessTable:
     Until /proc was read, a `Process` that is known from events has (time of the exec, 0, 0) as its program.
     """
 
-    def __init__(self, make: MappedRangeReader, perf_maps: PerfMaps, listeners: Sequence[ProcessListener]) -> None:
-        self.announcements = 0
-        """How often listeners heard of mappings."""
+    def __init__(self, reader: MappedRangeReader, perf_maps: PerfMaps, listeners: Sequence[ProcessListener]) -> None:
+        self.notifications = 0
+        """How often listeners were told of mappings."""
 
-        self._reader, self._perf_maps, self._listeners = make, perf_maps, listeners
+        self._reader, self._perf_maps, self._listeners = reader, perf_maps, listeners
         self._known: dict[int, KnownProcess] = {}
         self._pending = PendingRecords()
         self._lost_monotonic_ns = 0
@@ -41,7 +41,7 @@ class ProcessTable:
         return len(self._known)
 
     def get(self, pid: int) -> KnownProcess | None:
-        """What is known of a process. Call `settle` first for what its pending records say."""
+        """What is known of a process. Call `decode_pending` first for what its pending records say."""
         return self._known.get(pid)
 
     def add(self, pid: int, known: KnownProcess) -> KnownProcess:
@@ -56,7 +56,7 @@ class ProcessTable:
         known = self._known.pop(pid)
         self._perf_maps.forget(pid)
         if not known.ended:
-            self._announce_end(pid)
+            self._notify_end(pid)
 
     def expire(self, keep_s: float) -> list[int]:
         """Forgets processes that ended and that nobody asked about for so long, and older records; where there are too
@@ -93,30 +93,30 @@ class ProcessTable:
 
     def apply(self, records: Records, eager: bool) -> None:
         """Takes the kernel's records. Decodes them at once if `eager`, and always those of processes that listeners
-        have heard of; else when `settle` is called."""
+        have heard of; else when `decode_pending` is called."""
         if records.lost:
             self._lost_monotonic_ns = max(self._lost_monotonic_ns, records.lost_monotonic_ns)
         if not records.records:
             return
         for pid in self._pending.add(records.records):
             if eager or (pid in self._known and not self._known[pid].ended):
-                self.settle(pid)
+                self.decode_pending(pid)
         self._drop_records()
 
-    def settle(self, pid: int, until_monotonic_ns: int | None = None, ancestors: int = 0) -> None:
-        """Decodes the pending records of a process, and announces what changed."""
+    def decode_pending(self, pid: int, until_monotonic_ns: int | None = None, ancestors: int = 0) -> None:
+        """Decodes the pending records of a process, and notifies the listeners of what changed."""
         if pid not in self._pending:
             return
         known = self._known.get(pid)
-        ranges: list[MappedRange] | None = None  # of its image, being changed
+        ranges: list[MappedRange] | None = None  # of its newest address space, being changed
         learned = False
         for event in self._pending.take(pid, until_monotonic_ns):
             if known is not None and event.time_monotonic_ns <= known.as_of_monotonic_ns:
                 continue
-            self._announce_event(pid, event)
+            self._notify_event(pid, event)
             if isinstance(event, Mapped):
-                if known is not None and known.images:
-                    ranges = list(known.images[0].ranges) if ranges is None else ranges
+                if known is not None and known.spaces:
+                    ranges = list(known.spaces[0].ranges) if ranges is None else ranges
                     learned |= put(ranges, self._reader.mapped(pid, event))
                 continue
             _keep_ranges(known, ranges)
@@ -125,7 +125,7 @@ class ProcessTable:
                 learned = False
                 if known is not None and not known.ended:
                     known.ended = True
-                    self._announce_end(pid)
+                    self._notify_end(pid)
                 continue
             if isinstance(event, Executed):
                 known = self._execute(pid, known, event)
@@ -134,25 +134,25 @@ class ProcessTable:
             learned = bool(known.ranges)
         _keep_ranges(known, ranges)
         if known is not None and learned and not known.ended:
-            self.announce(known)
+            self.notify(known)
 
-    def images_of(self, pid: int, monotonic_ns: int, ancestors: int = 0) -> tuple[Image, ...]:
+    def spaces_at(self, pid: int, monotonic_ns: int, ancestors: int = 0) -> tuple[AddressSpace, ...]:
         """What a process had mapped at a time; () where that is not known."""
         if ancestors < _MAX_ANCESTORS:
-            self.settle(pid, monotonic_ns, ancestors + 1)
+            self.decode_pending(pid, monotonic_ns, ancestors + 1)
         known = self._known.get(pid)
         if known is None:
             return ()
-        image = next((image for image in known.images if image.since_monotonic_ns <= monotonic_ns), None)
-        return () if image is None else (Image(monotonic_ns, image.ranges),)
+        space = next((space for space in known.spaces if space.since_monotonic_ns <= monotonic_ns), None)
+        return () if space is None else (AddressSpace(monotonic_ns, space.ranges),)
 
     def is_stale(self, known: KnownProcess) -> bool:
         """Whether events of the process may have been lost."""
         return known.as_of_monotonic_ns < self._lost_monotonic_ns
 
-    def announce(self, known: KnownProcess) -> None:
+    def notify(self, known: KnownProcess) -> None:
         """Tells the listeners what the process maps."""
-        self.announcements += 1
+        self.notifications += 1
         for listener in self._listeners:
             listener.mapped(known.process, list(known.ranges))
 
@@ -161,13 +161,13 @@ class ProcessTable:
         now, monotonic_ns = time.monotonic(), event.time_monotonic_ns
         if known is None:
             process = _from_event(pid, monotonic_ns)
-            images = (Image(monotonic_ns, ()),)
-            known = KnownProcess(process, images, now, now, as_of_monotonic_ns=monotonic_ns, from_events=True)
+            spaces = (AddressSpace(monotonic_ns, ()),)
+            known = KnownProcess(process, spaces, now, now, as_of_monotonic_ns=monotonic_ns, from_events=True)
             return self.add(pid, known)
         known.process = known.process._replace(program=(monotonic_ns, 0, 0))
         known.from_events, known.ended = True, False
         self._perf_maps.forget(pid)
-        known.images = (Image(monotonic_ns, ()), *known.images)[:MAX_IMAGES]
+        known.spaces = (AddressSpace(monotonic_ns, ()), *known.spaces)[:MAX_SPACES]
         known.as_of_monotonic_ns = monotonic_ns
         known.read_soon()
         return known
@@ -178,11 +178,11 @@ class ProcessTable:
         process = _from_event(pid, monotonic_ns)
         if known is not None:
             self.forget(pid)
-        images = self.images_of(event.parent, monotonic_ns, ancestors)
+        spaces = self.spaces_at(event.parent, monotonic_ns, ancestors)
         parent = self._known.get(event.parent)
         forked = KnownProcess(
             process,
-            images,
+            spaces,
             now,
             now,
             as_of_monotonic_ns=_NEVER if parent is not None and self.is_stale(parent) else monotonic_ns,
@@ -198,11 +198,11 @@ class ProcessTable:
             if pid in self._known:
                 self._known[pid].as_of_monotonic_ns = _NEVER
 
-    def _announce_event(self, pid: int, event: Event) -> None:
+    def _notify_event(self, pid: int, event: Event) -> None:
         for listener in self._listeners:
             listener.event(pid, event)
 
-    def _announce_end(self, pid: int) -> None:
+    def _notify_end(self, pid: int) -> None:
         for listener in self._listeners:
             listener.ended(pid)
 
@@ -221,6 +221,6 @@ def _from_event(pid: int, monotonic_ns: int) -> Process:
 
 
 def _keep_ranges(known: KnownProcess | None, ranges: list[MappedRange] | None) -> None:
-    """Puts changed rows into the newest image."""
+    """Puts changed rows into the newest address space."""
     if known is not None and ranges is not None:
-        known.images = (Image(known.images[0].since_monotonic_ns, tuple(ranges)), *known.images[1:])
+        known.spaces = (AddressSpace(known.spaces[0].since_monotonic_ns, tuple(ranges)), *known.spaces[1:])

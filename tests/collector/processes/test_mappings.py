@@ -286,7 +286,7 @@ def test_processes_that_die_while_they_are_read_do_no_harm() -> None:
         process = subprocess.Popen(["/bin/true"])
         for _ in range(20):
             known.notice(process.pid)
-            known.announce(process.pid, 5)
+            known.notify(process.pid, 5)
             known.locate(process.pid, np.array([5, 2**47], np.uint64))
         process.wait()
 

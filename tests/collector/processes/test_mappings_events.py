@@ -48,15 +48,15 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 class Heard(ProcessListener):
-    """Mappings, and what it announced."""
+    """Mappings, and what it told its listeners."""
 
     def __init__(self) -> None:
-        self.announced: list[tuple[Process, list[MappedRange]]] = []
+        self.notified: list[tuple[Process, list[MappedRange]]] = []
         self.ends: list[int] = []
         self.mappings = Mappings(FileCache(), [self])
 
     def mapped(self, process: Process, ranges: list[MappedRange]) -> None:
-        self.announced.append((process, ranges))
+        self.notified.append((process, ranges))
 
     def ended(self, pid: int) -> None:
         self.ends.append(pid)
@@ -93,7 +93,7 @@ def test_exec_at_the_same_addresses_is_told_apart_by_time(heard: Heard, one: Pro
 def test_what_the_program_before_exec_had_elsewhere_is_still_located(heard: Heard, one: Program, two: Program) -> None:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(20, PID), two.mapped(21, PID, BASE << 1))
     assert heard.paths(PID, BASE, BASE << 1) == [one.path, two.path]
-    [(process, ranges)] = heard.announced
+    [(process, ranges)] = heard.notified
     assert [mapped_range.file.file for mapped_range in ranges] == [two.path]
     assert process.program == (20, 0, 0)
 
@@ -113,7 +113,7 @@ def test_a_child_has_what_its_parent_had_when_it_was_forked(
         kernel.exit_record(22, child),
         eager=eager,
     )
-    assert bool(heard.announced) == eager
+    assert bool(heard.notified) == eager
     assert heard.paths(PID, BASE) == [two.path]
     assert heard.paths(grandchild, BASE) == [one.path]
     assert heard.paths(child, BASE) == [one.path]
@@ -128,10 +128,10 @@ def test_what_waits_is_decoded_when_somebody_asks(heard: Heard, one: Program) ->
 
 def test_who_was_told_of_a_process_is_told_what_happens_to_it(heard: Heard, one: Program) -> None:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID), kernel.execute(10, PID + 1), eager=False)
-    heard.mappings.announce(PID)
+    heard.mappings.notify(PID)
     heard.apply(one.mapped(12, PID, BASE << 1), one.mapped(12, PID + 1), eager=False)
     heard.apply(kernel.exit_record(13, PID), kernel.exit_record(13, PID + 1), eager=False)
-    assert [(process.pid, len(ranges)) for process, ranges in heard.announced] == [(PID, 1), (PID, 2)]
+    assert [(process.pid, len(ranges)) for process, ranges in heard.notified] == [(PID, 1), (PID, 2)]
     assert heard.ends == [PID]
 
 
@@ -199,7 +199,7 @@ def test_memory_without_a_file_may_have_been_compiled_and_the_system_calls_page_
 def test_telling_what_is_known_already_changes_nothing(heard: Heard, one: Program) -> None:
     heard.apply(kernel.execute(10, PID), one.mapped(11, PID))
     heard.apply(one.mapped(12, PID))
-    assert len(heard.announced) == 1
+    assert len(heard.notified) == 1
 
 
 def test_of_a_process_that_nobody_knows_a_mapping_says_too_little(heard: Heard, one: Program) -> None:
@@ -241,10 +241,10 @@ def test_after_lost_records_a_process_that_lives_is_read_again(heard: Heard) -> 
         time.sleep(0.1)
         assert heard.mappings.notice(process.pid) is not None
         assert heard.mappings.notice(process.pid) is not None
-        assert len(heard.announced) == 1
+        assert len(heard.notified) == 1
         heard.apply(kernel.lost(time.monotonic_ns(), 7))
         assert heard.mappings.notice(process.pid) is not None
-        assert len(heard.announced) == 2
+        assert len(heard.notified) == 2
     finally:
         process.kill()
         process.wait()
@@ -282,23 +282,23 @@ def test_a_confirmed_process_is_read_again_only_after_an_event(heard: Heard, mon
         process.wait()
 
 
-def test_mappings_are_announced_again_on_request(heard: Heard) -> None:
+def test_listeners_are_told_again_on_request(heard: Heard) -> None:
     process = subprocess.Popen(["sleep", "100"])
     try:
         time.sleep(0.1)
-        heard.mappings.announce(process.pid)
-        assert len(heard.announced) == 1
-        address = heard.announced[0][1][0].start
-        heard.mappings.announce(process.pid, address)
-        heard.mappings.announce(process.pid)
-        assert len(heard.announced) == 3
-        heard.mappings.announce(process.pid, 5)
-        assert len(heard.announced) == 3
+        heard.mappings.notify(process.pid)
+        assert len(heard.notified) == 1
+        address = heard.notified[0][1][0].start
+        heard.mappings.notify(process.pid, address)
+        heard.mappings.notify(process.pid)
+        assert len(heard.notified) == 3
+        heard.mappings.notify(process.pid, 5)
+        assert len(heard.notified) == 3
     finally:
         process.kill()
         process.wait()
-    heard.mappings.announce(process.pid)
-    assert len(heard.announced) == 3
+    heard.mappings.notify(process.pid)
+    assert len(heard.notified) == 3
 
 
 def test_events_and_questions_may_come_from_several_threads(heard: Heard, one: Program, two: Program) -> None:

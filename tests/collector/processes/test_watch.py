@@ -26,7 +26,7 @@ pytestmark = pytest.mark.ebpf
 
 
 class Seen(ProcessListener):
-    """What Mappings announced last of each process."""
+    """What Mappings told its listeners last of each process."""
 
     def __init__(self) -> None:
         self.files = FileCache()
@@ -308,11 +308,11 @@ def test_a_process_whose_first_thread_has_ended_lives_on_in_the_others(
     with watching(budget=1.0) as (seen, _):
         process = subprocess.Popen([leaderless], stdin=subprocess.PIPE)
         assert until(lambda: process.pid in seen.ends)
-        seen.mappings.announce(process.pid)
+        seen.mappings.notify(process.pid)
         assert process.pid not in seen.ends
         assert str(leaderless) in {mapped_range.file.file for mapped_range in seen.ranges[process.pid]}
         process.communicate(b"\n")
-        seen.mappings.announce(process.pid)
+        seen.mappings.notify(process.pid)
         monkeypatch.setattr(mappings, "_KEEP_S", -1.0)
         seen.mappings.expire()
         assert process.pid in seen.ends

@@ -28,8 +28,8 @@ def nowhere(count: int) -> Located:
 
 
 @dataclass(frozen=True)
-class Image:
-    """Never changed: what is mapped later makes another Image with the same `since_monotonic_ns`."""
+class AddressSpace:
+    """What a process has mapped at a time. Never changed: what is mapped later makes another one."""
 
     since_monotonic_ns: int  # of the exec or the fork that made it; 0 where we did not watch yet
     ranges: tuple[MappedRange, ...]
@@ -64,14 +64,14 @@ class Image:
 
 
 def locate(
-    images: tuple[Image, ...], addresses: np.ndarray, times_monotonic_ns: np.ndarray | None
+    spaces: tuple[AddressSpace, ...], addresses: np.ndarray, times_monotonic_ns: np.ndarray | None
 ) -> tuple[Located, np.ndarray]:
-    """Locates addresses (uint64) in the images of a process, the newest first. Returns also which of them (bool) a perf
-    map may name. `times_monotonic_ns` (uint64) says when each was seen."""
+    """Locates addresses (uint64) in the address spaces of a process, the newest first. Returns also which addresses
+    (bool) a perf map may name. `times_monotonic_ns` (uint64) says when each was seen."""
     located, anonymous = nowhere(len(addresses)), np.zeros(len(addresses), bool)
     if times_monotonic_ns is not None:
-        for image in images:  # first in the image of the time when it was seen
-            anonymous |= image.add(located, addresses, times_monotonic_ns >= np.uint64(image.since_monotonic_ns))
-    for image in images:
-        anonymous |= image.add(located, addresses)
+        for space in spaces:  # first in the address space of the time when it was seen
+            anonymous |= space.add(located, addresses, times_monotonic_ns >= np.uint64(space.since_monotonic_ns))
+    for space in spaces:
+        anonymous |= space.add(located, addresses)
     return located, anonymous

@@ -14,7 +14,7 @@ _FREED = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Heard:
+class ReceivedDatagram:
     """A datagram and who sent it, as the kernel says."""
 
     pid: int
@@ -28,7 +28,7 @@ class Heard:
         return self.content_bytes + _OVERHEAD
 
 
-class HeardRoom:
+class DatagramBuffer:
     """Keeps at most `room` bytes. Beyond that, the user with the most loses datagrams, of its process with the most.
 
     So all users have equal shares, and all processes of a user; what some do not need is the others'.
@@ -39,27 +39,27 @@ class HeardRoom:
         self._clear()
 
     def _clear(self) -> None:
-        self._heard: list[Heard | None] = []  # in the order of arrival; None where one was cut
-        self._by_user: dict[int, dict[int, list[int]]] = {}  # rows of _heard, by process
+        self._datagrams: list[ReceivedDatagram | None] = []  # in the order of arrival; None where one was dropped
+        self._by_user: dict[int, dict[int, list[int]]] = {}  # rows of _datagrams, by process
         self._process_bytes: Counter[int] = Counter()
         self._user_bytes: Counter[int] = Counter()
 
-    def add(self, heard: Heard) -> list[Heard]:
-        """Keeps a datagram. Returns those that were cut to make room, maybe that one too."""
-        self._by_user.setdefault(heard.uid, defaultdict(list))[heard.pid].append(len(self._heard))
-        self._heard.append(heard)
-        self._process_bytes[heard.pid] += heard.bytes
-        self._user_bytes[heard.uid] += heard.bytes
-        return self._cut() if self._user_bytes.total() > self._room else []
+    def add(self, datagram: ReceivedDatagram) -> list[ReceivedDatagram]:
+        """Keeps a datagram. Returns those that were dropped to make room, maybe that one too."""
+        self._by_user.setdefault(datagram.uid, defaultdict(list))[datagram.pid].append(len(self._datagrams))
+        self._datagrams.append(datagram)
+        self._process_bytes[datagram.pid] += datagram.bytes
+        self._user_bytes[datagram.uid] += datagram.bytes
+        return self._make_room() if self._user_bytes.total() > self._room else []
 
-    def take(self) -> list[Heard]:
+    def take(self) -> list[ReceivedDatagram]:
         """Returns what is kept, and keeps nothing any more."""
-        heard = [each for each in self._heard if each is not None]
+        datagrams = [datagram for datagram in self._datagrams if datagram is not None]
         self._clear()
-        return heard
+        return datagrams
 
-    def _cut(self) -> list[Heard]:
-        cut: list[Heard] = []
+    def _make_room(self) -> list[ReceivedDatagram]:
+        dropped: list[ReceivedDatagram] = []
         largest: dict[int, list[tuple[int, int]]] = {}  # heaps of (-bytes, process), by user
         while self._user_bytes.total() > self._room - self._room // _FREED:
             uid = max(self._user_bytes, key=self._user_bytes.__getitem__)
@@ -69,14 +69,14 @@ class HeardRoom:
                 heapq.heapify(largest[uid])
             pid = largest[uid][0][1]
             row = processes[pid].pop()
-            heard, self._heard[row] = self._heard[row], None
-            assert heard is not None
-            cut.append(heard)
-            self._user_bytes[uid] -= heard.bytes
-            self._process_bytes[pid] -= heard.bytes
+            datagram, self._datagrams[row] = self._datagrams[row], None
+            assert datagram is not None
+            dropped.append(datagram)
+            self._user_bytes[uid] -= datagram.bytes
+            self._process_bytes[pid] -= datagram.bytes
             if processes[pid]:
                 heapq.heapreplace(largest[uid], (-self._process_bytes[pid], pid))
             else:
                 heapq.heappop(largest[uid])
                 del processes[pid]
-        return cut
+        return dropped
