@@ -24,7 +24,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Look:
+class GroupOffsets:
     """A group's offsets and lag at one moment, by partition; without those of which no leader answers."""
 
     committed: dict[Partition, int]  # the group's offsets
@@ -46,7 +46,7 @@ class Standstill:
     _lag: int = 0
 
     def seconds(self, progress: object, lag: int, excused: bool, now_s: float) -> float:
-        """Takes a look; returns how long there has been no progress.
+        """Takes what Kafka says at this moment; returns how long there has been no progress.
 
         Any change of `progress` is progress. The time starts again when there is no more lag than at the last progress,
         and while the part is `excused`: it waits for others.
@@ -69,32 +69,33 @@ class Standstills:
         self._seconds: dict[Partition | None, float] = {}  # None: of the group
         self._lags: dict[Partition, int] = {}
 
-    def take(self, look: Look, own: Mapping[Partition, int | None], now_s: float) -> None:
-        """Takes a look. `own`: the partitions of this process, and the work that it did on them beside offsets; None
-        for one that waits for others. The time of a partition starts when the process gets it.
+    def take(self, offsets: GroupOffsets, own: Mapping[Partition, int | None], now_s: float) -> None:
+        """Takes the offsets of one moment. `own`: the partitions of this process, and the work that it did on them
+        beside offsets; None for one that waits for others. The time of a partition starts when the process gets it.
 
         The group is excused with any of them: what it waits for may be all that there is to do.
         """
-        self._lags = look.lags
-        self._own = {place: self._own.get(place, Standstill()) for place in own}
-        progress = (look.committed, sum(work or 0 for work in own.values()))
+        self._lags = offsets.lags
+        self._own = {partition: self._own.get(partition, Standstill()) for partition in own}
+        progress = (offsets.committed, sum(work or 0 for work in own.values()))
         excused = None in own.values()
-        self._seconds = {None: self._group.seconds(progress, sum(look.lags.values()), excused, now_s)}
-        for place, standstill in self._own.items():
-            work = own[place]
-            progress_of_it = (look.committed.get(place), work)
-            self._seconds[place] = standstill.seconds(progress_of_it, look.lags.get(place, 0), work is None, now_s)
+        self._seconds = {None: self._group.seconds(progress, sum(offsets.lags.values()), excused, now_s)}
+        for partition, standstill in self._own.items():
+            work = own[partition]
+            progress_of_it = (offsets.committed.get(partition), work)
+            lag = offsets.lags.get(partition, 0)
+            self._seconds[partition] = standstill.seconds(progress_of_it, lag, work is None, now_s)
 
     def longer_than(self, limit_s: float) -> str | None:
         """Says what has stood still for longer; None where nothing has."""
-        standing = {place: seconds for place, seconds in self._seconds.items() if seconds > limit_s}
+        standing = {partition: seconds for partition, seconds in self._seconds.items() if seconds > limit_s}
         if not standing:
             return None
         if None in standing:
             what, waiting = ", ".join(sorted({topic for topic, _ in self._lags})), sum(self._lags.values())
         else:
-            places = [place for place in standing if place is not None]
-            what, waiting = _named(places), sum(self._lags[place] for place in places)
+            partitions = [partition for partition in standing if partition is not None]
+            what, waiting = _named(partitions), sum(self._lags[partition] for partition in partitions)
         seconds = max(standing.values())
         return f"nothing of {what} was processed for {seconds:.0f} s, and {waiting:,} messages wait"
 
@@ -110,16 +111,16 @@ class GroupWatch:
         *,
         own: Callable[[], Mapping[Partition, int | None]] = dict,
         collects_s: float = 0.0,
-        looked: Callable[[Look, Standstills], None] = lambda look, standstills: None,
+        on_offsets: Callable[[GroupOffsets, Standstills], None] = lambda offsets, standstills: None,
     ) -> None:
         """`own`: see Standstills. `collects_s`: how long the part collects messages before it commits them.
-        `looked` is called after every look."""
+        `on_offsets` is called with each answer of Kafka."""
         self._settings = settings
         self._group = group
         self._topics = topics
         self._own = own
         self._limit_s = STANDSTILL_S + 2 * collects_s
-        self._looked = looked
+        self._on_offsets = on_offsets
         self._problem: str | None = f"Kafka at {settings.kafka} has not answered yet"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"watch {group}", daemon=True)
@@ -138,25 +139,25 @@ class GroupWatch:
         standstills = Standstills()
         while not self._stop.is_set():
             try:
-                look = look_at(reader, self._topics)
+                offsets = read_offsets(reader, self._topics)
             except KafkaException as error:
-                self._tell(f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}")
+                self._set_problem(f"Kafka at {self._settings.kafka} cannot be reached: {error.args[0].str()}")
                 standstills = Standstills()  # without Kafka nobody makes progress
             else:
-                standstills.take(look, self._own(), time.monotonic())
-                problems = look.problem, standstills.longer_than(self._limit_s)
-                self._tell("; ".join(filter(None, problems)) or None)
-                self._looked(look, standstills)
+                standstills.take(offsets, self._own(), time.monotonic())
+                problems = offsets.problem, standstills.longer_than(self._limit_s)
+                self._set_problem("; ".join(filter(None, problems)) or None)
+                self._on_offsets(offsets, standstills)
             self._stop.wait(LOOK_S)
         reader.close()
 
-    def _tell(self, problem: str | None) -> None:
+    def _set_problem(self, problem: str | None) -> None:
         if problem is not None and self._problem is None:
             log.warning("not ready: %s", problem)
         self._problem = problem
 
 
-def look_at(reader: Consumer, topics: Sequence[str]) -> Look:
+def read_offsets(reader: Consumer, topics: Sequence[str]) -> GroupOffsets:
     """Asks Kafka for the offsets and the lag of the reader's group. Raises KafkaException."""
     committed, lags = {}, {}
     leaderless: list[Partition] = []
@@ -165,23 +166,23 @@ def look_at(reader: Consumer, topics: Sequence[str]) -> Look:
         known = reader.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
         partitions = [TopicPartition(topic, number) for number in known]
         for position in committed_positions(reader, partitions, _TIMEOUT_S):
-            place = topic, position.partition
+            partition = topic, position.partition
             leader = known[position.partition].leader
             try:
                 ends = None if leader in silent else reader.get_watermark_offsets(position, timeout=_TIMEOUT_S)
             except KafkaException as error:
-                log.debug("the leader %d of %s does not answer: %s", leader, _named([place]), error)
+                log.debug("the leader %d of %s does not answer: %s", leader, _named([partition]), error)
                 ends = None
                 silent.add(leader)
             if ends is None:
-                leaderless.append(place)
+                leaderless.append(partition)
                 continue
             low, high = ends
             offset = max(position.offset, low, 0)
-            committed[place] = offset
-            lags[place] = max(high - offset, 0)
-    return Look(committed, lags, tuple(leaderless))
+            committed[partition] = offset
+            lags[partition] = max(high - offset, 0)
+    return GroupOffsets(committed, lags, tuple(leaderless))
 
 
-def _named(places: Iterable[Partition]) -> str:
-    return ", ".join(f"{topic}/{number}" for topic, number in sorted(places))
+def _named(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}/{number}" for topic, number in sorted(partitions))

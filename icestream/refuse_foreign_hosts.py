@@ -11,7 +11,7 @@ from icestream.settings import variable
 
 _OPEN = ("/healthz", "/readyz", "/metrics")
 """Probes and Prometheus may use any name: these have no profiles."""
-_MOST_TOLD = 20
+_MOST_LOGGED = 20
 """Different names that are logged: a stranger chooses them."""
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class RefuseForeignHosts:
         self._setting = setting
         self._allowed = {"localhost", ".localhost", socket.gethostname().lower(), *allowed_hosts(setting, allowed)}
         self._refusal = refusal
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] in _OPEN:
@@ -40,14 +40,14 @@ class RefuseForeignHosts:
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
         foreign = [host for host in hosts if not self._is_allowed(host)]
         if foreign:
-            self._tell(_name(foreign[0])[:100])
+            self._log_once(_name(foreign[0])[:100])
         answer = self._refusal(scope["path"]) if foreign else self._app
         await answer(scope, receive, send)
 
-    def _tell(self, name: str) -> None:
+    def _log_once(self, name: str) -> None:
         """Logs each name once: clients may have used it before names were looked at."""
-        if name not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(name)
+        if name not in self._logged and len(self._logged) < _MOST_LOGGED:
+            self._logged.add(name)
             _log.warning(
                 "refused a request for the host %r; if it is this machine, add it to %s", name, variable(self._setting)
             )

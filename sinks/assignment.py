@@ -6,7 +6,7 @@ import logging
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from icestream.kafka import committed_positions
-from icestream.readiness import Look, Partition, Standstills
+from icestream.readiness import GroupOffsets, Partition, Standstills
 from sinks import metrics
 from sinks.pending import Pending
 from sinks.ranges import InFlight
@@ -124,11 +124,11 @@ class Assignment:
         order = self._sink.topics.index
         return sorted(due, key=lambda key: (self.pending[key].problem is not None, order(key[0]), key[1]))
 
-    def looked(self, look: Look, _: Standstills) -> None:
-        """Takes a look at the group (see GroupWatch), in the watch's thread: sets the lag of the partitions here."""
+    def note_lags(self, offsets: GroupOffsets, _: Standstills) -> None:
+        """Sets the lag of the partitions here. GroupWatch calls it, in its thread."""
         for key in self._assigned.copy():
-            if key in look.lags:  # else it is not known now
-                metrics.LAG.labels(self._sink.name, *key).set(look.lags[key])
+            if key in offsets.lags:  # else it is not known now
+                metrics.LAG.labels(self._sink.name, *key).set(offsets.lags[key])
 
     def _count_gap(self, reader: Consumer, key: Partition, offset: int) -> None:
         expected = self._next_offset.get(key, offset)

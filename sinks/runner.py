@@ -75,7 +75,7 @@ class Runner:
                 return
             self._watch = GroupWatch(
                 self._settings, self.sink.group, self.sink.topics,
-                own=self._assignment.read_to, collects_s=self._flush_s, looked=self._assignment.looked,
+                own=self._assignment.read_to, collects_s=self._flush_s, on_offsets=self._assignment.note_lags,
             )  # fmt: skip
             writer = RangeWriter(self.sink, self._assignment, self._reject, cluster, self._flush_bytes)
             reader.subscribe(

@@ -65,7 +65,7 @@ class Outboxes:
         self.settings = settings
         groups = list(hold_back_for) if settings.kafka_in_process else []
         self.backlogs = {topic: Backlog(settings, topic, groups) for topic in (STACKS, SAMPLES)} if groups else {}
-        self._requests = kafka.producer(settings)
+        self._request_producer = kafka.producer(settings)
         self._open: list[Outbox] = []
 
     def open(self, partition: int) -> "Outbox":
@@ -84,7 +84,8 @@ class Outboxes:
         for request in requests:
             metrics.SYMBOL_REQUESTS.inc()
             with contextlib.suppress(BufferError):
-                self._requests.produce(SYMBOL_REQUESTS, request.SerializeToString(), key=request.build_id.encode())
+                value, key = request.SerializeToString(), request.build_id.encode()
+                self._request_producer.produce(SYMBOL_REQUESTS, value, key=key)
 
     def close(self, timeout_s: float) -> None:
         """Closes all outboxes; waits up to `timeout_s` for transactions that have begun."""

@@ -5,7 +5,7 @@ After a rebalance, Faust can stay "ready" without any partition, or deliver noth
 
 from collections.abc import Callable, Mapping
 
-from icestream.readiness import GroupWatch, Look, Partition, Standstills
+from icestream.readiness import GroupOffsets, GroupWatch, Partition, Standstills
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, RAW, STREAMS_GROUP
 from streams import metrics
@@ -30,7 +30,7 @@ class Watchdog:
         self._bark = bark
         self._barked = False
         topics = (RAW, ACTIVITY)
-        self._watch = GroupWatch(settings, STREAMS_GROUP, topics, own=own, looked=self._looked)
+        self._watch = GroupWatch(settings, STREAMS_GROUP, topics, own=own, on_offsets=self._check)
 
     @property
     def problem(self) -> str | None:
@@ -40,8 +40,8 @@ class Watchdog:
     def close(self) -> None:
         self._watch.close()
 
-    def _looked(self, look: Look, standstills: Standstills) -> None:
-        for (topic, partition), lag in look.lags.items():
+    def _check(self, offsets: GroupOffsets, standstills: Standstills) -> None:
+        for (topic, partition), lag in offsets.lags.items():
             metrics.LAG.labels(topic, str(partition)).set(lag)
         reason = standstills.longer_than(self._limit_s)
         if reason is not None and not self._barked:

@@ -40,12 +40,12 @@ class Worker:
     def __init__(self, settings: StreamsSettings, cluster: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[BaseException | None] = self._loop.create_future()
-        self._requests = SymbolRequester()
+        self._requester = SymbolRequester()
         folder = Path(settings.symbol_cache).expanduser()
         symcaches = SymCaches(folder, settings.symbol_store, settings.symbol_cache_mb << 20)
         self._symbols = SymbolReader(settings, symcaches, self._symbols_received)
         processor = Processor(
-            Operators(symbolize=Symbolizer(symcaches, self._requests.want).names),
+            Operators(symbolize=Symbolizer(symcaches, self._requester.want).names),
             Limits(bytes=settings.attach_memory_mb * 10**6),
             read_retention(settings),
         )
@@ -103,16 +103,16 @@ class Worker:
         while True:
             await asyncio.sleep(_LOOK_S)
             if self._symbols.caught_up.is_set():
-                self._outboxes.ask(self._requests.due(time.monotonic(), time.time_ns()))
+                self._outboxes.ask(self._requester.due(time.monotonic(), time.time_ns()))
 
     def _symbols_received(self, file: SymbolFile) -> None:
-        requests, now_s = self._requests, time.monotonic()
+        requester, now_s = self._requester, time.monotonic()
         if file.error:
-            self._loop.call_soon_threadsafe(requests.failed, file.build_id, file.host_id, now_s)
+            self._loop.call_soon_threadsafe(requester.failed, file.build_id, file.host_id, now_s)
         elif file.version == STARTS_VERSION:
-            self._loop.call_soon_threadsafe(requests.has_no_names, file.build_id, file.host_id, now_s)
+            self._loop.call_soon_threadsafe(requester.has_no_names, file.build_id, file.host_id, now_s)
         else:
-            self._loop.call_soon_threadsafe(requests.answered, file.build_id)
+            self._loop.call_soon_threadsafe(requester.answered, file.build_id)
 
     def _ready(self) -> str | None:
         if not self._tasks.started:

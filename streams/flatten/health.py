@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable
 
 from icestream.metrics import HealthServer
-from icestream.readiness import GroupWatch, Look, Standstills
+from icestream.readiness import GroupOffsets, GroupWatch, Standstills
 from icestream.topics import FLATTEN_GROUP, SAMPLES
 from streams.flatten import metrics
 from streams.settings import FlattenSettings
@@ -22,7 +22,7 @@ class Health:
         self._partitions = partitions
         self._watch = GroupWatch(
             settings, FLATTEN_GROUP, [SAMPLES], own=lambda: {(SAMPLES, number): 0 for number in partitions()},
-            collects_s=interval_ms / 1000, looked=self._looked,
+            collects_s=interval_ms / 1000, on_offsets=self._note_lags,
         )  # fmt: skip
         try:
             self._server = HealthServer(settings.metrics_listen, self._problem, "flatten")
@@ -37,9 +37,9 @@ class Health:
     def _problem(self) -> str | None:
         return self._own_problem() or self._watch.problem
 
-    def _looked(self, look: Look, _: Standstills) -> None:
+    def _note_lags(self, offsets: GroupOffsets, _: Standstills) -> None:
         mine = self._partitions()
-        for (topic, partition), lag in look.lags.items():
+        for (topic, partition), lag in offsets.lags.items():
             if partition in mine:
                 metrics.LAG.labels(topic, str(partition)).set(lag)
             else:

@@ -53,9 +53,9 @@ class OperationsReader:
         """
         try:
             self._read(times, deadline)
-            self._tell("")
+            self._set_problem("")
         except KafkaException as error:
-            self._tell(error.args[0].str())
+            self._set_problem(error.args[0].str())
 
     def forget_positions(self) -> None:
         """Forgets how far partitions were read: the next samples decide where reading begins."""
@@ -109,7 +109,7 @@ class OperationsReader:
         for row in np.flatnonzero(activity.operation).tolist():
             self._names.put(activity.contexts[row].tobytes(), activity.strings[activity.operation[row]])
 
-    def _tell(self, problem: str) -> None:
+    def _set_problem(self, problem: str) -> None:
         """Logs a problem when it begins."""
         if problem and problem != self._problem:
             _log.warning("cannot read %s, so operations are not known: %s", ACTIVITY, problem)

@@ -4,7 +4,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from icestream import kafka, readiness
-from icestream.readiness import GroupWatch, Look, Partition, Standstill, Standstills
+from icestream.readiness import GroupOffsets, GroupWatch, Partition, Standstill, Standstills
 from icestream.topics import RAW, STREAMS_GROUP
 from standalone.supervisor.in_process_broker import InProcessBroker
 from tests.brokers import Brokers
@@ -46,7 +46,7 @@ def standing(
     """What has stood still for more than 10 s, for looks (committed, lags) every 5 seconds."""
     standstills = Standstills()
     for i, (committed, lags) in enumerate(looks):
-        standstills.take(Look(committed, lags), own[i], 1000 + 5.0 * i)
+        standstills.take(GroupOffsets(committed, lags), own[i], 1000 + 5.0 * i)
     return standstills.longer_than(10.0) or ""
 
 

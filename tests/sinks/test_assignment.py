@@ -7,7 +7,7 @@ from confluent_kafka import Message, TopicPartition
 from prometheus_client import REGISTRY
 
 from icestream.kafka import consumer
-from icestream.readiness import Look, Standstills
+from icestream.readiness import GroupOffsets, Standstills
 from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES
 from sinks import assignment
@@ -26,9 +26,11 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
 
     def told(lags: list[int]) -> str | None:
         foreign = {(SAMPLES, 99): 1000}
-        look = Look(dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign)
-        standstills.take(look, sink.read_to(), 10.0 * max(lags))
-        sink.looked(look, standstills)
+        offsets = GroupOffsets(
+            dict.fromkeys(sink.read_to(), 0), {(SAMPLES, n): lag for n, lag in enumerate(lags)} | foreign
+        )
+        standstills.take(offsets, sink.read_to(), 10.0 * max(lags))
+        sink.note_lags(offsets, standstills)
         return standstills.longer_than(15.0)
 
     for lag in (5, 6, 7):
