@@ -36,7 +36,7 @@ def samples(data: bytes, names: StackNames) -> Iterator[Row]:
         trace_id, span_id = contexts[context]
         yield {
             "time": format_unix_nano(time_unix_milli * 10**6),
-            "host": columns.host_id,
+            "host_id": columns.host_id,
             "service": labels.pop("service", ""),
             "pid": pid,
             "tid": tid,
@@ -56,7 +56,7 @@ def raw(data: bytes, names: StackNames) -> Iterator[Row]:
     columns = decode_raw(data)
     yield {
         "time": format_unix_nano(columns.start_unix_nano),
-        "host": columns.host_id,
+        "host_id": columns.host_id,
         "batch": f"{columns.id.sequence}.{columns.id.part + 1}/{columns.id.parts}",
         "seconds": (columns.end_unix_nano - columns.start_unix_nano) / 10**9,
         "samples": len(columns.sample_stack),
@@ -81,7 +81,7 @@ def activity(data: bytes, names: StackNames) -> Iterator[Row]:
         trace_id, span_id = contexts[context]
         yield {
             "time": format_unix_nano(start_unix_nano),
-            "host": columns.host_id,
+            "host_id": columns.host_id,
             "service": columns.strings[service],
             "pid": pid,
             "tid": tid,
@@ -98,7 +98,7 @@ def stacks(data: bytes, names: StackNames) -> Iterator[Row]:
     functions = [columns.strings[row] for row in columns.line_function[:_FUNCTIONS_SHOWN].tolist()]
     yield {
         "time": format_unix_nano(columns.seen_unix_nano),
-        "host": columns.source.batch.collector or "[resolve]",
+        "host_id": columns.source.batch.collector or "[resolve]",
         "nodes": len(columns.node_id),
         "locations": len(columns.location_id),
         "named": int(np.count_nonzero(columns.location_version)),
@@ -110,7 +110,7 @@ def symbol_requests(data: bytes, names: StackNames) -> Iterator[Row]:
     request = decode_symbol_request(data)
     yield {
         "time": format_unix_nano(request.requested_unix_nano),
-        "host": request.host_id,
+        "host_id": request.host_id,
         "build_id": request.build_id,
         "attempt": request.attempt,
         "file": request.file,
@@ -120,7 +120,7 @@ def symbol_requests(data: bytes, names: StackNames) -> Iterator[Row]:
 def symbols(data: bytes, names: StackNames) -> Iterator[Row]:
     file = decode_symbol_file(data)
     yield {
-        "host": file.host_id or "[upload]",
+        "host_id": file.host_id or "[upload]",
         "build_id": file.build_id,
         "version": file.version,
         "size": file.size,

@@ -28,7 +28,7 @@ from icestream.topics import SAMPLES, STACKS, TAIL_GROUP
 _TIMEOUT_S = 15.0
 _NAMES_TIMEOUT_S = 10.0
 _ANNOUNCED_MS = 2 * 24 * 60 * 60 * 1000
-_WIDTHS = {"time": 24, "service": 20, "host": 12, "pid": 8, "tid": 8, "trace_id": 32, "span_id": 16, "value": 11}
+_WIDTHS = {"time": 24, "service": 20, "host_id": 12, "pid": 8, "tid": 8, "trace_id": 32, "span_id": 16, "value": 11}
 _NOT_SHOWN = ("stack_id", "profile_type")
 
 
