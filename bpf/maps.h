@@ -25,7 +25,7 @@ enum counter {
 
 struct control {
 	u64 marker; /* user space sets it before the program runs; it seeds the hashes, too, so that nobody can make two stacks collide */
-	u32 epoch;	/* number of the interval; user space adds one at each drain */
+	u32 epoch;	/* number of the window; user space adds one at each drain */
 	u32 unwind; /* 1: by tables (x86-64); 0: by frame pointers (bpf_get_stack) */
 	u64 off_cpu_distance; /* twice the average number of switches from one that is followed to the next; 2: all are followed, 0: none */
 	u64 off_cpu_least_ns; /* shorter waits are not sent */
@@ -144,7 +144,7 @@ struct {
 	__type(value, u64);
 } requested SEC(".maps");
 
-/* stack -> the interval it was last shipped in. A stack that is forgotten here is shipped twice, which is harmless. */
+/* stack -> the window it was last shipped in. A stack that is forgotten here is shipped twice, which is harmless. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 15);

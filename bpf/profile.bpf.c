@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* The profiler. It runs on every tick of a perf_event (software cpu-clock) on every CPU. It gives user space one small
- * record for each tick, and each distinct stack once per interval.
+ * record for each tick, and each distinct stack once per window.
  *
  * `profile` takes the kernel's part of the stack, `unwind` the user's part, `python` and its like the Python frames, and
  * `ship` sends all of it. Each continues with the next by a tail call, and keeps its state in a per-CPU map. So every
@@ -136,7 +136,7 @@ static __always_inline bool ship_stack(struct walk *w)
 	return true;
 }
 
-/* Ships the name of the current thread once per interval, and when it changes. */
+/* Ships the name of the current thread once per window, and when it changes. */
 static __always_inline void ship_thread(struct walk *w)
 {
 	struct thread_name now = {.epoch = w->epoch};
@@ -160,7 +160,7 @@ static __always_inline void ship_thread(struct walk *w)
 		bpf_map_update_elem(MAP(threads), &tid, &now, BPF_ANY);
 }
 
-/* Ships the stack and the name of its thread, unless that was done in this interval. False: the buffer is full. */
+/* Ships the stack and the name of its thread, unless that was done in this window. False: the buffer is full. */
 static __always_inline bool ship_observed(struct walk *w)
 {
 	struct description *d = &w->d;
