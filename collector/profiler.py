@@ -55,7 +55,7 @@ class Profiler:
         self._activity, self._contexts = activity, contexts
         self._host = host
         self._work, self._builder = work, builder
-        pace.tell(host.shed, builder.shed)
+        pace.add_shed_listeners(host.shed, builder.shed)
         self._settling: deque[_Settling] = deque()
 
     def run(self, stop: threading.Event) -> None:

@@ -63,7 +63,7 @@ class Rate:
         if allowance.left >= 1:
             allowance.left -= 1
             if allowance.left < 1:
-                log.warning("%s: more dead letters of %s (%s) come than are published", *key)
+                log.warning("%s: too many dead letters of %s (%s): some are only counted, not published", *key)
             return True
         NOT_PUBLISHED.labels(*key).inc()
         return False

@@ -109,7 +109,7 @@ def _upload(named: list[Candidate], settings: UploadSettings) -> int:
             took = time.monotonic() - begun
             _say(at, len(named), candidate, f"{IN_WORDS[candidate.version]}, {size:,} bytes, {took:.1f} s")
     finally:
-        builder.rest()
+        builder.end_children()
     return uploaded
 
 

@@ -56,7 +56,7 @@ class Pace:
         self._complain_at = 0.0
         self._set_metrics()
 
-    def tell(self, *listeners: Callable[[int], None]) -> None:
+    def add_shed_listeners(self, *listeners: Callable[[int], None]) -> None:
         """Tells them from now on how much work to put off: `Effort.shed`, when it changes."""
         self._listeners += listeners
 

@@ -93,7 +93,7 @@ class FileCache:
         self._reported: OrderedDict[bytes, list[tuple[str, Identity]]] = (
             OrderedDict()
         )  # by build ID: paths, and files there
-        self._met: dict[str, float] = {}  # when each build ID was noted, oldest first
+        self._noted: dict[str, float] = {}  # when each build ID was noted, oldest first
         self._entries: dict[str, MapsEntry] = {}  # the last of each build ID
         self._held = HeldFiles()
         self._vdso: Identity | None = None
@@ -106,30 +106,30 @@ class FileCache:
         """Identifies the file of an entry; None if it is no ELF file. Raises OSError if the process is gone and the
         file cannot be found."""
         with self._lock:
-            return self.met(self._identify(entry), entry)
+            return self.note_mapped(self._identify(entry), entry)
 
     def identify_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
         """Identifies a file whose build ID the kernel reported when the file was mapped from `offset` on. Reads nothing
         if a file with that path, that build ID and code at that offset is known. Raises OSError."""
         with self._lock:
-            return self.met(self._find_reported(entry, reported, offset), entry)
+            return self.note_mapped(self._find_reported(entry, reported, offset), entry)
 
-    def met(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
+    def note_mapped(self, identity: Identity | None, entry: MapsEntry) -> Identity | None:
         """Notes that a process has this file mapped, at most once a second for each build ID."""
         if identity is None or not identity.build_id:
             return identity
         now = time.monotonic()
-        if now - self._met.get(identity.build_id, float("-inf")) < 1:
+        if now - self._noted.get(identity.build_id, float("-inf")) < 1:
             return identity
         if not entry.inode:
             entry = entry._replace(device=identity.device, inode=identity.inode)
         with self._lock:
-            self._met.pop(identity.build_id, None)
-            self._met[identity.build_id] = now
+            self._noted.pop(identity.build_id, None)
+            self._noted[identity.build_id] = now
             self._entries[identity.build_id] = entry
-            if len(self._met) > MAX_FILES:
-                oldest = next(iter(self._met))
-                del self._met[oldest], self._entries[oldest]
+            if len(self._noted) > MAX_FILES:
+                oldest = next(iter(self._noted))
+                del self._noted[oldest], self._entries[oldest]
         for listener in self._listeners:
             listener.note(identity.build_id, entry)
         if not self._held.touch(identity.build_id):

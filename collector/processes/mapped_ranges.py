@@ -79,7 +79,7 @@ class MappedRangeReader:
         part = self._parts.get(key)
         if part is not None:
             entry = MapsEntry(pid, start, event.end, 0, 0, part.path, part.deleted)
-            self._files.met(part.identity, entry)
+            self._files.note_mapped(part.identity, entry)
             return MappedRange(start, start + part.size, part.vaddr - start & _MASK, part.file, False, entry)
         entry = _entry(pid, start, event.end, event.path, event.device, event.inode)
         mapped_range, identity = self._range(entry, offset, event.build_id)

@@ -69,7 +69,7 @@ class SymbolBuilder:
                             data=file.read(CHUNK_BYTES), **fields,
                         )  # fmt: skip
 
-    def rest(self) -> None:
+    def end_children(self) -> None:
         """Ends the child processes; the next `answer` starts others."""
         for process in (self._child, self._worker):
             if process is not None:
@@ -107,7 +107,7 @@ class SymbolBuilder:
             fields = json.loads(line)
         except (OSError, ValueError):
             confined = self._worker is None or self._worker.poll() != NOT_CONFINED
-            self.rest()
+            self.end_children()
             return {"error": _TOO_MUCH if confined else _NOT_CONFINED}
         assert isinstance(fields, dict)
         return fields

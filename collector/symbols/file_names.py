@@ -16,7 +16,7 @@ from collector.symbols.functions import functions
 from collector.symbols.go.lines import go_symcache, has_go_table
 from collector.symbols.mini_debug import mini_debug
 from collector.symbols.name_kinds import DEBUG_INFO, DYNAMIC, LINE_TABLE, NOTHING, STARTS, SYMBOL_TABLE
-from collector.symbols.names_jobs import Made, NamesError
+from collector.symbols.names_jobs import BuiltSymCache, NamesError
 from collector.symbols.symcache_cold_names import with_cold_names
 from collector.symbols.symcache_ends import with_ends
 from icestream.unnamed_functions import with_unnamed
@@ -38,7 +38,7 @@ def best(descriptor: int) -> int:
     return DYNAMIC if has_functions(source, sections, DYNSYM) else NOTHING
 
 
-def make(descriptor: int, version: int) -> Made:
+def make(descriptor: int, version: int) -> BuiltSymCache:
     """Returns the names of kind `version`, with a table of the functions without a name; of kind STARTS if all are
     without one. Raises NamesError, OSError, MemoryError; ElfError and symbolic's errors if the file is damaged."""
     load_address = identity.read_file(descriptor).load_address
@@ -47,13 +47,13 @@ def make(descriptor: int, version: int) -> Made:
         symcache = go_symcache(sources[0], load_address)
         if not symcache:
             raise NamesError("the table of Go's functions is damaged")
-        return Made(version, load_address, symcache)
+        return BuiltSymCache(version, load_address, symcache)
     if within := mini_debug(sources[0]):
         sources.append(bytes_reader(within))
     symbols = functions(*sources)
     if version == DEBUG_INFO:
         symcache = with_ends(_debug_information(descriptor), symbols, load_address)
-        return Made(version, load_address, with_cold_names(symcache, symbols, load_address))
+        return BuiltSymCache(version, load_address, with_cold_names(symcache, symbols, load_address))
     unnamed = unnamed_functions(symbols, sources[0], load_address)
     if not symbols and not len(unnamed.start):
         raise NamesError("the file names no function: it is stripped")
@@ -61,9 +61,9 @@ def make(descriptor: int, version: int) -> Made:
     return named._replace(symcache=with_unnamed(bytes(named.symcache), unnamed))
 
 
-def from_text(text: bytes, version: int, load_address: int = 0) -> Made:
+def from_text(text: bytes, version: int, load_address: int = 0) -> BuiltSymCache:
     """Returns the SymCache of a Breakpad symbol file."""
-    return Made(version, load_address, _symcache(Archive.from_bytes(text)))  # symbolic keeps no copy of `text`
+    return BuiltSymCache(version, load_address, _symcache(Archive.from_bytes(text)))  # symbolic keeps no copy of `text`
 
 
 def _debug_information(descriptor: int) -> bytes:

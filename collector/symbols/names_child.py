@@ -10,7 +10,17 @@ from collector.symbols.code_ranges import breakpad
 from collector.symbols.file_names import best, from_text, make
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import SYMBOL_TABLE
-from collector.symbols.names_jobs import BEST, ERROR, KIND, MADE, MAKE, MAX_SYMCACHE_BYTES, TEXT, Made, NamesError
+from collector.symbols.names_jobs import (
+    BEST,
+    BUILT,
+    ERROR,
+    KIND,
+    MAKE,
+    MAX_SYMCACHE_BYTES,
+    TEXT,
+    BuiltSymCache,
+    NamesError,
+)
 
 MEMORY_BYTES = 1 << 30  # without the mapped files
 JOB_CPU_SECONDS = 60
@@ -37,7 +47,7 @@ def answer(job: bytes, descriptors: list[int]) -> bytes:
     return (ERROR + reason.encode("utf-8", "replace"))[:MAX_MESSAGE_BYTES]
 
 
-def _make(wanted: bytes, argument: bytes, source: int) -> Made:
+def _make(wanted: bytes, argument: bytes, source: int) -> BuiltSymCache:
     if wanted == MAKE:
         return make(source, *KIND.unpack(argument))
     with open(source, "rb", closefd=False) as file:
@@ -48,10 +58,10 @@ def _make(wanted: bytes, argument: bytes, source: int) -> Made:
     return from_text(breakpad(functions(bytes_reader(data)), load_address), SYMBOL_TABLE, load_address)
 
 
-def _write(names: Made, target: int) -> bytes:
+def _write(names: BuiltSymCache, target: int) -> bytes:
     with open(target, "wb", closefd=False) as file:
         file.write(names.symcache)
-    return MADE.pack(names.version, names.load_address, os.fstat(target).st_size)
+    return BUILT.pack(names.version, names.load_address, os.fstat(target).st_size)
 
 
 if __name__ == "__main__":

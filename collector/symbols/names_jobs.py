@@ -12,15 +12,15 @@ from typing import NamedTuple
 BEST = b"b"
 """The best kind of names in a file. Answer: KIND."""
 MAKE = b"m"
-"""The SymCache of one KIND of names in a file. Answer: MADE."""
+"""The SymCache of one KIND of names in a file. Answer: BUILT."""
 TEXT = b"t"
-"""The SymCache of a Breakpad symbol file of that KIND. Answer: MADE."""
+"""The SymCache of a Breakpad symbol file of that KIND. Answer: BUILT."""
 VDSO = b"v"
-"""The SymCache of the vDSO. Answer: MADE."""
+"""The SymCache of the vDSO. Answer: BUILT."""
 ERROR = b"e"
 
 KIND = struct.Struct("<B")
-MADE = struct.Struct("<BQQ")  # kind of names, load address, size
+BUILT = struct.Struct("<BQQ")  # kind of names, load address, size
 MAX_SYMCACHE_BYTES = 1 << 30
 
 
@@ -28,9 +28,9 @@ class NamesError(RuntimeError):
     """A file has no names; the message says why."""
 
 
-class Made(NamedTuple):
-    """The SymCache of some names."""
+class BuiltSymCache(NamedTuple):
+    """A SymCache with one kind of names."""
 
-    version: int
+    version: int  # the kind
     load_address: int  # what the SymCache's addresses count from
     symcache: bytes | mmap.mmap  # and what may follow it in a symbol file (icestream/unnamed_functions.py)

@@ -14,14 +14,14 @@ from collector.guest import confined_child
 from collector.guest.confined_jobs import MAX_MESSAGE_BYTES
 from collector.symbols.names_jobs import (
     BEST,
+    BUILT,
     ERROR,
     KIND,
-    MADE,
     MAKE,
     MAX_SYMCACHE_BYTES,
     TEXT,
     VDSO,
-    Made,
+    BuiltSymCache,
     NamesError,
 )
 
@@ -49,33 +49,33 @@ class NamesWorker:
         (version,) = _unpack(KIND, self._ask(BEST, b"", descriptor, descriptor))
         return int(version)
 
-    def make(self, descriptor: int, version: int) -> Made:
+    def make(self, descriptor: int, version: int) -> BuiltSymCache:
         """Returns the SymCache of one kind of names in an open file."""
         return self._make(MAKE, KIND.pack(version), descriptor)
 
-    def from_text(self, text: bytes, version: int) -> Made:
+    def from_text(self, text: bytes, version: int) -> BuiltSymCache:
         """Returns the SymCache of a Breakpad symbol file with addresses that count from 0."""
         return self._make_of(TEXT, KIND.pack(version), text)
 
-    def vdso(self, vdso: bytes) -> Made:
+    def vdso(self, vdso: bytes) -> BuiltSymCache:
         """Returns the SymCache of the vDSO."""
         return self._make_of(VDSO, b"", vdso)
 
-    def _make_of(self, wanted: bytes, argument: bytes, data: bytes) -> Made:
+    def _make_of(self, wanted: bytes, argument: bytes, data: bytes) -> BuiltSymCache:
         with os.fdopen(os.memfd_create("symbols", os.MFD_CLOEXEC), "w+b") as file:
             file.write(data)
             file.seek(0)
             return self._make(wanted, argument, file.fileno())
 
-    def _make(self, wanted: bytes, argument: bytes, source: int) -> Made:
+    def _make(self, wanted: bytes, argument: bytes, source: int) -> BuiltSymCache:
         target = os.memfd_create("symcache", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
-            version, load_address, size = _unpack(MADE, self._ask(wanted, argument, source, target))
+            version, load_address, size = _unpack(BUILT, self._ask(wanted, argument, source, target))
             # What is stored is what was hashed, whatever the process does with its descriptor from now on.
             fcntl.fcntl(target, fcntl.F_ADD_SEALS, _SEALS)
             if not 0 < size == os.fstat(target).st_size <= MAX_SYMCACHE_BYTES:
                 raise WorkerError("the SymCache has another size")
-            return Made(version, load_address, mmap.mmap(target, size, mmap.MAP_PRIVATE, mmap.PROT_READ))
+            return BuiltSymCache(version, load_address, mmap.mmap(target, size, mmap.MAP_PRIVATE, mmap.PROT_READ))
         except OSError as error:
             raise WorkerError(str(error)) from None
         finally:

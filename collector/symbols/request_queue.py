@@ -40,7 +40,7 @@ class Request(NamedTuple):
 
     build_id: str
     path: str  # where the file was seen
-    downloaded: str | None  # None before debuginfod was asked; then its error, or "" if it had the file
+    download_error: str | None  # None before debuginfod was asked; then its error, or "" if it had the file
     number: int  # counts requests
 
 
@@ -64,16 +64,17 @@ class RequestQueue:
         self._numbers, self._turns = itertools.count(), itertools.count()
         self._lock = threading.Lock()
 
-    def put(self, build_id: str, path: str, downloaded: str | None = None) -> None:
+    def put(self, build_id: str, path: str, download_error: str | None = None) -> None:
         """A repeat keeps the place of the first request, and what is known of the download."""
         with self._lock:
             known, number = self._find(build_id), next(self._numbers)
             if known is not None:
-                number, downloaded = known.number, known.downloaded if downloaded is None else downloaded
+                number = known.number
+                download_error = known.download_error if download_error is None else download_error
             user = self._choose(build_id)
             if known is not None and self._user_of[build_id] != user:
                 self._remove(build_id)
-            self._set(user, Request(build_id, path, downloaded, number))
+            self._set(user, Request(build_id, path, download_error, number))
             while self.bytes() > MAX_BYTES:
                 most = max(self._users.values(), key=attrgetter("bytes"))
                 self._remove(next(iter(most.requests)))
@@ -101,7 +102,7 @@ class RequestQueue:
         """Drops the request of a build ID that was answered just now, unless it waits for its downloaded file."""
         with self._lock:
             request = self._find(build_id)
-            if request is not None and request.downloaded is None:
+            if request is not None and request.download_error is None:
                 self._remove(build_id)
 
     def bytes(self) -> int:
@@ -160,4 +161,4 @@ class RequestQueue:
 
 
 def _size(request: Request) -> int:
-    return _REQUEST_BYTES + 4 * (len(request.build_id) + len(request.path) + len(request.downloaded or ""))
+    return _REQUEST_BYTES + 4 * (len(request.build_id) + len(request.path) + len(request.download_error or ""))

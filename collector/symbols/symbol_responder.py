@@ -98,14 +98,14 @@ class SymbolResponder:
                     continue
                 resting = time.monotonic() - last_request > _REST_S
                 if resting:
-                    self._builder.rest()
+                    self._builder.end_children()
                 self._stop.wait(_SELDOM_S if resting else _LOOK_S)  # consume itself would wake up five times a second
             except KafkaException as error:
                 log.debug("symbol requests cannot be read: %s", error)
                 self._stop.wait(1.0)
             except Exception:
                 log.exception("a symbol request failed")
-        self._builder.rest()
+        self._builder.end_children()
         self._consumer.close()
 
     def _read(self) -> None:
@@ -148,7 +148,7 @@ class SymbolResponder:
                 waiting = self._answer_next(self._large_builder, large=True)
             except Exception:
                 log.exception("a request for the symbols of a large file failed")
-        self._large_builder.rest()
+        self._large_builder.end_children()
 
     def _answer_next(self, builder: SymbolBuilder, large: bool) -> bool:
         """Answers the next request, of the large files or of the others; returns False if none of them waits."""
@@ -162,7 +162,7 @@ class SymbolResponder:
 
     def _answer(self, builder: SymbolBuilder, request: Request) -> None:
         """Publishes the symbols of a build ID."""
-        build_id, path, downloaded = request.build_id, request.path, request.downloaded
+        build_id, path, download_error = request.build_id, request.path, request.download_error
         paths = []
         if self._downloads is not None and (debug_file := self._downloads.servers.path(build_id)) is not None:
             paths.append(str(debug_file))
@@ -170,11 +170,11 @@ class SymbolResponder:
             if answer.error and self._stop.is_set():
                 return  # it was interrupted, so the error says nothing about the file
             if number == 0 and answer.version < DEBUG_INFO:
-                if downloaded is None and self._download(build_id, path) and answer.error:
+                if download_error is None and self._download(build_id, path) and answer.error:
                     return  # the download's result is the answer
-                if downloaded and answer.error:
-                    answer.error += f"; {downloaded}"
-                elif downloaded:
+                if download_error and answer.error:
+                    answer.error += f"; {download_error}"
+                elif download_error:
                     return  # these names were sent before the download
             if number:
                 self._stop.wait(_CHUNK_PAUSE_S)  # a large file must not delay the samples

@@ -23,7 +23,7 @@ from collector.elf.error import ElfError
 from collector.processes.mapped_files import VDSO, MapsEntry, vdso_bytes
 from collector.symbols import kallsyms
 from collector.symbols.name_kinds import DEBUG_INFO, SYMBOL_TABLE
-from collector.symbols.names_jobs import Made, NamesError
+from collector.symbols.names_jobs import BuiltSymCache, NamesError
 from collector.symbols.names_worker import NamesWorker
 from collector.symbols.symbol_files import open_by_build_id
 from icestream import atomic_file
@@ -67,7 +67,7 @@ def answer(job: dict[str, Any], worker: NamesWorker) -> dict[str, Any]:
         return {"error": str(error) or type(error).__name__}
 
 
-def _kernel(job: dict[str, Any], worker: NamesWorker) -> Made | None:
+def _kernel(job: dict[str, Any], worker: NamesWorker) -> BuiltSymCache | None:
     """Returns the names of the kernel, a module or the vDSO; None if none of them has the build ID."""
     text = kallsyms.breakpad(job["build_id"])
     if text is not None:  # addresses count from 0
@@ -78,7 +78,7 @@ def _kernel(job: dict[str, Any], worker: NamesWorker) -> Made | None:
     return worker.vdso(vdso)
 
 
-def _file(job: dict[str, Any], worker: NamesWorker) -> Made:
+def _file(job: dict[str, Any], worker: NamesWorker) -> BuiltSymCache:
     """Returns the best names in the files of a build ID."""
     reason = NamesError("the file is not on this host any more")
     with ExitStack() as opened:

@@ -12,7 +12,7 @@ from icestream.v1.common_pb2 import Mapping
 
 
 @dataclass(frozen=True)
-class Nodes:
+class StackNodes:
     """The f nodes of some stacks: frame by frame, leaf first, stack after stack."""
 
     node_id: np.ndarray  # uint64 (f,)
@@ -22,27 +22,27 @@ class Nodes:
     leaf: np.ndarray  # int64 (stacks,), the row of each stack's leaf
 
 
-def stack_ids(of: Frames) -> np.ndarray:
+def stack_ids(columns: Frames) -> np.ndarray:
     """Returns the IDs of stacks: uint64 (s,), 0 where a stack is empty. Those that the sender gave are taken as they
     are: who announces a stack checks them."""
-    missing = np.flatnonzero((of.stack_id == 0) & (of.stack_depth > 0))
+    missing = np.flatnonzero((columns.stack_id == 0) & (columns.stack_depth > 0))
     if not len(missing):
-        return of.stack_id
-    found = of.stack_id.copy()
-    frames = _frames(of, missing)
+        return columns.stack_id
+    found = columns.stack_id.copy()
+    frames = _frames(columns, missing)
     found[missing] = ids.to_ids(np.add.reduceat(frames.term, frames.leaf))
     return found
 
 
-def nodes(of: Frames, stacks: np.ndarray) -> Nodes:
+def nodes(columns: Frames, stacks: np.ndarray) -> StackNodes:
     """Returns the nodes of some stacks (rows, none of them empty)."""
-    frames = _frames(of, stacks)
+    frames = _frames(columns, stacks)
     sums = np.cumsum(frames.term)
     node_id = ids.to_ids(sums[frames.root][frames.stack] - sums + frames.term)
     parent = np.zeros_like(node_id)
     parent[:-1] = node_id[1:]
     parent[frames.root] = 0
-    return Nodes(node_id, parent, frames.location, frames.location_id, frames.leaf)
+    return StackNodes(node_id, parent, frames.location, frames.location_id, frames.leaf)
 
 
 class _Frames(NamedTuple):
@@ -56,37 +56,37 @@ class _Frames(NamedTuple):
     root: np.ndarray  # int64 (stacks,), row of each stack's last frame
 
 
-def _frames(of: Frames, stacks: np.ndarray) -> _Frames:
-    depth = of.stack_depth[stacks]
-    if len(stacks) == len(of.stack_depth):
-        location = row = of.stack_frames
-        used = np.arange(len(of.location_mapping))
+def _frames(columns: Frames, stacks: np.ndarray) -> _Frames:
+    depth = columns.stack_depth[stacks]
+    if len(stacks) == len(columns.stack_depth):
+        location = row = columns.stack_frames
+        used = np.arange(len(columns.location_mapping))
     else:
-        location = of.stack_frames[index_ranges.expand(index_ranges.starts(of.stack_depth)[stacks], depth)]
-        used, row = renumber(location, len(of.location_mapping))
-    location_id = location_ids(of, used)[row]
+        location = columns.stack_frames[index_ranges.expand(index_ranges.starts(columns.stack_depth)[stacks], depth)]
+        used, row = renumber(location, len(columns.location_mapping))
+    location_id = location_ids(columns, used)[row]
     ends = np.cumsum(depth)
     stack = index_ranges.owners(depth)
     term = ids.combine(location_id, ends[stack] - 1 - np.arange(len(stack)))
     return _Frames(location, location_id, term, stack, ends - depth, ends - 1)
 
 
-def location_ids(of: Frames, rows: np.ndarray) -> np.ndarray:
+def location_ids(columns: Frames, rows: np.ndarray) -> np.ndarray:
     """Returns the IDs of some locations (rows, int64): uint64 (rows,)."""
-    used, mapping = renumber(of.location_mapping[rows], len(of.mappings))
-    mappings = [of.mappings[row] for row in used.tolist()]
+    used, mapping = renumber(columns.location_mapping[rows], len(columns.mappings))
+    mappings = [columns.mappings[row] for row in used.tolist()]
     first = np.array([ids.mapping_id(one.build_id, one.file) for one in mappings], np.uint64)[mapping]
-    second = of.location_address[rows]
+    second = columns.location_address[rows]
     is_named = np.array([one.kind == Mapping.NAMED for one in mappings], bool)[mapping]
     if is_named.any():
         named = rows[is_named]
-        first[is_named] = _function_hashes(of, of.location_function[named], of.location_file[named])
-        second[is_named] = of.location_line[named]
+        first[is_named] = _function_hashes(columns, columns.location_function[named], columns.location_file[named])
+        second[is_named] = columns.location_line[named]
     location_id = ids.combine(first, second)
-    count = of.location_line_count[rows]
+    count = columns.location_line_count[rows]
     if count.any():
-        lines = index_ranges.expand(index_ranges.starts(of.location_line_count)[rows], count)
-        _add_lines(location_id, count, _line_ids(of, lines))
+        lines = index_ranges.expand(index_ranges.starts(columns.location_line_count)[rows], count)
+        _add_lines(location_id, count, _line_ids(columns, lines))
     return location_id
 
 
@@ -98,16 +98,17 @@ def _add_lines(location_id: np.ndarray, count: np.ndarray, line_id: np.ndarray) 
         location_id[rows] = ids.combine(location_id[rows], line_id[first[rows] + level])
 
 
-def _line_ids(of: Frames, lines: np.ndarray) -> np.ndarray:
-    hashes = _function_hashes(of, of.line_function[lines], of.line_file[lines])
-    numbers = of.line_start_line[lines].astype(np.uint64) << np.uint64(32) | of.line_number[lines].astype(np.uint64)
+def _line_ids(columns: Frames, lines: np.ndarray) -> np.ndarray:
+    hashes = _function_hashes(columns, columns.line_function[lines], columns.line_file[lines])
+    start_lines = columns.line_start_line[lines].astype(np.uint64)
+    numbers = start_lines << np.uint64(32) | columns.line_number[lines].astype(np.uint64)
     return ids.combine(hashes, numbers)
 
 
-def _function_hashes(of: Frames, function: np.ndarray, file: np.ndarray) -> np.ndarray:
+def _function_hashes(columns: Frames, function: np.ndarray, file: np.ndarray) -> np.ndarray:
     """Returns the hash of each function in its file: uint64, of the shape of the columns. Each text is hashed once."""
     rows = np.stack([function, file])
-    texts = of.strings
+    texts = columns.strings
     if len(function) < len(texts) // 8:  # else it is quicker to take all
         used, rows = renumber(rows, len(texts))
         texts = [texts[text] for text in used.tolist()]

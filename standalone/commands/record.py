@@ -65,4 +65,4 @@ def _symbols(messages: list[Message], builder: SymbolBuilder) -> Iterator[Messag
         for answer in builder.answer(build_id, file):
             if not answer.error:
                 yield Message(SYMBOLS, build_id.encode(), answer.SerializeToString())
-    builder.rest()
+    builder.end_children()

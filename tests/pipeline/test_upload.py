@@ -85,7 +85,7 @@ def test_unnamed_code_of_one_function_is_one_frame_and_the_function_may_have_any
     builder = SymbolBuilder("host-0", "", SymbolFiles())
     for file in builder.answer(build_id_of(library), str(library)):
         embedded_pipeline.produce(SYMBOLS, file.SerializeToString())
-    builder.rest()
+    builder.end_children()
     embedded_pipeline.wait(top, lambda rows: rows == {f"{library.name}+{hidden:#x}": 3 * PERIOD_NS})
     query = between(start, start + WINDOW_NS)
     stacks = str(embedded_pipeline.get("/api/v1/merge", format="collapsed", selector="{}", **query))

@@ -34,7 +34,7 @@ SOURCE = "int answer(int x) { return x * 42; }\nint main(void) { return answer(1
 def builder() -> Iterator[SymbolBuilder]:
     made = SymbolBuilder("host", "", SymbolFiles())
     yield made
-    made.rest()
+    made.end_children()
 
 
 def compiled(path: Path, *flags: str) -> tuple[str, int]:
@@ -88,7 +88,7 @@ def test_the_symbol_store_gets_the_file_under_its_hash(tmp_path: Path) -> None:
     for store in (str(tmp_path / "store"), f"file://{tmp_path}/other"):
         builder = SymbolBuilder("host", store, SymbolFiles())
         [answer] = builder.answer(build_id, str(tmp_path / "program"))
-        builder.rest()
+        builder.end_children()
         path = Path(answer.uri.removeprefix("file://"))
         assert answer.uri.startswith(store)
         assert hashlib.sha256(path.read_bytes()).hexdigest() == answer.sha256
@@ -126,7 +126,7 @@ def test_a_file_is_found_where_a_process_has_it(tmp_path: Path) -> None:
     builder = SymbolBuilder("host", "", files)
     answers = list(builder.answer(build_id, "/gone"))
     assert unpacked(answers).lookup(address - answers[0].load_address)
-    builder.rest()
+    builder.end_children()
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/gone", "", "/dev/zero", "/proc/kcore", "../../x", "/tmp/\0x", "/"])
@@ -171,7 +171,7 @@ def test_another_thread_interrupts_an_answer_whose_own_thread_rests(
 
     def answer() -> None:
         found.extend(builder.answer(build_id, str(tmp_path / "program")))
-        builder.rest()
+        builder.end_children()
 
     answering = threading.Thread(target=answer)
     answering.start()

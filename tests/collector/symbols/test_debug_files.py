@@ -255,7 +255,7 @@ def test_a_file_that_is_only_held_open_is_found(program: Program) -> None:
         path.unlink()
     builder = SymbolBuilder("host", "", files)
     [answer] = builder.answer(program.build_id, str(program.path))
-    builder.rest()
+    builder.end_children()
     os.close(descriptor)
     assert (answer.version, answer.error, asked) == (DEBUG_INFO, "", [program.build_id])
     assert open_files(str(program.path.parent)) == []
@@ -278,7 +278,7 @@ def test_a_program_that_has_ended_and_was_deleted_is_named_for_a_while(tmp_path:
     (tmp_path / "paused").unlink()
     builder = SymbolBuilder("host", "", files)
     [answer] = builder.answer(identity.build_id, str(tmp_path / "paused"))
-    builder.rest()
+    builder.end_children()
     assert (answer.version, answer.error) == (DEBUG_INFO, "")
 
 

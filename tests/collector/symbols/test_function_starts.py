@@ -18,7 +18,7 @@ from collector.symbols.file_names import best, from_text, make
 from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.functions import functions
 from collector.symbols.name_kinds import DYNAMIC
-from collector.symbols.names_jobs import Made
+from collector.symbols.names_jobs import BuiltSymCache
 from icestream.byte_cache import ByteCache
 from icestream.symcache import Symbols
 from icestream.unnamed import in_file, is_unnamed, unnamed
@@ -89,7 +89,7 @@ def names(tmp_path: Path) -> Callable[[Path, list[int]], list[str]]:
 Names = Callable[[Path, list[int]], list[str]]
 
 
-def names_in(made: Made, addresses: list[int], path: Path, stored: Path) -> list[str]:
+def names_in(made: BuiltSymCache, addresses: list[int], path: Path, stored: Path) -> list[str]:
     stored.write_bytes(made.symcache)
     opened = Symbols(stored, made.version, made.load_address, ByteCache(1000, lambda place, line: 1))
     found = [opened.lookup(address, f"/usr/lib/{path.name}") for address in addresses]

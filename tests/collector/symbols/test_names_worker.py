@@ -34,11 +34,11 @@ LIES = [
     "return b''",
     "return b'x'",
     "return job[:1]",
-    "return job[:1] + MADE.pack(3, 0, 1 << 40)",
-    "return job[:1] + MADE.pack(3, 0, 0)",
+    "return job[:1] + BUILT.pack(3, 0, 1 << 40)",
+    "return job[:1] + BUILT.pack(3, 0, 0)",
     "os._exit(0)",
     "os.kill(os.getpid(), 9)",
-    "import mmap; answer.kept = mmap.mmap(descriptors[1], size); return job[:1] + MADE.pack(3, 0, size)",
+    "import mmap; answer.kept = mmap.mmap(descriptors[1], size); return job[:1] + BUILT.pack(3, 0, size)",
 ]
 
 
@@ -53,7 +53,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def builder(tmp_path: Path) -> Iterator[SymbolBuilder]:
     made = SymbolBuilder("host", str(tmp_path / "store"), SymbolFiles())
     yield made
-    made.rest()
+    made.end_children()
 
 
 def build_id(path: Path) -> str:
@@ -104,7 +104,7 @@ def test_what_is_stored_is_what_was_hashed_whatever_the_process_writes_later(
         "answer.kept = getattr(answer, 'kept', None) or os.dup(descriptors[1])\n"
         "    try: os.pwrite(answer.kept, os.urandom(6), 0)\n"
         "    except OSError: pass\n"
-        "    return job[:1] + MADE.pack(3, 0, size)"
+        "    return job[:1] + BUILT.pack(3, 0, size)"
     )
     monkeypatch.setattr(names_worker, "COMMAND", ["-c", TAKEN_OVER.format(later)])
     process, jobs = names_worker.start()

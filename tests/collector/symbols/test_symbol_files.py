@@ -87,7 +87,7 @@ def test_an_error_of_an_interrupted_answer_is_not_published(tmp_path: Path) -> N
     responder._stop.set()
     responder._answer(builder, request)
     assert len(sent) == 1
-    builder.rest()
+    builder.end_children()
     spool.close()
 
 
