@@ -57,4 +57,4 @@ class Job:
         if not re.fullmatch(r"(?!.*__)[A-Za-z0-9_]{1,64}", self.full_name):
             raise JobError(f"--name {self.name}: expected up to 64 letters, digits and single underscores")
         if not 1 <= self.processes <= MAX_PROCESSES:
-            raise JobError(f"--processes {self.processes}: expected 1 to {MAX_PROCESSES}")
+            raise JobError(f"--jobs {self.processes}: expected 1 to {MAX_PROCESSES}")

@@ -33,7 +33,9 @@ def add_job_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--restart", action="store_true", help="start from the beginning, not where a job of this name was stopped"
     )
-    parser.add_argument("--processes", type=int, default=1, metavar="N", help="processes that recompute (default: 1)")
+    parser.add_argument(
+        "--jobs", dest="processes", type=int, default=1, metavar="N", help="processes that recompute (default: 1)"
+    )
 
 
 def submit_job(kind: str, args: argparse.Namespace, **options: Any) -> int:

@@ -73,7 +73,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         "c.command('TRUNCATE TABLE samples'); c.close()"
     )
     times = ["--from", str(T0 // 10**9), "--to", str(END // 10**9)]
-    both = commands(["replay", *times, "--dry-run"], ["replay", *times, "--processes", "2"], before=store)
+    both = commands(["replay", *times, "--dry-run"], ["replay", *times, "--jobs", "2"], before=store)
     planned, _, replayed = both.stdout.partition("batches would be added")
     assert "would be restored" in planned, both.stderr
     assert "2400 samples in 24 batches recomputed" in replayed, both.stderr
@@ -86,7 +86,7 @@ def test_the_command_works_without_a_store_and_says_what_is_wrong(tmp_path: Path
         "expected a streams.process.Operators": ["backfill", *times, "--operators", "os:path"],
         "Kafka at 127.0.0.1:1": ["replay", *times, "--source", "kafka"],
         "single underscores": ["replay", *times, "--name", "a; DROP"],
-        "1 to 256": ["replay", *times, "--processes", "0"],
+        "1 to 256": ["replay", *times, "--jobs", "0"],
     }
     backfill = ["backfill", *times, "--parquet", lake]
     done = commands([*backfill, "--dry-run"], backfill, *wrong.values())
