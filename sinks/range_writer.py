@@ -56,7 +56,9 @@ class RangeWriter:
         due = self._assignment.due(flush_s, self._flush_bytes)
         if not due or not self._begin(reader, due):
             return False
-        return all(self._write(reader, keys) for keys in self._groups(due))
+        written = all(self._write(reader, keys) for keys in self._groups(due))
+        metrics.WAITING.labels(self._sink.name).set(self._assignment.failure is not None)
+        return written
 
     def _begin(self, reader: Consumer, keys: list[Partition]) -> bool:
         """Begins ranges of up to `flush_bytes`, and names them in Kafka before the first attempt to write them."""

@@ -56,13 +56,9 @@ class Runner:
         """Why it cannot work now; None when it can."""
         problems = (
             self._kafka_problem or (self._watch.problem if self._watch else None),
-            self._store_or_write_problem,
+            self._store_problem or self._assignment.failure,
         )
         return "; ".join(problem for problem in problems if problem) or None
-
-    @property
-    def _store_or_write_problem(self) -> str | None:
-        return self._store_problem or self._assignment.failure
 
     def run(self) -> None:
         """Blocks until stopped. Raises MigrationError."""
@@ -90,7 +86,6 @@ class Runner:
                 self._find_ranges_in_flight(reader)
                 writer.flush(reader, self._flush_s)
                 self._check_store()
-                self._count_unavailable()
                 self._idle()
             writer.flush(reader, 0.0)
         finally:
@@ -103,7 +98,6 @@ class Runner:
         """Waits until the store is there; returns False when stopped before. Raises MigrationError."""
         while not self._stop.is_set():
             self._check_store()
-            self._count_unavailable()
             if self._store_problem is None:
                 return True
             self._stop.wait(_RETRY_S)
@@ -123,9 +117,6 @@ class Runner:
             self._store_problem = f"the store cannot be reached: {error}"
             log.warning("%s: %s", self.sink.name, self._store_problem)
         self._next_check = time.monotonic() + (_RETRY_S if self._store_problem else _CHECK_S)
-
-    def _count_unavailable(self) -> None:
-        metrics.WAITING.labels(self.sink.name).set(self._store_or_write_problem is not None)
 
     def _wait_for_kafka(self, reader: Consumer) -> str:
         """Waits for the cluster, and returns its ID; "" when stopped before."""
@@ -163,7 +154,7 @@ class Runner:
             log.warning("%s: cannot read committed offsets: %s", self.sink.name, error.args[0].str())
 
     def _idle(self) -> None:
-        if self._store_or_write_problem:
+        if self._store_problem or self._assignment.failure:
             return
         try:
             self.sink.idle()

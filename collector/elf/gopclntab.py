@@ -4,27 +4,34 @@ Format: the section .gopclntab as of Go 1.18 (magic 0xfffffff0) and 1.20 (0xffff
 Go's src/runtime/symtab.go (pcHeader, functab, _func) and src/internal/abi/symtab.go.
 """
 
+import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from collector.elf.sections import Section, find
+from collector.elf.reader import Read
+from collector.elf.sections import Section, content, find
 
 GO_1_18, GO_1_20 = 0xFFFFFFF0, 0xFFFFFFF1
 MAX_FUNCTIONS = 1 << 20
+MAX_SHARED_BYTES = 64 << 20
+"""A larger section is not searched for the table."""
 
 _SECTIONS = ".gopclntab", ".data.rel.ro.gopclntab"
+_SHARED = ".data.rel.ro"
+_BEGIN = re.compile(rb"[\xf0\xf1]\xff{3}\x00\x00\x01\x08")
 _HEADER = struct.Struct("<I2xBB8Q")
 _MAX_TEXT = 4096
 _BLANK = dict.fromkeys(range(32), " ")
 
 
 class GoTable(NamedTuple):
-    """`text_start` is the address that functions count from, or 0 (Go 1.26). What follows it up to `functions` are
-    offsets in `data`; `start` and `end` are of the n functions, from the text's start; `record` is the offset in `data`
-    of each function's _func, which may be beyond the end. The arrays are int64 (n,)."""
+    """`text_start` is the address that functions count from, or 0 (Go 1.26, or only a relocation has it). What follows
+    it up to `functions` are offsets in `data`; `start` and `end` are of the n functions, from the text's start;
+    `record` is the offset in `data` of each function's _func, which may be beyond the end. The arrays are int64 (n,).
+    """
 
     data: bytes
     magic: int
@@ -39,8 +46,24 @@ class GoTable(NamedTuple):
     record: np.ndarray
 
 
+def find_table(read: Read, sections: Sequence[Section]) -> Section | None:
+    """Returns the section with the table; None if there is none. Raises OSError.
+
+    In position-independent programs of Go up to 1.25 that the C linker made, the table has no section of its own. Then
+    the section begins with the table and ends later.
+    """
+    own, shared = section(sections), find(sections, _SHARED)
+    if own is not None or shared is None or find(sections, ".go.buildinfo") is None:
+        return own
+    begin = _BEGIN.search(content(read, shared, MAX_SHARED_BYTES))
+    if begin is None:
+        return None
+    at = begin.start()
+    return shared._replace(address=shared.address + at, offset=shared.offset + at, size=shared.size - at)
+
+
 def section(sections: Iterable[Section]) -> Section | None:
-    """Returns the section with the table; None if the Go linker did not make the file."""
+    """Returns the section that has the table and nothing else; None if there is none."""
     sections = list(sections)
     return next((table for name in _SECTIONS if (table := find(sections, name)) is not None), None)
 

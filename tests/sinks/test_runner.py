@@ -113,24 +113,6 @@ def test_a_store_that_is_away_loses_nothing_and_is_told_by_the_metrics(
     assert number(clients, "SELECT count() FROM samples") == 15
 
 
-def test_a_sink_that_starts_while_the_store_is_away_says_so_in_the_metrics(in_process_broker: KafkaSettings) -> None:
-    away = threading.Event()
-    away.set()
-
-    class Away(Recording):
-        def check(self) -> None:
-            if away.is_set():
-                raise ConnectionError("connection refused")
-
-    def waiting() -> float | None:
-        return REGISTRY.get_sample_value("icestream_sinks_store_unavailable", {"sink": Away.name})
-
-    with running(in_process_broker, Away()):
-        wait_until(lambda: waiting() == 1.0)
-        away.clear()
-        wait_until(lambda: waiting() == 0.0)
-
-
 def test_a_range_in_flight_is_written_again_as_it_was_by_the_next_owner(
     broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

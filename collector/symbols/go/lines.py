@@ -5,24 +5,33 @@ Go older than 1.20 has another table of inlined calls, which is not read: there,
 around it, at the line before it.
 """
 
-import struct
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from collector.elf import go_module, gopclntab
+from collector.elf.go_module import GoModule
 from collector.elf.gopclntab import GoTable, text
 from collector.elf.reader import Read
 from collector.elf.sections import Section, content, find, read_sections
 from collector.symbols import symcache_writer
+from collector.symbols.code_ranges import Range
+from collector.symbols.function_starts import unnamed_functions
 from collector.symbols.go.functions import GoFunctions, read_functions
 from collector.symbols.go.ranges import GoRanges, Places, read_ranges
 from collector.symbols.symcache_layout import LOCATION, NONE
 from collector.symbols.symcache_writer import Content
+from icestream.unnamed_functions import with_unnamed
 
 MAX_BYTES = 256 << 20
 
-_FUNCTION = struct.Struct("<Ii")  # entry, name
+
+class _GoProgram(NamedTuple):
+    table: GoTable
+    module: GoModule | None
+    start: int  # the address that functions count from
+    size: int  # bytes of code from there
 
 
 def has_go_table(source: Read, sections: Sequence[Section]) -> bool:
@@ -31,43 +40,33 @@ def has_go_table(source: Read, sections: Sequence[Section]) -> bool:
 
 
 def go_symcache(source: Read, base: int) -> bytes:
-    """Returns the SymCache of a Go program, with addresses that count from `base`; b"" if there is no table, it cannot
-    be read, or it is not certain what its addresses count from. Raises OSError."""
+    """Returns the SymCache of a Go program, and where its C functions begin, which have no name; addresses count from
+    `base`. b"" if there is no table, it cannot be read, or it is not certain what its addresses count from. Raises
+    OSError."""
     sections = read_sections(source)
-    go_program = _find(source, sections)
-    if go_program is None or go_program[1] < base:
+    program = _find(source, sections)
+    if program is None or program.start < base:
         return b""
-    table, start, size = go_program
-    data = go_module.function_data(source, sections, table)
-    functions = read_functions(table, min(size, NONE - 1 - (start - base)), bool(data))
+    data = go_module.function_data(source, sections, program.module)
+    begin = program.start - base
+    functions = read_functions(program.table, min(program.size, NONE - 1 - begin), bool(data))
     if not len(functions.start):
         return b""
-    return symcache_writer.write(_content(table, functions, read_ranges(table, functions, data), start - base))
+    ranges = read_ranges(program.table, functions, data)
+    symcache = symcache_writer.write(_content(program.table, functions, ranges, begin))
+    go_code = Range(program.start + int(functions.start[0]), program.start + int(functions.end[-1]), "")
+    return with_unnamed(symcache, unnamed_functions([go_code], source, base))
 
 
-def _find(source: Read, sections: Sequence[Section]) -> tuple[GoTable, int, int] | None:
-    """The table, what its addresses count from, and the bytes of code from there."""
-    table = gopclntab.read_table(content(source, gopclntab.section(sections), MAX_BYTES))
-    code = find(sections, ".text")
-    if table is None or code is None:
+def _find(source: Read, sections: Sequence[Section]) -> _GoProgram | None:
+    section, code = gopclntab.find_table(source, sections), find(sections, ".text")
+    table = gopclntab.read_table(content(source, section, MAX_BYTES))
+    if section is None or table is None or code is None:
         return None
-    try:
-        start = _text_start(table, code, int.from_bytes(source(24, 8), "little"))
-    except struct.error:
-        return None
-    return None if start is None else (table, start, code.end - start)
-
-
-def _text_start(table: GoTable, code: Section, entry: int) -> int | None:
-    """What addresses count from. Up to Go 1.25 the table says it. Later it is the begin of .text unless C code was
-    linked before it, so the program's entry must be where the table has it."""
-    if code.address <= table.text_start < code.end:
-        return table.text_start
-    if not 0 <= entry - code.address < 1 << 32:
-        return None
-    for row in np.flatnonzero(table.start == entry - code.address)[:1].tolist():
-        _, name = _FUNCTION.unpack_from(table.data, int(table.record[row]))
-        return code.address if text(table.data, table.names + name).startswith("_rt0_") else None
+    module = go_module.find_module(source, sections, table, section.address)
+    for start in (table.text_start, module.text if module is not None else 0):
+        if code.address <= start < code.end:
+            return _GoProgram(table, module, start, code.end - start)
     return None
 
 

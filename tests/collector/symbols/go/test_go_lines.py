@@ -14,6 +14,7 @@ from symbolic.symcache import SymCache
 from collector.elf import identity
 from collector.elf.gopclntab import GO_1_18
 from collector.elf.reader import bytes_reader, file_reader
+from collector.elf.sections import find, read_sections
 from collector.symbols.file_names import best, make
 from collector.symbols.functions import functions
 from collector.symbols.go.inlined import MAX_DEPTH
@@ -90,19 +91,26 @@ func main() {
 CALLS = ["main.price", "main.discount", "main.checkout", "main.main", "runtime.main"]
 """How the program prints what calls main.trace. The first two are inlined into the third."""
 
+MODULE_TEXT = 8 * 22
+"""Where runtime.moduledata has the address that functions count from."""
+
 pytestmark = needs_go
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("go")
+    return written(tmp_path_factory.mktemp("go"))
+
+
+def written(folder: Path) -> Path:
+    """The folder with the program's source."""
     (folder / "main.go").write_text(PROGRAM)
     (folder / "go.mod").write_text("module example.org/shop\n")
     return folder
 
 
-def built(source: Path, name: str, *flags: str) -> Path:
-    environ = os.environ | {"GOFLAGS": "-mod=mod", "CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}
+def built(source: Path, name: str, *flags: str, cgo: bool = False) -> Path:
+    environ = os.environ | {"GOFLAGS": "-mod=mod", "CGO_ENABLED": str(int(cgo)), "GOTOOLCHAIN": "local"}
     subprocess.run(["go", "build", *flags, "-o", name, "."], cwd=source, env=environ, check=True)
     return source / name
 
@@ -166,7 +174,11 @@ def test_functions_lines_and_inlined_calls_of_a_stripped_program(whole: Path, st
 
 @pytest.mark.parametrize("flags", [(), pytest.param(("-buildmode=pie",), marks=pytest.mark.soak)])
 def test_inlined_calls_are_those_that_the_program_prints(source: Path, flags: tuple[str, ...]) -> None:
-    program = built(source, "stripped-by-go", "-ldflags=-s -w", *flags)
+    check_calls(built(source, "stripped-by-go", "-ldflags=-s -w", *flags))
+
+
+def check_calls(program: Path) -> None:
+    """What the program prints of its calls is what its names say."""
     run = subprocess.run([program], capture_output=True, text=True, check=False)
     begin, *printed = run.stdout.splitlines()
     rows = [line.split(" ") for line in printed]
@@ -182,7 +194,10 @@ def test_older_go_has_no_inlined_calls(stripped: Path) -> None:
     """Its functions keep their names, and lines of the file that they begin in."""
     image = bytearray(stripped.read_bytes())
     at = table_offset(stripped)
+    code = find(read_sections(bytes_reader(bytes(image))), ".text")
+    assert code is not None
     image[at : at + 4] = GO_1_18.to_bytes(4, "little")
+    image[at + 24 : at + 32] = code.address.to_bytes(8, "little")  # as it was up to Go 1.25
     descriptor = os.open(stripped, os.O_RDONLY)
     load_address = identity.read_file(descriptor).load_address
     os.close(descriptor)
@@ -215,11 +230,12 @@ def test_tables_that_lie_give_fewer_names_and_hurt_nobody(stripped: Path, data: 
 
 
 def test_a_table_whose_begin_is_not_sure_names_nothing(stripped: Path, tmp_path: Path) -> None:
-    """With another entry nothing says that .text begins with Go's code."""
     image = bytearray(stripped.read_bytes())
-    image[24:32] = (0x401005).to_bytes(8, "little")
     at = table_offset(stripped)
     image[at + 24 : at + 32] = bytes(8)
+    module = find(read_sections(bytes_reader(bytes(image))), ".go.module")
+    assert module is not None
+    image[module.offset + MODULE_TEXT] ^= 0x10
     (tmp_path / "other").write_bytes(image)
     descriptor = os.open(tmp_path / "other", os.O_RDONLY)
     assert best(descriptor) == NOTHING
