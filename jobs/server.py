@@ -1,8 +1,8 @@
 """The job server: the store runs jobs for others, because only one process can open the embedded ClickHouse.
 
-It listens on a Unix socket beside the database, which only its own user may connect to. A client sends a job as one
-line of JSON. The answer is a line `{"share": 0.4, "text": "..."}` for each step, and at last `{"done": [lines]}` or
-`{"error": "..."}`.
+It listens on a Unix socket in the folder of the database, which only its own user may connect to. A client sends a job
+as one line of JSON. The answer is a line `{"share": 0.4, "text": "..."}` for each step, and at last `{"done": [lines]}`
+or `{"error": "..."}`.
 """
 
 import contextlib
@@ -94,7 +94,7 @@ class JobServer:
 def socket_path(dsn: str) -> Path | None:
     """Returns where the store with this embedded database takes jobs; None for a ClickHouse server."""
     path = urlsplit(dsn).path
-    return Path(path.rstrip("/") + ".jobs") if dsn.startswith("chdb:") and path.strip("/") else None
+    return Path(path, "jobs.sock") if dsn.startswith("chdb:") and path.strip("/") else None
 
 
 def ask_server(path: Path, job: Job, progress: Progress) -> list[str]:

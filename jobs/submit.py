@@ -1,6 +1,8 @@
 """Submits a job to the process that can run it: this one, or the store that has the embedded ClickHouse open."""
 
 import contextlib
+import os
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from clickhouse_connect.driver.exceptions import Error
@@ -17,9 +19,11 @@ def submit(job: Job, settings: StorageSettings, progress: Progress) -> list[str]
     """Runs a job in the process that can run it; returns what it did, for people. Raises JobError."""
     job.check()
     path = socket_path(settings.clickhouse)
-    if path is not None and path.exists():
-        with contextlib.suppress(ConnectionError, FileNotFoundError):  # a store that was killed left the socket behind
-            return ask_server(path, job, progress)
+    if path is not None:
+        if path.exists():
+            with contextlib.suppress(ConnectionError, FileNotFoundError):  # a store that was killed left the socket
+                return ask_server(path, job, progress)
+        _refuse_folder_of_other_user(path.parent)
     clients = Clients(settings.clickhouse)
     try:
         clients.get()
@@ -38,3 +42,12 @@ def submit(job: Job, settings: StorageSettings, progress: Progress) -> list[str]
         return run_job(job, settings, clients, progress)
     finally:
         clients.discard()
+
+
+def _refuse_folder_of_other_user(folder: Path) -> None:
+    """Root would follow that user's links, and leave files which that user's store cannot change. Raises JobError."""
+    if os.geteuid() == 0 and folder.exists() and (uid := folder.stat().st_uid) != 0:
+        raise JobError(
+            f"no store runs, and {folder} belongs to another user than root (user ID {uid}): start `icestream up`, "
+            f"which then runs the job, or run this as that user (sudo -u '#{uid}')"
+        )

@@ -44,4 +44,9 @@ class UpSettings(KafkaSettings, DataSettings):
         "socket that applications report activity to; by default /run/icestream/activity.sock, where they look for it, "
         "and activity.sock under --data if this user cannot use that one or another collector does",
     )
+    user: str = setting(
+        "",
+        "user who runs all parts but the collector if root starts them; by default icestream where that user exists, "
+        "else nobody; root: all parts run as root",
+    )
     local_kafka: bool = setting(True, "start Apache Kafka if no Kafka is given and `make kafka` has fetched its jars")

@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from icestream.settings import KafkaSettings
+from standalone.supervisor.account import Account
 from standalone.supervisor.child_process import spawn, terminate
 from standalone.supervisor.free_port import free_port
 
@@ -37,11 +38,12 @@ def why_unavailable(home: Path = HOME) -> str | None:
 class LocalKafka:
     """An Apache Kafka that keeps its messages in the folder `data` for the next start.
 
-    Run it with `start` and `close`, or run its command `argv` yourself. It listens on `port`, or on a free port if that
-    is taken or 0. Raises KafkaUnavailable.
+    Run it with `start` and `close`, or run its command `argv` yourself, as `user` if one is given: then the folders
+    `log` and `server-log` in `data` must be that user's. It listens on `port`, or on a free port if that is taken or 0.
+    Raises KafkaUnavailable.
     """
 
-    def __init__(self, data: Path, port: int = 0, home: Path = HOME) -> None:
+    def __init__(self, data: Path, port: int = 0, home: Path = HOME, user: Account | None = None) -> None:
         if reason := why_unavailable(home):
             raise KafkaUnavailable(reason)
         data = data.resolve()
@@ -51,13 +53,15 @@ class LocalKafka:
         configuration = data / "server.properties"
         template = (home / "server.properties").read_text()
         configuration.write_text(template.format(port=port, controller_port=controller_port, data=data))
+        configuration.chmod(0o644)  # whatever the umask: `user` reads it
         java = [
             "java", _HEAP, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true",
-            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={data}",
+            f"-Dlog4j2.configurationFile={home / 'log4j2.properties'}", f"-Dicestream.logs={data / 'server-log'}",
             "-cp", f"{home / 'lib'}/*",
         ]  # fmt: skip
         if not (data / "log" / "meta.properties").exists():
-            _format([*java, "kafka.tools.StorageTool", "format", "-t", _new_cluster_id(), "-c", str(configuration)])
+            storage_tool = [*java, "kafka.tools.StorageTool"]
+            _format([*storage_tool, "format", "-t", _new_cluster_id(), "-c", str(configuration)], user)
         self.argv = [*java, "kafka.Kafka", str(configuration)]
         self._output = data / "kafka.out"
         self._admin = AdminClient({"bootstrap.servers": self.address, "log_level": 0})
@@ -100,8 +104,9 @@ def _new_cluster_id() -> str:
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "_")
 
 
-def _format(argv: list[str]) -> None:
+def _format(argv: list[str], user: Account | None) -> None:
     """Prepares the data folder: gives it its cluster ID."""
-    formatted = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=_START_TIMEOUT_S)
-    if formatted.returncode:
-        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{(formatted.stdout + formatted.stderr)[-3000:]}")
+    process = spawn(argv, output=subprocess.PIPE, user=user)
+    output, _ = process.communicate(timeout=_START_TIMEOUT_S)
+    if process.returncode:
+        raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{output[-3000:].decode(errors='replace')}")

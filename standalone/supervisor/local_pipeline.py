@@ -22,10 +22,12 @@ from icestream.metrics import HealthServer
 from icestream.settings import KafkaSettings, SettingError, variable
 from icestream.topics import ARCHIVE_GROUP, CLICKHOUSE_GROUP, PARQUET_GROUP, SAMPLES, STREAMS_GROUP
 from standalone.settings import UpSettings
+from standalone.supervisor.account import Account
 from standalone.supervisor.data_lock import DataLock, InUse
 from standalone.supervisor.free_port import free_port, listener
 from standalone.supervisor.in_process_broker import PARTITIONS, InProcessBroker
 from standalone.supervisor.local_kafka import KafkaUnavailable, LocalKafka, why_unavailable
+from standalone.supervisor.parts_user import UserError, choose_user
 from standalone.supervisor.run_info import RunInfo
 from standalone.supervisor.supervisor import Part, Supervisor, ask_ready
 
@@ -58,6 +60,7 @@ class LocalPipeline:
         self._open = contextlib.ExitStack()
         self._supervisor = Supervisor()
         self._addresses: dict[str, str] = {}
+        self._user: Account | None = None
 
     def __enter__(self) -> Self:
         """Raises StartError, and SettingError for a mistake in the file of scrape jobs: the gateway is an optional
@@ -76,6 +79,10 @@ class LocalPipeline:
                 self._addresses["otlp_grpc"] = _free_or_other_address(
                     settings.gateway_grpc_listen, "--gateway-grpc-listen"
                 )
+            try:
+                self._user = choose_user(self._settings, self._addresses.values())
+            except UserError as error:
+                raise StartError(str(error)) from error
             for part, port in _METRICS.items():
                 port = free_port(0 if self._settings.metrics_listen.endswith(":0") else port)
                 self._addresses[part] = f"127.0.0.1:{port}"
@@ -125,11 +132,11 @@ class LocalPipeline:
 
     def _start_local_kafka(self, stop: threading.Event) -> KafkaSettings:
         try:
-            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT)
+            local = LocalKafka(self._folder / "kafka", _KAFKA_PORT, user=self._user)
         except KafkaUnavailable as error:
             raise StartError(str(error)) from error
         log.info("broker: Apache Kafka at %s, durable, in %s", local.address, self._folder / "kafka")
-        self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0))
+        self._supervisor.start(Part("kafka", local.argv, os.environ, local.not_ready, stop_s=2.0, user=self._user))
         if not self._supervisor.wait_ready(stop, _READY_TIMEOUT_S) and not stop.is_set():
             raise StartError(f"Kafka is not ready after {_READY_TIMEOUT_S:.0f} s: {self._supervisor.not_ready()}")
         return local.settings()
@@ -189,7 +196,8 @@ class LocalPipeline:
         address = self._addresses[name]
         own = {variable(_LISTEN.get(name, "metrics_listen")): address}
         argv = [sys.executable, "-m", "icestream.cli", command]
-        return Part(command, argv, environ | own, partial(ask_ready, address), stop_s, optional)
+        user = None if name == "collector" else self._user
+        return Part(command, argv, environ | own, partial(ask_ready, address), stop_s, optional, user)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
         RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._socket)).write(self._folder)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from standalone.metrics import PART_READY, PART_STARTS
+from standalone.supervisor.account import Account
 from standalone.supervisor.child_process import spawn, terminate
 
 FAILED_STARTS = 5
@@ -45,6 +46,8 @@ class Part:
     """Seconds from SIGTERM to SIGKILL."""
     optional: bool = False
     """If it does not stay up, the supervisor goes on without it, with a warning, instead of ending everything."""
+    user: Account | None = None
+    """Whom it runs as; None: whoever runs the supervisor."""
 
 
 class PartFailed(Exception):
@@ -119,7 +122,7 @@ class Supervisor:
         child.started = time.monotonic()
         child.ready = child.was_ready = False
         child.reason = "starting"
-        child.process = spawn(child.part.argv, env=child.part.env, output=subprocess.PIPE)
+        child.process = spawn(child.part.argv, child.part.env, subprocess.PIPE, child.part.user)
         child.reader = threading.Thread(target=_forward_log, args=(child, child.process), daemon=True)
         child.reader.start()
         PART_STARTS.labels(child.part.name).inc()

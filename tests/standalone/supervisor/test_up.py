@@ -4,79 +4,18 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from api.terminal.client import Client
 from icestream import cli
-from icestream.cli import CommandError
-from icestream.kafka import producer
-from icestream.settings import KafkaSettings
-from icestream.topics import ACTIVITY, RAW
 from standalone.supervisor.local_kafka import why_unavailable
-from standalone.supervisor.run_info import RunInfo, read_run_info
-from tests.data.windows import WINDOW_NS, window
-from tests.ports import free_port
-from tests.waiting import PATIENCE_S
+from tests.standalone.supervisor.up import Up, alive, publish, wait_for
 
 pytestmark = pytest.mark.pipeline
 
-Start = Callable[..., "Up"]
-
-
-class Up:
-    """A running `icestream up` without a collector."""
-
-    def __init__(self, data: Path, *more: str) -> None:
-        self.data = data
-        self.api = f"127.0.0.1:{free_port()}"
-        self.client = Client(f"http://{self.api}")
-        (data / "run.json").unlink(missing_ok=True)
-        self._log = data.parent / "up.log"
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "icestream.cli", "up", "--data", str(data), "--listen", self.api,
-                 "--metrics-listen", "127.0.0.1:0", "--gateway-listen", "127.0.0.1:0",
-                 "--gateway-grpc-listen", "127.0.0.1:0", "--no-collector", *more],
-                stdout=log, stderr=log,
-            )  # fmt: skip
-
-    def wait_ready(self) -> None:
-        wait_for(lambda: self.client.json("/readyz", {})["status"] == "ready", self.log)
-
-    @property
-    def info(self) -> RunInfo:
-        info = read_run_info(self.data)
-        assert info is not None
-        return info
-
-    @property
-    def kafka(self) -> KafkaSettings:
-        return KafkaSettings(kafka=self.info.kafka)
-
-    def total(self) -> int:
-        tree = self.client.json("/api/v1/merge", {"start": "now-1h", "end": "now"})
-        return int(tree["total"])
-
-    def log(self) -> str:
-        return self._log.read_text(errors="replace")[-4000:]
-
-    def children(self) -> list[int]:
-        return [
-            int(pid) for pid in Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
-        ]
-
-    def end(self, number: signal.Signals) -> float:
-        """Seconds it takes to end."""
-        started = time.monotonic()
-        self.process.send_signal(number)
-        self.process.wait(PATIENCE_S)
-        return time.monotonic() - started
+Start = Callable[..., Up]
 
 
 @pytest.fixture
@@ -166,34 +105,3 @@ def test_a_missing_kafka_is_one_line(
     arguments = ["--data", str(tmp_path), "--listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"]
     assert cli.main(["up", "--kafka", "127.0.0.1:1", *arguments]) == 1
     assert "Kafka at 127.0.0.1:1: " in capsys.readouterr().err
-
-
-def publish(up: Up, sequence: int) -> int:
-    """One window of a host, ten minutes old; its value."""
-    host_window = window((time.time_ns() - 600 * 10**9) // WINDOW_NS * WINDOW_NS, sequence)
-    sender = producer(up.kafka)
-    sender.produce(ACTIVITY, host_window.activity, key="host-0")
-    sender.produce(RAW, host_window.raw, key="host-0")
-    assert sender.flush(PATIENCE_S) == 0
-    return host_window.value
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool], log: Callable[[], str]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            if condition():
-                return
-        except (CommandError, OSError) as error:
-            last: object = error
-        else:
-            last = "not yet"
-        assert time.monotonic() < deadline, f"{last}\n{log()}"
-        time.sleep(0.2)
