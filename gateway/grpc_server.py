@@ -9,14 +9,18 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
+from grpc_health.v1.health_pb2_grpc import add_HealthServicer_to_server
 
 from gateway import metrics
 from gateway.errors import Refused, unavailable
+from gateway.grpc_health import Health
 from gateway.intake import Intake
 from gateway.otlp_intake import take_profiles, take_spans
+from gateway.publisher import Publisher
 from gateway.readers.otlp import parse_profiles
 from gateway.readers.otlp_spans import parse_spans
 from gateway.settings import GatewaySettings
+from gateway.tls import Tls
 from icestream.http_server import ServerError
 
 PROFILES = "opentelemetry.proto.collector.profiles.v1development.ProfilesService"
@@ -40,13 +44,13 @@ Take = Callable[[bytes], Awaitable[Message]]
 class GrpcServer:
     """Serves from its construction on, until `close`."""
 
-    def __init__(self, settings: GatewaySettings, intake: Intake) -> None:
+    def __init__(self, settings: GatewaySettings, publisher: Publisher, intake: Intake, tls: Tls | None = None) -> None:
         """Raises ServerError if it cannot listen."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="grpc", daemon=True)
         self._thread.start()
         try:
-            self._server, self.port = self._run(_start(settings, intake))
+            self._server, self._health, self.port = self._run(_start(settings, publisher, intake, tls))
         except RuntimeError as error:
             self._end()
             raise ServerError(f"cannot listen on {settings.gateway_grpc_listen}: {error}") from None
@@ -54,6 +58,7 @@ class GrpcServer:
 
     def close(self) -> None:
         """Takes no more requests, and returns once pending ones are answered, or after 5 s."""
+        self._run(self._health.end())
         self._run(self._server.stop(_GRACE_S))
         self._end()
 
@@ -66,7 +71,9 @@ class GrpcServer:
         self._loop.close()
 
 
-async def _start(settings: GatewaySettings, intake: Intake) -> tuple[grpc.aio.Server, int]:
+async def _start(
+    settings: GatewaySettings, publisher: Publisher, intake: Intake, tls: Tls | None
+) -> tuple[grpc.aio.Server, Health, int]:
     options = [
         ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
@@ -74,9 +81,12 @@ async def _start(settings: GatewaySettings, intake: Intake) -> tuple[grpc.aio.Se
     server = grpc.aio.server(options=options)
     calls = _Calls(settings.gateway_max_requests)
     server.add_generic_rpc_handlers([calls.handler(service, take) for service, take in _services(settings, intake)])
-    port = server.add_insecure_port(settings.gateway_grpc_listen)
+    health = Health((PROFILES, TRACES), publisher.ready)
+    add_HealthServicer_to_server(health, server)
+    listen = settings.gateway_grpc_listen
+    port = server.add_secure_port(listen, tls.grpc_credentials()) if tls else server.add_insecure_port(listen)
     await server.start()
-    return server, port
+    return server, health, port
 
 
 def _services(settings: GatewaySettings, intake: Intake) -> list[tuple[str, Take]]:

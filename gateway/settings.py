@@ -75,6 +75,13 @@ class GatewaySettings(IntakeSettings):
     gateway_grpc_listen: str = setting(
         "127.0.0.1:4317", "HOST:PORT to take OTLP/gRPC on; port 0: any free one; empty: none"
     )
+    gateway_tls_cert_file: str = setting(
+        "", "file of the certificate for HTTP and gRPC, and of those that it builds on, PEM; empty: no TLS"
+    )
+    gateway_tls_key_file: str = setting("", "file of its key, PEM, without a passphrase")
+    gateway_tls_client_ca_file: str = setting(
+        "", "file of CA certificates, PEM: clients must have a certificate of one of them; empty: they need none"
+    )
     gateway_allowed_hosts: str = setting(
         "",
         "names that senders may use for this host over HTTP, besides localhost, its own name and addresses, separated "
@@ -95,3 +102,7 @@ class GatewaySettings(IntakeSettings):
         self._check("gateway_max_requests", 1, 10_000)
         self._check("gateway_body_s", 0.1, 3600)
         allowed_hosts("gateway_allowed_hosts", self.gateway_allowed_hosts)
+        if bool(self.gateway_tls_cert_file) != bool(self.gateway_tls_key_file):
+            raise SettingError("gateway_tls_cert_file, gateway_tls_key_file: expected both or none, got one")
+        if self.gateway_tls_client_ca_file and not self.gateway_tls_cert_file:
+            raise SettingError("gateway_tls_client_ca_file: expected a gateway_tls_cert_file as well, got none")

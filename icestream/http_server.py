@@ -1,7 +1,8 @@
-"""Serves an application over HTTP, in a thread."""
+"""Serves an application over HTTP or HTTPS, in a thread."""
 
 import logging
 import socket
+import ssl
 import threading
 from collections import deque
 
@@ -24,7 +25,7 @@ class ServerError(Exception):
 class Server:
     """Listens from its construction on, and answers after `start`."""
 
-    def __init__(self, app: FastAPI, listen: str) -> None:
+    def __init__(self, app: FastAPI, listen: str, tls: ssl.SSLContext | None = None) -> None:
         build_routes(app)
         self._socket = _listen(listen)
         config = uvicorn.Config(
@@ -34,6 +35,7 @@ class Server:
             timeout_keep_alive=_KEEP_ALIVE_S,
             timeout_graceful_shutdown=_GRACE_S,
             lifespan="off",
+            ssl_context_factory=(lambda config, default: tls) if tls else None,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
@@ -66,11 +68,11 @@ def build_routes(app: FastAPI) -> None:
     deque(iter_route_contexts(app.routes), maxlen=0)
 
 
-def serve(app: FastAPI, listen: str, stop: threading.Event, what: str) -> None:
+def serve(app: FastAPI, listen: str, stop: threading.Event, what: str, tls: ssl.SSLContext | None = None) -> None:
     """Serves until `stop` is set. `what` is served, for the log. Raises ServerError if it cannot listen."""
-    server = Server(app, listen)
+    server = Server(app, listen, tls)
     server.start()
-    _log.info("serving %s at http://%s", what, server.address)
+    _log.info("serving %s at %s://%s", what, "https" if tls else "http", server.address)
     try:
         while server.alive() and not stop.wait(1.0):
             pass

@@ -19,6 +19,7 @@ from gateway.otlp_topic import profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.scrape.config import load_jobs
 from gateway.settings import GatewaySettings
+from gateway.tls import tls_of
 from icestream.cli import CommandError
 from icestream.http_server import ServerError, serve
 from icestream.stop import stop_event
@@ -31,13 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     settings = GatewaySettings.from_args(args)
     jobs = load_jobs(Path(settings.gateway_scrape)) if settings.gateway_scrape else ()
+    tls = tls_of(settings)
     stop = stop_event()
     publisher = Publisher(settings)
     intake = Intake(settings, publisher)
     try:
         with contextlib.ExitStack() as serving:
             if settings.gateway_grpc_listen:
-                serving.callback(GrpcServer(settings, intake).close)
+                serving.callback(GrpcServer(settings, publisher, intake, tls).close)
             if settings.gateway_spans_topic:
                 serving.callback(spans_topic(settings, intake).close)
             if settings.gateway_profiles_topic:
@@ -47,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
                 from gateway.scrape.scraper import Scraper
 
                 serving.callback(Scraper(settings, intake, jobs).close)
-            serve(create_app(settings, publisher, intake), settings.gateway_listen, stop, "the gateway")
+            app, context = create_app(settings, publisher, intake), tls.http_context() if tls else None
+            serve(app, settings.gateway_listen, stop, "the gateway", context)
     except ServerError as error:
         raise CommandError(str(error)) from error
     finally:

@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -65,8 +66,14 @@ class LocalPipeline:
     def __enter__(self) -> Self:
         """Raises StartError, and SettingError for a mistake in the file of scrape jobs: the gateway is an optional
         part, so it would be given up for that."""
-        if self._settings.gateway and self._settings.gateway_scrape:
-            load_jobs(Path(self._settings.gateway_scrape))
+        if self._settings.gateway:
+            if self._settings.gateway_scrape:
+                load_jobs(Path(self._settings.gateway_scrape))
+            if os.environ.get(client_ca := variable("gateway_tls_client_ca_file")):
+                raise StartError(
+                    f"with {client_ca}, the gateway could not be asked whether it is ready: unset it, or use "
+                    "--no-gateway and run icestream gateway by itself"
+                )
         with contextlib.ExitStack() as opened:
             try:
                 opened.callback(DataLock(self._folder).close)
@@ -177,9 +184,7 @@ class LocalPipeline:
     def _parts(self, environ: dict[str, str]) -> list[Part]:
         parts = [self._part("store", "api", environ), self._part("streams", "streams", environ)]
         if self._settings.gateway:
-            grpc = {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}
-            stop_s = _gateway_stop_s(environ)
-            parts.append(self._part("gateway", "gateway", environ | grpc, optional=True, stop_s=stop_s))
+            parts.append(self._gateway(environ | {variable("gateway_grpc_listen"): self._addresses["otlp_grpc"]}))
         elif self._settings.gateway_scrape:
             log.warning("nothing is scraped: --no-gateway")
         if not self._settings.collector:
@@ -190,14 +195,23 @@ class LocalPipeline:
             parts.append(self._part("collect", "collector", environ, optional=True))
         return parts
 
-    def _part(
-        self, command: str, name: str, environ: dict[str, str], optional: bool = False, stop_s: float = _STOP_S
-    ) -> Part:
+    def _gateway(self, environ: dict[str, str]) -> Part:
+        part = self._part("gateway", "gateway", environ, optional=True)
+        try:
+            settings = GatewaySettings.load(environ)
+        except SettingError:  # the gateway says it, and the others run without it
+            return part
+        # One acknowledgement for scraped profiles that wait for Kafka, and another one for what is on its way then.
+        stop_s = 2 * settings.gateway_ack_s + _GATEWAY_STOP_S
+        ask = partial(ask_ready, self._addresses["gateway"], tls=bool(settings.gateway_tls_cert_file))
+        return replace(part, stop_s=stop_s, ask=ask)
+
+    def _part(self, command: str, name: str, environ: dict[str, str], optional: bool = False) -> Part:
         address = self._addresses[name]
         own = {variable(_LISTEN.get(name, "metrics_listen")): address}
         argv = [sys.executable, "-m", "icestream.cli", command]
         user = None if name == "collector" else self._user
-        return Part(command, argv, environ | own, partial(ask_ready, address), stop_s, optional, user)
+        return Part(command, argv, environ | own, partial(ask_ready, address), _STOP_S, optional, user)
 
     def _write_run_info(self, broker: KafkaSettings) -> None:
         RunInfo(os.getpid(), broker.kafka, self._addresses, str(self._socket)).write(self._folder)
@@ -218,15 +232,6 @@ def choose_socket(settings: UpSettings) -> Path:
     except OSError:
         return elsewhere
     return SYSTEM_SOCKET if os.access(SYSTEM_SOCKET.parent, os.W_OK) and not answers(SYSTEM_SOCKET) else elsewhere
-
-
-def _gateway_stop_s(environ: Mapping[str, str]) -> float:
-    """Returns how long the gateway may take to end: one acknowledgement for scraped profiles that wait for Kafka, and
-    another one for what is on its way then."""
-    try:
-        return 2 * GatewaySettings.load(environ).gateway_ack_s + _GATEWAY_STOP_S
-    except SettingError:  # the gateway says it, and the others run without it
-        return _STOP_S
 
 
 def _in_process_settings(parquet: bool) -> dict[str, object]:

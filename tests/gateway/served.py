@@ -13,6 +13,7 @@ from gateway.intake import Intake
 from gateway.otlp_topic import profiles_topic, spans_topic
 from gateway.publisher import Publisher
 from gateway.settings import GatewaySettings
+from gateway.tls import tls_of
 from icestream.http_server import Server
 from icestream.messages.raw import RawColumns, decode_raw
 from icestream.topics import RAW
@@ -53,7 +54,9 @@ def serve_on_ports(settings: GatewaySettings) -> Iterator[Ports]:
         publisher = Publisher(settings)
         serving.callback(publisher.close)
         intake = Intake(settings, publisher)
-        http, grpc = Server(create_app(settings, publisher, intake), "127.0.0.1:0"), GrpcServer(settings, intake)
+        tls = tls_of(settings)
+        http = Server(create_app(settings, publisher, intake), "127.0.0.1:0", tls.http_context() if tls else None)
+        grpc = GrpcServer(settings, publisher, intake, tls)
         serving.callback(http.close)
         serving.callback(grpc.close)
         http.start()

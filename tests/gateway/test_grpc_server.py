@@ -33,7 +33,7 @@ from tests.waiting import PATIENCE_S, wait_until
 
 def serve(settings: GatewaySettings) -> Iterator[grpc.Channel]:
     publisher = Publisher(settings)
-    server = GrpcServer(settings, Intake(settings, publisher))
+    server = GrpcServer(settings, publisher, Intake(settings, publisher))
     with grpc.insecure_channel(f"127.0.0.1:{server.port}", compression=grpc.Compression.Gzip) as channel:
         yield channel
     server.close()
@@ -153,9 +153,9 @@ def test_a_sender_that_gives_up_is_counted_as_that() -> None:
 def test_a_port_that_is_taken_is_named(settings: GatewaySettings) -> None:
     publisher = Publisher(settings)
     intake = Intake(settings, publisher)
-    first = GrpcServer(settings, intake)
+    first = GrpcServer(settings, publisher, intake)
     taken = f"127.0.0.1:{first.port}"
     with pytest.raises(ServerError, match=taken):
-        GrpcServer(GatewaySettings(kafka=settings.kafka, gateway_grpc_listen=taken), intake)
+        GrpcServer(GatewaySettings(kafka=settings.kafka, gateway_grpc_listen=taken), publisher, intake)
     first.close()
     publisher.close()
