@@ -43,7 +43,8 @@ def spawn(
     return subprocess.Popen(
         argv, env=env, stdin=subprocess.DEVNULL, stdout=output, stderr=None if output is None else subprocess.STDOUT,
         process_group=0, preexec_fn=die_with_parent,
-        user=user and user.uid, group=user and user.gid, extra_groups=None if user is None else [],
+        user=None if user is None else user.uid, group=None if user is None else user.gid,
+        extra_groups=None if user is None else [],
     )  # fmt: skip
 
 
