@@ -107,6 +107,10 @@ def _new_cluster_id() -> str:
 def _format(argv: list[str], user: Account | None) -> None:
     """Prepares the data folder: gives it its cluster ID."""
     process = spawn(argv, output=subprocess.PIPE, user=user)
-    output, _ = process.communicate(timeout=_START_TIMEOUT_S)
+    try:
+        output, _ = process.communicate(timeout=_START_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        terminate(process, 0)
+        raise KafkaUnavailable(f"Kafka did not prepare its folder within {_START_TIMEOUT_S:.0f} s") from error
     if process.returncode:
         raise KafkaUnavailable(f"Kafka could not prepare its folder:\n{output[-3000:].decode(errors='replace')}")

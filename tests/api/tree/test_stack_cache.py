@@ -50,7 +50,7 @@ def test_stacks_are_read_level_by_level_or_chosen_from_all(
     monkeypatch.setattr(id_lists, "IDS_PER_QUERY", ids)
     monkeypatch.setattr(id_lists, "MAX_QUERIES", queries)
     monkeypatch.setattr(call_tree, "ROWS_FOR_ONE", rows_for_one)
-    monkeypatch.setattr(call_tree, "_MOST", most)
+    monkeypatch.setattr(call_tree, "_NODES_PER_STACK", most)
     first, second = random_samples(20), random_samples(21)
     fill(client, first)
     assert merged(api) == collapsed(first)
