@@ -39,10 +39,10 @@ class Health(HealthServicer):  # type: ignore[misc]  # comes without types
         self, request: HealthCheckRequest, context: "grpc.aio.ServicerContext[HealthCheckRequest, HealthCheckResponse]"
     ) -> AsyncIterator[HealthCheckResponse]:
         """Says the status at once, and again when it has changed."""
-        told = None
+        last = None
         while not self._ending.is_set():
-            if (status := await self._status(request.service)) != told:
-                told = status
+            if (status := await self._status(request.service)) != last:
+                last = status
                 yield HealthCheckResponse(status=status)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), _WATCH_S)

@@ -9,6 +9,7 @@ import itertools
 import os
 import socket
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 _PORTS = range(10_000, 20_000)
@@ -23,19 +24,18 @@ def never_given(ports: range) -> list[int]:
     return [port for port in ports if not first <= port <= last]
 
 
-def _turn() -> Iterator[int]:
+@cache
+def _own() -> Iterator[int]:
+    """The ports of this process, the next one each time."""
     ports = never_given(_PORTS)
     begin = os.getpid() * _EACH % max(len(ports), 1)
     return itertools.cycle(ports[begin:] + ports[:begin])
 
 
-_ports = _turn()
-
-
 def free_port(preferred: int = 0, host: str = "127.0.0.1") -> int:
     """Returns `preferred`, or another port if somebody listens there, or if it is 0: one that the kernel gives to
     nobody, if there is one. Raises OSError."""
-    own = itertools.islice(_ports, len(_PORTS))
+    own = itertools.islice(_own(), len(_PORTS))
     for port in itertools.chain([preferred] if preferred else [], own):
         try:
             with listener(host, port):

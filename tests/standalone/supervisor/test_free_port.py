@@ -32,7 +32,7 @@ def test_a_port_where_somebody_listens_is_replaced() -> None:
 
 
 def test_where_the_kernel_gives_all_ports_it_gives_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ports", iter([]))
+    monkeypatch.setattr(module, "_own", lambda: iter([]))
     first, last = given()
     assert first <= free_port() <= last
 
