@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* The trace context of the current thread, as its process publishes it. Nothing can change it meanwhile, because the
- * thread is interrupted. */
+/* What the current thread works for, as its process publishes it. Nothing can change it meanwhile, because the thread is
+ * interrupted. */
 #ifndef ICESTREAM_CONTEXT_H
 #define ICESTREAM_CONTEXT_H
 
@@ -45,14 +45,14 @@ struct otel_thread_context {
 	u16 attrs_size;
 };
 
-static __always_inline void read_record(u64 at, u8 *into)
+static __always_inline void read_record(u64 at, u8 *ids)
 {
 	struct otel_thread_context record;
 
 	if (bpf_probe_read_user(&record, sizeof(record), (void *)at) || record.valid != 1)
 		return;
-	__builtin_memcpy(into, record.trace_id, sizeof(record.trace_id));
-	__builtin_memcpy(into + sizeof(record.trace_id), record.span_id, sizeof(record.span_id));
+	__builtin_memcpy(ids, record.trace_id, sizeof(record.trace_id));
+	__builtin_memcpy(ids + sizeof(record.trace_id), record.span_id, sizeof(record.span_id));
 }
 
 #define GO_M 48 /* offset in Go's runtime.g of its runtime.m, in all versions whose labels are read */
@@ -67,14 +67,15 @@ static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, u64
 		   read_word(goroutine + slot->labels, labels) && *labels;
 }
 
-/* Reads the trace ID and span ID that the current thread publishes into 24 bytes, which are zeros before. */
-static __always_inline void read_context(struct walk *w, u8 *into)
+/* Reads what the current thread works for into the walk, and the name of its span into the words of the description. */
+static __always_inline void read_context(struct walk *w)
 {
 	struct task_struct *task = (void *)bpf_get_current_task();
 	struct context_slot *slot = find_slot(w, task);
 	struct labels labels;
 	u64 pointer, block, at = 0;
 
+	__builtin_memset(&w->context, 0, sizeof(w->context));
 	if (!slot)
 		return;
 	block = pointer = thread_pointer(task);
@@ -83,13 +84,13 @@ static __always_inline void read_context(struct walk *w, u8 *into)
 	if (!read_word(block + slot->offset, &at) || !at)
 		return;
 	if (slot->kind == THREAD_CONTEXT) {
-		read_record(at, into);
+		read_record(at, w->context.ids);
 		return;
 	}
 	if (slot->kind == GO_LABELS && !find_go_labels(slot, at, &at))
 		return;
 	if (bpf_probe_read_user(&labels, sizeof(labels), (void *)at) == 0)
-		read_labels(&labels, slot->kind == CUSTOM_LABELS, into);
+		read_labels(w, &labels, slot->kind == CUSTOM_LABELS);
 }
 
 #endif

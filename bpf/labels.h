@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Trace contexts in lists of labels, which are pairs of texts: "trace_id" and "span_id", as hexadecimal digits. */
+/* What lists of labels, which are pairs of texts, say of the work of a thread: "trace_id" and "span_id", as hexadecimal
+ * digits; "span_name" or dd-trace-go's "trace endpoint", the name of the local root span. */
 #ifndef ICESTREAM_LABELS_H
 #define ICESTREAM_LABELS_H
 
 #include "task.h"
 
 #define MOST_LABELS 16 /* further ones are not looked at */
-#define TRACE_ID 0x64695f6563617274ULL /* the name "trace_id", its first letter in the lowest byte */
-#define SPAN_ID 0x64695f6e617073ULL
+#define TRACE_ID 0x64695f6563617274ULL, 0 /* the name "trace_id", its first letter in the lowest byte */
+#define SPAN_ID 0x64695f6e617073ULL, 0
+#define SPAN_NAME 0x6d616e5f6e617073ULL, 0x65
+#define TRACE_ENDPOINT 0x6e65206563617274ULL, 0x746e696f7064ULL
 #define TRACE_DIGITS 32
 #define SPAN_DIGITS 16
-
-struct text {
-	u64 at;
-	u64 bytes;
-};
 
 struct label {
 	struct text name;
@@ -65,18 +63,60 @@ static __always_inline void swap(struct text *text)
 	text->at = at;
 }
 
-/* Reads the trace context of labels into 24 bytes, which are zeros before. A trace ID of 16 digits is the low half of one.
- * Of two labels with one name, the first counts. Whatever is not as expected means that there is no context.
- * `bytes_first`: in memory, texts have their length before their address. */
-static __always_inline void read_labels(struct labels *labels, bool bytes_first, u8 *into)
+/* Whether a text has so many bytes, and is these. */
+static __always_inline bool is_text(struct text *text, u64 bytes, u64 first, u64 second)
 {
-	struct text trace = {}, span = {};
-	u32 ids[6] = {}, i;
+	u64 found[2] = {};
+
+	return text->bytes == bytes && !bpf_probe_read_user(found, bytes, (void *)text->at) && found[0] == first &&
+		   found[1] == second;
+}
+
+/* A trace ID of 16 digits is the low half of one. */
+static __always_inline void read_ids(struct walk *w)
+{
+	struct text trace = w->trace_id, span = w->span_id;
+	u32 ids[6] = {};
+
+	if (trace.bytes == TRACE_DIGITS ? !read_id(trace.at, ids) : trace.bytes != TRACE_DIGITS / 2)
+		return;
+	if (!read_id(trace.at + trace.bytes - TRACE_DIGITS / 2, ids + 2) || !(ids[0] | ids[1] | ids[2] | ids[3]))
+		return;
+	if (span.bytes != SPAN_DIGITS || !read_id(span.at, ids + 4))
+		ids[4] = ids[5] = 0;
+	__builtin_memcpy(w->context.ids, ids, sizeof(ids));
+}
+
+/* Reads the name of a span into the words of the description, and its key into the context. */
+static __always_inline void read_span_name(struct walk *w)
+{
+	u64 bytes = w->span_name.bytes, hash = mix(w->d.marker, SPAN);
+	u32 i;
+
+	__builtin_memset(w->d.words, 0, SPAN_NAME_WORDS * sizeof(u64));
+	asm volatile("" : "+r"(bytes)); /* the bound has to be right before the call, for the verifiers of old kernels */
+	if (bytes > SPAN_NAME_WORDS * sizeof(u64))
+		bytes = SPAN_NAME_WORDS * sizeof(u64);
+	if (!bytes || bpf_probe_read_user(w->d.words, bytes, (void *)w->span_name.at))
+		return;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < SPAN_NAME_WORDS; i++)
+		hash = mix(hash, w->d.words[i]);
+	w->context.span_name = hash ^ hash >> 47;
+}
+
+/* Reads what labels say into the walk's context, which is zeros before. Of two labels that say the same, the first counts.
+ * Whatever is not as expected counts as not there. `bytes_first`: in memory, texts have their length before their address.
+ * The values are in the walk: of those on the program's stack, the verifier would follow every combination. */
+static __always_inline void read_labels(struct walk *w, struct labels *labels, bool bytes_first)
+{
+	u32 i;
+
+	w->trace_id.at = w->trace_id.bytes = w->span_id.at = w->span_id.bytes = w->span_name.at = w->span_name.bytes = 0;
 
 #pragma clang loop unroll(disable)
 	for (i = 0; i < MOST_LABELS; i++) {
 		struct label label;
-		u64 name = 0;
 
 		if (i >= labels->count)
 			break;
@@ -86,18 +126,15 @@ static __always_inline void read_labels(struct labels *labels, bool bytes_first,
 			swap(&label.name);
 			swap(&label.value);
 		}
-		if (label.name.bytes == 8 && !trace.at && read_word(label.name.at, &name) && name == TRACE_ID)
-			trace = label.value;
-		else if (label.name.bytes == 7 && !span.at && !bpf_probe_read_user(&name, 7, (void *)label.name.at) && name == SPAN_ID)
-			span = label.value;
+		if (!w->trace_id.at && is_text(&label.name, 8, TRACE_ID))
+			w->trace_id = label.value;
+		else if (!w->span_id.at && is_text(&label.name, 7, SPAN_ID))
+			w->span_id = label.value;
+		else if (!w->span_name.at && (is_text(&label.name, 9, SPAN_NAME) || is_text(&label.name, 14, TRACE_ENDPOINT)))
+			w->span_name = label.value;
 	}
-	if (trace.bytes == TRACE_DIGITS ? !read_id(trace.at, ids) : trace.bytes != TRACE_DIGITS / 2)
-		return;
-	if (!read_id(trace.at + trace.bytes - TRACE_DIGITS / 2, ids + 2) || !(ids[0] | ids[1] | ids[2] | ids[3]))
-		return;
-	if (span.bytes != SPAN_DIGITS || !read_id(span.at, ids + 4))
-		ids[4] = ids[5] = 0;
-	__builtin_memcpy(into, ids, sizeof(ids));
+	read_ids(w);
+	read_span_name(w);
 }
 
 #endif

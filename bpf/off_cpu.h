@@ -27,7 +27,7 @@ struct wait {
 	u64 stack;
 	u32 pid;
 	u32 tid;
-	u8 context[24]; /* trace ID and span ID when the wait began; zeros: no trace context */
+	struct context context; /* when the wait began */
 	u64 distance; /* control.off_cpu_distance when the wait began */
 	u64 duration_ns;
 };
@@ -100,7 +100,13 @@ static __always_inline bool is_waiting(struct task_struct *task)
 /* The current thread, which was observed, leaves its CPU. */
 static __always_inline void fall_asleep(struct walk *w)
 {
-	struct wait wait = {.time_monotonic_ns = w->time_monotonic_ns, .stack = w->stack, .pid = w->pid, .tid = w->tid};
+	struct wait wait = {
+		.time_monotonic_ns = w->time_monotonic_ns,
+		.stack = w->stack,
+		.pid = w->pid,
+		.tid = w->tid,
+		.context = w->context,
+	};
 	u64 task = bpf_get_current_task();
 	u32 zero = 0, slot = slot_of(task), *waiting_here = bpf_map_lookup_elem(MAP(waiting_slots), &slot);
 	struct control *settings = bpf_map_lookup_elem(MAP(control), &zero);
@@ -108,7 +114,6 @@ static __always_inline void fall_asleep(struct walk *w)
 	if (!settings || !waiting_here)
 		return;
 	wait.distance = settings->off_cpu_distance;
-	read_context(w, wait.context);
 	if (bpf_map_update_elem(MAP(waiting), &task, &wait, BPF_ANY))
 		count(LOST_OFF_CPU_TABLE_FULL);
 	else

@@ -29,7 +29,7 @@ struct sample {
 	u64 stack;
 	u32 pid;
 	u32 tid;
-	u8 context[24]; /* trace ID and span ID; zeros: no trace context */
+	struct context context;
 };
 
 enum program { UNWIND, PYTHON, PYTHON_FRAMES, PYTHON_SKIP, SHIP, PROGRAMS };
@@ -122,8 +122,8 @@ static __always_inline bool ship_description(struct description *d)
 	return bpf_ringbuf_output(MAP(descriptions), d, size, BPF_RB_NO_WAKEUP) == 0;
 }
 
-/* False: the buffer is full. */
-static __always_inline bool ship_stack(struct walk *w)
+/* Ships the description, unless that was done in this window. False: the buffer is full. */
+static __always_inline bool ship_once(struct walk *w)
 {
 	u64 key = w->d.key;
 	u32 epoch = w->epoch, *shipped_in = bpf_map_lookup_elem(MAP(shipped), &key);
@@ -132,8 +132,17 @@ static __always_inline bool ship_stack(struct walk *w)
 		return true;
 	if (!ship_description(&w->d))
 		return false;
-	bpf_map_update_elem(MAP(shipped), &key, &epoch, BPF_ANY); /* last: from now on others rely on the stack being there */
+	bpf_map_update_elem(MAP(shipped), &key, &epoch, BPF_ANY); /* last: from now on others rely on it being there */
 	return true;
+}
+
+/* Makes the description one of a name of so many words. */
+static __always_inline void describe_name(struct description *d, enum kind kind, u64 key, u16 words)
+{
+	d->key = key;
+	d->pid = d->end = d->kernel_depth = d->user_depth = d->python_depth = 0;
+	d->kind = kind;
+	d->length = words;
 }
 
 /* Ships the name of the current thread once per window, and when it changes. */
@@ -149,18 +158,24 @@ static __always_inline void ship_thread(struct walk *w)
 		return;
 	if (!before)
 		request(w, REQUEST_THREAD, w->tid);
-	d->key = tid;
-	d->pid = w->pid;
-	d->kind = THREAD;
-	d->end = d->kernel_depth = d->user_depth = d->python_depth = 0;
-	d->length = 2;
+	describe_name(d, THREAD, tid, 2);
 	d->words[0] = now.words[0];
 	d->words[1] = now.words[1];
 	if (ship_description(d))
 		bpf_map_update_elem(MAP(threads), &tid, &now, BPF_ANY);
 }
 
-/* Ships the stack and the name of its thread, unless that was done in this window. False: the buffer is full. */
+/* Finds what the current thread works for, and ships the name of its span. */
+static __always_inline void ship_context(struct walk *w)
+{
+	read_context(w);
+	if (w->context.span_name) {
+		describe_name(&w->d, SPAN, w->context.span_name, SPAN_NAME_WORDS);
+		ship_once(w);
+	}
+}
+
+/* Ships the stack, and what else a sample refers to, unless that was done in this window. False: the buffer is full. */
 static __always_inline bool ship_observed(struct walk *w)
 {
 	struct description *d = &w->d;
@@ -171,9 +186,10 @@ static __always_inline bool ship_observed(struct walk *w)
 	d->length = d->kernel_depth + d->user_depth + 2 * d->python_depth;
 	hash = mix(w->hash, (u64)d->pid << 32 | d->end << 24 | d->kernel_depth << 16 | d->user_depth << 8 | d->python_depth);
 	w->stack = d->key = hash ^ hash >> 47;
-	if (!ship_stack(w))
+	if (!ship_once(w))
 		return false;
 	ship_thread(w);
+	ship_context(w);
 	return true;
 }
 
@@ -185,12 +201,11 @@ static __always_inline void ship_sample(struct walk *w)
 		count(LOST_SAMPLE_BUFFER_FULL);
 		return;
 	}
-	__builtin_memset(sample, 0, sizeof(*sample));
 	sample->time_monotonic_ns = w->time_monotonic_ns;
 	sample->stack = w->stack;
 	sample->pid = w->pid;
 	sample->tid = w->tid;
-	read_context(w, sample->context);
+	sample->context = w->context;
 	bpf_ringbuf_submit(sample, BPF_RB_NO_WAKEUP);
 }
 

@@ -30,9 +30,12 @@ enum end {
 	ENDS,
 };
 
-enum kind { STACK = 1, THREAD = 2 };
+enum kind { STACK = 1, THREAD = 2, SPAN = 3 };
 
-/* What samples refer to: a stack, or a thread's name (then key is the thread ID, and words are 16 bytes of name). */
+#define SPAN_NAME_WORDS 16 /* longer names of spans are cut */
+
+/* What samples refer to: a stack, a thread's name (then key is the thread ID, and words are 16 bytes of name), or the name
+ * of a span (SPAN_NAME_WORDS; zeros follow the name). */
 struct description {
 	u64 marker; /* control.marker: random, so that no other word in the buffer looks like the start of a description */
 	u64 key;
@@ -67,6 +70,18 @@ struct process {
 	u32 unused;
 };
 
+/* In the memory of a process. */
+struct text {
+	u64 at;
+	u64 bytes;
+};
+
+/* What a thread works for, as far as its process publishes that. */
+struct context {
+	u8 ids[24];	   /* trace ID and span ID; zeros: no trace context */
+	u64 span_name; /* key of its description; 0: none */
+};
+
 struct walk {
 	u64 time_monotonic_ns;
 	u64 hash;
@@ -96,6 +111,8 @@ struct walk {
 
 	u64 cfa[128]; /* of each user frame: its caller's stack pointer; 0 where that was not found */
 	struct python_walk python;
+	struct context context;
+	struct text trace_id, span_id, span_name; /* values of the thread's labels */
 	struct description d;
 };
 

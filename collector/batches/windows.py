@@ -132,7 +132,7 @@ class Windows:
     def _raw(
         self, drained: DrainedWindow, samples: Samples, profile_type: str, offset_ns: int, dropped_samples: int = 0
     ) -> list[Message]:
-        samples, series, labels = label(samples, self._labels)
+        samples, series, labels = label(samples, self._labels, self._operations)
         of_cpu = profile_type == DEFAULT_PROFILE_TYPE
         quiet = of_cpu and drained.end_monotonic_ns - self._sent_monotonic_ns >= QUIET_NS
         if not (len(samples.pid) or samples.lost or dropped_samples or quiet):

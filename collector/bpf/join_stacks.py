@@ -1,4 +1,4 @@
-"""Joins samples with the stacks that they refer to: the kernel sends them apart from each other."""
+"""Joins samples with the stacks and names that they refer to: the kernel sends them apart from each other."""
 
 from typing import NamedTuple
 
@@ -31,9 +31,9 @@ class Joined(NamedTuple):
 def join(
     samples: np.ndarray, descriptions: Descriptions, before: Descriptions, leave_out: CodeRange = NO_CODE
 ) -> Joined:
-    """Joins records of samples (n, at least 6 words) with their stacks.
+    """Joins records of samples (n, at least 7 words) with their stacks and the names of their spans.
 
-    Looks for a stack in `descriptions`, then in `before`. Where a kernel frame is in the code `leave_out`, leaves out
+    Looks for these in `descriptions`, then in `before`. Where a kernel frame is in the code `leave_out`, leaves out
     that frame and those further in.
     """
     keys, stack = np.unique(samples[:, 1], return_inverse=True)
@@ -44,6 +44,7 @@ def join(
         missing = int((~keep).sum())
         samples, stack = samples[keep], (np.cumsum(has_stack) - 1)[stack[keep]]
     contexts, context = records.distinct_contexts(samples[:, 3:6])
+    span_name, span_names = _span_names(samples[:, 6], descriptions, before)
     python = records.python_frames(stacks)
     depth, kernel_depth, frames = _frames(stacks, leave_out)
     return Joined(
@@ -64,6 +65,8 @@ def join(
             python_code=python[:, 0].copy(),
             python_info=python[:, 1].copy(),
             comms=records.thread_names(descriptions),
+            span_name=span_name,
+            span_names=span_names,
         ),
         missing,
         samples,
@@ -84,6 +87,20 @@ def _rows(keys: np.ndarray, descriptions: Descriptions) -> tuple[np.ndarray, np.
     stacks = stacks[np.argsort(descriptions.key[stacks], kind="stable")]
     row = sorted_keys.find(descriptions.key[stacks], keys)
     return (stacks[row] if len(stacks) else row), row >= 0
+
+
+def _span_names(
+    keys: np.ndarray, descriptions: Descriptions, before: Descriptions
+) -> tuple[np.ndarray | None, tuple[str, ...]]:
+    """Samples.span_name and Samples.span_names."""
+    if not keys.any():
+        return None, ()
+    known = records.span_names(before) | records.span_names(descriptions)
+    distinct, of_sample = np.unique(keys, return_inverse=True)
+    names = {key: known[key] for key in distinct.tolist() if key in known}
+    row = {key: i for i, key in enumerate(names, 1)}
+    rows = np.array([row.get(key, 0) for key in distinct.tolist()], np.uint32)
+    return rows[of_sample], tuple(names.values())
 
 
 def _frames(stacks: Descriptions, leave_out: CodeRange) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

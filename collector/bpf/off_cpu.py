@@ -57,7 +57,7 @@ class OffCpu:
         program.go_on_to([f"off_cpu_{name}" for name in PROGRAMS], "off_cpu_programs")
         self._waiting = Map(program.map_fd("waiting"))
         self._read: list[np.ndarray] = []
-        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # stacks of long waits that go on
+        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # what long waits that go on refer to
         self._lost_no_stack = self._lost_reported = 0
         self._switching = switching_code()
         self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
@@ -85,15 +85,15 @@ class OffCpu:
         return pids
 
     def awaited(self) -> np.ndarray:
-        """The keys of the stacks of threads that wait now and are followed (uint64), for `drain`. Call it before the
-        last `poll` of a window."""
+        """The keys of what waits refer to that go on and are followed (uint64), for `drain`. Call it before the last
+        `poll` of a window."""
         size = 8 * (records.WAIT_WORDS - 1)
         try:
             waits = self._waiting.values(8, size, MOST_WAITS)
         except OSError as error:
             log.warning("the threads that wait now cannot be read: %s", error)
             return self._long.key
-        return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, 1]
+        return np.frombuffer(waits, np.uint64).reshape(-1, size // 8)[:, [1, 6]].ravel()
 
     def drain(self, descriptions: Descriptions, before: Descriptions, awaited: np.ndarray) -> Samples:
         """The waits that ended since the last drain. `descriptions`: of this window; `before`: of the one before."""
@@ -101,11 +101,11 @@ class OffCpu:
         self._read = []
         earlier = records.concatenate(before, self._long)
         joined = join(waits, descriptions, earlier, self._switching)
-        # A wait that goes on may have begun in any earlier window; its stack was sent then.
+        # A wait that goes on may have begun in any earlier window; what it refers to was sent then.
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
         self._lost_no_stack += joined.missing
-        distance, length_ns = joined.records[:, 6], joined.records[:, 7]
+        distance, length_ns = joined.records[:, 7], joined.records[:, 8]
         value = np.minimum(length_ns * (distance / 2), MOST_VALUE).astype(np.int64)
         return replace(joined.samples, value=value, lost=self._newly_lost())
 

@@ -1,5 +1,6 @@
 """Takes apart what bpf/profile.bpf.c puts into its buffers, into columns. Uses only array operations."""
 
+import codecs
 from dataclasses import dataclass
 
 import numpy as np
@@ -7,9 +8,11 @@ import numpy as np
 from collector.bpf.ringbuf import BUSY, LENGTH
 from icestream import index_ranges
 
-SAMPLE_WORDS = 7  # header, time, stack, pid and tid, trace ID (2), span ID
-WAIT_WORDS = 9  # the same fields of a wait (stack and context of its beginning); distance; nanoseconds
-STACK, THREAD = 1, 2
+SAMPLE_WORDS = 8  # header, time, stack, pid and tid, trace ID (2), span ID, key of the span's name
+WAIT_WORDS = 10  # the same fields of a wait (stack, context and name of its beginning); distance; nanoseconds
+STACK, THREAD, SPAN = 1, 2, 3
+SPAN_NAME_BYTES = 128
+"""Longer names of spans are cut."""
 REQUEST_WORDS = 4  # header; kind and pid; value; time
 _HEAD_WORDS = 4  # of a description: marker; key; pid, kind, end, length; depths of kernel, user, Python
 
@@ -22,7 +25,7 @@ class Descriptions:
 
     key: np.ndarray  # uint64 (d,)
     pid: np.ndarray  # uint32 (d,)
-    kind: np.ndarray  # uint8 (d,), STACK or THREAD
+    kind: np.ndarray  # uint8 (d,), STACK, THREAD or SPAN
     end: np.ndarray  # uint8 (d,), why the user part of a stack ends, row of samples.ENDS
     length: np.ndarray  # uint16 (d,), words
     kernel_depth: np.ndarray  # uint16 (d,), frames, and words
@@ -123,6 +126,19 @@ def thread_names(descriptions: Descriptions) -> dict[int, str]:
     threads = select(descriptions, descriptions.kind == THREAD)
     names = descriptions.words[index_ranges.expand(threads.start, threads.length.astype(np.int64))].view("S16").tolist()
     return {tid: name.decode(errors="replace") for tid, name in zip(threads.key.tolist(), names, strict=True)}
+
+
+def span_names(descriptions: Descriptions) -> dict[int, str]:
+    """Key -> name of a span; without those that are no UTF-8."""
+    spans = select(descriptions, descriptions.kind == SPAN)
+    words = descriptions.words[index_ranges.expand(spans.start, spans.length.astype(np.int64))]
+    names = {}
+    for key, name in zip(spans.key.tolist(), words.view(f"S{SPAN_NAME_BYTES}").tolist(), strict=True):
+        try:
+            names[key] = codecs.utf_8_decode(name, "strict", len(name) < SPAN_NAME_BYTES)[0]
+        except UnicodeDecodeError:
+            continue
+    return names
 
 
 def distinct_contexts(words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

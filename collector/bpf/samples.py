@@ -45,4 +45,6 @@ class Samples:
     lost: int = 0  # observations the kernel could not keep since the last drain
     comms: dict[int, str] = field(default_factory=dict)  # tid -> thread name, where the program saw one
     value: np.ndarray | None = None  # int64 (n,), nanoseconds; None: each is worth the period
+    span_name: np.ndarray | None = None  # uint32 (n,), 0: none, else row + 1 of span_names; None: no sample has one
+    span_names: tuple[str, ...] = ()  # by the labels of programs, see bpf/labels.h
     off_cpu: "Samples | None" = None  # waits that ended in the same window; None: waits are not followed

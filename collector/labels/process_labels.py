@@ -25,7 +25,7 @@ RESOURCE_LABELS = {
 LABELS = frozenset(
     (
         "cgroup", "comm", "container", "container_id", "container_runtime", "details", "executable", "host",
-        "namespace", "node", "pod", "pod_uid", "service", "thread_name", "unit", *RESOURCE_LABELS,
+        "namespace", "node", "pod", "pod_uid", "service", "span_name", "thread_name", "unit", *RESOURCE_LABELS,
     )
 )  # fmt: skip
 _MAX_CGROUP = 1000

@@ -1,7 +1,8 @@
 """Makes the series labels of sampled threads; docs/labels.md lists them.
 
 Reads what names a process while it lives. Makes labels once for each thread and thread name, and anew when the process
-changes: another program, another process context, another service in its activity, its pod.
+changes: another program, another process context, another service in its activity, its pod. Labels with the name of a
+span are not kept: anybody may make many of them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collector.processes.process import Process, read_process
 from collector.processes.process_events import Event, Executed, Forked, Mapped
 from icestream.messages.checks import Labels
 from icestream.relabel import MAX_VALUE, relabel
+from icestream.span_operations import SPAN_NAME
 
 if TYPE_CHECKING:
     from collector.labels.kubernetes import Pod
@@ -153,9 +155,9 @@ class ThreadLabels(ProcessListener):
             for known in self._known.values():
                 self._look_for_pod(known)
 
-    def of(self, pid: int, tid: int, thread_name: str | None) -> Labels | None:
-        """The labels of a thread; None if a relabeling rule drops it. Without a name, reads it from /proc; if the
-        thread is gone, takes the process's name."""
+    def of(self, pid: int, tid: int, thread_name: str | None, span_name: str = "") -> Labels | None:
+        """The labels of a thread that works for a span of this name; None if a relabeling rule drops it. Without a
+        thread name, reads it from /proc; if the thread is gone, takes the process's name."""
         known = self._known.get(pid)
         if known is None:
             known = self._add(pid, _Process())
@@ -164,14 +166,13 @@ class ThreadLabels(ProcessListener):
         if hint is not known.hint:
             self._take(hint, known)
         cached = known.threads.get(tid)
-        if cached is not None and thread_name in (None, cached[0]):
-            return cached[1]
-        name = thread_name or read_thread_name(pid, tid) or known.now().comm
-        labels = self._labels(pid, tid, known, clean(name))
-        if len(known.threads) >= MAX_THREADS:
-            known.threads.clear()
-        known.threads[tid] = (name, labels)
-        return labels
+        if cached is None or thread_name not in (None, cached[0]):
+            name = thread_name or read_thread_name(pid, tid) or known.now().comm
+            cached = name, self._labels(pid, tid, known, clean(name))
+            if len(known.threads) >= MAX_THREADS:
+                known.threads.clear()
+            known.threads[tid] = cached
+        return self._labels(pid, tid, known, clean(cached[0]), clean(span_name)) if span_name else cached[1]
 
     def forget(self, pids: Iterable[int]) -> None:
         """Forgets processes that have ended, and those that were gone when `of` was called. Call it after every
@@ -226,10 +227,12 @@ class ThreadLabels(ProcessListener):
                 known.pod = pod
                 known.renew()
 
-    def _labels(self, pid: int, tid: int, known: _Process, name: str) -> Labels | None:
+    def _labels(self, pid: int, tid: int, known: _Process, name: str, span_name: str = "") -> Labels | None:
         if known.base is None:
             known.base = self._base(pid, known)
         labels = known.base | {"thread_name": name}
+        if span_name:
+            labels[SPAN_NAME] = span_name
         labels["comm"] = labels["comm"] or name
         labels["service"] = labels["service"] or name
         if self._config.rules:

@@ -8,29 +8,44 @@ from collector import metrics
 from collector.bpf.samples import Samples
 from collector.labels.thread_labels import ThreadLabels
 from icestream.messages.checks import Labels
+from icestream.operations import OperationNames
+from icestream.span_operations import SPAN_NAME
 
 
-def label(samples: Samples, known: ThreadLabels) -> tuple[Samples, np.ndarray, list[Labels]]:
+def label(samples: Samples, known: ThreadLabels, names: OperationNames) -> tuple[Samples, np.ndarray, list[Labels]]:
     """Returns the samples to send, the row of each in the labels (int64 (n,)), and the distinct labels.
 
-    Stacks stay as they are, even if no sample refers to them.
+    Stacks stay as they are, even if no sample refers to them. Names of spans are operations: `names` bounds how many of
+    them a service has.
     """
     threads, of_sample = np.unique(
         samples.pid.astype(np.uint64) << np.uint64(32) | samples.tid.astype(np.uint64), return_inverse=True
     )
+    spans = np.zeros(len(threads), np.intp)
+    if samples.span_name is not None:
+        count = 1 + len(samples.span_names)
+        pairs, of_sample = np.unique(of_sample * count + samples.span_name, return_inverse=True)
+        threads, spans = threads[pairs // count], pairs % count
+    span_names = ("", *samples.span_names)
     labels: dict[Labels, int] = {}
     rows = np.full(len(threads), -1, np.int64)
-    for i, thread in enumerate(threads.tolist()):
+    for i, (thread, span) in enumerate(zip(threads.tolist(), spans.tolist(), strict=True)):
         pid, tid = thread >> 32, thread & 0xFFFFFFFF
-        thread_labels = known.of(pid, tid, samples.comms.get(tid))
+        thread_labels = known.of(pid, tid, samples.comms.get(tid), span_names[span])
         if thread_labels is not None:
-            rows[i] = labels.setdefault(thread_labels, len(labels))
+            rows[i] = labels.setdefault(_bounded(thread_labels, names) if span else thread_labels, len(labels))
     series = rows[of_sample]
     sent = series >= 0
     if sent.all():
         return samples, series, list(labels)
     metrics.RELABEL_DROPPED.inc(int(np.count_nonzero(~sent)))
     return _only(samples, sent), series[sent], list(labels)
+
+
+def _bounded(labels: Labels, names: OperationNames) -> Labels:
+    by_name = dict(labels)
+    span_name = names.of(by_name.get("service", ""), by_name.get(SPAN_NAME, ""))
+    return tuple((name, span_name if name == SPAN_NAME else value) for name, value in labels)
 
 
 def _only(samples: Samples, chosen: np.ndarray) -> Samples:
@@ -42,4 +57,5 @@ def _only(samples: Samples, chosen: np.ndarray) -> Samples:
         stack=samples.stack[chosen],
         context=samples.context[chosen],
         value=None if samples.value is None else samples.value[chosen],
+        span_name=None if samples.span_name is None else samples.span_name[chosen],
     )

@@ -39,7 +39,7 @@ def known(tmp_path: Path) -> Iterator[Known]:
     """Starts the program of known functions, with arguments."""
     program = tmp_path / EXECUTABLE
     source = Path(__file__).with_name("known.c")
-    subprocess.run(["gcc", "-O0", "-g", "-Wl,--build-id", "-o", program, source], check=True)
+    subprocess.run(["gcc", "-O0", "-g", "-rdynamic", "-Wl,--build-id", "-o", program, source], check=True)
     running: list[subprocess.Popen[bytes]] = []
 
     def start(*arguments: str) -> subprocess.Popen[bytes]:
@@ -72,10 +72,15 @@ def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, k
         work_for(process, cpu_s=0.1)
         return named()
 
+    def operations_after_work() -> Counter[str]:
+        work_for(process, cpu_s=0.1)
+        return by_operation(pipeline, begin, end)
+
     # 2000 samples: 4 points are four times the standard deviation of a share. While they are not found, it works now
     # and then only: the parts that it waits for need the CPUs.
     work_for(process, cpu_s=1.2)
     pipeline.wait(named_after_work, lambda found: found["three_quarters"] > 0.75e9)
+    pipeline.wait(operations_after_work, lambda found: found["GET /known"] > 0)
     process.kill()
     process.wait()
     pipeline.stop("collect")
@@ -97,6 +102,12 @@ def test_known_functions_have_their_shares_in_every_format(pipeline: Pipeline, k
 
     timeline = pipeline.get("/api/v1/timeline", selector=SELECTOR, **between(begin, end))
     assert sum(sum(group["values"]) for group in timeline["groups"]) == total
+
+    # Those before the collector had looked at the program belong to no operation.
+    operations = by_operation(pipeline, begin, end)
+    assert operations["GET /known"] + operations[""] == total
+    selector = f'{{executable="{EXECUTABLE}", operation="GET /known"}}'
+    assert pipeline.total(begin, end, selector) == operations["GET /known"] > 0
 
 
 @ON_ONE_BROKER
@@ -182,6 +193,11 @@ def collapsed(pipeline: Pipeline, begin: int, end: int) -> Counter[str]:
         for function in set(stack.split(";")):
             functions[function] += int(value)
     return functions
+
+
+def by_operation(pipeline: Pipeline, begin: int, end: int) -> Counter[str]:
+    timeline = pipeline.get("/api/v1/timeline", selector=SELECTOR, sum_by="operation", **between(begin, end))
+    return Counter({group["labels"]["operation"]: sum(group["values"]) for group in timeline["groups"]})
 
 
 def assert_shares(functions: Counter[str], total: int) -> None:

@@ -32,12 +32,14 @@ __thread struct set *custom_labels_current_set;
 
 static struct set sets[] = {
 	SET({TEXT("user"), TEXT("4711")}, {TEXT("trace_id"), TEXT("0af7651916cd43dd8448eb211c80319c")},
-		{TEXT("span_id"), TEXT("b7ad6b7169203331")}),
+		{TEXT("span_id"), TEXT("b7ad6b7169203331")}, {TEXT("span_name"), TEXT("GET /checkout")}),
 	/* a label is being deleted, another one being moved: its first copy counts */
 	SET({{8, NULL}, TEXT("0af7651916cd43dd8448eb211c80319d")}, {TEXT("trace_id"), TEXT("0af7651916cd43dd8448eb211c80319e")},
 		{TEXT("trace_id"), TEXT("0af7651916cd43dd8448eb211c80319f")}),
 	{(struct label *)8, 1},
-	SET({{8, (char *)8}, TEXT("0af7651916cd43dd8448eb211c80319c")}, {TEXT("trace_id"), {32, (char *)8}}),
+	SET({{8, (char *)8}, TEXT("0af7651916cd43dd8448eb211c80319c")}, {TEXT("trace_id"), {32, (char *)8}},
+		{TEXT("span_name"), {32, (char *)8}}),
+	SET({TEXT("trace endpoint"), TEXT("GET /user")}, {TEXT("span_name"), TEXT("the second one")}),
 };
 #define THREADS (sizeof(sets) / sizeof(sets[0]) + 1) /* the last one has no set */
 

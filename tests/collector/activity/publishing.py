@@ -10,6 +10,7 @@ import numpy as np
 from prometheus_client import REGISTRY
 
 from collector.activity.thread_context import ThreadContexts
+from collector.bpf.off_cpu import Waits
 from collector.bpf.program import Image, TlsPlace, image_of
 from collector.bpf.sampler import Sampler
 from collector.bpf.samples import Samples
@@ -51,9 +52,11 @@ def look_at(contexts: ThreadContexts, files: FileCache, pid: int) -> None:
 
 
 @contextmanager
-def sampled(frequency_hz: int, loader: str, pid: int) -> Iterator[Sampler]:
+def sampled(
+    frequency_hz: int, loader: str, pid: int, waits: Waits | None = None, sizes: dict[str, int] | None = None
+) -> Iterator[Sampler]:
     """A sampler that reads the contexts of a process."""
-    sampler, files = Sampler(frequency_hz, loader), FileCache()
+    sampler, files = Sampler(frequency_hz, loader, sizes, waits), FileCache()
     sampler.start()
     contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
     contexts.start()
@@ -73,6 +76,14 @@ def contexts(drain: Samples) -> list[tuple[str, str]]:
         (trace.tobytes().hex(), span.tobytes().hex())
         for trace, span in zip(np.frombuffer(drain.trace_ids, "V16"), np.frombuffer(drain.span_ids, "V8"), strict=True)
     ]
+
+
+def span_names(samples: Samples, chosen: np.ndarray) -> list[str]:
+    """The name of the span of each of these samples; "" if there is none."""
+    if samples.span_name is None:
+        return [""] * len(samples.pid[chosen])
+    names = ["", *samples.span_names]
+    return [names[row] for row in samples.span_name[chosen].tolist()]
 
 
 def counted(state: str) -> float | None:

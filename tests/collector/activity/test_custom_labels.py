@@ -1,19 +1,32 @@
 """Custom labels, from threads to samples: a real process, real eBPF."""
 
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from collector.activity import thread_context
+from collector.bpf.off_cpu import Waits
 from collector.bpf.program import ContextKind
-from tests.collector.activity.publishing import Told, contexts, counted, line, samples_until_end, start
+from tests.collector.activity.publishing import (
+    Told,
+    contexts,
+    counted,
+    go_on,
+    line,
+    sampled,
+    samples_until_end,
+    span_names,
+    start,
+)
 from tests.waiting import wait_until
 
 SOURCE = Path(__file__).parent / "custom_labels.c"
 TRACE = "0af7651916cd43dd8448eb211c80319c"
-EXPECTED = [(TRACE, "b7ad6b7169203331"), (TRACE[:-1] + "e", "0" * 16), None, None, None]
+EXPECTED = [(TRACE, "b7ad6b7169203331"), (TRACE[:-1] + "e", "0" * 16), None, None, None, None]
 """The trace ID and span ID of each thread."""
+SPAN_NAMES = ["GET /checkout", "", "", "", "GET /user", ""]
 
 
 def build(folder: Path, version: int = 1) -> Path:
@@ -26,16 +39,40 @@ def build(folder: Path, version: int = 1) -> Path:
 # Both loaders load one source; that the other finds the threads' variables is in test_thread_context.py.
 @pytest.mark.ebpf
 @pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.soak)], indirect=True)
-def test_samples_of_threads_carry_the_trace_of_their_custom_labels(tmp_path: Path, loader: str) -> None:
+def test_samples_of_threads_carry_the_trace_and_the_span_name_of_their_custom_labels(
+    tmp_path: Path, loader: str
+) -> None:
     process = start(build(tmp_path))
     tids = [int(line(process)) for _ in EXPECTED]
     assert line(process) == "ready"
     drain = samples_until_end(process, loader)
     traces = [None, *contexts(drain)]
-    for tid, expected in zip(tids, EXPECTED, strict=True):
+    for tid, expected, name in zip(tids, EXPECTED, SPAN_NAMES, strict=True):
         found = [traces[context] for context in drain.context[drain.tid == tid].tolist()]
         assert len(found) > 50
         assert set(found) == {expected}
+        assert set(span_names(drain, drain.tid == tid)) == {name}
+
+
+@pytest.mark.ebpf
+def test_a_wait_has_the_span_name_with_which_it_began_however_long_it_lasts(tmp_path: Path) -> None:
+    process = start(build(tmp_path))
+    tids = [int(line(process)) for _ in EXPECTED]
+    assert line(process) == "ready"
+    sizes = {"waits": 1 << 23, "descriptions": 1 << 25}  # room for what all programs of a busy machine wait
+    with sampled(19, "libbpf", process.pid, Waits(1, 1_000_000), sizes) as sampler:
+        go_on(process)
+        assert line(process) == "end"  # from now on all threads wait until the process ends
+        for _ in range(4):
+            sampler.drain()
+            time.sleep(0.2)
+        process.communicate()
+        waits = sampler.drain().off_cpu
+    assert waits is not None
+    for tid, name in zip(tids, SPAN_NAMES, strict=True):
+        mine = waits.tid == tid
+        assert mine.any()
+        assert set(span_names(waits, mine)) == {name}
 
 
 def test_custom_labels_of_an_unknown_version_are_not_read_but_counted_and_named(

@@ -18,7 +18,7 @@ from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import MappedFile
 from collector.processes.mapped_ranges import MappedRange
 from icestream.v1.common_pb2 import Mapping
-from tests.collector.activity.publishing import Told, contexts, counted, line, samples_until_end, start
+from tests.collector.activity.publishing import Told, contexts, counted, line, samples_until_end, span_names, start
 from tests.go import needs_go
 from tests.waiting import wait_until
 
@@ -34,8 +34,14 @@ SPINS = {
     "left": None,
     "wrong": None,
     "span": None,
+    "named": (TRACE[:-1] + "f", SPAN),
+    "endpoint": None,
+    "long": None,
+    "noText": None,
 }
 """Functions of the program, and the trace ID and span ID of the goroutine that is in them."""
+NAMES = {"named": "GET /checkout", "endpoint": "GET /user/{id}", "long": "x" + "é" * 63}
+"""The name of the span of the goroutine, by function."""
 
 PROGRAM = """// Goroutines with labels, each of which spins in a function of its own, on two threads at least.
 package main
@@ -47,6 +53,7 @@ import (
 	"os"
 	"runtime"
 	"runtime/pprof"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -103,6 +110,15 @@ func main() {
 		func() { do(func() {}, "trace_id", trace); work(left) },
 		func() { do(func() { work(wrong) }, "trace_id", trace[:31]+"g", "span_id", "SPAN") },
 		func() { do(func() { work(span) }, "span_id", "SPAN") },
+		func() {
+			do(func() { work(named) }, "trace_id", trace[:31]+"f", "span_id", "SPAN", "span_name", "GET /checkout")
+		},
+		func() { // as dd-trace-go sets them
+			labels := []string{"span id", "4711", "local root span id", "42", "trace endpoint", "GET /user/{id}"}
+			do(func() { work(endpoint) }, labels...)
+		},
+		func() { do(func() { work(long) }, "span_name", "x"+strings.Repeat("é", 70)) },
+		func() { do(func() { work(noText) }, "span_name", "\\xff\\x00\\xfe") },
 	}
 	ended := make(chan bool)
 	for _, run := range goroutines {
@@ -144,7 +160,7 @@ def build(folder: Path, *flags: str, **environ: str) -> Path:
 # Both loaders load one source; that the other finds the threads' variables is in test_thread_context.py.
 @pytest.mark.ebpf
 @pytest.mark.parametrize("loader", ["libbpf", pytest.param("bcc", marks=pytest.mark.soak)], indirect=True)
-def test_samples_of_goroutines_that_move_between_threads_carry_the_trace_of_their_labels(
+def test_samples_of_goroutines_that_move_between_threads_carry_the_trace_and_span_name_of_their_labels(
     program: Path, loader: str
 ) -> None:
     process = start(program)
@@ -159,6 +175,9 @@ def test_samples_of_goroutines_that_move_between_threads_carry_the_trace_of_thei
         assert len(np.unique(drain.tid[mine])) > 1
         assert set(found) <= {expected, None}
         assert found.count(expected) >= 0.99 * len(found)
+        names = span_names(drain, mine)
+        assert set(names) <= {NAMES.get(name, ""), ""}
+        assert names.count(NAMES.get(name, "")) >= 0.99 * len(names)
 
 
 def leaf_functions(program: Path, drain: Samples, pid: int) -> np.ndarray:

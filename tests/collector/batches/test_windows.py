@@ -70,8 +70,8 @@ def test_lost_and_dropped_samples_and_a_lowered_frequency_are_told_apart(windows
     assert (batch.period, batch.configured_period) == (20_000_000, 10_000_000)
 
 
-def sampled(tids: Sequence[int]) -> DrainedWindow:
-    """A sample of each of these threads of this process, now."""
+def sampled(tids: Sequence[int], spans: Sequence[str] = ()) -> DrainedWindow:
+    """A sample of each of these threads of this process, now; their spans have these names."""
     now, n = time.monotonic_ns(), len(tids)
     one = np.zeros(1, np.uint32)
     samples = Samples(
@@ -83,6 +83,7 @@ def sampled(tids: Sequence[int]) -> DrainedWindow:
         stack_pid=np.array([PID], np.uint32),
         stack_kernel_depth=one, stack_depth=one, frames=EMPTY, stack_end=one.astype(np.uint8), stack_python=one,
         python_code=EMPTY, python_info=EMPTY,
+        span_name=np.arange(1, n + 1, dtype=np.uint32) if spans else None, span_names=tuple(spans),
     )  # fmt: skip
     return DrainedWindow(samples, now - 10**9, now, period_ns=20_000_000)
 
@@ -181,3 +182,14 @@ def test_services_that_a_rule_makes_one_have_the_operations_of_one() -> None:
     (activity,), _ = decoded(windows, sampled([]), active([PID] * 3, ["a", "b", "c"]))
     assert [activity.strings[row] for row in activity.operation.tolist()] == ["a", "b", MANY_OPERATIONS]
     assert activity.spans.operation == ["a", "b", MANY_OPERATIONS]
+
+
+def test_samples_in_spans_that_have_names_are_series_with_these_and_count_among_the_operations_of_a_service() -> None:
+    windows, tid = make_windows(most_operations=3), threading.get_native_id()
+    drained = sampled([tid] * 4, ["GET /a", "GET /b", "GET /a", "GET /c"])
+    _, (raw,) = decoded(windows, drained, active([tid] * 2, ["GET /b", "GET /d"]))
+    series = [{label.name: label.value for label in series.labels} for series in raw.series]
+    assert [series[row]["span_name"] for row in raw.sample_series] == ["GET /a", "GET /b", "GET /a", MANY_OPERATIONS]
+    assert {each["service"] for each in series} == {"shop"}
+    (raw,) = (RawBatch.FromString(m.value) for m in windows.messages(sampled([tid]), NO_ACTIVITY, {}))
+    assert not {label.name for series in raw.series for label in series.labels} & {"span_name"}

@@ -53,7 +53,7 @@ def test_a_buffer_of_anything_never_fails_nor_reads_beyond_its_end(content: list
 
 @given(st.integers(0, 20), st.integers(0, 20))
 def test_samples_are_read_up_to_the_first_that_is_not_complete(done: int, more: int) -> None:
-    complete, busy = [48, 1, 2, 3, 4, 5, 6], [48 | BUSY, 9, 9, 9, 9, 9, 9]
+    complete, busy = [56, 1, 2, 3, 4, 5, 6, 7], [56 | BUSY, 9, 9, 9, 9, 9, 9, 9]
     unread = np.array(complete * done + busy + complete * more, np.uint64)
     assert records.complete_samples(unread).shape == (done, records.SAMPLE_WORDS)
 
@@ -75,3 +75,16 @@ def test_threads_have_their_latest_name_whatever_bytes_it_has() -> None:
     both += record(5, name(b"exactly 16 bytes"), kind=records.THREAD)
     found = records.parse_descriptions(np.array(both, np.uint64), MARKER)
     assert records.thread_names(found) == {5: "exactly 16 bytes", 6: "\ufffd\ufffd"}
+
+
+def test_names_of_spans_are_whole_characters_and_what_is_no_text_is_no_name() -> None:
+    def name(text: bytes) -> list[int]:
+        return np.frombuffer(text.ljust(128, b"\0"), np.uint64).tolist()
+
+    cut = ("x" + "é" * 70).encode()[:128]
+    assert cut.endswith(b"\xc3")
+    texts = [b"GET /checkout", cut, b"\xff\xfe", b"half a character \xc3", b"x" * 128, b"x" * 126 + b"\xff\xfe"]
+    words = [word for key, text in enumerate(texts) for word in record(key, name(text), kind=records.SPAN)]
+    words += [*record(7, name(b"a stack of such words")), *record(8, [1, 2], kind=records.THREAD)]
+    found = records.parse_descriptions(np.array(words, np.uint64), MARKER)
+    assert records.span_names(found) == {0: "GET /checkout", 1: "x" + "é" * 63, 4: "x" * 128}
