@@ -12,7 +12,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import SAMPLES
 from sinks import assignment
 from sinks.assignment import RANGES_PER_S, Assignment
-from sinks.pending import Pending
+from sinks.pending import MESSAGE_BYTES, Pending
 from sinks.ranges import InFlight
 from tests.sinks.running import Recording
 from tests.waiting import PATIENCE_S
@@ -50,7 +50,7 @@ def test_a_partition_that_is_not_read_while_its_lag_grows_is_named() -> None:
 def test_a_sink_that_holds_too_much_reads_nothing_more_and_writes_at_once(
     in_process_broker: KafkaSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assignment, "MAX_HELD_BYTES", 1000)
+    monkeypatch.setattr(assignment, "MAX_HELD_BYTES", 2 * MESSAGE_BYTES + 1000)
     sink, reader = Assignment(Recording()), consumer(in_process_broker, "nobody")
     reader.assign([TopicPartition(SAMPLES, number) for number in range(2)])
     sink.add(reader, Message(SAMPLES, 0, offset=0, value=bytes(999)))
@@ -69,18 +69,26 @@ def test_a_sink_that_holds_too_much_reads_nothing_more_and_writes_at_once(
     reader.close()
 
 
+def test_a_range_of_small_messages_is_bounded_by_the_memory_that_they_take() -> None:
+    pending = Pending()
+    for offset in range(1000):
+        pending.add(Message(SAMPLES, 0, offset=offset, value=b"x"))
+    assert pending.due(PATIENCE_S, 1_000_000)
+    assert pending.next(1_000_000).last < 1_000_000 // MESSAGE_BYTES + 1
+
+
 def test_a_sink_with_many_partitions_inserts_as_often_as_one_with_few() -> None:
     sink = Assignment(Recording())
     for partition in range(500 * RANGES_PER_S):
         pending = sink.pending[SAMPLES, partition] = Pending()
         pending.add(Message(SAMPLES, partition, offset=0, value=b"x"))
     sink.pending[SAMPLES, 5].since -= 100.0
-    assert sink.due(1.0, 1000) == []
+    assert sink.due(1.0, 2 * MESSAGE_BYTES) == []
     sink.pending[SAMPLES, 7].since -= 501.0
-    assert sink.due(1.0, 1000) == [(SAMPLES, 7)]
+    assert sink.due(1.0, 2 * MESSAGE_BYTES) == [(SAMPLES, 7)]
     sink.pending[SAMPLES, 9].add(Message(SAMPLES, 9, offset=1, value=bytes(1000)))
-    assert sink.due(1.0, 1000) == [(SAMPLES, 7), (SAMPLES, 9)]
-    assert len(sink.due(0.0, 1000)) == 500 * RANGES_PER_S
+    assert sink.due(1.0, 2 * MESSAGE_BYTES) == [(SAMPLES, 7), (SAMPLES, 9)]
+    assert len(sink.due(0.0, 2 * MESSAGE_BYTES)) == 500 * RANGES_PER_S
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from icestream.topics import ACTIVITY, SAMPLES, STACKS
 from sinks import archive, runner, service
 from sinks.archive import ArchiveSink
 from sinks.clickhouse import ClickHouseSink
+from sinks.pending import MESSAGE_BYTES
 from sinks.ranges import MessageRange
 from sinks.service import start
 from sinks.settings import SinkSettings
@@ -168,11 +169,15 @@ def test_ranges_of_all_partitions_are_written_at_once_when_one_is_due(in_process
         wait_until(lambda: [committed(in_process_broker, SAMPLES, p, "recording") for p in range(4)] == [1] * 4)
 
 
+def _size(value: bytes) -> int:
+    return MESSAGE_BYTES + len(value)
+
+
 def test_a_backlog_is_written_in_ranges_of_so_many_bytes(
     broker: KafkaSettings, clients: Clients, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = [sample_batch(sequence, rows=1 + sequence % 40) for sequence in range(1, 121)]
-    limit, write = 4 * max(map(len, values)), ClickHouseSink.write
+    limit, write = 4 * max(map(_size, values)), ClickHouseSink.write
     written: list[list[bytes]] = []
 
     def noting(sink: ClickHouseSink, *ranges: MessageRange[Any]) -> None:
@@ -191,8 +196,8 @@ def test_a_backlog_is_written_in_ranges_of_so_many_bytes(
     sinks.join(PATIENCE_S)
     assert [value for of_range in written for value in of_range] == values
     for of_range in written:
-        size = sum(map(len, of_range))
-        assert size - len(of_range[-1]) < limit
+        size = sum(map(_size, of_range))
+        assert size - _size(of_range[-1]) < limit
         assert size >= limit or of_range is written[-1]
     assert committed(broker, SAMPLES) == len(values)
     assert number(clients, "SELECT count() FROM samples") == sum(1 + sequence % 40 for sequence in range(1, 121))
@@ -201,10 +206,11 @@ def test_a_backlog_is_written_in_ranges_of_so_many_bytes(
 
 def test_ranges_of_several_partitions_are_written_at_once_up_to_so_many_bytes(in_process_broker: KafkaSettings) -> None:
     sink = Recording(writes_together=True)
-    values = [bytes([partition]) * size for partition, size in enumerate([40, 40, 40, 90]) for _ in range(10)]
+    sizes = [MESSAGE_BYTES, MESSAGE_BYTES, MESSAGE_BYTES, 2 * MESSAGE_BYTES]
+    values = [bytes([partition]) * size for partition, size in enumerate(sizes) for _ in range(10)]
     for value in values:
         send(in_process_broker, SAMPLES, value, partition=value[0])
-    with running(in_process_broker, sink, flush_s=PATIENCE_S, flush_bytes=1000) as started:
+    with running(in_process_broker, sink, flush_s=PATIENCE_S, flush_bytes=41 * MESSAGE_BYTES) as started:
         wait_until(lambda: list(started._assignment.read_to().values()).count(10) == 4)
         assert sink.written == []  # no partition has so many
     assert sink.at_once == [2, 1, 1]
