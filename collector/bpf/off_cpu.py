@@ -57,7 +57,7 @@ class OffCpu:
         program.go_on_to([f"off_cpu_{name}" for name in PROGRAMS], "off_cpu_programs")
         self._waiting = Map(program.map_fd("waiting"))
         self._read: list[np.ndarray] = []
-        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # what long waits that go on refer to
+        self._long = records.parse_descriptions(np.empty(0, np.uint64), 0)  # of long waits that go on
         self._lost_no_stack = self._lost_reported = 0
         self._switching = switching_code()
         self._buffer = RingBuffer(program.map_fd("waits"), program.waits_bytes)
@@ -85,8 +85,8 @@ class OffCpu:
         return pids
 
     def awaited(self) -> np.ndarray:
-        """The keys of what waits refer to that go on and are followed (uint64), for `drain`. Call it before the last
-        `poll` of a window."""
+        """The keys of the stacks and span names of the followed waits that go on (uint64), for `drain`. Call it before
+        the last `poll` of a window."""
         size = 8 * (records.WAIT_WORDS - 1)
         try:
             waits = self._waiting.values(8, size, MOST_WAITS)
@@ -101,7 +101,7 @@ class OffCpu:
         self._read = []
         earlier = records.concatenate(before, self._long)
         joined = join(waits, descriptions, earlier, self._switching)
-        # A wait that goes on may have begun in any earlier window; what it refers to was sent then.
+        # A wait that goes on may have begun in any earlier window; its stack and span name were sent then.
         keys, rows = np.unique(earlier.key, return_index=True)
         self._long = records.compact(earlier, rows[np.isin(keys, awaited)])
         self._lost_no_stack += joined.missing

@@ -129,7 +129,7 @@ def thread_names(descriptions: Descriptions) -> dict[int, str]:
 
 
 def span_names(descriptions: Descriptions) -> dict[int, str]:
-    """Key -> name of a span; without those that are no UTF-8."""
+    """Key -> name of a span, without names that are not UTF-8."""
     spans = select(descriptions, descriptions.kind == SPAN)
     words = descriptions.words[index_ranges.expand(spans.start, spans.length.astype(np.int64))]
     names = {}
