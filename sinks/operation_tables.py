@@ -14,8 +14,16 @@ from icestream.rollups import IN_RANGE, OPERATION_DAYS, OPERATION_HOURS, OPERATI
 from icestream.span_operations import HAS_SPAN_NAMES, select_span_operations
 from sinks.cluster import ACROSS_SHARDS
 
+SPANS_AT_ONCE = 2_000_000
+"""Up to so many spans of an hour are summed up in one statement: it keeps the IDs of all of them in memory."""
+_CHOSEN_SPANS = 500
+"""Of so many spans, about, the trace IDs are read to divide those of an hour."""
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
+_OF_TRACES = (
+    "trace_id BETWEEN toFixedString(unhex({first_trace:String}), 16) AND toFixedString(unhex({last_trace:String}), 16)"
+)
+"""Of what one statement sums up (`trace_ranges`)."""
 SOURCE_TABLES = ("samples", "activity", "entry_spans", "span_operations", "spans")
 """The tables of rows that rollups of operations are summed up from; their partitions are days."""
 SETTINGS: dict[str, int | str] = ACROSS_SHARDS | {  # a request may have rows on several shards
@@ -38,22 +46,22 @@ def _of_buckets(column: str = "start_time") -> str:
 
 
 def _minutes() -> str:
-    samples = _of_buckets("time")
+    samples = f"{_of_buckets('time')} AND {_OF_TRACES}"
     # An interval takes an hour at most, and a row of `span_operations` says when the last one of its hour began. A span
     # takes 23 hours at most (gateway/readers/otlp_spans.py).
-    spans = select_span_operations(
-        samples, _between(f"{_FROM} - 3600", _UNTIL), _between(f"{_FROM} - 86400", f"{_UNTIL} + 3600")
-    )
+    active = f"{_between(f'{_FROM} - 3600', _UNTIL)} AND {_OF_TRACES}"
+    reported = f"{_between(f'{_FROM} - 86400', f'{_UNTIL} + 3600')} AND {_OF_TRACES}"
+    spans = select_span_operations(samples, active, reported)
+    began = f"{_of_buckets()} AND {_OF_TRACES}"
     # What tasks do after the end of their request counts for an hour.
     longest = f"(SELECT intDiv(max(duration_ns), 1000000000) + 1 FROM entry_spans {_of_buckets()})"
-    intervals = _between(_FROM, f"{_UNTIL} + toInt64(least(greatest({longest}, 3600), 86400))")
+    ended = _between(_FROM, f"{_UNTIL} + toInt64(least(greatest({longest}, 3600), 86400))")
+    requests = operation_sums.requests_from(began, f"{ended} AND {_OF_TRACES}")
     return " UNION ALL ".join(
         (
             operation_sums.of_samples("toStartOfMinute(time)", spans, samples),
-            operation_sums.of_intervals("toStartOfMinute(start_time)", _of_buckets()),
-            operation_sums.of_requests(
-                "toStartOfMinute(start_time)", operation_sums.requests_from(_of_buckets(), intervals)
-            ),
+            operation_sums.of_intervals("toStartOfMinute(start_time)", began),
+            operation_sums.of_requests("toStartOfMinute(start_time)", requests),
         )
     )
 
@@ -76,7 +84,8 @@ OPERATION_TABLES: dict[Level, dict[str, str]] = {
     OPERATION_HOURS: {"operation_hours": _summed_up(_coarser("operation_minutes", "toStartOfHour"))},
     OPERATION_DAYS: {"operation_days": _summed_up(_coarser("operation_hours", "toStartOfDay"))},
 }
-"""The table of each level, and the SELECT that fills it; `fill_parameters` has its parameters."""
+"""The table of each level, and the SELECT that fills it. Its parameters are those of `fill_parameters`, and `sources`
+or those of `trace_ranges`."""
 _TIME_COLUMNS = {"samples": "time", "activity": "start_time", "entry_spans": "start_time"}
 _HOURS_WITH_ROWS = " UNION DISTINCT ".join(
     f"SELECT toUnixTimestamp(toStartOfHour({time})) AS hour FROM {table} {_of_buckets(time)} GROUP BY hour"
@@ -97,3 +106,27 @@ def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:
     """
     parameters = {"from": min(starts), "until": max(starts) + OPERATION_MINUTES.bucket_s, "starts": sorted(starts)}
     return {int(hour) for (hour,) in client.query(_HOURS_WITH_ROWS, parameters=parameters).result_rows}
+
+
+def trace_ranges(client: Client, start: int) -> list[dict[str, str]]:
+    """Returns ranges of trace IDs, as parameters, that together have all of them: one statement for each fills a bucket
+    of OPERATION_MINUTES. Traces do not depend on each other, and rows of one minute and operation are added up by all
+    who read them.
+
+    There are more than one if the hour that begins at `start`, in Unix seconds, has more than SPANS_AT_ONCE spans. Each
+    has about as many; the tables of intervals and spans are in the order of their traces, so each row is read once.
+    """
+    hour = _between("toInt64({start:UInt32})", "toInt64({start:UInt32}) + 3600")
+    spans = f"(SELECT trace_id FROM span_operations {hour} UNION ALL SELECT trace_id FROM entry_spans {hour})"
+    parameters = {"start": start, "of": max(SPANS_AT_ONCE // _CHOSEN_SPANS, 1)}
+    ranges = -(-client.query(f"SELECT count() FROM {spans}", parameters=parameters).result_rows[0][0] // SPANS_AT_ONCE)
+    firsts = [0]
+    if ranges > 1:
+        chosen = f"SELECT hex(trace_id) FROM {spans} WHERE cityHash64(trace_id) % {{of:UInt32}} = 0"
+        ids = sorted(int(row[0], 16) for row in client.query(chosen, parameters=parameters).result_rows)
+        firsts = sorted({0, *(ids[len(ids) * number // ranges] for number in range(1, ranges) if ids)})
+    lasts = [first - 1 for first in firsts[1:]] + [2**128 - 1]
+    return [
+        {"first_trace": f"{first:032x}", "last_trace": f"{last:032x}"}
+        for first, last in zip(firsts, lasts, strict=True)
+    ]

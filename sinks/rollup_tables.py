@@ -1,6 +1,6 @@
 """The tables of rollups, and the statements that fill them, for all buckets that are built together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from icestream.gauges import IS_GAUGE
@@ -94,15 +94,14 @@ def fill(level: Level, builds: Mapping[int, int], settings: Mapping[str, int | s
     }
 
 
-def fill_parameters(level: Level, builds: Mapping[int, int], sources: Sequence[int] = ()) -> dict[str, Any]:
-    """Returns the parameters of these statements. `sources`: builds of the level that this one is summed up from."""
+def fill_parameters(level: Level, builds: Mapping[int, int]) -> dict[str, Any]:
+    """Returns the parameters that the statements of all levels have."""
     first = min(builds)
     return {
         "from": first,
         "until": max(builds) + level.bucket_s,
         "starts": sorted(builds),
         "builds": sorted(builds.values()),
-        "sources": sorted(sources),
         "build": builds[first] - build_number(0, first),
     }
 

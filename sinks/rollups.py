@@ -249,17 +249,20 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     if level == OPERATION_MINUTES:
         # Each alone: the operation of a span must not depend on the other hours.
         for hour in sorted(operation_tables.hours_with_rows(client, builds)):
-            _fill(client, level, {hour: builds[hour]}, [], cluster)
+            for traces in operation_tables.trace_ranges(client, hour):
+                _fill(client, level, {hour: builds[hour]}, traces, cluster)
     else:
-        _fill(client, level, builds, [number for numbers in sources.values() for number in numbers], cluster)
+        numbers = sorted(number for numbers in sources.values() for number in numbers)
+        _fill(client, level, builds, {"sources": numbers}, cluster)
     noted = {start: each.noted for start, each in changes.items()}
     _note(client, level, builds, "built", noted, cluster)
     return len(builds) == len(begun)
 
 
-def _fill(client: Client, level: Level, builds: Mapping[int, int], sources: Sequence[int], cluster: Cluster) -> None:
-    """Writes the rollups of buckets. `builds`: by the start of the bucket; `sources`: that they are summed up from."""
-    parameters = fill_parameters(level, builds, sources)
+def _fill(client: Client, level: Level, builds: Mapping[int, int], of: Mapping[str, Any], cluster: Cluster) -> None:
+    """Writes the rollups of buckets. `builds`: by the start of the bucket; `of`: parameters of what they are summed up
+    from, the builds of a finer level (`sources`) or a range of traces."""
+    parameters = {**fill_parameters(level, builds), **of}
     settings = insert_settings(cluster) | _LIMITS | fill_settings(level, cluster)
     for table, statement in fill(level, builds, settings).items():
         client.command(statement, parameters=parameters)

@@ -1,10 +1,13 @@
-"""An hour of operations is built from whichever table has rows of it."""
+"""An hour of operations is built from whichever table has rows of it, in as many statements as it needs."""
+
+import random
+from itertools import pairwise
 
 import pytest
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import OPERATION_MINUTES
-from sinks import rollups
+from sinks import operation_tables, rollups
 from sinks.buckets import Bucket
 from tests.data.tables import insert_rows, to_datetime
 from tests.sinks.messages import START_MS
@@ -27,3 +30,31 @@ def test_an_hour_that_has_rows_in_one_table_only_is_built(client: Client, table:
     assert rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S))
     found = client.query("SELECT sum(value), sum(thread_cpu_ns), sum(requests) FROM operation_minutes").result_rows
     assert found == [{"samples": (10, 0, 0), "activity": (0, 10, 0), "entry_spans": (0, 0, 1)}[table]]
+
+
+@pytest.mark.parametrize("first_bytes", [b"", bytes(8), b"\xff" * 12], ids=["random", "64 bits", "of one prefix"])
+def test_an_hour_with_many_spans_is_divided_into_ranges_of_traces(
+    client: Client, monkeypatch: pytest.MonkeyPatch, first_bytes: bytes
+) -> None:
+    choose = random.Random(1)
+    traces = [(first_bytes + choose.randbytes(16))[:16] for _ in range(990)]
+    rows = [ROWS["entry_spans"] | {"trace_id": trace} for trace in traces]
+    insert_rows(client, "entry_spans", [*rows, ROWS["entry_spans"] | {"start_time": to_datetime(HOUR_S - 1)}])
+    assert len(operation_tables.trace_ranges(client, HOUR_S)) == 1
+    monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", 100)
+    bounds = [(each["first_trace"], each["last_trace"]) for each in operation_tables.trace_ranges(client, HOUR_S)]
+    assert len(bounds) == 10
+    assert (bounds[0][0], bounds[-1][1]) == ("00" * 16, "ff" * 16)
+    assert all(int(last, 16) + 1 == int(first, 16) for (_, last), (first, _) in pairwise(bounds))
+    counts = [sum(first <= trace.hex() <= last for trace in traces) for first, last in bounds]
+    assert sum(counts) == 990
+    assert max(counts) <= 110
+    assert rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S))
+    found = client.query("SELECT count(), sum(requests), sum(request_duration_ns) FROM operation_minutes").result_rows
+    assert found == [(10, 990, 9900)]  # a row for each range
+
+
+def test_an_hour_of_one_trace_is_not_divided(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", 10)
+    insert_rows(client, "entry_spans", [ROWS["entry_spans"] | {"span_id": bytes([n] * 8)} for n in range(100)])
+    assert len(operation_tables.trace_ranges(client, HOUR_S)) <= 2

@@ -12,7 +12,7 @@ from api.queries.selector import parse
 from icestream.clickhouse import Clients
 from icestream.ids import series_id
 from icestream.rollups import LEVELS, OPERATION_LEVELS, OPERATION_MINUTES
-from sinks import rollups
+from sinks import operation_tables, rollups
 from sinks.rollup_builds import read_valid_builds
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, whole_minutes
@@ -27,7 +27,11 @@ def requests(engine: str, database: str) -> Requests:
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak), pytest.param(2, marks=pytest.mark.soak)])
-def test_sums_and_percentiles_are_those_of_rows_whatever_happens(requests: Requests, seed: int) -> None:
+def test_sums_and_percentiles_are_those_of_rows_whatever_happens(
+    requests: Requests, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an hour is built in several statements."""
+    monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", (25, 7, operation_tables.SPANS_AT_ONCE)[seed])
     requests.random = random.Random(seed)
     requests.come(100)
     requests.build()
