@@ -3,9 +3,11 @@
 import http.server
 import json
 import socket
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, CollectorRegistry, disable_created_metrics, generate_latest
 from prometheus_client.core import CounterMetricFamily, Metric
@@ -55,8 +57,7 @@ class HealthServer:
             def log_message(self, *args: object) -> None:
                 """Requests are not logged."""
 
-        self._server = http.server.ThreadingHTTPServer((host or "127.0.0.1", int(port)), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host or "127.0.0.1", int(port)), Handler)
         self._closing = False
         self._thread = threading.Thread(target=self._serve, name="health", daemon=True)
         self._thread.start()
@@ -76,6 +77,15 @@ class HealthServer:
         """Sleeps until a request comes: `serve_forever` would wake up twice a second, in every process."""
         while not self._closing:
             self._server.handle_request()
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Says nothing where whoever asked no longer waits for the answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 def exposition(parts: Collection[str]) -> bytes:

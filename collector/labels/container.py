@@ -1,7 +1,8 @@
 """Finds the names of containers in the files that their runtimes keep on this host.
 
 Docker's config.v2.json, the bundle's config.json of containerd and CRI-O (its annotations, OCI runtime specification),
-and containers.json of containers/storage (Podman). No runtime documents these paths, but they are stable.
+and containers.json of containers/storage (Podman). No runtime documents these paths, but they are stable. Where Docker
+keeps its files, its mounts tell (collector/labels/docker_folder.py).
 If a file is missing or not as expected, the container has no name. Paths start at the root of process 1, so they also
 work from within a container in the host's PID namespace.
 """
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from collector.labels.cgroup import Cgroup
+from collector.labels.docker_folder import docker_folder
 from collector.labels.text import clean
 from collector.processes.regular_file import open_regular
 
@@ -45,25 +47,29 @@ class Containers:
         self._root = root
         self._known: dict[str, Container] = {}
 
-    def of(self, group: Cgroup) -> Container:
-        """Returns the container of a control group; one without a name if it cannot be found."""
+    def of(self, group: Cgroup, pid: int = 0) -> Container:
+        """Returns the container of a control group; one without a name if it cannot be found. `pid`: of a process in
+        it, if there is one."""
         if not _PLAIN.fullmatch(group.container_id):
             return Container()
         container = self._known.get(group.container_id)
         if container is None:
-            container = next(self._look(group), Container())
+            container = next(self._look(group, pid), Container())
             if len(self._known) >= MAX_CONTAINERS:
                 del self._known[next(iter(self._known))]
             self._known[group.container_id] = container
         return container
 
-    def _look(self, group: Cgroup) -> Iterator[Container]:
+    def _look(self, group: Cgroup, pid: int) -> Iterator[Container]:
         container_id = group.container_id
         if group.runtime in ("lxc", "systemd-nspawn"):
             yield Container(name=clean(container_id))
-        config = f"var/lib/docker/containers/{container_id}/config.v2.json"
-        if group.runtime in ("docker", "") and (described := self._json(config)):
-            yield _docker(described)
+        if group.runtime in ("docker", ""):
+            mounted = docker_folder(pid, container_id) if pid else None
+            for folder in (mounted, f"/var/lib/docker/containers/{container_id}"):
+                described = self._json(f"{folder[1:]}/config.v2.json", of_root=folder == mounted) if folder else None
+                if _get(described, "ID") == container_id:
+                    yield _docker(described)
         if group.runtime in ("containerd", ""):
             tasks = self._root / "run/containerd/io.containerd.runtime.v2.task"
             for namespace in ("k8s.io", *_names(tasks)):
@@ -86,10 +92,13 @@ class Containers:
                 return
             yield Path(home.lstrip("/"), ".local/share", _STORAGE)
 
-    def _json(self, path: str | Path) -> Any:
-        """Returns None if there is no such regular file, or if it is too large or not JSON."""
+    def _json(self, path: str | Path, of_root: bool = False) -> Any:
+        """Returns None if there is no such regular file, or if it is too large or not JSON. `of_root`: or if it is not
+        the file of root, because anybody may have named the path."""
         try:
             with open(open_regular(str(self._root / path), os.O_NOFOLLOW), "rb") as file:
+                if of_root and os.fstat(file.fileno()).st_uid:
+                    return None
                 content = file.read(_MAX_FILE + 1)
             return json.loads(content) if len(content) <= _MAX_FILE else None
         except (OSError, ValueError, RecursionError):

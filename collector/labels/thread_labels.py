@@ -196,7 +196,7 @@ class ThreadLabels(ProcessListener):
         if not process.kernel:
             known.context = ContextReader(process.pid)
             known.context.look()
-            known.container = self._containers.of(known.facts.group)
+            known.container = self._containers.of(known.facts.group, process.pid)
             self._look_for_pod(known)
         return known
 
@@ -205,7 +205,7 @@ class ThreadLabels(ProcessListener):
         if known.process is None and hint.parent:  # a child is in its parent's container
             parent = self._known.get(hint.parent)
             known.facts = Facts(group=parent.facts.group if parent else read_cgroup(hint.parent))
-            known.container = self._containers.of(known.facts.group)
+            known.container = self._containers.of(known.facts.group, hint.parent)
             self._look_for_pod(known)
         known.renew()
 

@@ -1,5 +1,7 @@
 """Health over HTTP for parts without a web server."""
 
+import socket
+import struct
 import threading
 import time
 import urllib.error
@@ -11,7 +13,7 @@ import pytest
 from prometheus_client import Counter
 
 from icestream.metrics import CountedElsewhere, HealthServer
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 COUNTED = Counter("icestream_test_things_total", "Things of a test")
 OTHER = Counter("icestream_api_other_total", "Things of another part")
@@ -46,6 +48,25 @@ def test_what_is_not_ready_says_why(url: str) -> None:
 def test_other_paths_are_not_found(url: str) -> None:
     with pytest.raises(urllib.error.HTTPError, match="404"):
         get(f"{url}/")
+
+
+def test_who_does_not_wait_for_the_answer_leaves_no_trace_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    asked, gone = threading.Event(), threading.Event()
+
+    def ready() -> None:
+        asked.set()
+        gone.wait(PATIENCE_S)
+
+    server = HealthServer("127.0.0.1:0", ready, "supervisor")
+    client = socket.create_connection(("127.0.0.1", server.port))
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closes by a reset
+    client.sendall(b"GET /readyz HTTP/1.1\r\n\r\n")
+    assert asked.wait(PATIENCE_S)
+    client.close()
+    gone.set()
+    wait_until(lambda: not any("process_request_thread" in thread.name for thread in threading.enumerate()))
+    server.close()
+    assert capfd.readouterr().err == ""
 
 
 def test_the_server_sleeps_until_a_request_comes(url: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from collector.labels import docker_folder
 from collector.labels.cgroup import Cgroup
 from collector.labels.container import Container, Containers
 
@@ -32,6 +33,62 @@ def test_docker_names_its_containers_and_compose_its_services(tmp_path: Path) ->
     assert of(tmp_path, "docker") == expected
     assert of(tmp_path, "") == expected, "the control group may not say the runtime"
     assert of(tmp_path, "podman") == Container()
+
+
+def in_docker(hostname: str) -> str:
+    """The mounts of a process in a container. `hostname`: device and root of the one at /etc/hostname."""
+    return (
+        "73 49 0:40 / / rw,relatime master:2 - overlay overlay rw,lowerdir=/data/docker/overlay2/l/A\n"
+        f"92 73 {hostname} /etc/hostname rw,relatime - ext4 /dev/vda rw\n"
+    )
+
+
+HOST_MOUNTS = (
+    "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+    "30 22 254:16 / /mnt/big\\040disk rw - xfs /dev/vdb rw\n"
+    "31 22 254:32 /srv /export rw - xfs /dev/vdc rw\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("mount", "folder"),
+    [
+        (f"254:0 /data/docker/containers/{ID}/hostname", f"/data/docker/containers/{ID}"),
+        (f"254:16 /docker/containers/{ID}/hostname", f"/mnt/big disk/docker/containers/{ID}"),
+        (f"254:32 /srv/docker/containers/{ID}/hostname", f"/export/docker/containers/{ID}"),
+        (f"254:32 /srv2/docker/containers/{ID}/hostname", None),
+        (f"254:99 /docker/containers/{ID}/hostname", None),
+        (f"254:0 /data/docker/containers/{'f' * 64}/hostname", None),
+        ("254:0 /etc/hostname", None),
+    ],
+)
+def test_the_folder_of_docker_is_where_its_mounts_come_from(
+    mount: str, folder: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "1").write_text(HOST_MOUNTS)
+    (tmp_path / "77").write_text(in_docker(mount))
+    monkeypatch.setattr(docker_folder, "MOUNTS", f"{tmp_path}/{{pid}}")
+    assert docker_folder.docker_folder(77, ID) == folder
+    assert docker_folder.docker_folder(78, ID) is None
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="gives a file to another user")
+def test_a_folder_that_a_process_names_is_believed_if_it_is_of_root_and_of_this_container(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("collector.labels.container.docker_folder", lambda pid, container_id: f"/data/{container_id}")
+    file = tmp_path / f"data/{ID}/config.v2.json"
+
+    def name() -> str:
+        return Containers(tmp_path).of(Cgroup(container_id=ID, runtime="docker"), 77).name
+
+    put(tmp_path, f"data/{ID}/config.v2.json", {"ID": ID, "Name": "/web"})
+    assert name() == "web"
+    os.chown(file, 1000, 1000)
+    assert name() == ""
+    os.chown(file, 0, 0)
+    put(tmp_path, f"data/{ID}/config.v2.json", {"ID": "f" * 64, "Name": "/of-another"})
+    assert name() == ""
 
 
 def test_the_bundle_of_containerd_names_container_and_pod(tmp_path: Path) -> None:

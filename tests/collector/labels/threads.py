@@ -42,7 +42,7 @@ def of(known: ThreadLabels, pid: int, tid: int, name: str | None = None) -> dict
 
 
 class Runtime(Containers):
-    def of(self, group: Cgroup) -> Container:
+    def of(self, group: Cgroup, pid: int = 0) -> Container:
         return Container(name="site-web-1", service="web") if group.container_id else Container()
 
 
