@@ -77,6 +77,7 @@ async def _start(
     options = [
         ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
+        ("grpc.max_concurrent_streams", settings.gateway_max_requests),  # of a connection; the sender waits with others
     ]
     server = grpc.aio.server(options=options)
     calls = _Calls(settings.gateway_max_requests)

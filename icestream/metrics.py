@@ -19,6 +19,10 @@ CONTENT_TYPE = CONTENT_TYPE_LATEST
 PARTS = ("api", "collector", "flatten", "gateway", "sinks", "streams", "supervisor")
 """What has metrics of its own: their names begin with `icestream_PART_`."""
 
+_SLOWEST_S = 10.0
+"""How long a connection may wait for the rest of a request."""
+_MOST_CONNECTIONS = 32
+
 # They are one more series for each counter, and say when the process began to count.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
@@ -34,6 +38,8 @@ class HealthServer:
         host, _, port = listen.rpartition(":")
 
         class Handler(http.server.BaseHTTPRequestHandler):
+            timeout = _SLOWEST_S
+
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/metrics":
@@ -80,7 +86,25 @@ class HealthServer:
 
 
 class _Server(http.server.ThreadingHTTPServer):
+    """Takes few connections at once: each has a thread and an open file, and anybody on the host may connect."""
+
     daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[http.server.BaseHTTPRequestHandler]) -> None:
+        self._room = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Says nothing where whoever asked no longer waits for the answer."""

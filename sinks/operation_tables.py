@@ -15,9 +15,10 @@ from icestream.span_operations import HAS_SPAN_NAMES, select_span_operations
 from sinks.cluster import ACROSS_SHARDS
 
 SPANS_AT_ONCE = 2_000_000
-"""Up to so many spans of an hour are summed up in one statement: it keeps the IDs of all of them in memory."""
+"""Up to so many spans are summed up in one statement: it keeps the IDs of all of them in memory, also those of the hour
+before, of which samples may be."""
 _CHOSEN_SPANS = 500
-"""Of so many spans, about, the trace IDs are read to divide those of an hour."""
+"""To divide the spans of an hour, the trace IDs of about so many in SPANS_AT_ONCE are read."""
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
 _OF_TRACES = (
@@ -113,16 +114,18 @@ def trace_ranges(client: Client, start: int) -> list[dict[str, str]]:
     of OPERATION_MINUTES. Traces do not depend on each other, and rows of one minute and operation are added up by all
     who read them.
 
-    There are more than one if the hour that begins at `start`, in Unix seconds, has more than SPANS_AT_ONCE spans. Each
-    has about as many; the tables of intervals and spans are in the order of their traces, so each row is read once.
+    There are more than one if the hour that begins at `start`, in Unix seconds, has more than SPANS_AT_ONCE spans; each
+    has about as many. Rows of intervals and spans are in the order of their traces, so they are read for one range
+    each. Those of other tables are read for all.
     """
-    hour = _between("toInt64({start:UInt32})", "toInt64({start:UInt32}) + 3600")
-    spans = f"(SELECT trace_id FROM span_operations {hour} UNION ALL SELECT trace_id FROM entry_spans {hour})"
+    start_s = "toInt64({start:UInt32})"
+    active = f"SELECT trace_id, span_id FROM span_operations {_between(f'{start_s} - 3600', f'{start_s} + 3600')}"
+    spans = f"({active} UNION ALL SELECT trace_id, span_id FROM entry_spans {_between(start_s, f'{start_s} + 3600')})"
     parameters = {"start": start, "of": max(SPANS_AT_ONCE // _CHOSEN_SPANS, 1)}
     ranges = -(-client.query(f"SELECT count() FROM {spans}", parameters=parameters).result_rows[0][0] // SPANS_AT_ONCE)
     firsts = [0]
     if ranges > 1:
-        chosen = f"SELECT hex(trace_id) FROM {spans} WHERE cityHash64(trace_id) % {{of:UInt32}} = 0"
+        chosen = f"SELECT hex(trace_id) FROM {spans} WHERE cityHash64(trace_id, span_id) % {{of:UInt32}} = 0"
         ids = sorted(int(row[0], 16) for row in client.query(chosen, parameters=parameters).result_rows)
         firsts = sorted({0, *(ids[len(ids) * number // ranges] for number in range(1, ranges) if ids)})
     lasts = [first - 1 for first in firsts[1:]] + [2**128 - 1]

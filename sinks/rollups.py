@@ -143,7 +143,7 @@ class Rollups:
             if stop.is_set():
                 return
             try:
-                build(client, *buckets, cluster=cluster, ages=ages)
+                build(client, *buckets, cluster=cluster, ages=ages, stop=stop)
             except Exception as error:
                 if not level.of_operations:
                     raise
@@ -224,8 +224,15 @@ def oldest(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     return first
 
 
-def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages: Ages = Ages(0, 0, 0)) -> bool:
+def build(
+    client: Client,
+    *buckets: Bucket,
+    cluster: Cluster = ONE_SERVER,
+    ages: Ages = Ages(0, 0, 0),
+    stop: threading.Event | None = None,
+) -> bool:
     """Computes the rollups of buckets of one level and day; returns whether all count. Raises the client's errors.
+    Once `stop` is set, it gives up a build that takes several statements.
 
     It sums up rows that may soon be dropped even where a job has not replaced them completely. It leaves out rollups of
     operations that have just changed, because not all later changes are noted.
@@ -249,7 +256,11 @@ def build(client: Client, *buckets: Bucket, cluster: Cluster = ONE_SERVER, ages:
     if level == OPERATION_MINUTES:
         # Each alone: the operation of a span must not depend on the other hours.
         for hour in sorted(operation_tables.hours_with_rows(client, builds)):
-            for traces in operation_tables.trace_ranges(client, hour):
+            for number, traces in enumerate(operation_tables.trace_ranges(client, hour)):
+                if stop is not None and stop.is_set():
+                    return False
+                if number:  # so that nobody takes it for killed, however long all ranges take
+                    _note(client, level, {hour: builds[hour]}, "begun", {}, cluster)
                 _fill(client, level, {hour: builds[hour]}, traces, cluster)
     else:
         numbers = sorted(number for numbers in sources.values() for number in numbers)

@@ -151,7 +151,8 @@ def _question(
     )  # fmt: skip
     parser.add_argument("--url", help=f"URL of the API (default: {DEFAULT_URL}) [{URL_VARIABLE}]")
     parser.add_argument("--json", action="store_true", help="print the API's answer as it is")
-    parser.add_argument("--profile-type", help="profile type (default: CPU)")
+    if name != "completeness":  # what is missing is missing of all profile types
+        parser.add_argument("--profile-type", help="profile type (default: CPU)")
     if selects:
         parser.add_argument("--selector", help="""such as '{service="checkout", version=~"1\\\\.4.*"}' (default: {})""")
         parser.add_argument("--start", help="start of the time range: RFC 3339, Unix seconds, or now-15m (the default)")

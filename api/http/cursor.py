@@ -35,8 +35,11 @@ def decode_cursor(text: str, order: str) -> tuple[TimeRange, LastTrace]:
     ):
         raise _not_a_cursor()
     if cursor_order != order:
-        given = cursor_order[:20]
-        raise bad_request("bad_cursor", f"the cursor is of a list with order={given}", f"give order={given} with it")
+        if not re.fullmatch(r"[a-z_]{1,20}", cursor_order):
+            raise _not_a_cursor()
+        raise bad_request(
+            "bad_cursor", f"the cursor is of a list with order={cursor_order}", f"give order={cursor_order} with it"
+        )
     return TimeRange(start, end), LastTrace(value, trace_id)
 
 

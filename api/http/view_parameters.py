@@ -84,5 +84,5 @@ def view(
     """For routes, as a dependency. Raises ApiError."""
     for name, pattern in (("focus", focus), ("ignore", ignore), ("hide", hide)):
         if pattern:
-            check_pattern(pattern, name)
+            check_pattern(pattern, name, ignore_case=True)
     return View(focus, ignore, hide, frames, by)

@@ -45,10 +45,13 @@ const traceOf = (values) => ({ profile_type: values.profile_type, ...framesOf(va
 /** @param {Shape} shape */
 export const merge = (values, shape, signal) => ask("merge", { ...mergeOf(values), ...DRAWN, ...shape }, signal);
 
+/** A text that is sent even if it is empty; null: it is not sent. */
+const exactly = (text) => text !== null && { toString: () => text };
+
 /** Both sides of the function in the state: {callers, callees, total, of_total}. @param {Shape} shape */
 export const sandwich = (values, shape, signal) => {
   const { function: name, module, file } = values;
-  const question = { ...query(values), ...framesOf(values), function: name, module, file };
+  const question = { ...query(values), ...framesOf(values), function: name, module: exactly(module), file: exactly(file) };
   return ask("sandwich", { ...question, max_nodes: MAX_NODES, ...shape }, signal);
 };
 

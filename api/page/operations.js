@@ -24,14 +24,13 @@ export class Operations {
     byId("measure").value = values.measure;
     byId("order").value = values.order;
     const [answer, curves] = await Promise.all([api.operations(values, MAX_ROWS, signal), readCurves(values, signal)]);
-    const { operations, unattributed, count, unit, start, end } = answer;
+    const { operations, unattributed, count, total, samples, unit, start, end } = answer;
     const rows = [...operations, ...unattributed.filter((row) => row.samples || row.sampled_cpu_ns)];
     byId("operation-rows").replaceChildren(...rows.map((row) => this.#row(row, curves.get(keyOf(row)), values)));
     byId("operations-more").textContent = count > operations.length ? `${formatCount(count - operations.length)} more: select a service, or sort by something else.` : "";
     byId("operations-empty").hidden = rows.length > 0;
     byId("operation-table").hidden = rows.length === 0;
-    const sum = (name) => rows.reduce((total, row) => total + row[name], 0);
-    return { total: sum("sampled_cpu_ns"), samples: sum("samples"), unit, start, end };
+    return { total, samples, unit, start, end };
   }
 
   #row(row, curve, values) {

@@ -25,9 +25,9 @@ export const DEFAULTS = Object.freeze({
   by: "function", // function | line | file | module | address
   invert: "", // "true": from the innermost frames
   group_by: "", // a label whose values are the first frames
-  function: "", // the function of the sandwich, with its module and file; "": no sandwich
-  module: "",
-  file: "",
+  function: "", // the function of the sandwich; "": no sandwich
+  module: null, // its module and file; "": it has none; null: any
+  file: null,
   chains: "", // "all": draws each frame, also if it calls only one other
   search: "",
   regex: "",
@@ -38,7 +38,7 @@ export const DEFAULTS = Object.freeze({
 });
 
 /** The zoom and the function of the sandwich, emptied: other stacks or frames may not have them. */
-export const NOWHERE = Object.freeze({ at: "", function: "", module: "", file: "" });
+export const NOWHERE = Object.freeze({ at: "", function: "", module: null, file: null });
 
 /** The state of one page. A listener gets the new values, and the set of changed names. */
 export class PageState {

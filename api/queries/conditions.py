@@ -125,8 +125,13 @@ def add_value_matcher(conditions: Conditions, label_value: str, matcher: Matcher
     # The regular expression must be valid on its own: `a)|(b` would escape the brackets that anchor it. `match` does
     # not compile what it can decide by a substring search; replaceRegexpOne always compiles.
     conditions.add(f"replaceRegexpOne('', {conditions.bind(matcher.value, 'String')}, '') = ''")
-    anchored = conditions.bind(f"^(?s:{matcher.value})$", "String")
-    conditions.add(f"{'NOT ' if matcher.operator == '!~' else ''}match({label_value}, {anchored})")
+    whole = conditions.bind(anchored(matcher.value), "String")
+    conditions.add(f"{'NOT ' if matcher.operator == '!~' else ''}match({label_value}, {whole})")
+
+
+def anchored(pattern: str) -> str:
+    """Returns the regular expression that matches texts as a whole."""
+    return f"^(?s:{pattern})$"
 
 
 def matching(conditions: Conditions, value: str, matchers: Iterable[Matcher]) -> str:

@@ -9,12 +9,13 @@ import pyarrow as pa
 from api.array_types import Rows
 from api.errors import too_large
 from api.queries.database import Database, texts
-from api.queries.gauges import averaged_stacks, total_of
+from api.queries.gauges import averaged_stacks
 from api.queries.rollups import make_plan, stack_levels, stack_sources
 from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import NAME_OR_LABEL, REQUEST_LABELS, check_groups, with_span_names
 from api.queries.selection import Selection
 from api.queries.stack_values import StackValues
+from api.queries.whole_sums import HAVING, SUMS, whole_sums
 from icestream.span_operations import JOIN_SPAN_NAMES, OPERATION_OF_SAMPLE
 
 _MAX_VALUES = 1000
@@ -50,12 +51,12 @@ def read_labelled_stack_values(
     name = conditions.bind(label, "String")
     # A series that is not stored (yet) has no labels.
     answer = database.table(
-        f"SELECT labels_of.label AS label, stack_id, {total_of(selection, 'v')} AS value, sum(c) AS count"
-        f" FROM (SELECT series_id, stack_id, sum(value) AS v, sum(count) AS c FROM ({rows})"
+        f"SELECT labels_of.label AS label, stack_id, {SUMS}"
+        f" FROM (SELECT series_id, stack_id, sum(value) AS value, sum(count) AS count FROM ({rows})"
         " GROUP BY series_id, stack_id) AS sums"
         f" LEFT JOIN (SELECT series_id, any(toString(labels[{name}])) AS label FROM series GROUP BY series_id)"
         " AS labels_of ON sums.series_id = labels_of.series_id"
-        f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
+        f" GROUP BY label, stack_id {HAVING} LIMIT {int(max_stacks) + 1}",
         conditions.parameters,
     )
     return _labelled(answer, label, max_stacks, plan.as_json())
@@ -70,15 +71,15 @@ def _by_request_label(database: Database, selection: Selection, label: str, max_
     else:
         column, table = NAME_OR_LABEL, with_span_names("samples", asked, ranges) + JOIN_SPAN_NAMES
     answer = database.table(
-        f"SELECT {column} AS label, stack_id, sum(value) AS value, sum(count) AS count FROM {table} {conditions.where}"
-        f" GROUP BY label, stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
+        f"SELECT {column} AS label, stack_id, {SUMS} FROM {table} {conditions.where}"
+        f" GROUP BY label, stack_id {HAVING} LIMIT {int(max_stacks) + 1}",
         conditions.parameters,
     )
     return _labelled(answer, label, max_stacks, [])
 
 
 def _labelled(answer: pa.Table, label: str, max_stacks: int, rollups: list[dict[str, Any]]) -> LabelledStackValues:
-    """`answer`: label, stack_id, value and count."""
+    """`answer`: label, stack_id and SUMS."""
     if len(answer) > max_stacks:
         raise too_large(f"the query selects more than {max_stacks} different stacks by {label[:100]}")
     dictionary = answer["label"].combine_chunks().dictionary_encode()
@@ -87,6 +88,6 @@ def _labelled(answer: pa.Table, label: str, max_stacks: int, rollups: list[dict[
         hint = "give a label with fewer values, or a selector"
         raise too_large(f"{label[:100]} has more than {_MAX_VALUES} values here", hint)
     value_of_stack: Rows = dictionary.indices.to_numpy(zero_copy_only=False).astype(np.int32)
-    ids, sums, counts = (answer[column].to_numpy() for column in ("stack_id", "value", "count"))
-    stacks = StackValues(ids, sums, counts.astype(np.int64), rollups)
+    ids, counts = answer["stack_id"].to_numpy(), answer["sum_of_counts"].to_numpy()
+    stacks = StackValues(ids, whole_sums(answer, ids, value_of_stack), counts.astype(np.int64), rollups)
     return LabelledStackValues(stacks, values, value_of_stack)

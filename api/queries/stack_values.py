@@ -10,9 +10,10 @@ from api.array_types import Ids, Values
 from api.errors import too_large
 from api.queries.conditions import Conditions
 from api.queries.database import Database
-from api.queries.gauges import averaged_stacks, total_of
+from api.queries.gauges import averaged_stacks
 from api.queries.rollups import make_plan, stack_levels, stack_sources
 from api.queries.selection import Selection
+from api.queries.whole_sums import HAVING, SUMS, whole_sums
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,7 @@ def read_selected_stacks(database: Database, selection: Selection, max_stacks: i
         sources = [averaged_stacks(plan, selection)]
     else:
         sources = stack_sources(plan, selection, selection.by_service)
-    values = _read(database, sources, max_stacks, total_of(selection, "value"))
-    return replace(values, rollups=plan.as_json())
+    return replace(_read(database, sources, max_stacks), rollups=plan.as_json())
 
 
 def read_stack_values(database: Database, table: str, conditions: Conditions, max_stacks: int) -> StackValues:
@@ -65,18 +65,15 @@ def read_stacks_of_traces(
     return read_stack_values(database, "trace_samples", conditions, max_stacks)
 
 
-def _read(
-    database: Database, sources: list[tuple[str, Conditions]], max_stacks: int, total: str = "sum(value)"
-) -> StackValues:
+def _read(database: Database, sources: list[tuple[str, Conditions]], max_stacks: int) -> StackValues:
     rows = " UNION ALL ".join(
         f"SELECT stack_id, value, toInt64(count) AS count FROM {table} {each.where}" for table, each in sources
     )
     answer = database.table(
-        f"SELECT stack_id, {total} AS value, sum(count) AS count FROM ({rows})"
-        f" GROUP BY stack_id HAVING value != 0 OR count != 0 LIMIT {int(max_stacks) + 1}",
+        f"SELECT stack_id, {SUMS} FROM ({rows}) GROUP BY stack_id {HAVING} LIMIT {int(max_stacks) + 1}",
         sources[0][1].parameters,
     )
     if len(answer) > max_stacks:
         raise too_large(f"the query selects more than {max_stacks} different stacks")
-    ids, values, counts = (column.to_numpy() for column in answer.columns)
-    return StackValues(ids, values, counts.astype(np.int64))
+    ids, counts = answer["stack_id"].to_numpy(), answer["sum_of_counts"].to_numpy()
+    return StackValues(ids, whole_sums(answer, ids), counts.astype(np.int64))

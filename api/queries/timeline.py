@@ -18,6 +18,7 @@ from api.queries.sample_operations import OPERATION, with_operations
 from api.queries.sample_spans import check_groups, with_span_names
 from api.queries.selection import Selection
 from api.queries.time_range import TimeRange
+from api.queries.whole_sums import check_size
 from icestream.rollups import DAYS, GAUGE_DAYS, GAUGE_HOURS, HOURS, MINUTES, Level
 from icestream.span_operations import OPERATION_OF_SAMPLE, SPAN_NAME
 
@@ -88,18 +89,20 @@ def read_timeline(database: Database, selection: Selection, step_ms: int, sum_by
     answer = database.table(sql, conditions.parameters)
     if len(answer) > _MAX_CELLS:
         raise _too_many_groups()
+    check_size(answer)
     return _timeline(times, answer, ("",) * len(sum_by), plan.as_json())
 
 
 _BY_SERVICE = f"""
-SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, {{total}} AS value, sum(c) AS count
+SELECT arrayMap(name -> of, {{names}}) AS labels, toUInt32(step) AS step, {{total}} AS value,
+    sum(toFloat64(v)) AS size, sum(c) AS count
 FROM ({{rows}}) GROUP BY labels, step LIMIT {_MAX_CELLS + 1}"""
 # A series that is not stored (yet) has no labels.
 _BY_SERIES = f"""
 SELECT arrayMap((asked, label) -> multiIf(asked = '{OPERATION}', op, asked = '{SPAN_NAME}' AND span != '', span, label),
         {{names}},
         if(empty(labels_of.labels), arrayMap(name -> '', {{names}}), labels_of.labels)) AS labels,
-    toUInt32(step) AS step, {{total}} AS value, sum(c) AS count
+    toUInt32(step) AS step, {{total}} AS value, sum(toFloat64(v)) AS size, sum(c) AS count
 FROM ({{rows}}) AS sums
 LEFT JOIN (SELECT series_id, any(arrayMap(name -> toString(labels[name]), {{names}})) AS labels FROM series
     GROUP BY series_id) AS labels_of ON sums.of = labels_of.series_id

@@ -5,7 +5,7 @@ As an Arrow IPC stream, for pandas, polars and DuckDB, and as JSON lines.
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import pyarrow as pa
@@ -53,8 +53,8 @@ def _batches(graph: Graph, functions: FunctionRows) -> Iterator[pa.RecordBatch]:
     """Rows of SCHEMA, one for each node with a value or samples of its own; names are indexes into one dictionary."""
     used, frame = np.unique(graph.function, return_inverse=True)
     of_used = [functions[row] for row in used.tolist()]
-    names, name = np.unique([each.name for each in of_used], return_inverse=True)
-    modules, module = np.unique([each.module for each in of_used], return_inverse=True)
+    names, name = _numbered(each.name for each in of_used)
+    modules, module = _numbered(each.module for each in of_used)
     rows = np.flatnonzero(graph.self_values.any(axis=0)).astype(np.int32)
     first = 0
     for paths in paths_from_root(rows, graph.parent, frame):
@@ -64,13 +64,20 @@ def _batches(graph: Graph, functions: FunctionRows) -> Iterator[pa.RecordBatch]:
         frames = np.array([frame for path in paths for frame in path], np.int64)
         yield pa.record_batch(
             [
-                pa.ListArray.from_arrays(offsets, _encoded(name[frames], names.tolist())),
-                pa.ListArray.from_arrays(offsets, _encoded(module[frames], modules.tolist())),
+                pa.ListArray.from_arrays(offsets, _encoded(name[frames], names)),
+                pa.ListArray.from_arrays(offsets, _encoded(module[frames], modules)),
                 pa.array(graph.self_values[0, part]),
                 pa.array(graph.self_values[1, part]),
             ],
             schema=SCHEMA,
         )
+
+
+def _numbered(texts: Iterable[str]) -> "tuple[list[str], np.ndarray[tuple[int], np.dtype[np.intp]]]":
+    """Returns the different texts, and the number of each. numpy would make all as long as the longest."""
+    numbers: dict[str, int] = {}
+    codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], np.intp)
+    return list(numbers), codes
 
 
 def _encoded(codes: "np.ndarray[tuple[int], np.dtype[np.intp]]", texts: list[str]) -> pa.Array:

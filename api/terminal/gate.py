@@ -17,6 +17,8 @@ EXIT_CODE = 3
 
 Compare = Literal["share", "time"]
 _MEASURES = ("flat", "cumulative")
+_NOT_CODE = "icestream"
+"""The kind of frames that stand for what is missing, such as stacks that have not arrived yet."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,9 @@ def check_diff(diff: dict[str, Any], limit_percent: float, compare: Compare) -> 
         (row, measure)
         for measure in _MEASURES
         for row, value in enumerate(values[measure])
-        if value / now.total * per_percent[1] > limit_percent and (measure == "flat" or _calls_others(values, row))
+        if diff["kinds"][values["kind"][row]] != _NOT_CODE
+        and value / now.total * per_percent[1] > limit_percent
+        and (measure == "flat" or _calls_others(values, row))
     ]
     comparisons = len(rows) + 1
     z = deviations(CONFIDENCE, comparisons)

@@ -44,32 +44,41 @@ class LocationCache:
         self.locations = Locations()
         self._functions = Functions(self.mappings)
         self.frame_functions = FrameFunctions(self._functions, self.locations, self.mappings)
+        self._in_trees = 0
+        """So many rows of `locations` are in trees already."""
+        self._has_better = False
+        """Whether one of these has got better lines that `refresh` has not told."""
 
     def rows(self, location_ids: Ids) -> Rows:
         """Rows of `locations`, after reading the missing ones from ClickHouse. Raises ApiError."""
+        self._in_trees = len(self.locations)
         rows = self.locations.add(location_ids)
         self._read(distinct_ids(location_ids[self.locations.is_missing[rows]]))
         return rows
 
     def refresh(self) -> bool:
-        """Reads better lines, and returns whether any location has got some. Raises ApiError."""
+        """Reads better lines, and returns whether any location has got some since the last call. Raises ApiError."""
+        self._look_for_better()
+        has_better, self._has_better = self._has_better, False
+        return has_better
+
+    def _look_for_better(self) -> None:
         started = time.monotonic()
         if started < self._next_refresh or not len(self.locations):
-            return False
+            return
         state = read_table_state(self._database)
         if state == self._table_state:
-            return False
+            return
+        self._in_trees = len(self.locations)
         ids, versions = read_versions(self._database)
         rows = self.locations.find(ids)
         ids, versions, rows = ids[rows >= 0], versions[rows >= 0], rows[rows >= 0]
         better = ids[versions > self.locations.version[rows]]
         missing = self.locations.ids[self.locations.is_missing]
         self._read(distinct_ids(np.concatenate([better, missing])))
-        changed = len(better) > 0 or bool(self.locations.is_missing.sum() < len(missing))
         self._table_state = state
         now = time.monotonic()
         self._next_refresh = now + min(_PAUSE_FACTOR * (now - started), _MAX_PAUSE_S)
-        return changed
 
     def _read(self, ids: Ids) -> None:
         too_many_ids = id_lists.count_queries(ids) > id_lists.MAX_QUERIES
@@ -83,6 +92,7 @@ class LocationCache:
         answer = self._better(answer)
         column = {name: _as_array(answer[name]) for name in answer.column_names}
         rows = self.locations.find(column["location_id"].to_numpy())
+        self._has_better |= bool((rows < self._in_trees).any())
         mapping = self.mappings.add(column["kind"], column["build_id"], column["file"])
         frame_count = column["line"].value_lengths().to_numpy().astype(np.int32)
         names, sources, lines, start_lines = (

@@ -13,10 +13,13 @@ from api.errors import bad_request
 from api.tree.functions import NOT_CODE, FunctionRows
 
 
-def check_pattern(pattern: str, parameter: str) -> None:
-    """Raises ApiError that names the parameter if `pattern` is no regular expression."""
+def check_pattern(pattern: str, parameter: str, ignore_case: bool = False) -> None:
+    """Raises ApiError that names the parameter if `pattern` is no regular expression, or needs too much memory.
+
+    It needs more where case is ignored.
+    """
     try:
-        pc.match_substring_regex(pa.array([""]), pattern)
+        pc.match_substring_regex(pa.array([""]), pattern, ignore_case=ignore_case)
     except pa.ArrowInvalid as error:
         reason = str(error).partition(": ")[2] or str(error)
         hint = "the syntax is RE2's"

@@ -157,7 +157,9 @@ class ActivityReceiver:
 
 
 def _listen(path: Path, quotas: Quotas | None) -> socket.socket:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True)
+        path.parent.chmod(0o755)  # whatever the umask
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)

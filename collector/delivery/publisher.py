@@ -24,10 +24,15 @@ log = logging.getLogger(__name__)
 
 _IN_FLIGHT_BYTES = 4 << 20
 _RETRY_S = 5.0
+_AFTER_FAILURE_S = 1.0  # so that what fails at once does not fail all the time
 _IDLE_S = 2.0  # without a window; the client reports its errors then
 _ACKNOWLEDGED_S = 0.5  # until the next look for windows, while the broker does not answer
+_MOST_READS = 24
+"""A window that the disk does not give in two minutes is given up, so that the others go on."""
 _LOG_S = 10.0
 _LOG_DROPPED_S = 60.0
+_SILENT_S = 180.0
+"""An idle host has a window in each minute, too. Without any for so long, what makes windows stands still."""
 _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
 
 
@@ -51,6 +56,8 @@ class Publisher:
         self._flights: dict[int, _Flight] = {}
         self._not_before = 0.0
         self._fatal = False
+        self._failed_reads = 0  # of the oldest window
+        self._appended = time.monotonic()  # when the last window came
         self._counted = (0, 0, 0)
         self._unlogged, self._log_again = 0, 0.0
         self._trouble: str | None = None
@@ -62,11 +69,13 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
     def start(self) -> None:
+        self._appended = time.monotonic()
         self._thread.start()
 
     def append(self, messages: Sequence[Message]) -> None:
         """Takes a window; it is on disk when this returns. The messages are sent in their order."""
         self._spool.append(messages)
+        self._appended = time.monotonic()
         self._wake.set()
 
     def take_dropped_samples(self) -> int:
@@ -78,7 +87,10 @@ class Publisher:
         self._producer.produce(message.topic, message.value, message.key)
 
     def ready(self) -> str | None:
-        """None while windows reach Kafka, else what keeps them from it."""
+        """None while windows come and reach Kafka, else what keeps them from it."""
+        silent_s = time.monotonic() - self._appended
+        if silent_s > max(_SILENT_S, 20 * self._settings.interval):
+            return f"no window was made for {silent_s:.0f} s: a file, a disk or a process of this host may not answer"
         return self._error
 
     def close(self, timeout_s: float = 5.0) -> int:
@@ -103,9 +115,11 @@ class Publisher:
             except (KafkaException, BufferError) as error:
                 self._fail(f"{error}")
                 self._stay_back()
+                self._wake.wait(_AFTER_FAILURE_S)
             except Exception:
                 log.exception("publishing failed; trying again in %d s", _RETRY_S)
                 self._stay_back()
+                self._wake.wait(_AFTER_FAILURE_S)
 
     def _step(self) -> None:
         if self._fatal:
@@ -130,7 +144,9 @@ class Publisher:
         entry = self._spool.hold(skip=set(self._flights))
         if entry is None:
             return False
-        messages = self._spool.read(entry)
+        messages = self._read(entry)
+        if messages is None:
+            return False
         if not messages:
             log.warning("a window in the spool was damaged and is dropped")
             metrics.DROPPED.inc()
@@ -144,6 +160,22 @@ class Publisher:
         for message in messages:
             self._produce(flight, message)
         return True
+
+    def _read(self, entry: Entry) -> list[Message] | None:
+        """Returns None if its file cannot be read now: it is not lost, because a disk or a limit of open files may
+        recover."""
+        try:
+            messages = self._spool.read(entry)
+        except OSError as error:
+            self._failed_reads += 1
+            if self._failed_reads < _MOST_READS:
+                self._spool.release(entry)
+                self._fail(f"the spool cannot be read: {error}")
+                self._stay_back()
+                return None
+            messages = []
+        self._failed_reads = 0
+        return messages
 
     def _produce(self, flight: _Flight, message: Message) -> None:
         def report(error: KafkaError | None, sent: Report) -> None:
@@ -224,13 +256,14 @@ class Publisher:
 
     def _reconnect(self) -> None:
         """Makes a new producer after a fatal error of the old one, and publishes again what the old one had."""
+        fresh = self._connect()  # if this fails, the old one is still there when it is tried again
         self._producer.purge()
         self._producer.poll(1.0)
         self._producer.close()
         for flight in self._flights.values():
             self._spool.release(flight.entry)
         self._flights.clear()
-        self._producer = self._connect()
+        self._producer = fresh
         self._fatal = False
 
     def _fail(self, error: str) -> None:

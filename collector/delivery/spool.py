@@ -91,13 +91,14 @@ class Spool:
             self._held.discard(entry.number)
 
     def read(self, entry: Entry) -> list[Message]:
-        """Its messages; fewer than were written where the file is damaged, none where it is gone."""
+        """Its messages; fewer than were written where the file is damaged, none where it is gone. Raises OSError if the
+        file cannot be read now."""
         if entry.messages is not None:
             return list(entry.messages)
         try:
             with open(self._path(entry.number), "rb") as file:
                 return list(decode(file))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return []
 
     def delete(self, entry: Entry) -> None:
@@ -107,7 +108,7 @@ class Spool:
 
     def give_up(self, entry: Entry) -> None:
         """Deletes a window that cannot be delivered, and counts the samples in it."""
-        samples = observed(self.read(entry))
+        samples = self._observed(entry)
         with self._lock:
             self._remove(entry)
             self._count_dropped(samples)
@@ -144,7 +145,8 @@ class Spool:
             return
         self.trouble = None
         for entry in left:
-            self._add(entry)
+            if entry.number not in self._entries:  # the directory was away, and is back
+                self._add(entry)
         self._entries = OrderedDict(sorted(self._entries.items()))
         self._last = max(self._last, *self._entries) if self._entries else self._last
         self._drop_oldest(False)
@@ -189,11 +191,18 @@ class Spool:
             return
         for entry in list(self._entries.values()):
             if (entry.messages is not None) == in_memory and entry.number not in self._held:
-                self._count_dropped(observed(self.read(entry)))
+                self._count_dropped(self._observed(entry))
                 self._remove(entry)
                 self.dropped += 1
                 if self._bytes[in_memory] <= self._limits[in_memory]:
                     return
+
+    def _observed(self, entry: Entry) -> int:
+        """How many samples it has, as far as it can be read."""
+        try:
+            return observed(self.read(entry))
+        except OSError:
+            return 0
 
     def _count_dropped(self, samples: int) -> None:
         self.dropped_samples += samples

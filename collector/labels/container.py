@@ -22,6 +22,8 @@ from collector.labels.text import clean
 from collector.processes.regular_file import open_regular
 
 MAX_CONTAINERS = 4096
+_MOST_LOOKS = 10
+"""For the name of a container, each for another process in it."""
 _MAX_FILE = 2 << 20
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,254}")
 _USER = re.compile(r"/user-([0-9]{1,10})\.slice/")
@@ -46,6 +48,8 @@ class Containers:
     def __init__(self, root: Path = Path("/proc/1/root")) -> None:
         self._root = root
         self._known: dict[str, Container] = {}
+        self._looks: dict[str, int] = {}
+        """How often the others were looked for in vain: what starts a container does not have its mounts yet."""
 
     def of(self, group: Cgroup, pid: int = 0) -> Container:
         """Returns the container of a control group; one without a name if it cannot be found. `pid`: of a process in
@@ -55,9 +59,11 @@ class Containers:
         container = self._known.get(group.container_id)
         if container is None:
             container = next(self._look(group, pid), Container())
-            if len(self._known) >= MAX_CONTAINERS:
-                del self._known[next(iter(self._known))]
-            self._known[group.container_id] = container
+            looks = self._looks.pop(group.container_id, 0) + 1
+            if container.name or looks == _MOST_LOOKS:
+                _put(self._known, group.container_id, container)
+            else:
+                _put(self._looks, group.container_id, looks)
         return container
 
     def _look(self, group: Cgroup, pid: int) -> Iterator[Container]:
@@ -94,7 +100,7 @@ class Containers:
 
     def _json(self, path: str | Path, of_root: bool = False) -> Any:
         """Returns None if there is no such regular file, or if it is too large or not JSON. `of_root`: or if it is not
-        the file of root, because anybody may have named the path."""
+        root's."""
         try:
             with open(open_regular(str(self._root / path), os.O_NOFOLLOW), "rb") as file:
                 if of_root and os.fstat(file.fileno()).st_uid:
@@ -103,6 +109,13 @@ class Containers:
             return json.loads(content) if len(content) <= _MAX_FILE else None
         except (OSError, ValueError, RecursionError):
             return None
+
+
+def _put(values: dict[str, Any], container_id: str, value: Any) -> None:
+    """Keeps a value; of too many, the oldest goes."""
+    if len(values) >= MAX_CONTAINERS:
+        del values[next(iter(values))]
+    values[container_id] = value
 
 
 def _docker(config: Any) -> Container:

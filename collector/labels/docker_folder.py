@@ -1,17 +1,19 @@
 """Finds the folder in which Docker keeps a container's files, wherever its data is (`data-root`, a snap).
 
-Docker mounts DATA/containers/ID/hostname into the container, as it does with `hosts` and `resolv.conf`. The table of
-mounts of a process in the container says where on a file system that file is, and that of process 1 where this file
-system is mounted on the host. Format: proc_pid_mountinfo(5).
+Docker mounts DATA/containers/ID/hostname into the container, as it does with `hosts` and `resolv.conf`; ID is another
+one where containers share a network. The table of mounts of a process in the container says where on a file system
+that file is, and that of process 1 where this file system is mounted on the host. Format: proc_pid_mountinfo(5).
 """
 
+import os
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-MOUNTS = "/proc/{pid}/mountinfo"
+PROC = "/proc"
 _MOST_BYTES = 1 << 20
-_FILES = ("hostname", "hosts", "resolv.conf")
+_CONTAINERS = b"/containers/"
+_FOLDER = re.compile(r"(/.*/containers)/[0-9a-f]{64}/(hostname|hosts|resolv\.conf)", re.DOTALL)
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 
@@ -25,13 +27,23 @@ class _Mount(NamedTuple):
 def docker_folder(pid: int, container_id: str, host_pid: int = 1) -> str | None:
     """Returns the container's folder, as an absolute path of the host; None if the mounts of the process do not tell.
 
-    The process may be anybody's: whoever reads the folder checks who owns its files.
+    In a user namespace of their own, all users can mount what they like. So only the mounts of processes count that are
+    in the host's.
     """
-    for mount in _mounts(pid):
-        folder, _, name = mount.root.rpartition("/")
-        if name in _FILES and mount.point == f"/etc/{name}" and folder.endswith(f"/containers/{container_id}"):
-            return _on_host(mount.device, folder, host_pid)
+    if not _same_users(pid, host_pid):
+        return None
+    for mount in _mounts(pid, _CONTAINERS):
+        match = _FOLDER.fullmatch(mount.root)
+        if match and mount.point == f"/etc/{match[2]}":
+            return _on_host(mount.device, f"{match[1]}/{container_id}", host_pid)
     return None
+
+
+def _same_users(pid: int, host_pid: int) -> bool:
+    try:
+        return os.path.samefile(f"{PROC}/{pid}/ns/user", f"{PROC}/{host_pid}/ns/user")
+    except OSError:
+        return False
 
 
 def _on_host(device: str, folder: str, host_pid: int) -> str | None:
@@ -46,15 +58,15 @@ def _on_host(device: str, folder: str, host_pid: int) -> str | None:
     return mount.point.rstrip("/") + folder[len(mount.root.rstrip("/")) :]
 
 
-def _mounts(pid: int) -> Iterator[_Mount]:
-    """Yields nothing if the process is gone."""
+def _mounts(pid: int, with_text: bytes = b"") -> Iterator[_Mount]:
+    """Yields the mounts whose lines have this text; nothing if the process is gone."""
     try:
-        with open(MOUNTS.format(pid=pid), "rb") as file:
-            lines = file.read(_MOST_BYTES).decode("utf-8", "surrogateescape").split("\n")
+        with open(f"{PROC}/{pid}/mountinfo", "rb") as file:
+            lines = file.read(_MOST_BYTES).split(b"\n")
     except OSError:
         return
     for line in lines:
-        fields = line.split(" ")
+        fields = line.decode("utf-8", "surrogateescape").split(" ") if with_text in line else []
         if len(fields) > 5:
             yield _Mount(fields[2], _text(fields[3]), _text(fields[4]))
 

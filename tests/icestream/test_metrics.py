@@ -69,6 +69,29 @@ def test_who_does_not_wait_for_the_answer_leaves_no_trace_in_the_log(capfd: pyte
     assert capfd.readouterr().err == ""
 
 
+def test_connections_that_ask_nothing_neither_pile_up_nor_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("icestream.metrics._SLOWEST_S", 1.0)
+    server = HealthServer("127.0.0.1:0", lambda: None, "supervisor")
+    idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(100)]
+    threads = [thread for thread in threading.enumerate() if "process_request_thread" in thread.name]
+    assert len(threads) <= 32
+    idle[-1].settimeout(PATIENCE_S)
+    assert idle[-1].recv(1) == b""  # there was no room
+    idle[0].settimeout(PATIENCE_S)
+    assert idle[0].recv(1) == b""  # asked nothing for too long
+    wait_until(lambda: answers(f"http://127.0.0.1:{server.port}/healthz"))
+    for connection in idle:
+        connection.close()
+    server.close()
+
+
+def answers(url: str) -> bool:
+    try:
+        return get(url) != b""
+    except OSError:
+        return False
+
+
 def test_the_server_sleeps_until_a_request_comes(url: str) -> None:
     get(f"{url}/healthz")
     tid = [thread.native_id for thread in threading.enumerate() if thread.name == "health"][-1]

@@ -1,6 +1,7 @@
 """An hour of operations is built from whichever table has rows of it, in as many statements as it needs."""
 
 import random
+import threading
 from itertools import pairwise
 
 import pytest
@@ -52,6 +53,43 @@ def test_an_hour_with_many_spans_is_divided_into_ranges_of_traces(
     assert rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S))
     found = client.query("SELECT count(), sum(requests), sum(request_duration_ns) FROM operation_minutes").result_rows
     assert found == [(10, 990, 9900)]  # a row for each range
+
+
+def test_traces_of_any_size_are_divided_by_their_spans(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of the hour before count, too: samples may be of them."""
+    choose, sizes = random.Random(2), [1] * 300 + [40] * 20 + [300] * 4
+    choose.shuffle(sizes)
+    traces = [choose.randbytes(16) for _ in sizes]
+    rows = [
+        ACTIVITY | {"trace_id": trace, "span_id": choose.randbytes(8), "duration_ns": 1, "thread_cpu_ns": 1}
+        | {"start_time": to_datetime(HOUR_S - 60 + choose.randrange(120))}
+        for trace, size in zip(traces, sizes, strict=True) for _ in range(size)
+    ]  # fmt: skip
+    insert_rows(client, "activity", rows)
+    monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", 500)
+    monkeypatch.setattr(operation_tables, "_CHOSEN_SPANS", 100)
+    bounds = operation_tables.trace_ranges(client, HOUR_S)
+    assert len(bounds) == 5
+    spans = [
+        sum(size for trace, size in zip(traces, sizes, strict=True)
+            if each["first_trace"] <= trace.hex() <= each["last_trace"]) for each in bounds
+    ]  # fmt: skip
+    assert sum(spans) == len(rows)
+    assert max(spans) <= 500 + 300  # and a trace
+
+
+def test_a_build_of_several_statements_is_given_up_when_the_sink_stops(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", 10)
+    rows = [ROWS["entry_spans"] | {"trace_id": bytes([n]) * 16} for n in range(100)]
+    insert_rows(client, "entry_spans", rows)
+    stop = threading.Event()
+    monkeypatch.setattr(rollups, "wait_for_replicas", lambda client, cluster, *tables: stop.set())
+    assert not rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S), stop=stop)
+    assert client.query("SELECT countIf(state = 'built') FROM rollup_builds").result_rows == [(0,)]
+    monkeypatch.undo()
+    assert rollups.build(client, Bucket(OPERATION_MINUTES, HOUR_S))
 
 
 def test_an_hour_of_one_trace_is_not_divided(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from api.http.connect import invalid
 from api.http.parameters import parse_profile_type, parse_selector
+from api.queries.conditions import anchored
 from api.queries.selection import Selection
 from api.queries.selector import Matcher
 from api.queries.time_range import TimeRange
@@ -51,7 +52,8 @@ def parse_matchers(text: str) -> Matchers:
     of_profile_type = [*written, *(each for each in matchers if each.label in PROFILE_TYPE_LABELS)]
     for matcher in of_profile_type:
         if matcher.operator in ("=~", "!~"):
-            check_pattern(matcher.value, matcher.label)
+            check_pattern(matcher.value, matcher.label)  # on its own: `a)|(b` would escape the brackets
+            check_pattern(anchored(matcher.value), matcher.label)
     of_labels = (each for each in matchers if each.label not in PROFILE_TYPE_LABELS)
     return Matchers(tuple(of_profile_type), tuple(replace(each, label=our_label(each.label)) for each in of_labels))
 
@@ -123,5 +125,5 @@ def _holds(matcher: Matcher, profile_type: str) -> bool:
     value = labels_of_profile_type(profile_type).get(matcher.label, "")
     if matcher.operator in ("=", "!="):
         return (value == matcher.value) is (matcher.operator == "=")
-    found = pc.match_substring_regex(pa.array([value]), f"^(?s:{matcher.value})$")[0].as_py()
+    found = pc.match_substring_regex(pa.array([value]), anchored(matcher.value))[0].as_py()
     return bool(found) is (matcher.operator == "=~")

@@ -57,6 +57,8 @@ class OperationsAnswer(SelectionAnswer):
     count: int
     unattributed: list[Unattributed]
     next: int | None
+    total: int
+    samples: int
 
 
 class Order(StrEnum):
@@ -107,6 +109,8 @@ _EXAMPLE = {
         }
     ],
     "next": 100,
+    "total": 60000000000,
+    "samples": 1140,
 }  # fmt: skip
 
 
@@ -129,6 +133,7 @@ def operations(
 
     Members that begin with `previous_` are about the period of the same length just before the time range.
     """
+    selection.check_operations()
     found = read_operations(state.database, selection)
     seconds = (selection.time_range.end_unix_nano - selection.time_range.start_unix_nano) / 1e9
     totals: dict[str, int] = {}
@@ -149,7 +154,12 @@ def operations(
             "unattributed": [_members(row, Unattributed) for row in found.unattributed],
             "next": following,
         }
+        | {name: sum(row[column] for row in found.all if row["matches"]) for name, column in _TOTALS.items()}
     )
+
+
+_TOTALS = {"total": "sampled_cpu_ns", "samples": "samples"}
+"""Sums of all operations that match, and of what belongs to none if that matches, too."""
 
 
 def _key(row: dict[str, Any], order: Order) -> tuple[float, str, str]:

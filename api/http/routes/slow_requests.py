@@ -65,7 +65,7 @@ class Measure(StrEnum):
     CPU = "cpu"
 
 
-PercentileParam = Annotated[float, Query(gt=0, lt=100, description="A percentile.")]
+PercentileParam = Annotated[float, Query(gt=0, lt=100, allow_inf_nan=False, description="A percentile.")]
 
 
 @router.get(
@@ -89,6 +89,7 @@ def slow_requests(
     request differ most come first.
     """
     shape.check(state.settings)
+    selection.check_operations()
     _check(selection, slow, fast)
     found = read_slow_and_fast(state.database, selection, measure.value, slow, fast, state.settings.api_max_stacks)
     if found is None:

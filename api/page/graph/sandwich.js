@@ -24,7 +24,7 @@ export class Sandwich {
       new Side(state, "callers", ["name", "cumulative"]), // callers have no flat values: these are not spent there
       new Side(state, "callees", ["name", "flat", "cumulative"]),
     ];
-    byId("sandwich-close").addEventListener("click", () => state.update({ function: "", module: "", file: "" }));
+    byId("sandwich-close").addEventListener("click", () => state.update({ function: "", module: null, file: null }));
     onSchemeChange(() => this.refine());
   }
 

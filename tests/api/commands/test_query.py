@@ -159,6 +159,8 @@ def test_views_of_frames_are_options(url: str, capsys: pytest.CaptureFixture[str
 
 def test_holes_are_printed(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = ask(capsys, "completeness", "--url", url, *TIMES)
+    with pytest.raises(SystemExit):
+        main(["query", "completeness", "--profile-type", "process_cpu:cpu:nanoseconds:cpu:nanoseconds"])
     assert out.splitlines()[0] == "0 windows of 0 hosts: 0 of CPU missing"
     assert out.splitlines()[2].split() == ["1", "dead_letters", "host-1", *[AT] * 2, "icestream.raw:", "?[31mred"]
 

@@ -1,5 +1,6 @@
 """Whatever is asked, the answer says what is wrong and what to do."""
 
+import base64
 import json
 import threading
 from typing import Any
@@ -19,6 +20,7 @@ from tests.api.fill import Sample, fill, frame
 from tests.waiting import PATIENCE_S, wait_until
 
 MAIN, HOT = frame("main"), frame("hot")
+LONE_SURROGATE = base64.urlsafe_b64encode(json.dumps(["\ud800", 0, 1, 0, "0" * 32]).encode()).decode()
 TRACE = f"/api/v1/traces/{'ab' * 16}/cpu"
 
 
@@ -46,6 +48,8 @@ TRACE = f"/api/v1/traces/{'ab' * 16}/cpu"
         ("/api/v1/timeline", {"sum_by": "a,b,c,d,e,f"}, 400, "bad_parameter"),
         ("/api/v1/traces", {"cursor": "x"}, 400, "bad_cursor"),
         ("/api/v1/traces", {"cursor": "W10"}, 400, "bad_cursor"),
+        ("/api/v1/traces", {"cursor": LONE_SURROGATE}, 400, "bad_cursor"),
+        ("/api/v1/merge", {"focus": f"(?:{'k' * 300}){{500}}"}, 400, "bad_regex"),  # large where case is ignored
         ("/api/v1/traces", {"cursor": "é" * 9}, 400, "bad_cursor"),
         ("/api/v1/traces", {"cursor": "W1tbW1tb" * 30}, 400, "bad_cursor"),
         ("/api/v1/traces", {"limit": "100000"}, 400, "bad_parameter"),

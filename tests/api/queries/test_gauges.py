@@ -40,6 +40,21 @@ def test_several_profiles_are_averaged_and_instances_are_added(api: Api, client:
     assert total(api, group_by="pod", selector='{pod=~"a|b"}') == 108
 
 
+def test_many_small_averages_add_up_to_the_whole(api: Api, client: Client) -> None:
+    """Goroutines that are elsewhere in each profile: the average of each stack is a small part of one."""
+    samples = [
+        Sample(
+            (MAIN, frame(f"at {number}", 1 + number)), 1, labels={"service": "shop", "pod": pod},
+            time_s=START_S + 1 + INTERVAL_S * (number // 10), profile_type=GOROUTINES,
+        )
+        for pod in ("a", "b") for number in range(100)
+    ]  # fmt: skip
+    fill(client, samples)
+    assert total(api) == 20
+    assert total(api, group_by="pod") == 20
+    assert api.json("/api/v1/top", profile_type=GOROUTINES)["total"] == 20
+
+
 def test_what_is_no_gauge_is_summed_up(api: Api, client: Client) -> None:
     fill(client, profiles("a", [6, 8, 10, 8], profile_type=ALLOCATED))
     assert total(api, profile_type=ALLOCATED) == 32
@@ -77,6 +92,10 @@ def test_a_step_of_a_timeline_has_the_sum_of_averages(api: Api, client: Client) 
 
 
 def test_operations_have_no_gauges(api: Api) -> None:
-    for path, parameter in (("merge", "group_by"), ("timeline", "sum_by")):
-        answer = api.get(f"/api/v1/{path}", profile_type=GOROUTINES, **{parameter: "operation"})
+    of_operation = {"selector": '{service="shop", operation="GET /"}'}
+    for path, parameters in (
+        ("merge", {"group_by": "operation"}), ("timeline", {"sum_by": "operation"}),
+        ("operations", {}), ("operations/slow", of_operation),
+    ):  # fmt: skip
+        answer = api.get(f"/api/v1/{path}", profile_type=GOROUTINES, **parameters)
         assert (answer.status_code, answer.json()["error"]["code"]) == (400, "bad_parameter")

@@ -57,7 +57,8 @@ def test_sums_and_percentiles_are_those_of_rows_whatever_happens(
         requests.check(requests.selection())
 
 
-def test_rows_of_all_shards_are_one_answer(engine: str) -> None:
+def test_rows_of_all_shards_are_one_answer(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(operation_tables, "SPANS_AT_ONCE", 40)
     shards = Shards(engine, "operations_of_shards")
     requests = Requests(shards, shards.cluster)
     requests.come(60, first=0, days=0.1)

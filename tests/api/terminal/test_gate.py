@@ -25,12 +25,17 @@ def diff_of(flat: Counts, seconds: tuple[int, int] = (600, 600), **more: Any) ->
     cumulative = [(before, now), *flat.values()]
     functions = {
         "name": list(range(1, len(rows) + 1)), "module": [0] * len(rows), "file": [0] * len(rows),
+        "kind": [int(not name.startswith("[")) for name in rows],
         "flat": [counts[1] * PERIOD_NS for counts in rows.values()],
         "baseline_flat": [counts[0] * PERIOD_NS for counts in rows.values()],
         "cumulative": [counts[1] * PERIOD_NS for counts in cumulative],
         "baseline_cumulative": [counts[0] * PERIOD_NS for counts in cumulative],
     }  # fmt: skip
-    answer = {"profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds", "strings": ["", *rows]}
+    answer = {
+        "profile_type": "process_cpu:cpu:nanoseconds:cpu:nanoseconds",
+        "strings": ["", *rows],
+        "kinds": ["icestream", "native"],
+    }
     answer |= {"functions": functions}
     for prefix, count, length in (("baseline_", before, seconds[0]), ("", now, seconds[1])):
         answer |= {f"{prefix}total": count * PERIOD_NS, f"{prefix}samples": count, f"{prefix}selector": "{}"}
@@ -54,6 +59,12 @@ def test_a_function_that_grew_by_more_than_the_limit_fails() -> None:
     change = gate.changes[0]
     assert (change.before_percent, change.now_percent) == (pytest.approx(10), pytest.approx(25))
     assert 5 < change.change_percent.low < 15 < change.change_percent.high
+
+
+def test_stacks_that_have_not_arrived_are_no_function_that_grew() -> None:
+    gate = check({"parse": (5_000, 4_000), "[unresolved stack]": (0, 4_000), "rest": (5_000, 2_000)})
+    assert not gate.failed
+    assert [change.name for change in gate.changes] == []
 
 
 def test_the_same_shares_of_few_samples_do_not_fail_and_are_named() -> None:

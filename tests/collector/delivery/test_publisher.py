@@ -1,5 +1,6 @@
 """From the spool to Kafka: everything, in order, whatever dies in between."""
 
+import errno
 import shutil
 import time
 from collections.abc import Iterator
@@ -10,9 +11,10 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from collector import metrics
+from collector.delivery import publisher as publisher_module
 from collector.delivery.message_log import Message
 from collector.delivery.publisher import Publisher
-from collector.delivery.spool import Spool
+from collector.delivery.spool import Entry, Spool
 from collector.settings import CollectorSettings
 from icestream.commands.topics import create
 from icestream.kafka import consumer
@@ -238,6 +240,60 @@ def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(
     assert metrics.DROPPED._value.get() - before == 1
     assert publisher.close(PATIENCE_S) == 0
     spool.close()
+
+
+def test_a_window_that_cannot_be_read_for_a_while_is_not_lost(
+    broker: KafkaSettings, reader: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_RETRY_S", 0.05)
+    monkeypatch.setattr(publisher_module, "_IDLE_S", 0.05)
+    settings = collector_settings(broker, tmp_path)
+    spool = Spool(settings.spool, 1 << 20)
+    for number in range(3):
+        spool.append(window(number))
+    read_entry, failures = spool.read, iter([OSError(errno.EMFILE, "Too many open files")] * 5)
+
+    def read_later(entry: Entry) -> list[Message]:
+        for error in failures:
+            raise error
+        return read_entry(entry)
+
+    monkeypatch.setattr(spool, "read", read_later)
+    publisher = started(Publisher(settings, spool))
+    assert read(reader, 3) == [0, 1, 2]
+    assert next(failures, None) is None
+    assert publisher.close(PATIENCE_S) == 0
+    spool.close()
+
+
+def test_a_window_that_is_never_read_holds_up_the_others_for_a_time_only(
+    broker: KafkaSettings, reader: Consumer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "_RETRY_S", 0.05)
+    monkeypatch.setattr(publisher_module, "_IDLE_S", 0.05)
+    monkeypatch.setattr(publisher_module, "_MOST_READS", 3)
+    settings = collector_settings(broker, tmp_path)
+    spool = Spool(settings.spool, 1 << 20)
+    for number in range(3):
+        spool.append(window(number))
+    first = next(settings.spool.glob("*.messages"), Path())
+    first.unlink()
+    first.symlink_to(first.name)  # ELOOP
+    publisher = started(Publisher(settings, spool))
+    assert len(read(reader, 2)) == 2
+    assert publisher.close(PATIENCE_S) == 0
+    spool.close()
+
+
+def test_a_collector_that_makes_no_windows_is_not_ready(tmp_path: Path) -> None:
+    settings = CollectorSettings(kafka="127.0.0.1:1", spool=tmp_path / "spool")
+    publisher = started(Publisher(settings, Spool(settings.spool, 1 << 20)))
+    publisher._error = None
+    publisher._appended -= 100 * settings.interval
+    assert "no window was made for" in str(publisher.ready())
+    publisher.append(window(1))
+    assert "no window was made for" not in str(publisher.ready())
+    publisher.close(0.0)
 
 
 def test_a_directory_that_goes_away_is_said_once_and_windows_arrive_from_memory(

@@ -1,5 +1,6 @@
 """The spool: in order, bounded, and whole after any death."""
 
+import errno
 import io
 import os
 import shutil
@@ -161,6 +162,44 @@ def test_files_of_garbage_stop_nothing(tmp_path: Path) -> None:
     spool.append(window(3))
     assert content(spool) == [3]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "notes.txt"]
+    spool.close()
+
+
+def test_a_file_that_cannot_be_read_now_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = Spool(tmp_path, 1 << 20)
+    spool.append(window(1))
+    entry = spool.hold(set())
+    assert entry is not None
+
+    def no_descriptor(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", no_descriptor)
+        with pytest.raises(OSError, match="Too many"):
+            spool.read(entry)
+    assert spool.read(entry) == window(1)
+    next(tmp_path.glob("*.messages")).unlink()
+    assert spool.read(entry) == []
+    spool.close()
+
+
+def test_a_directory_that_is_away_for_a_while_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("collector.delivery.spool._AGAIN_S", 0.0)
+    folder = tmp_path / "spool"
+    spool = Spool(folder, 1 << 20)
+    for number in range(3):
+        spool.append(window(number))
+    size = spool.bytes
+    folder.rename(tmp_path / "away")
+    spool.append(window(3))  # waits in memory
+    assert spool.trouble is not None
+    (tmp_path / "away").rename(folder)
+    spool.append(window(4))
+    assert (len(spool), spool.trouble) == (5, None)
+    assert spool.bytes < 2 * size
+    assert content(spool) == [0, 1, 2, 3, 4]
+    assert spool.bytes == 0
     spool.close()
 
 

@@ -58,16 +58,20 @@ HOST_MOUNTS = (
         (f"254:32 /srv/docker/containers/{ID}/hostname", f"/export/docker/containers/{ID}"),
         (f"254:32 /srv2/docker/containers/{ID}/hostname", None),
         (f"254:99 /docker/containers/{ID}/hostname", None),
-        (f"254:0 /data/docker/containers/{'f' * 64}/hostname", None),
+        (f"254:0 /data/docker/containers/{'f' * 64}/hostname", f"/data/docker/containers/{ID}"),  # of one network
         ("254:0 /etc/hostname", None),
     ],
 )
 def test_the_folder_of_docker_is_where_its_mounts_come_from(
     mount: str, folder: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    (tmp_path / "1").write_text(HOST_MOUNTS)
-    (tmp_path / "77").write_text(in_docker(mount))
-    monkeypatch.setattr(docker_folder, "MOUNTS", f"{tmp_path}/{{pid}}")
+    put(tmp_path, "1/ns/user", "")
+    put(tmp_path, "1/mountinfo", HOST_MOUNTS)
+    put(tmp_path, "77/mountinfo", in_docker(mount))
+    monkeypatch.setattr(docker_folder, "PROC", str(tmp_path))
+    assert docker_folder.docker_folder(77, ID) is None  # it has a user namespace of its own
+    (tmp_path / "77/ns").mkdir()
+    (tmp_path / "77/ns/user").hardlink_to(tmp_path / "1/ns/user")
     assert docker_folder.docker_folder(77, ID) == folder
     assert docker_folder.docker_folder(78, ID) is None
 
@@ -178,4 +182,18 @@ def test_memory_is_bounded_however_many_containers_come(tmp_path: Path, monkeypa
     containers = Containers(tmp_path)
     for i in range(100):
         containers.of(Cgroup(container_id=f"c{i}", runtime="docker"))
-    assert len(containers._known) == 10
+        containers.of(Cgroup(container_id=f"d{i}", runtime="lxc"))
+    assert (len(containers._known), len(containers._looks)) == (10, 10)
+
+
+def test_a_container_that_has_no_name_yet_gets_one_from_a_later_process(tmp_path: Path) -> None:
+    containers = Containers(tmp_path)
+    group = Cgroup(container_id=ID, runtime="docker")
+    assert containers.of(group, 1).name == ""  # of what starts the container
+    put(tmp_path, f"var/lib/docker/containers/{ID}/config.v2.json", {"ID": ID, "Name": "/web"})
+    assert containers.of(group, 1).name == "web"
+    without = Cgroup(container_id="f" * 64, runtime="docker")
+    for _ in range(20):
+        containers.of(without)
+    put(tmp_path, f"var/lib/docker/containers/{'f' * 64}/config.v2.json", {"ID": "f" * 64, "Name": "/late"})
+    assert containers.of(without).name == ""  # it is not looked for for ever

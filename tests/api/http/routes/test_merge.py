@@ -1,4 +1,5 @@
 from collections import Counter
+from typing import Any, cast
 
 import pytest
 from clickhouse_connect.driver.client import Client
@@ -61,6 +62,26 @@ def test_symbols_that_come_later_name_what_was_stored_before(api: Api, client: C
     assert api.get("/api/v1/merge", format="collapsed").text == "main;libc.so.6+0x1234 10000000\n"
     insert_locations(client, {Frame(("memcpy",), 0x1234, "/lib/libc.so.6")}, version=5)
     assert api.get("/api/v1/merge", format="collapsed").text == "main;memcpy 10000000\n"
+
+
+def test_a_location_that_was_missing_gets_its_name_in_every_format(api: Api, client: Client) -> None:
+    """Also if another question finds it, within the pause after the last look at all locations."""
+    fill(client, [Sample((MAIN, HOT))], locations=False)
+    assert "[unresolved location" in api.get("/api/v1/merge", format="collapsed").text
+    insert_locations(client, {MAIN, HOT})
+    cast(Any, api.http.app).state.shared.stacks._location_cache._next_refresh = float("inf")
+    assert api.get("/api/v1/merge", by="line").status_code == 200  # reads the location
+    assert api.get("/api/v1/merge", format="collapsed").text == "main;hot 10000000\n"
+
+
+def test_values_that_do_not_fit_into_64_bits_are_refused(api: Api, client: Client) -> None:
+    fill(client, [Sample((MAIN, HOT), value=2**62)])
+    assert api.json("/api/v1/merge")["total"] == 2**62
+    fill(client, [Sample((MAIN, HOT), value=2**62, labels={"service": name}) for name in ("cart", "pay")])
+    for path in ("merge", "top", "timeline"):
+        answer = api.get(f"/api/v1/{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "query_too_large")
+    assert api.get("/api/v1/merge", group_by="service").status_code == 422
 
 
 def test_stacks_that_have_not_arrived_keep_their_value(api: Api, client: Client) -> None:

@@ -74,6 +74,8 @@ def test_operations_and_what_is_unattributed_are_all_samples_of_a_service(api: A
         total = api.json("/api/v1/merge", selector=f'{{service="{service}"}}')["total"]
         rows = [row for row in answer["operations"] + answer["unattributed"] if row["service"] == service]
         assert sum(row["sampled_cpu_ns"] for row in rows) == total
+        of_service = api.json("/api/v1/operations", selector=f'{{service="{service}"}}', limit=1)
+        assert of_service["total"] == total
     (shop,) = answer["unattributed"]
     assert (shop["service"], shop["samples"], shop["previous_sampled_cpu_ns"]) == ("shop", 5, 2 * SAMPLE_NS)
     assert {row["service"] for row in answer["operations"]} == {"shop", "pay"}  # `plain` is not traced
@@ -99,6 +101,8 @@ def test_operations_are_selected_by_service_and_operation(api: Api) -> None:
     answer = api.json("/api/v1/operations", selector='{operation=~"GET.*"}')
     assert [row["operation"] for row in answer["operations"]] == [B, A]
     assert answer["unattributed"][0]["samples"] == 5
+    assert answer["total"] == sum(row["sampled_cpu_ns"] for row in answer["operations"])
+    assert answer["samples"] == sum(row["samples"] for row in answer["operations"])
     refused = api.get("/api/v1/operations", selector='{version="1"}')
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_selector")
 

@@ -61,6 +61,7 @@ def test_a_view_keeps_stacks_of_both_sides(api: Api) -> None:
     [
         ({"selector": '{service="shop"}'}, 400, "bad_selector"),
         ({"selector": SELECTOR, "slow": 10, "fast": 20}, 400, "bad_parameter"),
+        ({"selector": SELECTOR, "slow": "nan"}, 400, "bad_parameter"),
         ({"selector": '{operation="GET /b"}'}, 404, "no_slow_requests"),
         ({"selector": '{operation="no"}'}, 404, "no_slow_requests"),
         ({"selector": '{operation="GET /a", version="1"}'}, 400, "bad_selector"),

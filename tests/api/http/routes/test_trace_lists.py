@@ -43,6 +43,8 @@ def test_the_requests_of_a_list_are_merged_whenever_they_ran(api: Api) -> None:
 def test_the_requests_of_two_lists_are_compared(api: Api) -> None:
     answer = ask(api, "diff", LISTS).json()
     assert (answer["total"], answer["baseline_total"], answer["baseline_scale"]) == (40_000_000, 10_000_000, 4.0)
+    times = {name: answer[name] for name in ("start", "end")}  # of all times, which can be given as they are answered
+    assert ask(api, "diff", LISTS, **times).json()["total"] == 40_000_000
     compared = lines(ask(api, "diff", LISTS, format="collapsed"))
     assert compared == ["main 0 10000000", "main;cold 10000000 0", "main;hot 0 30000000"]
 
