@@ -22,6 +22,7 @@ from collector.labels.text import clean
 from collector.processes.regular_file import open_regular
 
 MAX_CONTAINERS = 4096
+_OF_PROCESS_1 = Path("/proc/1/root")
 _MOST_LOOKS = 10
 """For the name of a container, each for another process in it."""
 _MAX_FILE = 2 << 20
@@ -43,10 +44,11 @@ class Container:
 
 
 class Containers:
-    """Reads the files of each container once. `root` is the root of the host's files."""
+    """Reads the files of each container once. `root` is the root of the host's files; by default that of process 1, or
+    this process's if it cannot be looked at."""
 
-    def __init__(self, root: Path = Path("/proc/1/root")) -> None:
-        self._root = root
+    def __init__(self, root: Path | None = None) -> None:
+        self._root = root or (_OF_PROCESS_1 if os.access(_OF_PROCESS_1 / "proc", os.F_OK) else Path("/"))
         self._known: dict[str, Container] = {}
         self._looks: dict[str, int] = {}
         """How often the others were looked for in vain: what starts a container does not have its mounts yet."""

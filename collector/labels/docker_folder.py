@@ -40,8 +40,12 @@ def docker_folder(pid: int, container_id: str, host_pid: int = 1) -> str | None:
 
 
 def _same_users(pid: int, host_pid: int) -> bool:
+    own = f"{PROC}/{pid}/ns/user"
     try:
-        return os.path.samefile(f"{PROC}/{pid}/ns/user", f"{PROC}/{host_pid}/ns/user")
+        try:
+            return os.path.samefile(own, f"{PROC}/{host_pid}/ns/user")
+        except PermissionError:  # some hosts let nobody look at process 1
+            return os.path.samefile(own, f"{PROC}/self/ns/user")
     except OSError:
         return False
 
