@@ -77,7 +77,8 @@ async def _start(
     options = [
         ("grpc.max_receive_message_length", settings.unpacked_bytes),  # also after gzip
         ("grpc.so_reuseport", 0),
-        ("grpc.max_concurrent_streams", settings.gateway_max_requests),  # of a connection; the sender waits with others
+        # Of a connection. Those beyond `gateway_max_requests` are refused at once; what is still beyond waits.
+        ("grpc.max_concurrent_streams", 4 * settings.gateway_max_requests + 16),
     ]
     server = grpc.aio.server(options=options)
     calls = _Calls(settings.gateway_max_requests)
