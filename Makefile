@@ -11,11 +11,12 @@ TOGETHER := -n 5
 STEPS := setup-test ruff schemas-check bpf-check kafka mypy-and-test-ebpf test-together test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
+CONTAINERS := tests/pipeline/test_containers.py
 # This clang built the committed eBPF objects; another major version builds other bytes.
 BPF_CLANG := version 14\.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka docs bench chaos fuzz soak picture recording clean setup-test
+.PHONY: help setup demo test test-together test-ebpf test-alone test-fast lint ruff mypy-and-test-ebpf schemas schemas-check bpf-check kafka docs bench chaos fuzz containers soak picture recording clean setup-test
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -97,10 +98,15 @@ chaos: setup-test kafka ## let EVENTS random things go wrong from SEED, and comp
 fuzz: setup-test kafka ## send MESSAGES mutated messages a topic (200,000) to everything that reads, and check the promises
 	$(BIN)/python -m tests.fuzz.run $(if $(MESSAGES),--messages $(MESSAGES)) $(if $(SEED),--seed $(SEED))
 
+containers: setup-test ## install Docker if there is none, and test in real containers (root; minutes)
+	@deploy/setup.sh containers
+	$(BIN)/pytest $(CONTAINERS)
+
 soak: ## run chaos with 100 events, fuzz at full size, the tests that CI leaves out, and property tests with 1,000 examples: over an hour
 	$(MAKE) chaos EVENTS=100
 	$(MAKE) fuzz
-	$(BIN)/pytest -m soak $(call files-with,soak)
+	$(MAKE) containers
+	$(BIN)/pytest -m soak $(filter-out $(CONTAINERS),$(call files-with,soak))
 	$(BIN)/pytest -n 2 -m "hypothesis and not soak" --hypothesis-profile soak
 
 picture: setup-test ## take the README's picture of the page; profiles this machine for minutes (root)

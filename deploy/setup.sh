@@ -1,12 +1,13 @@
 #!/bin/bash
 # Installs only what is missing: packages of Debian or Ubuntu, .venv, the jars of Apache Kafka.
 #
-#   deploy/setup.sh run      what icestream needs to run
-#   deploy/setup.sh test     what its tests need as well
-#   deploy/setup.sh kafka    Apache Kafka
+#   deploy/setup.sh run          what icestream needs to run
+#   deploy/setup.sh test         what its tests need as well
+#   deploy/setup.sh containers   Debian's Docker, for tests in real containers
+#   deploy/setup.sh kafka        Apache Kafka
 set -euo pipefail
 cd "$(dirname "$0")/.."
-purpose=${1:?run, test or kafka}
+purpose=${1:?run, test, containers or kafka}
 python=${PYTHON:-python3}
 missing=()
 
@@ -118,6 +119,11 @@ test)
         touch $axe/node_modules/.package-lock.json
     fi
     ;;
+containers)
+    need docker.io command -v dockerd
+    need debootstrap command -v debootstrap
+    apt_install
+    ;;
 kafka)
     need default-jre-headless java_17
     if [ deploy/kafka/pom.xml -nt deploy/kafka/lib ]; then
@@ -134,7 +140,7 @@ kafka)
     fi
     ;;
 *)
-    echo "usage: deploy/setup.sh run|test|kafka" >&2
+    echo "usage: deploy/setup.sh run|test|containers|kafka" >&2
     exit 2
     ;;
 esac

@@ -1,0 +1,142 @@
+"""A Docker engine of the tests' own, with an image like the official one of Python, made of Debian's packages.
+
+The engine has no bridge: containers have the host's network, or none.
+"""
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ruamel.yaml import YAML
+
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+BASE = "python:3.11-slim-bookworm"
+"""The image that deploy/docker/Dockerfile begins with."""
+_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+_NEEDED = ("dockerd", "docker", "debootstrap")
+_SYS_RESOURCE = 24
+_CERTIFICATES = "etc/ssl/certs/ca-certificates.crt"
+COMPOSE = YAML(typ="safe").load(ROOT / "docker-compose.yml")
+
+
+def missing() -> list[str]:
+    """Returns the programs that are not installed."""
+    return [name for name in _NEEDED if shutil.which(name, path=_PATH) is None]
+
+
+class Docker:
+    """A running engine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._environ = dict(os.environ) | {"PATH": _PATH, "DOCKER_HOST": f"unix://{folder}/docker.sock"}
+
+    def run(self, *arguments: str) -> str:
+        """Runs a command of Docker's, and returns what it prints. Raises AssertionError with what it says."""
+        return _run("/usr/bin/docker", *arguments, environ=self._environ).strip()
+
+    def remove(self, name: str) -> None:
+        """Ends a container, if there is one of this name."""
+        with contextlib.suppress(AssertionError):
+            self.run("rm", "--force", name)
+
+    def logs(self, name: str) -> str:
+        """What a container has printed."""
+        command = ["/usr/bin/docker", "logs", name]
+        return subprocess.run(
+            command, env=self._environ, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ).stdout
+
+    def start(self, name: str, image: str, *options: str, command: tuple[str, ...]) -> str:
+        """Starts a container, and returns its ID."""
+        return self.run("run", "--detach", "--name", name, *options, image, *command)
+
+    def make_base(self) -> None:
+        """Makes the image that the Dockerfile begins with, with the certificates that this machine trusts."""
+        root = self.folder / "root"
+        packages = "--include=python3,python3-pip,ca-certificates"
+        subprocess.run(
+            ["debootstrap", "--variant=minbase", packages, "bookworm", root], check=True, capture_output=True
+        )
+        for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
+            marker.unlink()  # the official image lets pip install
+        (root / "usr/bin/python").symlink_to("python3")
+        shutil.copyfile(f"/{_CERTIFICATES}", root / _CERTIFICATES)
+        archive = self.folder / "root.tar"
+        _run("tar", "-C", str(root), "-cf", str(archive), ".", environ=self._environ)
+        self.run("import", "--change", f"ENV PIP_CERT=/{_CERTIFICATES}", str(archive), BASE)
+        archive.unlink()
+        shutil.rmtree(root)
+
+
+@contextmanager
+def running_docker(folder: Path) -> Iterator[Docker]:
+    """An engine, which keeps its data in this folder, and ends with all its containers."""
+    docker = Docker(folder)
+    engine_file = shutil.which("dockerd", path=_PATH) or "dockerd"
+    command = [
+        engine_file, "--iptables=false", "--ip6tables=false", "--bridge=none", "--data-root", f"{folder}/data",
+        "--exec-root", f"{folder}/exec", "--pidfile", f"{folder}/pid", "-H", f"unix://{folder}/docker.sock",
+        "--config-file", f"{folder}/daemon.json",
+    ]  # fmt: skip
+    (folder / "daemon.json").write_text("{}")  # not the one of this machine
+    log = folder / "dockerd.log"
+    with open(log, "wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as engine:
+        try:
+            wait_until(lambda: engine.poll() is not None or answers(docker))
+            assert engine.poll() is None, log.read_text()[-2000:]
+            yield docker
+            for container in docker.run("ps", "--all", "--quiet").split():
+                docker.remove(container)
+        finally:
+            engine.terminate()
+            engine.wait()
+            # It leaves this mount behind, and pytest could not remove the folder.
+            subprocess.run(["umount", f"{folder}/exec/netns/default"], check=False, capture_output=True)
+
+
+def _run(*command: str, environ: dict[str, str]) -> str:
+    done = subprocess.run(command, env=environ, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, f"{' '.join(command)}: {done.stdout[-2000:]}{done.stderr[-2000:]}"
+    return done.stdout
+
+
+def answers(docker: Docker) -> bool:
+    try:
+        docker.run("version")
+    except AssertionError:
+        return False
+    return True
+
+
+def options_of_service(name: str, run_folder: Path) -> list[str]:
+    """Returns options of `docker run` as a service of docker-compose.yml has them: all but its network and the volumes
+    that have a name. `run_folder`: in place of the host's /run/icestream, where another collector may listen."""
+    service = COMPOSE["services"][name]
+    options = _all_rights() if service.get("privileged") else []
+    options += ["--pid", service["pid"]] if "pid" in service else []
+    for volume in service["volumes"]:
+        source, _, target = volume.partition(":")
+        source = str(run_folder) if source == "/run/icestream" else source
+        options += ["--volume", f"{source}:{target}"] if source.startswith("/") else []
+    for variable, value in service["environment"].items():
+        options += ["--env", f"{variable}={value}"]
+    return options
+
+
+def _all_rights() -> list[str]:
+    """Returns the option of a privileged container, or the nearest to it where this machine may not hand on
+    CAP_SYS_RESOURCE, which the collector does not need."""
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    (bounding,) = re.findall(r"^CapBnd:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    if int(bounding, 16) >> _SYS_RESOURCE & 1:
+        return ["--privileged"]
+    unconfined = (f"--security-opt={module}=unconfined" for module in ("seccomp", "apparmor"))
+    return ["--cap-add=ALL", "--cap-drop=SYS_RESOURCE", *unconfined]
