@@ -69,7 +69,6 @@ class Publisher:
         self._thread = threading.Thread(target=self._run, name="publish", daemon=True)
 
     def start(self) -> None:
-        self._appended = time.monotonic()
         self._thread.start()
 
     def append(self, messages: Sequence[Message]) -> None:

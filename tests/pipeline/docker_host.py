@@ -62,9 +62,7 @@ class Docker:
         """Makes the image that the Dockerfile begins with, with the certificates that this machine trusts."""
         root = self.folder / "root"
         packages = "--include=python3,python3-pip,ca-certificates"
-        subprocess.run(
-            ["debootstrap", "--variant=minbase", packages, "bookworm", root], check=True, capture_output=True
-        )
+        _run("debootstrap", "--variant=minbase", packages, "bookworm", str(root), environ=self._environ)
         for marker in root.glob("usr/lib/python3*/EXTERNALLY-MANAGED"):
             marker.unlink()  # the official image lets pip install
         (root / "usr/bin/python").symlink_to("python3")
@@ -90,7 +88,7 @@ def running_docker(folder: Path) -> Iterator[Docker]:
     log = folder / "dockerd.log"
     with open(log, "wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as engine:
         try:
-            wait_until(lambda: engine.poll() is not None or answers(docker))
+            wait_until(lambda: engine.poll() is not None or _answers(docker))
             assert engine.poll() is None, log.read_text()[-2000:]
             yield docker
             for container in docker.run("ps", "--all", "--quiet").split():
@@ -108,7 +106,7 @@ def _run(*command: str, environ: dict[str, str]) -> str:
     return done.stdout
 
 
-def answers(docker: Docker) -> bool:
+def _answers(docker: Docker) -> bool:
     try:
         docker.run("version")
     except AssertionError:

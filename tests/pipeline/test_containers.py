@@ -31,7 +31,7 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Docker]:
 
 @pytest.fixture
 def containers(docker: Docker) -> Iterator[Callable[..., str]]:
-    """Starts the traced program in a container, `boxed(SOCKET FOLDER, NAME, OPTIONS...)`; all end with the test."""
+    """`containers(SOCKET FOLDER, NAME, OPTIONS...)` starts the traced program in one; all end with the test."""
     started = []
 
     def start(sockets: Path, name: str, *options: str) -> str:

@@ -38,9 +38,8 @@ def any_time(
     end: EndParam = None,
 ) -> Selection:
     """For routes, as a dependency: without `start` and `end`, all times are selected. Raises ApiError."""
-    time_range = parse_time_range(
-        start, end, TimeRange(0, MAX_UNIX_NANO - 10**6)
-    )  # whole milliseconds, as the answer says it
+    # The answer says times in whole milliseconds, and they can be given again.
+    time_range = parse_time_range(start, end, TimeRange(0, MAX_UNIX_NANO - 10**6))
     return Selection(parse_profile_type(profile_type), parse_selector(selector), time_range)
 
 

@@ -42,6 +42,13 @@ def window(number: int, size: int = 1000) -> list[Message]:
     return [Message(ACTIVITY, b"host", value), Message(RAW, b"host", value)]
 
 
+def filled(settings: CollectorSettings, windows: int) -> Spool:
+    spool = Spool(settings.spool, 1 << 20)
+    for number in range(windows):
+        spool.append(window(number))
+    return spool
+
+
 @pytest.fixture
 def reader(broker: KafkaSettings) -> Iterator[Consumer]:
     # The in-process broker's publishers wait for this group. In Apache Kafka, which tests share, it may still have
@@ -228,9 +235,7 @@ def test_damaged_windows_are_dropped_and_counted_and_the_others_arrive(
     broker: KafkaSettings, reader: Consumer, tmp_path: Path
 ) -> None:
     settings = collector_settings(broker, tmp_path)
-    spool = Spool(settings.spool, 1 << 20)
-    for number in range(4):
-        spool.append(window(number))
+    spool = filled(settings, 4)
     files = sorted(settings.spool.glob("*.messages"))
     files[0].write_bytes(b"garbage")
     files[2].write_bytes(files[2].read_bytes()[:-100])
@@ -248,9 +253,7 @@ def test_a_window_that_cannot_be_read_for_a_while_is_not_lost(
     monkeypatch.setattr(publisher_module, "_RETRY_S", 0.05)
     monkeypatch.setattr(publisher_module, "_IDLE_S", 0.05)
     settings = collector_settings(broker, tmp_path)
-    spool = Spool(settings.spool, 1 << 20)
-    for number in range(3):
-        spool.append(window(number))
+    spool = filled(settings, 3)
     read_entry, failures = spool.read, iter([OSError(errno.EMFILE, "Too many open files")] * 5)
 
     def read_later(entry: Entry) -> list[Message]:
@@ -273,9 +276,7 @@ def test_a_window_that_is_never_read_holds_up_the_others_for_a_time_only(
     monkeypatch.setattr(publisher_module, "_IDLE_S", 0.05)
     monkeypatch.setattr(publisher_module, "_MOST_READS", 3)
     settings = collector_settings(broker, tmp_path)
-    spool = Spool(settings.spool, 1 << 20)
-    for number in range(3):
-        spool.append(window(number))
+    spool = filled(settings, 3)
     first = next(settings.spool.glob("*.messages"), Path())
     first.unlink()
     first.symlink_to(first.name)  # ELOOP
