@@ -7,6 +7,8 @@ FAST := not pipeline and not store and not slow and not kafka and not ebpf and n
 # Tests wait more than they work, so there are more processes than the two CPUs of a small machine. tests/conftest.py
 # says which tests share a process, and which go first.
 TOGETHER := -n 5
+# What a test measured, when it fails on a machine that nobody can ask again.
+TELLING := --showlocals
 # The steps of `make test`: first those that fail fast.
 STEPS := setup-test ruff schemas-check bpf-check kafka mypy-and-test-ebpf test-together test-alone
 # With it, every process would compile all modules again, and every process of pytest rewrite all tests.
@@ -42,14 +44,14 @@ in-memory = $(shell awk '/MemAvailable/ {exit $$2 < 8000000}' /proc/meminfo && a
    "PYTEST_DEBUG_TEMPROOT=/dev/shm"; exit}' /proc/mounts)
 
 test-together:
-	$(in-memory) $(BIN)/pytest $(TOGETHER) -m "not ebpf and not alone and not soak" --durations 15
+	$(in-memory) $(BIN)/pytest $(TOGETHER) $(TELLING) -m "not ebpf and not alone and not soak" --durations 15
 
 # Each collector profiles the whole machine and reads the symbols of what runs there: no more than two at once.
 test-ebpf:
-	$(BIN)/pytest -n 2 -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
+	$(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
-	$(BIN)/pytest -m alone --durations 5 $(call files-with,alone)
+	$(BIN)/pytest $(TELLING) -m alone --durations 5 $(call files-with,alone)
 
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute or two)
 	$(BIN)/pytest -q -n 2 -m "$(FAST)"

@@ -17,9 +17,10 @@ PROGRAMS = 200
 CPU_NS = 50_000_000 * PROGRAMS
 SELECTOR = '{thread_name="short-lived"}'
 LEAST_IDLE = 0.1
-CUT_BUSY, CUT_IDLE = 0.10, 0.05
+CUT_BUSY, CUT_IDLE = 4 / 25, 0.05
 """What is cut at most: the samples before the collector knew the program, which are one or two of 25. While no CPU is
-idle, the collector waits for one as the programs do (docs/collector.md)."""
+idle, the collector waits for one as the programs do (docs/collector.md): a slice or two of the scheduler, each as long
+as one or two samples."""
 
 
 def test_programs_that_live_for_50_ms_are_fully_named(embedded_pipeline: Pipeline, tmp_path: Path) -> None:
