@@ -21,7 +21,7 @@ _CHOSEN_SPANS = 500
 """To divide the spans of an hour, the trace IDs of about so many in SPANS_AT_ONCE are read."""
 COLUMNS = ", ".join((*KEYS, "start_time", *SUMS, "build"))
 _FROM, _UNTIL = "toInt64({from:UInt32})", "toInt64({until:UInt32})"
-_OF_TRACES = (
+OF_TRACES = (
     "trace_id BETWEEN toFixedString(unhex({first_trace:String}), 16) AND toFixedString(unhex({last_trace:String}), 16)"
 )
 """Of what one statement sums up (`trace_ranges`)."""
@@ -33,7 +33,7 @@ SETTINGS: dict[str, int | str] = ACROSS_SHARDS | {  # a request may have rows on
 }
 
 
-def _between(first_s: str, until_s: str, column: str = "start_time") -> str:
+def between(first_s: str, until_s: str, column: str = "start_time") -> str:
     """WHERE ... of rows in [first, until), SQL expressions of Unix seconds."""
     return (
         f"WHERE {column} >= fromUnixTimestamp64Milli(({first_s}) * 1000, 'UTC')"
@@ -43,21 +43,21 @@ def _between(first_s: str, until_s: str, column: str = "start_time") -> str:
 
 def _of_buckets(column: str = "start_time") -> str:
     hour = f"toUnixTimestamp(toStartOfHour({column})) IN {{starts:Array(UInt32)}}"
-    return f"{_between(_FROM, _UNTIL, column)} AND {hour}"
+    return f"{between(_FROM, _UNTIL, column)} AND {hour}"
 
 
 def _minutes() -> str:
-    samples = f"{_of_buckets('time')} AND {_OF_TRACES}"
+    samples = f"{_of_buckets('time')} AND {OF_TRACES}"
     # An interval takes an hour at most, and a row of `span_operations` says when the last one of its hour began. A span
     # takes 23 hours at most (gateway/readers/otlp_spans.py).
-    active = f"{_between(f'{_FROM} - 3600', _UNTIL)} AND {_OF_TRACES}"
-    reported = f"{_between(f'{_FROM} - 86400', f'{_UNTIL} + 3600')} AND {_OF_TRACES}"
+    active = f"{between(f'{_FROM} - 3600', _UNTIL)} AND {OF_TRACES}"
+    reported = f"{between(f'{_FROM} - 86400', f'{_UNTIL} + 3600')} AND {OF_TRACES}"
     spans = select_span_operations(samples, active, reported)
-    began = f"{_of_buckets()} AND {_OF_TRACES}"
+    began = f"{_of_buckets()} AND {OF_TRACES}"
     # What tasks do after the end of their request counts for an hour.
     longest = f"(SELECT intDiv(max(duration_ns), 1000000000) + 1 FROM entry_spans {_of_buckets()})"
-    ended = _between(_FROM, f"{_UNTIL} + toInt64(least(greatest({longest}, 3600), 86400))")
-    requests = operation_sums.requests_from(began, f"{ended} AND {_OF_TRACES}")
+    ended = between(_FROM, f"{_UNTIL} + toInt64(least(greatest({longest}, 3600), 86400))")
+    requests = operation_sums.requests_from(began, f"{ended} AND {OF_TRACES}")
     return " UNION ALL ".join(
         (
             operation_sums.of_samples("toStartOfMinute(time)", spans, samples),
@@ -109,18 +109,19 @@ def hours_with_rows(client: Client, starts: Collection[int]) -> set[int]:
     return {int(hour) for (hour,) in client.query(_HOURS_WITH_ROWS, parameters=parameters).result_rows}
 
 
-def trace_ranges(client: Client, start: int) -> list[dict[str, str]]:
+def trace_ranges(client: Client, start: int, length_s: int = OPERATION_MINUTES.bucket_s) -> list[dict[str, str]]:
     """Returns ranges of trace IDs, as parameters, that together have all of them: one statement for each fills a bucket
     of OPERATION_MINUTES. Traces do not depend on each other, and rows of one minute and operation are added up by all
     who read them.
 
-    There are more than one if the hour that begins at `start`, in Unix seconds, has more than SPANS_AT_ONCE spans; each
+    There are more than one if the time that begins at `start`, in Unix seconds, has more than SPANS_AT_ONCE spans; each
     has about as many. Rows of intervals and spans are in the order of their traces, so they are read for one range
     each. Those of other tables are read for all.
     """
     start_s = "toInt64({start:UInt32})"
-    active = f"SELECT trace_id, span_id FROM span_operations {_between(f'{start_s} - 3600', f'{start_s} + 3600')}"
-    spans = f"({active} UNION ALL SELECT trace_id, span_id FROM entry_spans {_between(start_s, f'{start_s} + 3600')})"
+    end_s = f"{start_s} + {length_s}"
+    active = f"SELECT trace_id, span_id FROM span_operations {between(f'{start_s} - 3600', end_s)}"
+    spans = f"({active} UNION ALL SELECT trace_id, span_id FROM entry_spans {between(start_s, end_s)})"
     parameters = {"start": start, "of": max(SPANS_AT_ONCE // _CHOSEN_SPANS, 1)}
     ranges = -(-client.query(f"SELECT count() FROM {spans}", parameters=parameters).result_rows[0][0] // SPANS_AT_ONCE)
     firsts = [0]

@@ -1,10 +1,14 @@
-"""Reads which builds of rollups are valid."""
+"""Reads which builds of rollups are valid, and notes their states."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
 from icestream.rollups import BUILDS_SQL, CHANGED_HOURS_SQL, Level, bucket_parameters, valid_builds
+from sinks.cluster import ONE_SERVER, Cluster
+from sinks.rollup_changes import insert_settings
 
 
 def read_valid_builds(client: Client, level: Level, start_unix_s: int, end_unix_s: int) -> dict[int, int]:
@@ -33,3 +37,20 @@ def read_sources(client: Client, level: Level, starts: Collection[int], complete
         for start, of_bucket in parts.items()
         if all(part in valid or part < complete_s for part in of_bucket) and any(part in valid for part in of_bucket)
     }
+
+
+def note_builds(
+    client: Client,
+    level: Level,
+    builds: Mapping[int, int],
+    state: str,
+    changes: Mapping[int, int] = MappingProxyType({}),
+    cluster: Cluster = ONE_SERVER,
+) -> None:
+    """Notes the state of builds. `builds` and `changes`: the number of a build, and of its changes, by bucket start."""
+    rows: list[list[Any]] = [
+        [level.name, start, start + level.bucket_s, number, state, changes.get(start, 0)]
+        for start, number in builds.items()
+    ]
+    columns = ["level", "start_time", "end_time", "build", "state", "changes"]
+    client.insert("rollup_builds", rows, column_names=columns, settings=insert_settings(cluster))

@@ -32,10 +32,11 @@ from sinks.cluster import ONE_SERVER, Cluster, wait_for_replicas
 from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
-from sinks.rollup_builds import read_sources, read_valid_builds
+from sinks.rollup_builds import note_builds, read_sources, read_valid_builds
 from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
 from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
 from sinks.stored_days import days_of_builds, rows_of_days
+from sinks.thin_requests import thin_requests
 from sinks.unused_builds import KILLED_AFTER_S, drop_unused_builds
 
 GRACE_S = 600
@@ -88,10 +89,12 @@ class Ages:
 class Rollups:
     """Builds what is due, for as long as the sinks run. Used by one thread."""
 
-    def __init__(self, clients: Clients, operations_s: float = _OPERATIONS_S) -> None:
-        """`operations_s`: see _OPERATIONS_S."""
+    def __init__(self, clients: Clients, operations_s: float = _OPERATIONS_S, request_days: int = 0) -> None:
+        """`operations_s`: see _OPERATIONS_S; `request_days`: for how many days all requests are kept
+        (sinks/thin_requests.py), 0: as long as other rows."""
         self._clients = clients
         self._operations_s = operations_s
+        self._request_days = request_days
 
     def run(self, stop: threading.Event) -> None:
         """Blocks until `stop` is set."""
@@ -122,6 +125,8 @@ class Rollups:
                     self._step_level(level, rows, ages, cluster, stop)
                 except Exception as error:  # the other levels, and the drop of samples, do not wait for this one
                     self._failed(error)
+            if self._request_days > 0 and not cluster.name:
+                self._thin_requests(ages.now, stop)
         finally:  # also where nothing can be built because the disk is full
             if ages.samples_went:
                 self._drop_old_samples(sorted(samples), ages, cluster)
@@ -153,6 +158,12 @@ class Rollups:
                 break
         finish(client, level, ages, cluster)
         drop_unused_builds(client, level, ages.now, cluster)
+
+    def _thin_requests(self, now_unix_s: int, stop: threading.Event) -> None:
+        try:
+            thin_requests(self._clients.get(), now_unix_s, self._request_days, stop)
+        except Exception as error:  # the next step tries again
+            self._failed(error)
 
     def _drop_old_samples(self, days: Sequence[int], ages: Ages, cluster: Cluster) -> None:
         client = self._clients.get()
@@ -239,7 +250,7 @@ def build(
     """
     level, first = buckets[0].level, time.time_ns()
     begun = {bucket.start_unix_s: build_number(first, bucket.start_unix_s) for bucket in buckets}
-    _note(client, level, begun, "begun", {}, cluster)
+    note_builds(client, level, begun, "begun", {}, cluster)
     read = (*operation_tables.SOURCE_TABLES, "series") if level.of_operations else ("samples",)
     wait_for_replicas(client, cluster, "sample_changes", *read)
     changes = _changes(client, level, min(begun), max(begun) + level.bucket_s)
@@ -260,13 +271,13 @@ def build(
                 if stop is not None and stop.is_set():
                     return False
                 if number:  # so that nobody takes it for killed, however long all ranges take
-                    _note(client, level, {hour: builds[hour]}, "begun", {}, cluster)
+                    note_builds(client, level, {hour: builds[hour]}, "begun", {}, cluster)
                 _fill(client, level, {hour: builds[hour]}, traces, cluster)
     else:
         numbers = sorted(number for numbers in sources.values() for number in numbers)
         _fill(client, level, builds, {"sources": numbers}, cluster)
     noted = {start: each.noted for start, each in changes.items()}
-    _note(client, level, builds, "built", noted, cluster)
+    note_builds(client, level, builds, "built", noted, cluster)
     return len(builds) == len(begun)
 
 
@@ -308,7 +319,7 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
         if start // DAY_S not in filled
     }
     if final := {start: number for start, number in numbers.items() if number}:
-        _note(client, level, final, "final", {}, cluster)
+        note_builds(client, level, final, "final", {}, cluster)
 
 
 class _Changes(NamedTuple):
@@ -325,15 +336,3 @@ def _changes(client: Client, level: Level, from_unix_s: int, until_unix_s: int) 
     parameters = bucket_parameters(level, from_unix_s, until_unix_s)
     rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
     return {int(start): _Changes(int(count), bool(is_open), int(last)) for start, count, is_open, last in rows}
-
-
-def _note(
-    client: Client, level: Level, builds: Mapping[int, int], state: str, changes: Mapping[int, int], cluster: Cluster
-) -> None:
-    """Notes the state of builds. `builds` and `changes`: the number of a build, and of its changes, by bucket start."""
-    rows: list[list[Any]] = [
-        [level.name, start, start + level.bucket_s, number, state, changes.get(start, 0)]
-        for start, number in builds.items()
-    ]
-    columns = ["level", "start_time", "end_time", "build", "state", "changes"]
-    client.insert("rollup_builds", rows, column_names=columns, settings=insert_settings(cluster))

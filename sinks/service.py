@@ -72,7 +72,8 @@ def start(
         running.threads.append(thread)
         thread.start()
     if any(runner.sink.name == "clickhouse" for runner in runners):
-        running.threads.append(threading.Thread(target=Rollups(clients).run, args=(stop,), name="rollups"))
+        rollups = Rollups(clients, request_days=settings.request_days)
+        running.threads.append(threading.Thread(target=rollups.run, args=(stop,), name="rollups"))
         running.threads[-1].start()
     return running
 

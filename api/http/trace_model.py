@@ -28,6 +28,7 @@ class Trace(Cpu):
 class Traces(Answer):
     traces: list[Trace]
     next: str | None
+    thinned_until: str | None = Field(description="Until then, light requests may be missing; null: none are")
 
 
 class Span(Cpu):
@@ -59,6 +60,7 @@ class Like(Answer):
 class TraceHead(Trace):
     expected_samples: float | None = Field(description="How many samples its CPU has on average")
     few_samples: bool = Field(description="It has so few samples that its graph shows chance")
+    thinned: bool = Field(description="Its thread CPU and most spans are no longer kept; samples are")
     like: Like
 
 
@@ -87,11 +89,16 @@ _CPU = {
     "samples": 42,
 }
 _TRACE = {"trace_id": _TRACE_ID, "operation": "POST /checkout", "service": "checkout", **_CPU}
-TRACES_EXAMPLE = {"traces": [_TRACE], "next": "WyJjcHUiLDE3Njk4NjA4MDBd"}
+TRACES_EXAMPLE = {
+    "traces": [_TRACE],
+    "next": "WyJjcHUiLDE3Njk4NjA4MDBd",
+    "thinned_until": "2026-01-29T00:00:00.000Z",
+}
 TRACE_CPU_EXAMPLE = {
     **_TRACE,
     "expected_samples": 42.17,
     "few_samples": False,
+    "thinned": False,
     "like": {
         "selector": '{service="checkout", operation="POST /checkout"}',
         "start": "2026-01-31T11:30:00.000Z",

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { bar, byId, element } from "./base/dom.js";
 import { formatCount, formatValue, profileTypeTitle } from "./base/format.js";
+import { formatMoment } from "./base/times.js";
 import { formatCpu, confidenceInterval, measureOf, shown } from "./cpu_text.js";
 import { showSpans } from "./span_table.js";
 import { showTraceLink } from "./trace_link.js";
@@ -28,12 +29,16 @@ export class Requests {
 
   /** Lists the heaviest requests of the time range. */
   async list(values, signal) {
-    const { traces, next } = await page(values, "", signal);
+    const { traces, next, thinned_until: thinned } = await page(values, "", signal);
     for (const head of document.querySelectorAll(".sampled")) head.textContent = sampledTitle(values.profile_type);
     this.#heaviest = Math.max(1, ...traces.map((trace) => trace.cpu_ns));
     byId("trace-rows").replaceChildren(...traces.map((trace) => this.#row(trace)));
     byId("traces-empty").hidden = traces.length > 0;
     byId("traces").hidden = traces.length === 0;
+    byId("traces-thinned").hidden = !thinned;
+    byId("traces-thinned").textContent = thinned
+      ? `Before ${formatMoment(Date.parse(thinned))}, operations with many requests have only their heaviest and slowest ones, and one in a hundred.`
+      : "";
     this.#offerMore(next);
   }
 
@@ -51,6 +56,7 @@ export class Requests {
     const first = showSpans(cpu, new Map(waited.map((span) => [span.span_id, span.sampled_cpu_ns])));
     byId("trace-title").textContent = first?.name || cpu.operation || "Request";
     showSums(cpu, sampledTitle(values.profile_type));
+    byId("trace-thinned").hidden = !cpu.thinned;
     this.#showFew(cpu);
     showTraceLink(byId("trace-link"), cpu.trace_id);
     byId("trace-detail").hidden = false;

@@ -10,6 +10,7 @@ from api.queries.sample_operations import split_matchers
 from api.queries.sample_period import read_periods
 from api.queries.sample_spans import add_span_matchers, series_matchers
 from api.queries.selection import Selection
+from api.queries.thinned import add_kept
 
 _CPU_COLUMNS = ("cpu_ns", "thread_cpu_ns", "sampled_cpu_ns")
 
@@ -32,18 +33,25 @@ class MinCpu:
 
 
 def read_heaviest_traces(
-    database: Database, selection: Selection, order: str, min_cpu: MinCpu, last: LastTrace | None, limit: int
+    database: Database,
+    selection: Selection,
+    order: str,
+    min_cpu: MinCpu,
+    last: LastTrace | None,
+    limit: int,
+    only_kept: bool = False,
 ) -> list[dict[str, Any]]:
     """At most `limit` traces as the API gives them, behind `last`; those with the most `order` come first.
 
-    `order` is cpu_ns, thread_cpu_ns or sampled_cpu_ns. Raises ApiError.
+    `order` is cpu_ns, thread_cpu_ns or sampled_cpu_ns. `only_kept`: of thinned days, without those that have lost rows:
+    a few samples would make them look heavy. Raises ApiError.
     """
     conditions = Conditions()
     having = [f"{name} >= {conditions.bind(getattr(min_cpu, name), 'Int64')}" for name in _CPU_COLUMNS]
     if last is not None:
         bound = f"({conditions.bind(last.value, 'Int64')}, {conditions.bind_trace_id(last.trace_id)})"
         having.append(f"({order}, trace_id) < {bound}")
-    by_service = _select_cpu_by_service(selection, conditions.parameters)
+    by_service = _select_cpu_by_service(selection, conditions.parameters, only_kept=only_kept)
     answer = database.table(
         f"SELECT lower(hex(trace_id)) AS id, {', '.join(_CPU_COLUMNS)} FROM (SELECT trace_id, sum(cpu) AS cpu_ns,"
         f" sum(thread_cpu) AS thread_cpu_ns, sum(sampled_cpu) AS sampled_cpu_ns FROM ({by_service}) GROUP BY trace_id"
@@ -67,13 +75,18 @@ def read_heaviest_traces(
     return traces
 
 
-def _select_cpu_by_service(selection: Selection, parameters: dict[str, Any], trace_ids: list[str] | None = None) -> str:
+def _select_cpu_by_service(
+    selection: Selection, parameters: dict[str, Any], trace_ids: list[str] | None = None, only_kept: bool = False
+) -> str:
     """A query for each trace's CPU in each service; of all traces, or of these."""
     samples = selection.conditions(parameters)
     activity = _activity_conditions(selection, samples)
     if trace_ids is not None:
         for conditions in (samples, activity):
             conditions.add(f"trace_id IN {conditions.bind_trace_ids(trace_ids)}")
+    if only_kept:
+        add_kept(samples, selection.time_range, "time")
+        add_kept(activity, selection.time_range, "start_time")
     cpu = "if(thread_cpu > 0, thread_cpu, sampled_cpu)" if is_cpu(selection.profile_type) else "sampled_cpu"
     return (
         f"SELECT trace_id, service, sum(v) AS sampled_cpu, toInt64(sum(w)) AS thread_cpu, {cpu} AS cpu FROM ("

@@ -3,6 +3,7 @@
 from typing import Any
 
 from api.terminal.draw import amount, printable, table
+from api.terminal.draw_requests import thinned_line
 
 _HEAD = (
     "requests", "per s", "thread CPU", "sampled CPU", "share", "trend", "CPU p50", "p95", "p99", "time p50", "p95",
@@ -39,7 +40,7 @@ def draw_slow(answer: dict[str, Any]) -> str:
         for row in answer["differences"]
     ]
     names = ("flat slow", "fast", "cumulative slow", "fast", "function (of one request)")
-    return "\n".join([*head, *table(names, rows, 4)])
+    return "\n".join([*head, *thinned_line(answer), *table(names, rows, 4)])
 
 
 def _operation(row: dict[str, Any]) -> tuple[str, ...]:

@@ -16,7 +16,18 @@ def draw_traces(traces: dict[str, Any]) -> str:
     ]
     if not rows:
         return "no request used CPU in this time; requests show up if their service uses icestream.tracing"
-    return "\n".join(table((*_HEADS, "trace", "service", "operation"), rows, len(_HEADS)))
+    listed = table((*_HEADS, "trace", "service", "operation"), rows, len(_HEADS))
+    return "\n".join([*listed, *thinned_line(traces)])
+
+
+def thinned_line(answer: dict[str, Any]) -> list[str]:
+    """That old days have fewer requests."""
+    if answer["thinned_until"] is None:
+        return []
+    return [
+        f"before {answer['thinned_until'][:10]}, light requests are no longer kept: operations with many requests have"
+        " their heaviest and slowest ones, and one in a hundred"
+    ]
 
 
 def draw_trace(trace: dict[str, Any]) -> str:
@@ -34,7 +45,8 @@ def draw_trace(trace: dict[str, Any]) -> str:
     hosts = ", ".join(f"{printable(host['host_id'])} {amount(host['cpu_ns'])}" for host in trace["hosts"])
     spans = table((*_HEADS, "span", "service", "name"), rows, len(_HEADS))
     more = [f"{trace['more_spans']} more spans"] if trace["more_spans"] else []
-    return "\n".join([head, *_few(trace), *spans, *more, f"hosts: {hosts}"])
+    thinned = ["its thread CPU and most of its spans are no longer kept; its samples are"] if trace["thinned"] else []
+    return "\n".join([head, *thinned, *_few(trace), *spans, *more, f"hosts: {hosts}"])
 
 
 def _cpu(sums: dict[str, Any]) -> tuple[str, ...]:

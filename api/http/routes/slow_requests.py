@@ -20,6 +20,7 @@ from api.http.view_parameters import View, view
 from api.queries.request_groups import RequestGroup, read_slow_and_fast
 from api.queries.sample_operations import OPERATION
 from api.queries.selection import Selection
+from api.queries.thinned import thinned_json, thinned_until
 from api.tree.functions import FunctionRows
 from api.tree.top_table import TopTable
 from api.views.drawn import Arrangement, draw
@@ -58,6 +59,7 @@ class SlowAgainstFast(DiffMembers):
     slow: Requests
     fast: Requests
     differences: list[Difference]
+    thinned_until: str | None
 
 
 class Measure(StrEnum):
@@ -86,12 +88,16 @@ def slow_requests(
 ) -> Response:
     """Compares the requests of an operation at or above the percentile `slow` with those at or below the percentile
     `fast`. The graph is scaled to the same number of requests. `differences` lists functions; those whose values per
-    request differ most come first.
+    request differ most come first. Before `thinned_until`, one in a hundred of the requests of operations with many is
+    compared.
     """
     shape.check(state.settings)
     selection.check_operations()
     _check(selection, slow, fast)
-    found = read_slow_and_fast(state.database, selection, measure.value, slow, fast, state.settings.api_max_stacks)
+    until = thinned_until(state.database, selection.time_range)
+    found = read_slow_and_fast(
+        state.database, selection, measure.value, slow, fast, state.settings.api_max_stacks, until is not None
+    )
     if found is None:
         raise ApiError(
             404, "no_slow_requests", "no requests of this operation are slower than the fast ones",
@@ -107,7 +113,7 @@ def slow_requests(
         "measure": measure.value, "slow": _requests(found[0]), "fast": _requests(found[1]),
         "differences": _differences(drawn.table, stacks.functions, found),
         "scale": scales[0], "baseline_scale": scales[1],
-    }  # fmt: skip
+    } | thinned_json(until)  # fmt: skip
     for side, prefix in zip(sides, ("", "baseline_"), strict=True):
         head |= {
             f"{prefix}total": side.total, f"{prefix}samples": side.samples, f"{prefix}stacks": len(side.stack_ids),

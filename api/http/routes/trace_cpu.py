@@ -20,6 +20,7 @@ from api.queries import trace_cpu as queries
 from api.queries.sample_operations import OPERATION
 from api.queries.selection import unit_of
 from api.queries.selector import Matcher, format_selector
+from api.queries.thinned import is_thinned
 from api.queries.time_range import TimeRange
 from api.queries.trace_stacks import read_trace_stacks
 from icestream.topics import DEFAULT_PROFILE_TYPE
@@ -68,6 +69,7 @@ def trace_cpu(
         )
     about = cpu.head()
     operation = queries.read_operation(state.database, trace_id, about["service"])
+    about["thinned"] = is_thinned(state.database, trace_id, cpu.time_range.start_unix_nano)
     about["like"] = requests_like(about["service"], operation, cpu.time_range)
     if output_format is None:
         return json_response(about | queries.read_breakdown(state.database, cpu))

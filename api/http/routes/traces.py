@@ -15,6 +15,7 @@ from api.http.parameters import selection
 from api.http.trace_model import TRACES_EXAMPLE, Traces
 from api.queries.heaviest_traces import LastTrace, MinCpu, read_heaviest_traces
 from api.queries.selection import Selection
+from api.queries.thinned import thinned_json, thinned_until
 
 router = APIRouter(tags=["traces"])
 
@@ -47,7 +48,8 @@ def traces(
     """The requests with the most CPU come first. `cpu_ns` is thread CPU in the services that have it, and sampled CPU
     in the others.
 
-    `next` is null on the last page.
+    `next` is null on the last page. Before `thinned_until`, only those requests are listed that are still whole: the
+    heaviest and the slowest ones of each operation, and one in a hundred.
     """
     column = f"{order.value}_ns"
     last = None
@@ -55,9 +57,10 @@ def traces(
         time_range, last = decode_cursor(cursor, order)
         selection = replace(selection, time_range=time_range)
     min_cpu = MinCpu(min_cpu_ns, min_thread_cpu_ns, min_sampled_cpu_ns)
-    rows = read_heaviest_traces(state.database, selection, column, min_cpu, last, limit + 1)
+    until = thinned_until(state.database, selection.time_range)
+    rows = read_heaviest_traces(state.database, selection, column, min_cpu, last, limit + 1, until is not None)
     page = rows[:limit]
     next_page = None
     if len(rows) > limit:
         next_page = encode_cursor(order, selection.time_range, LastTrace(page[-1][column], page[-1]["trace_id"]))
-    return json_response({"traces": page, "next": next_page})
+    return json_response({"traces": page, "next": next_page} | thinned_json(until))

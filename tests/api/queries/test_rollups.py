@@ -106,14 +106,14 @@ def sums_are_those_of_samples(
 
 def test_samples_that_come_while_a_build_reads_are_counted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     store.add(50, days=1)
-    note = rollups._note
+    note = rollups.note_builds
 
     def arrive(*arguments: object) -> None:
         if arguments[3] == "built":
             store.insert([LABELS[0]], [T0 + 5], [1], [1])
         note(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(rollups, "_note", arrive)
+    monkeypatch.setattr(rollups, "note_builds", arrive)
     store.build()
     monkeypatch.undo()
     store.check(select((), T0, T0 + DAY))
@@ -179,7 +179,7 @@ def test_a_few_recent_minutes_ask_for_no_rollups(store: Store, monkeypatch: pyte
 
 def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build has written its rows, and is killed before it says so."""
-    note = rollups._note
+    note = rollups.note_builds
 
     def killed(*arguments: object) -> None:
         if arguments[3] == "built":
@@ -187,7 +187,7 @@ def kill_builder(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         note(*arguments)  # type: ignore[arg-type]
 
     store.add(1)
-    monkeypatch.setattr(rollups, "_note", killed)
+    monkeypatch.setattr(rollups, "note_builds", killed)
     with pytest.raises(KeyboardInterrupt):
         store.build()
     monkeypatch.undo()
