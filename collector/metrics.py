@@ -54,6 +54,7 @@ CONTEXT_PROCESSES = Gauge(
     "processes that publish trace contexts (thread contexts, custom labels, labels of Go), by whether they can be read",
     ["state"],
 )
+HANGING_MOUNTS = Gauge("icestream_collector_hanging_mounts", "mounts that do not answer, whose files are left alone")
 PROCESSES = Gauge("icestream_collector_processes", "processes whose mappings are known")
 SYMBOL_REQUESTS = Counter(
     "icestream_collector_symbol_requests_total", "symbol requests to this host, by answer", ["answer"]

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -21,6 +22,7 @@ from collector.elf import identity as elf_identity
 from collector.elf.error import ElfError
 from collector.elf.identity import ElfIdentity
 from collector.processes.held_files import HeldFiles
+from collector.processes.patience import GIVE_UP_S, Patience
 from collector.processes.regular_file import open_regular
 from icestream import unnamed
 from icestream.v1.common_pb2 import Mapping
@@ -86,7 +88,8 @@ class FileCache:
     Holds the files open for a while. Safe to use from several threads.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, give_up_s: float = GIVE_UP_S) -> None:
+        """`give_up_s`: how long it waits for the file system of a file."""
         self._listeners: list[FileListener] = []
         self._lock = threading.RLock()
         self._known: dict[tuple[int, ...], Identity | None] = {}
@@ -96,6 +99,7 @@ class FileCache:
         self._noted: dict[str, float] = {}  # when each build ID was noted, oldest first
         self._entries: dict[str, MapsEntry] = {}  # the last of each build ID
         self._held = HeldFiles()
+        self._patience = Patience(give_up_s)
         self._vdso: Identity | None = None
 
     def add_listener(self, listener: FileListener) -> None:
@@ -104,7 +108,7 @@ class FileCache:
 
     def identify(self, entry: MapsEntry) -> Identity | None:
         """Identifies the file of an entry; None if it is no ELF file. Raises OSError if the process is gone and the
-        file cannot be found."""
+        file cannot be found, and if its file system does not answer."""
         with self._lock:
             return self.note_mapped(self._identify(entry), entry)
 
@@ -133,9 +137,7 @@ class FileCache:
         for listener in self._listeners:
             listener.note(identity.build_id, entry)
         if not self._held.touch(identity.build_id):
-            descriptor = _open_identified(entry, identity.build_id)
-            if descriptor is not None:
-                self._held.keep(identity.build_id, descriptor)
+            self._hold(entry, identity.build_id)
         return identity
 
     def open(self, build_id: str) -> int | None:
@@ -154,6 +156,7 @@ class FileCache:
 
     def close(self) -> None:
         self._held.close()
+        self._patience.close()
 
     def vdso(self) -> Identity | None:
         """The vDSO of this kernel, read from our own memory: all 64-bit processes have the same."""
@@ -164,6 +167,16 @@ class FileCache:
                 return None
             self._vdso = Identity(vdso.build_id, vdso)
         return self._vdso
+
+    def _hold(self, entry: MapsEntry, build_id: str) -> None:
+        def opened() -> int:
+            descriptor = _open_identified(entry, build_id)
+            if descriptor is None:
+                raise FileNotFoundError(entry.path)
+            return descriptor
+
+        with suppress(OSError):
+            self._held.keep(build_id, self._patience.run(entry.pid, entry.path, opened, os.close))
 
     def _find_reported(self, entry: MapsEntry, reported: bytes, offset: int) -> Identity | None:
         known = self._reported.get(reported, [])
@@ -184,20 +197,29 @@ class FileCache:
         return identity
 
     def _identify(self, entry: MapsEntry, reported: bytes = b"") -> Identity | None:
+        descriptor, identity = self._patience.run(
+            entry.pid, entry.path, lambda: self._open_and_read(entry, reported), lambda late: os.close(late[0])
+        )
+        if identity is not None and identity.build_id and not self._held.touch(identity.build_id):
+            self._held.keep(identity.build_id, descriptor)
+        else:
+            os.close(descriptor)
+        return identity
+
+    def _open_and_read(self, entry: MapsEntry, reported: bytes) -> tuple[int, Identity | None]:
         descriptor = open_entry(entry, reported)
         try:
             status = os.fstat(descriptor)
             key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
             if key not in self._known:
+                identity = _read(descriptor, status)
                 while len(self._known) >= MAX_FILES:
                     del self._known[next(iter(self._known))]
-                self._known[key] = _read(descriptor, status)
-            identity = self._known[key]
-            if identity is not None and identity.build_id and not self._held.touch(identity.build_id):
-                self._held.keep(identity.build_id, os.dup(descriptor))
-            return identity
-        finally:
+                self._known[key] = identity
+            return descriptor, self._known[key]
+        except BaseException:
             os.close(descriptor)
+            raise
 
     def _learn(self, reported: bytes, path: str, identity: Identity) -> None:
         known = self._reported.setdefault(reported, [])

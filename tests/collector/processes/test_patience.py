@@ -1,0 +1,132 @@
+"""File systems that do not answer cost a thread, and not the profile of the host."""
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from collector.processes import patience
+from collector.processes.mapped_files import FileCache, MapsEntry
+from collector.processes.patience import Patience, mount_of
+from tests.collector.slow_disk import SlowFile, slow_file
+from tests.waiting import PATIENCE_S, wait_until
+
+ME = os.getpid()
+QUICK_S = 0.2
+
+
+class Hanging:
+    """Work that waits until it is let go."""
+
+    def __init__(self) -> None:
+        self.let_go = threading.Event()
+        self.discarded: list[str] = []
+
+    def work(self) -> str:
+        assert self.let_go.wait(PATIENCE_S)
+        return "late"
+
+
+@pytest.fixture
+def waiting() -> Iterator[Patience]:
+    made = Patience(QUICK_S)
+    yield made
+    made.close()
+
+
+def run(waiting: Patience, path: str = "/somewhere/file") -> str:
+    return waiting.run(ME, path, lambda: f"read {path}", lambda late: None)
+
+
+def hang(waiting: Patience, monkeypatch: pytest.MonkeyPatch) -> Hanging:
+    """Every file below /nfs is of one mount."""
+    monkeypatch.setattr(patience, "mount_of", lambda pid, path: "/nfs" if path.startswith("/nfs") else "/")
+    hanging = Hanging()
+    with pytest.raises(TimeoutError, match="/nfs/a: its file system does not answer"):
+        waiting.run(ME, "/nfs/a", hanging.work, hanging.discarded.append)
+    return hanging
+
+
+def test_what_is_done_and_its_errors_come_back(waiting: Patience) -> None:
+    assert run(waiting) == "read /somewhere/file"
+
+    def fail() -> str:
+        raise FileNotFoundError("gone")
+
+    with pytest.raises(FileNotFoundError, match="gone"):
+        waiting.run(ME, "/somewhere/file", fail, lambda late: None)
+    assert run(waiting) == "read /somewhere/file"
+
+
+def test_a_mount_that_hangs_is_left_alone_until_it_answers_and_others_are_read(
+    waiting: Patience, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hanging = hang(waiting, monkeypatch)
+    threads = threading.active_count()
+    for number in range(100):
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError):
+            run(waiting, f"/nfs/{number}")
+        assert time.monotonic() - begun < QUICK_S
+        assert run(waiting, f"/usr/{number}") == f"read /usr/{number}"
+    assert threading.active_count() <= threads + 1  # the one that reads the others
+    assert hanging.discarded == []
+    hanging.let_go.set()
+    wait_until(lambda: hanging.discarded == ["late"])
+    wait_until(lambda: not waiting._hanging)
+    assert run(waiting, "/nfs/b") == "read /nfs/b"
+
+
+def test_no_more_threads_wait_than_a_bound(waiting: Patience, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "MOST_HANGING", 2)
+    first, second = hang(waiting, monkeypatch), Hanging()
+    with pytest.raises(TimeoutError):
+        waiting.run(ME, "/usr/a", second.work, second.discarded.append)
+    with pytest.raises(TimeoutError):
+        run(waiting, "/usr/b")
+    for hanging in (first, second):
+        hanging.let_go.set()
+    wait_until(lambda: not waiting._hanging)
+    assert run(waiting, "/usr/b") == "read /usr/b"
+
+
+def test_mounts_are_known_by_the_longest_path() -> None:
+    assert mount_of(ME, "/proc/self/status").startswith("/proc (")
+    assert mount_of(2**22 + 1, "/proc/self/status").startswith("/proc (")  # a process that has ended
+    assert mount_of(ME, "/").startswith("/ (")
+    assert mount_of(ME, "no path") == "no path"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SlowFile]:
+    with slow_file(tmp_path / "program", Path(os.path.realpath("/bin/true")).read_bytes()) as file:
+        yield file
+
+
+@pytest.mark.ebpf  # needs root, as they do
+def test_a_program_on_a_disk_that_does_not_answer_holds_up_no_other_file(
+    disk: SlowFile, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FileCache(QUICK_S)
+    slow, other = (MapsEntry(ME, 0x1000, 0x2000, 0, 0, str(path)) for path in (disk.path, tmp_path / "other"))
+    shutil.copy("/bin/false", other.path)
+    disk.slow()
+    with pytest.raises(TimeoutError):
+        files.identify(slow)
+    disk.wait_for_reader()
+    assert files.identify(other) is not None
+    with pytest.raises(TimeoutError):
+        files.identify(slow)
+    disk.pass_on()
+    wait_until(lambda: "answers again" in caplog.text)
+    identity = files.identify(slow)
+    assert identity is not None
+    descriptor = files.open(identity.build_id)
+    assert descriptor is not None
+    assert os.pread(descriptor, 4, 0) == b"\x7fELF"
+    os.close(descriptor)
+    files.close()
