@@ -32,6 +32,11 @@ SETTINGS: dict[str, int | str] = ACROSS_SHARDS | {  # a request may have rows on
     "max_bytes_in_join": 400_000_000,
 }
 
+LIMITS: dict[str, int | str] = {
+    "max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000,
+}  # fmt: skip
+"""Of all statements that sum up rows, so that sinks and queries have room beside them."""
+
 
 def between(first_s: str, until_s: str, column: str = "start_time") -> str:
     """WHERE ... of rows in [first, until), SQL expressions of Unix seconds."""

@@ -35,13 +35,12 @@ _BY_AGE = {
     "spans": _Expiry("start_time"),
     "span_operations": _Expiry("start_time"),
     "entry_spans": _Expiry("start_time"),
-    "thinned_days": _Expiry("day", more_days=2),
-    "thinned_operations": _Expiry("day", more_days=2),
-    "kept_traces": _Expiry("day", more_days=2),
     "batches": _Expiry("last_time", least_days=8),
     "dead_letters": _Expiry("time"),
     "sample_changes": _Expiry("start_time", more_days=90),
 }
+_OF_ACTIVITY = ("thinned_days", "thinned_operations", "kept_traces")
+"""Tables that are kept two days longer than what they are about."""
 _LEAST_SAMPLE_DAYS = 2
 """Samples are kept for a day after their day was summed up."""
 # Nodes and series are announced once a day, so they must outlive the rows that refer to them.
@@ -94,6 +93,9 @@ def set_retention(client: Client, days: int | None, rollups: RollupDays = Rollup
     if days is not None:
         for table, expiry in _BY_AGE.items():
             tables.drop_after(table, expiry.column, expiry.days(days))
+    kept = tables.kept_days("activity") if days is None else days
+    for table in _OF_ACTIVITY:  # which a migration may just have made
+        tables.drop_after(table, "day", kept + 2 if kept else 0)
     samples = sample_days(client, tables.cluster)
     tables.drop_after("samples", "time", 0)
     all_days = (samples, *of_unit.values())

@@ -48,7 +48,6 @@ _OPERATIONS_S = 20.0
 """A step spends this long on each level of operations, so that samples do not wait for a backlog of hours."""
 _WAIT_S = 7 * DAY_S
 """Hours and days that no sink has built yet are still built for this long after their rows are gone."""
-_LIMITS = {"max_threads": 2, "max_memory_usage": 2_000_000_000, "max_bytes_before_external_group_by": 400_000_000}
 log = logging.getLogger(__name__)
 
 
@@ -285,7 +284,7 @@ def _fill(client: Client, level: Level, builds: Mapping[int, int], of: Mapping[s
     """Writes the rollups of buckets. `builds`: by the start of the bucket; `of`: parameters of what they are summed up
     from, the builds of a finer level (`sources`) or a range of traces."""
     parameters = {**fill_parameters(level, builds), **of}
-    settings = insert_settings(cluster) | _LIMITS | fill_settings(level, cluster)
+    settings = insert_settings(cluster) | operation_tables.LIMITS | fill_settings(level, cluster)
     for table, statement in fill(level, builds, settings).items():
         client.command(statement, parameters=parameters)
         wait_for_replicas(client, cluster, table)  # the next table may be summed up from this one

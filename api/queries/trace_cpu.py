@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api.queries.conditions import Conditions
+from api.queries.conditions import Conditions, add_times
 from api.queries.confidence import FEW_SAMPLES, SAMPLED_COLUMNS, Sampled, is_cpu, sampled_rows
 from api.queries.database import Database, texts
+from api.queries.sample_operations import span_hours
 from api.queries.sample_period import read_periods
 from api.queries.time_range import TimeRange
 from api.queries.trace_spans import ReportedSpans, read_spans
@@ -66,6 +67,12 @@ class TraceCpu:
     reported: ReportedSpans
     period: float  # what the longest of its samples stands for, or 0 if that is not known
     time_range: TimeRange  # from the first to the last thing that is known of it
+
+    @property
+    def all_services(self) -> list[str]:
+        """The services that worked for it, heaviest first."""
+        reported = (span.service for span in self.reported.spans.values())
+        return list(dict.fromkeys([*(each.key for each in self.services), *reported]))
 
     @property
     def samples(self) -> int:
@@ -129,8 +136,9 @@ def read_breakdown(database: Database, cpu: TraceCpu) -> dict[str, Any]:
     }
 
 
-def read_operation(database: Database, trace_id: str, service: str) -> str:
-    """The operation that a service did for a request, as samples have it; "" if that is not known. Raises ApiError."""
+def read_operation(database: Database, trace_id: str, service: str, thinned: TimeRange | None = None) -> str:
+    """The operation that a service did for a request, as samples have it; "" if that is not known. `thinned`: the time
+    range of a request that has lost rows; then the spans of its samples say it. Raises ApiError."""
     conditions = Conditions()
     conditions.add(f"trace_id = {conditions.bind_trace_id(trace_id)}")
     conditions.add(f"service = {conditions.bind(service, 'String')}")
@@ -138,10 +146,16 @@ def read_operation(database: Database, trace_id: str, service: str) -> str:
     known = f"SELECT span_id FROM activity WHERE {conditions.expressions[0]} AND operation != ''"
     labelled = f"series_id IN (SELECT series_id FROM trace_samples {conditions.where} AND span_id NOT IN ({known}))"
     conditions.add("operation != ''")
+    active = Conditions([*conditions.expressions], conditions.parameters)
+    if thinned is None:
+        active.add("0")  # for others, it would read all spans of the service in these hours
+    else:
+        add_times(active, [span_hours(thinned)], "start_time")
     answer = database.table(
         "SELECT named AS name FROM"
         f" (SELECT toString(operation) AS named, 1 AS by_span, thread_cpu_ns AS cpu FROM activity {conditions.where}"
         f" UNION ALL SELECT toString(operation), 1, 0 FROM spans {conditions.where}"  # where there is no activity
+        f" UNION ALL SELECT toString(operation), 1, 0 FROM span_operations {active.where}"
         f" UNION ALL SELECT label, 0, 0 FROM ({SERIES_SPAN_NAMES}) WHERE {labelled})"
         " GROUP BY named ORDER BY max(by_span) DESC, sum(cpu) DESC, name LIMIT 1",
         conditions.parameters,

@@ -185,6 +185,9 @@ def test_retention_is_set_changed_and_taken_away(clients: Clients, monkeypatch: 
     assert (ttl("samples"), retention.sample_days(client)) == ("", 0)  # the sinks drop them
     retention.set_retention(client, None, new=True)
     assert (ttl("trace_samples"), retention.sample_days(client)) == ("toDateTime(time) + toIntervalDay(14)", 14)
+    client.command("ALTER TABLE kept_traces REMOVE TTL")  # as a migration makes it where tables have been for long
+    retention.set_retention(client, None)
+    assert ttl("kept_traces") == "toDateTime(day) + toIntervalDay(16)"
     retention.set_retention(clients.get(), 5)
     assert ttl("batches").endswith("toIntervalDay(8)")
     assert ttl("service_stack_hours").endswith("toIntervalDay(182)")

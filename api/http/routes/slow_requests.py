@@ -88,13 +88,12 @@ def slow_requests(
 ) -> Response:
     """Compares the requests of an operation at or above the percentile `slow` with those at or below the percentile
     `fast`. The graph is scaled to the same number of requests. `differences` lists functions; those whose values per
-    request differ most come first. Before `thinned_until`, one in a hundred of the requests of operations with many is
-    compared.
+    request differ most come first. If `thinned_until` is not null, one in a hundred requests is compared.
     """
     shape.check(state.settings)
     selection.check_operations()
     _check(selection, slow, fast)
-    until = thinned_until(state.database, selection.time_range)
+    until = thinned_until(state.database, selection.time_range, selection.matchers)
     found = read_slow_and_fast(
         state.database, selection, measure.value, slow, fast, state.settings.api_max_stacks, until is not None
     )

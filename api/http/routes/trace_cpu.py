@@ -65,11 +65,16 @@ def trace_cpu(
             "unknown_trace",
             f"nothing is known of the trace {trace_id}",
             "a request shows up a few seconds after it ran if its service uses icestream.tracing;"
-            " /api/v1/traces lists the known ones",
+            " light requests are kept for some days only; /api/v1/traces lists the known ones",
         )
     about = cpu.head()
-    operation = queries.read_operation(state.database, trace_id, about["service"])
-    about["thinned"] = is_thinned(state.database, trace_id, cpu.time_range.start_unix_nano)
+    about["thinned"] = is_thinned(state.database, trace_id, cpu.all_services, cpu.time_range)
+    if about["thinned"]:  # what is left of its spans need not have the root
+        about["service"] = cpu.all_services[0]
+        operation = queries.read_operation(state.database, trace_id, about["service"], cpu.time_range)
+        about["operation"] = operation
+    else:
+        operation = queries.read_operation(state.database, trace_id, about["service"])
     about["like"] = requests_like(about["service"], operation, cpu.time_range)
     if output_format is None:
         return json_response(about | queries.read_breakdown(state.database, cpu))

@@ -57,7 +57,7 @@ def traces(
         time_range, last = decode_cursor(cursor, order)
         selection = replace(selection, time_range=time_range)
     min_cpu = MinCpu(min_cpu_ns, min_thread_cpu_ns, min_sampled_cpu_ns)
-    until = thinned_until(state.database, selection.time_range)
+    until = thinned_until(state.database, selection.time_range, selection.matchers)
     rows = read_heaviest_traces(state.database, selection, column, min_cpu, last, limit + 1, until is not None)
     page = rows[:limit]
     next_page = None

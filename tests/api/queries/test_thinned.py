@@ -12,9 +12,11 @@ from api.terminal.draw_requests import draw_trace, draw_traces
 from icestream.clickhouse import Clients
 from icestream.thinning import IS_SAMPLED
 from sinks import thin_requests
+from sinks.rollup_changes import note_work_sql
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, Rows, whole_minutes
-from tests.api.queries.rollup_store import DAY, T0
+from tests.api.queries.rollup_store import DAY, HOUR, T0
+from tests.data.tables import NO_SPAN, to_datetime
 from tests.waiting import wait_until
 
 DAYS = [datetime.fromtimestamp(T0 + day * DAY, timezone.utc).date() for day in range(2)]
@@ -39,15 +41,20 @@ def requests(engine: str, database: str, monkeypatch: pytest.MonkeyPatch) -> Req
 
 def thin(requests: Requests, now: float = 0) -> None:
     """Thins what is due, as if the last change was two days ago."""
-    thin_requests.thin_requests(requests.client, int(now or time.time() + 2 * DAY), 3, threading.Event())
     left = "SELECT count() FROM system.mutations WHERE NOT is_done AND database = currentDatabase()"
-    wait_until(lambda: requests.client.query(left).result_rows == [(0,)])
+    while thin_requests.thin_requests(requests.client, int(now or time.time() + 2 * DAY), 3, threading.Event()):
+        wait_until(lambda: requests.client.query(left).result_rows == [(0,)])
 
 
 def states(requests: Requests) -> dict[Any, list[str]]:
-    rows = requests.client.query("SELECT day, groupArray(state) FROM (SELECT * FROM thinned_days ORDER BY noted_time)"
-                                 " GROUP BY day").result_rows  # fmt: skip
-    return {day: list(of_day) for day, of_day in rows}
+    """The states that each day had, one after the other."""
+    rows = requests.client.query("SELECT day, toString(state) FROM thinned_days ORDER BY noted_time").result_rows
+    found: dict[Any, list[str]] = {}
+    for day, state in rows:
+        of_day = found.setdefault(day, [])
+        if of_day[-1:] != [state]:
+            of_day.append(state)
+    return found
 
 
 def rows_of(requests: Requests, table: str) -> list[tuple[Any, ...]]:
@@ -144,6 +151,8 @@ def test_a_trace_that_lost_rows_says_so(requests: Requests, api: Api) -> None:
     answer = api.json(f"/api/v1/traces/{thinned}/cpu")
     assert answer["thinned"] is True
     assert answer["samples"] > 0 == answer["thread_cpu_ns"]
+    assert answer["operation"] in OPERATIONS
+    assert f'operation="{answer["operation"]}"' in answer["like"]["selector"]
     assert "no longer kept" in draw_trace(answer)
 
 
@@ -191,6 +200,7 @@ def test_a_day_that_changes_is_thinned_again_and_its_sums_stay(requests: Request
     few = {table: rows_of(requests, table) for table in TABLES}
     thin(requests)
     assert {day: len(each) for day, each in states(requests).items()} == {DAYS[0]: 3}  # not without a change
+    time.sleep(1.1)  # changes are noted in seconds
     requests.client.command("TRUNCATE TABLE activity")
     for table, of_table in rows.items():
         requests.bring(table, of_table)
@@ -202,6 +212,76 @@ def test_a_day_that_changes_is_thinned_again_and_its_sums_stay(requests: Request
     assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"] * 2}
     assert {table: rows_of(requests, table) for table in TABLES} == few
     assert answers(requests, api) == before
+
+
+def test_heavy_requests_of_which_no_entry_span_came_are_kept(requests: Requests) -> None:
+    """As where a process was killed in the middle; also with no known operation, and those of a small service."""
+    requests.come(200, first=0.1, days=0.1)
+    start = to_datetime(T0 + 0.15 * DAY)
+    common = {"start_time": start, "duration_ns": 10**9, "host_id": "a"}
+    rows = {}
+    for number in range(300):
+        for service, operation in (("cart", "charge"), ("cart", ""), ("small", "GET /")):
+            if service == "small" and number > 5:
+                continue
+            trace = f"{service}{operation[:1]}{number:03}".ljust(16).encode()
+            rows[trace] = (service, operation, number)
+    requests.bring("activity", [
+        common | {"trace_id": trace, "service": service, "operation": operation, "span_id": trace[:8],
+                  "entry_span_id": trace[:8] if operation else NO_SPAN,
+                  "thread_cpu_ns": 10**12 if number == 7 else 10**6}
+        for trace, (service, operation, number) in rows.items()
+    ])  # fmt: skip
+    requests.build()
+    thin(requests)
+    kept = ids(requests, "SELECT trace_id FROM activity")
+    chance = ids(
+        requests, f"SELECT arrayJoin({list(map(bytes.decode, rows))})::FixedString(16) AS trace_id WHERE {IS_SAMPLED}"
+    )
+    expected = {trace for trace, (service, _, number) in rows.items() if service == "small" or number == 7}
+    assert kept & rows.keys() == expected | (chance & rows.keys())
+
+
+def test_nothing_is_deleted_if_a_day_changes_meanwhile_or_a_job_is_at_work(
+    requests: Requests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
+    rows = rows_of(requests, "activity")
+    choose = thin_requests._choose_traces
+
+    def late(*of: Any) -> None:
+        choose(*of)
+        requests.client.command(note_work_sql("begun", T0 * 10**9, (T0 + HOUR) * 10**9, of_operations=True))
+
+    monkeypatch.setattr(thin_requests, "_choose_traces", late)
+    thin(requests)
+    monkeypatch.setattr(thin_requests, "_choose_traces", choose)
+    assert states(requests) == {DAYS[0]: ["choosing"]}
+    requests.client.command("TRUNCATE TABLE thinned_days")
+    thin(requests, time.time() + 10 * DAY)  # the job goes on
+    assert states(requests) == {}
+    assert rows_of(requests, "activity") == rows
+    requests.client.command(note_work_sql("ended", T0 * 10**9, (T0 + HOUR) * 10**9, of_operations=True))
+    thin(requests, time.time() + 10 * DAY)
+    assert states(requests) == {DAYS[0]: ["choosing", "thinning", "thinned"]}
+    assert len(rows_of(requests, "activity")) < len(rows)
+
+
+def test_nothing_more_is_thinned_while_rows_cannot_be_deleted(
+    requests: Requests, caplog: pytest.LogCaptureFixture
+) -> None:
+    requests.come(100, first=0.1, days=0.1)
+    requests.build()
+    requests.client.command(
+        "ALTER TABLE activity DELETE WHERE throwIf(pid < 1000000) = 0", settings={"mutations_sync": 0}
+    )
+    wait_until(lambda: not thin_requests._mutations_ended(requests.client) and "cannot be deleted" in caplog.text)
+    assert not thin_requests.thin_requests(requests.client, int(time.time() + 2 * DAY), 3, threading.Event())
+    assert states(requests) == {}
+    requests.client.command("KILL MUTATION WHERE NOT is_done AND database = currentDatabase() SYNC")
+    thin(requests)
+    assert states(requests) != {}
 
 
 def test_a_day_is_not_thinned_before_the_rollups_of_its_neighbours_are_there(requests: Requests) -> None:
