@@ -105,7 +105,7 @@ def make_profiler(settings: CollectorSettings, loaded: Loaded, files: FileCache,
         metrics.RECEIVED.read(loaded.quotas.cut, "cut")
     contexts = ThreadContexts(sampler.set_context, sampler.forget, files.open)
     work = BuildQueue()
-    host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work, contexts])
+    host = Host(sampler.program, files, TableCache(settings.unwind_cache), [labels, work, contexts, activity])
     operations = OperationNames(settings.most_operations)
     metrics.RECEIVED.read(lambda: operations.replaced, "many_operations")
     windows = Windows(host_id(settings), host, labels, operations, period_ns(settings.frequency))

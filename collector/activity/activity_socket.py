@@ -21,6 +21,8 @@ from collector.activity.intervals import Intervals
 from collector.activity.join_datagrams import join_datagrams
 from collector.activity.quotas import Quotas
 from collector.activity.thread_ids import ThreadIds
+from collector.processes.listener import ProcessListener
+from collector.processes.process_events import Event, Executed, Forked
 
 SERVICE_SECONDS = 30.0
 """How long a process keeps its service after its last datagram: three times the interval of hellos."""
@@ -54,7 +56,7 @@ class _Service(NamedTuple):
     uid: int
 
 
-class ActivityReceiver:
+class ActivityReceiver(ProcessListener):
     """Receives datagrams on a thread of its own, because the kernel queues only ten of them. Keeps them until `take`.
 
     Makes the socket file and its directory, open to every user, and replaces a stale socket. Raises OSError where that
@@ -93,6 +95,17 @@ class ActivityReceiver:
             self._services = {pid: service for pid, service in self._services.items() if service.heard_at >= since}
             self._services_of = Counter(service.uid for service in self._services.values())
             return {pid: service.name for pid, service in self._services.items()}
+
+    def event(self, pid: int, event: Event) -> None:
+        """Forgets the service of a process that has executed another program since it named its service, and that of an
+        earlier process with the same ID."""
+        if pid not in self._services or not isinstance(event, Forked | Executed):
+            return
+        with self._lock:
+            service = self._services.get(pid)
+            if service is not None and service.heard_at * 1e9 < event.time_monotonic_ns:
+                del self._services[pid]
+                self._services_of[service.uid] -= 1
 
     def cpu_seconds(self) -> float:
         """The CPU time that receiving took. Whoever sends decides about it, so it says nothing about sampling."""

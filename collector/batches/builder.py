@@ -14,6 +14,8 @@ from collector.processes.listener import ProcessListener
 log = logging.getLogger(__name__)
 
 _MAX_ITEMS = 256
+_MAX_BYTES = 64 << 20
+"""Of the windows that wait; one that begins below it is taken."""
 
 
 class BuildQueue(ProcessListener):
@@ -21,6 +23,7 @@ class BuildQueue(ProcessListener):
 
     def __init__(self) -> None:
         self._queue: queue.Queue[DrainedWindow | int | None] = queue.Queue(_MAX_ITEMS)
+        self._put_bytes = self._taken_bytes = 0  # each is written by one thread
 
     def sampled(self, pid: int) -> None:
         if len(self) < _MAX_ITEMS // 2:  # there is always room for windows
@@ -28,11 +31,12 @@ class BuildQueue(ProcessListener):
 
     def put(self, window: DrainedWindow) -> None:
         """Waits until there is room."""
+        self._put_bytes += window.samples.nbytes
         self._queue.put(window)
 
     def room(self) -> int:
         """How many windows can be put in without waiting."""
-        return _MAX_ITEMS - len(self)
+        return _MAX_ITEMS - len(self) if self._put_bytes - self._taken_bytes < _MAX_BYTES else 0
 
     def end(self) -> None:
         """Nothing follows."""
@@ -40,7 +44,10 @@ class BuildQueue(ProcessListener):
 
     def get(self) -> DrainedWindow | int | None:
         """Waits for a window or a process ID; None at the end."""
-        return self._queue.get()
+        item = self._queue.get()
+        if isinstance(item, DrainedWindow):
+            self._taken_bytes += item.samples.nbytes
+        return item
 
     def __len__(self) -> int:
         return self._queue.qsize()

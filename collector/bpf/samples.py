@@ -48,3 +48,9 @@ class Samples:
     span_name: np.ndarray | None = None  # uint32 (n,), 0: none, else row + 1 of span_names; None: no sample has one
     span_names: tuple[str, ...] = ()  # by the labels of programs, see bpf/labels.h
     off_cpu: "Samples | None" = None  # waits that ended in the same window; None: waits are not followed
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        columns = sum(column.nbytes for column in vars(self).values() if isinstance(column, np.ndarray))
+        return columns + (self.off_cpu.nbytes if self.off_cpu else 0)

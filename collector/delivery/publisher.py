@@ -33,6 +33,8 @@ _LOG_S = 10.0
 _LOG_DROPPED_S = 60.0
 _SILENT_S = 180.0
 """An idle host has a window in each minute, too. Without any for so long, what makes windows stands still."""
+_ALONE_S = 1.0
+"""How long a message that is sent alone waits for the broker before the next one is sent."""
 _HOPELESS = frozenset({KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_MSG, KafkaError.INVALID_RECORD})
 
 
@@ -54,6 +56,9 @@ class Publisher:
         self._spool = spool
         self._backlogs = backlogs(settings)
         self._flights: dict[int, _Flight] = {}
+        self._alone: set[int] = set()
+        """Windows that the broker refused together with others: one request holds messages of several windows, and it
+        says of none which it was. These are sent again alone, message by message."""
         self._not_before = 0.0
         self._fatal = False
         self._failed_reads = 0  # of the oldest window
@@ -138,10 +143,16 @@ class Publisher:
         """Publishes the oldest window that is not in flight. False where there is none, or no room for it."""
         if time.monotonic() < self._not_before:
             return False
+        if not self._alone.isdisjoint(self._flights):
+            return False
         if self._flights and (self._backlogs or sum(f.size for f in self._flights.values()) > _IN_FLIGHT_BYTES):
             return False
         entry = self._spool.hold(skip=set(self._flights))
         if entry is None:
+            return False
+        alone = entry.number in self._alone
+        if alone and self._flights:
+            self._spool.release(entry)
             return False
         messages = self._read(entry)
         if messages is None:
@@ -158,6 +169,8 @@ class Publisher:
         flight = self._flights[entry.number] = _Flight(entry, size, len(messages))
         for message in messages:
             self._produce(flight, message)
+            if alone:
+                self._producer.flush(_ALONE_S)
         return True
 
     def _read(self, entry: Entry) -> list[Message] | None:
@@ -202,10 +215,16 @@ class Publisher:
             if flight.unacknowledged:
                 continue
             del self._flights[number]
+            if flight.error is not None and flight.error.code() in _HOPELESS and number not in self._alone:
+                self._alone.add(number)
+                self._spool.release(flight.entry)
+                continue
             if flight.error is None:
                 self._error = None
+                self._alone.discard(number)
                 self._spool.delete(flight.entry)
             elif flight.error.code() in _HOPELESS:
+                self._alone.discard(number)
                 self._fail(f"a window is dropped, the broker refuses it: {flight.error}")
                 metrics.DROPPED.inc()
                 self._spool.give_up(flight.entry)

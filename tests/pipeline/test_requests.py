@@ -15,6 +15,7 @@ from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, SAMPLES
 from icestream.v1.activity_pb2 import ActivityBatch
 from icestream.v1.samples_pb2 import SampleBatch
+from standalone.demo.workload import SERVICE
 from tests.not_clocked import NotClocked
 from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline, between
@@ -83,16 +84,22 @@ def assert_sampled_cpu(rows: dict[str, dict], requests: list[dict], not_clocked:
 
 
 def assert_operations(pipeline: Pipeline, time_range: dict, requests: list[dict]) -> None:
-    """The samples of each operation are those of its requests, and what selects it finds the same."""
+    """The samples of each operation are those of its requests, and what selects it finds the same.
+
+    Only in the workload's service: the collector also sees what other tests run, and labels of theirs name operations.
+    """
     expected: dict[str, int] = defaultdict(int)
     for request in requests:
         expected[request["operation"]] += request["sampled_cpu_ns"]
-    groups = pipeline.get("/api/v1/timeline", sum_by="operation", step="1h", **time_range)["groups"]
+    service = f'service="{SERVICE}"'
+    groups = pipeline.get("/api/v1/timeline", selector=f"{{{service}}}", sum_by="operation", step="1h", **time_range)[
+        "groups"
+    ]
     found = {group["labels"]["operation"]: sum(group["values"]) for group in groups}
     found.pop("", None)
     assert found == expected
     for operation, value in expected.items():
-        selector = f'{{operation="{operation}"}}'
+        selector = f'{{{service}, operation="{operation}"}}'
         assert pipeline.get("/api/v1/merge", selector=selector, **time_range)["total"] == value
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from collector.activity import activity_socket
 from collector.activity.activity_datagram import MalformedDatagram, decode
 from collector.activity.activity_socket import ActivityReceiver
 from collector.activity.intervals import Intervals
+from collector.processes.process_events import Executed, Exited, Forked
 from icestream.tracing.datagram import Columns, datagrams
 from tests.examples import examples
 from tests.waiting import wait_until
@@ -133,6 +135,23 @@ def test_processes_and_their_services_are_known_also_without_activity(
     monkeypatch.setattr(activity_socket, "SERVICE_SECONDS", 0.01)
     time.sleep(0.05)
     assert receiver.services() == {}
+
+
+@pytest.mark.parametrize("event", [Executed, Forked])
+def test_another_program_and_another_process_with_the_same_id_do_not_inherit_a_service(
+    receiver: ActivityReceiver, event: type[Executed | Forked]
+) -> None:
+    about: Any = "sh" if event is Executed else 1
+    before = time.monotonic_ns()
+    _send(receiver, _datagram())
+    assert receiver.services() == {os.getpid(): "shop"}
+    receiver.event(os.getpid(), event(before, about))  # it is told late, and sent this as the program that it is now
+    receiver.event(os.getpid(), Exited(time.monotonic_ns()))
+    assert receiver.services() == {os.getpid(): "shop"}
+    receiver.event(os.getpid(), event(time.monotonic_ns(), about))
+    assert receiver.services() == {}
+    _send(receiver, _datagram())
+    assert receiver.services() == {os.getpid(): "shop"}
 
 
 def test_who_sent_it_is_what_the_kernel_says(receiver: ActivityReceiver) -> None:

@@ -1,6 +1,7 @@
 """From the spool to Kafka: everything, in order, whatever dies in between."""
 
 import errno
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -9,6 +10,12 @@ from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from collector import metrics
 from collector.delivery import publisher as publisher_module
@@ -17,7 +24,7 @@ from collector.delivery.publisher import Publisher
 from collector.delivery.spool import Entry, Spool
 from collector.settings import CollectorSettings
 from icestream.commands.topics import create
-from icestream.kafka import consumer
+from icestream.kafka import client_config, consumer
 from icestream.settings import KafkaSettings
 from icestream.topics import ACTIVITY, DEFAULT_PROFILE_TYPE, RAW, STREAMS_GROUP
 from icestream.v1.common_pb2 import BatchId
@@ -130,6 +137,35 @@ def test_a_message_that_the_broker_refuses_for_good_does_not_stop_the_others(
     publisher.append(window(2))
     assert read(reader, 2) == [0, 2]
     assert publisher.close(PATIENCE_S) == 0
+    spool.close()
+
+
+def test_windows_that_are_in_one_request_with_one_that_is_refused_arrive(
+    apache_kafka: KafkaSettings, tmp_path: Path
+) -> None:
+    """The broker takes smaller requests than the collector makes of windows that have waited."""
+    change = ConfigResource(ConfigResource.Type.TOPIC, RAW)
+    change.add_incremental_config(
+        ConfigEntry("max.message.bytes", "100000", incremental_operation=AlterConfigOpType.SET)
+    )
+    admin = AdminClient(client_config(apache_kafka))
+    (altered,) = admin.incremental_alter_configs([change]).values()
+    altered.result()
+    settings = collector_settings(apache_kafka, tmp_path)
+    spool = Spool(settings.spool, 64 << 20)
+    for number in range(20):
+        size = 200_000 if number == 7 else 30_000
+        spool.append([Message(RAW, b"host", number.to_bytes(4, "big") + os.urandom(size))])
+    dropped = metrics.DROPPED._value.get()
+    publisher = started(Publisher(settings, spool))
+    reading = consumer(apache_kafka, "test_publisher")
+    partitions = reading.list_topics(RAW, timeout=300).topics[RAW].partitions
+    reading.assign([TopicPartition(RAW, partition, 0) for partition in partitions])
+    found = read(reading, 19)
+    assert publisher.close(PATIENCE_S) == 0
+    assert sorted(set(found)) == [number for number in range(20) if number != 7]
+    assert metrics.DROPPED._value.get() - dropped == 1
+    reading.close()
     spool.close()
 
 
