@@ -58,13 +58,37 @@ static __always_inline void read_record(u64 at, u8 *ids)
 #define GO_M 48 /* offset in Go's runtime.g of its runtime.m, in all versions whose labels are read */
 
 /* Finds the labels of the goroutine that runs on the thread. `g` is what runs: the goroutine, or code of the runtime or of
- * C that works for it. Since Go 1.24 labels are a slice of pairs of strings (internal/runtime/pprof/label.Set). */
+ * C that works for it. Since Go 1.24 labels are a slice of pairs of strings (internal/runtime/pprof/label.Set), before that a
+ * map (src/runtime/pprof/label.go). */
 static __always_inline bool find_go_labels(struct context_slot *slot, u64 g, u64 *labels)
 {
 	u64 m, goroutine;
 
 	return read_word(g + GO_M, &m) && m && read_word(m + slot->goroutine, &goroutine) && goroutine &&
 		   read_word(goroutine + slot->labels, labels) && *labels;
+}
+
+/* What of Go's runtime.hmap is read. */
+struct hmap {
+	u64 count;
+	u8 flags;
+	u8 log_buckets;
+	u16 overflowing;
+	u32 seed;
+	u64 buckets;
+};
+
+/* Finds the slots of a map with one bucket or two (9 to 13 labels), or the first slots of a larger one. `at`: of the variable
+ * with the map. */
+static __always_inline bool find_slots(u64 at, struct labels *labels)
+{
+	struct hmap map;
+
+	if (!read_word(at, &at) || !at || bpf_probe_read_user(&map, sizeof(map), (void *)at) || !map.count)
+		return false;
+	labels->at = map.buckets;
+	labels->count = map.log_buckets ? 2 * BUCKET_SLOTS : BUCKET_SLOTS;
+	return true;
 }
 
 /* Reads what the current thread works for into the walk, and the name of its span into the words of the description. */
@@ -87,10 +111,10 @@ static __always_inline void read_context(struct walk *w)
 		read_record(at, w->context.ids);
 		return;
 	}
-	if (slot->kind == GO_LABELS && !find_go_labels(slot, at, &at))
+	if (slot->kind != CUSTOM_LABELS && !find_go_labels(slot, at, &at))
 		return;
-	if (bpf_probe_read_user(&labels, sizeof(labels), (void *)at) == 0)
-		read_labels(w, &labels, slot->kind == CUSTOM_LABELS);
+	if (slot->kind == GO_LABEL_MAP ? find_slots(at, &labels) : !bpf_probe_read_user(&labels, sizeof(labels), (void *)at))
+		read_labels(w, &labels, slot->kind == GO_LABEL_MAP ? BUCKETS : slot->kind == CUSTOM_LABELS ? BYTES_FIRST : ADDRESS_FIRST);
 }
 
 #endif

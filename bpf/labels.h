@@ -24,6 +24,19 @@ struct labels {
 	u64 count;
 };
 
+/* How labels lie in memory. */
+enum layout {
+	ADDRESS_FIRST, /* one after the other; of each text, its address comes before its length */
+	BYTES_FIRST,   /* the other way round */
+	BUCKETS,	   /* in buckets of a map of Go before 1.24 (src/runtime/map.go): a bucket has 8 bytes of hashes, 8 names, 8 values, and the
+					* address of another bucket. Slots without a label are zeros, because nothing is taken out of these maps. */
+};
+
+#define BUCKET_SLOTS 8
+#define BUCKET_NAMES 8 /* offset */
+#define BUCKET_VALUES (BUCKET_NAMES + BUCKET_SLOTS * sizeof(struct text))
+#define BUCKET_BYTES (BUCKET_VALUES + BUCKET_SLOTS * sizeof(struct text) + 8)
+
 #define EVERY_BYTE(byte) (0x0101010101010101ULL * (byte))
 #define REACHES(bytes, least) ((bytes) + EVERY_BYTE(0x80 - (least))) /* sets the top bit of bytes that do; all are below 0x80 */
 
@@ -61,6 +74,24 @@ static __always_inline void swap(struct text *text)
 
 	text->bytes = text->at;
 	text->at = at;
+}
+
+static __always_inline bool read_label(struct labels *labels, u32 i, enum layout layout, struct label *label)
+{
+	u64 at = labels->at + i * sizeof(*label);
+
+	if (layout == BUCKETS) {
+		at = labels->at + i / BUCKET_SLOTS * BUCKET_BYTES + BUCKET_NAMES + i % BUCKET_SLOTS * sizeof(struct text);
+		return !bpf_probe_read_user(&label->name, sizeof(label->name), (void *)at) &&
+			   !bpf_probe_read_user(&label->value, sizeof(label->value), (void *)(at + BUCKET_VALUES - BUCKET_NAMES));
+	}
+	if (bpf_probe_read_user(label, sizeof(*label), (void *)at))
+		return false;
+	if (layout == BYTES_FIRST) {
+		swap(&label->name);
+		swap(&label->value);
+	}
+	return true;
 }
 
 /* Whether a text has so many bytes, and is these. */
@@ -106,9 +137,8 @@ static __always_inline void read_span_name(struct walk *w)
 }
 
 /* Reads what labels say into the walk's context, which is zeros before. Of two labels that say the same, the first counts.
- * Whatever is not as expected counts as not there. `bytes_first`: in memory, texts have their length before their address.
- * The values are in the walk: of those on the program's stack, the verifier would follow every combination. */
-static __always_inline void read_labels(struct walk *w, struct labels *labels, bool bytes_first)
+ * Whatever is not as expected counts as not there. The values are in the walk: of those on the program's stack, the verifier would follow every combination. */
+static __always_inline void read_labels(struct walk *w, struct labels *labels, enum layout layout)
 {
 	u32 i;
 
@@ -120,12 +150,8 @@ static __always_inline void read_labels(struct walk *w, struct labels *labels, b
 
 		if (i >= labels->count)
 			break;
-		if (bpf_probe_read_user(&label, sizeof(label), (void *)(labels->at + i * sizeof(label))))
+		if (!read_label(labels, i, layout, &label))
 			break;
-		if (bytes_first) {
-			swap(&label.name);
-			swap(&label.value);
-		}
 		if (!w->trace_id.at && is_text(&label.name, 8, TRACE_ID))
 			w->trace_id = label.value;
 		else if (!w->span_id.at && is_text(&label.name, 7, SPAN_ID))

@@ -41,6 +41,7 @@ enum context_kind {
 	THREAD_CONTEXT, /* the thread-local variable has the address of an OpenTelemetry thread context (OTEP 4947) */
 	GO_LABELS,		/* of Go's runtime.g */
 	CUSTOM_LABELS,	/* of a set of labels (custom-labels, ABI version 1): address and number of its labels */
+	GO_LABEL_MAP,	/* of Go's runtime.g, whose labels are a map */
 };
 
 /* Where the threads of a process have the thread-local variable that leads to their trace context: `offset` bytes from the
@@ -53,7 +54,7 @@ struct context_slot {
 	s32 dtv;		/* from the thread pointer to where the address of the DTV is */
 	u16 entry_bytes;
 	u16 kind;
-	u16 goroutine; /* GO_LABELS: the offset in runtime.m of the goroutine that it runs */
+	u16 goroutine; /* GO_LABELS, GO_LABEL_MAP: the offset in runtime.m of the goroutine that it runs */
 	u16 labels;	   /* the offset in runtime.g of its labels */
 };
 

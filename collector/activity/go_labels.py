@@ -20,12 +20,20 @@ from collector.elf.sections import SYMTAB, find
 from collector.labels.text import clean
 
 _OFFSETS = {
+    18: GoLabels(goroutine=192, labels=360),
+    19: GoLabels(goroutine=192, labels=360),
+    20: GoLabels(goroutine=192, labels=360),
+    21: GoLabels(goroutine=192, labels=344),
+    22: GoLabels(goroutine=192, labels=344),
+    23: GoLabels(goroutine=192, labels=352),
     24: GoLabels(goroutine=192, labels=352),
     25: GoLabels(goroutine=184, labels=344),
     26: GoLabels(goroutine=184, labels=352),
     27: GoLabels(goroutine=184, labels=352),
 }
-"""By minor version. Before 1.24, labels were a map."""
+"""By minor version."""
+_NO_MAP = 24
+"""The first version in which labels are no map."""
 
 _SETS_LABELS = b"\0runtime/pprof.runtime_setProfLabel\0"
 _MOST_SECTIONS = 1000  # Go's programs have some 30; a table of very many would cost whoever reads it
@@ -84,7 +92,8 @@ def _version(info: bytes) -> str:
 
 def _program(elf: ElfFile, version: str) -> GoProgram:
     entry, known = elf.header.entry, _VERSION.fullmatch(version)
-    offsets = _OFFSETS.get(int(known[1])) if known else None
+    minor = int(known[1]) if known else 0
+    offsets = _OFFSETS.get(minor)
     if elf.header.machine != X86_64:
         return GoProgram(entry, why="the labels of Go programs are read on x86-64 only")
     if offsets is None:
@@ -96,7 +105,8 @@ def _program(elf: ElfFile, version: str) -> GoProgram:
         return GoProgram(
             entry, why=f"its symbols are missing or too many, and other thread-local variables lie beside Go's {_SLOT}"
         )
-    return GoProgram(entry, TlsPlace(offset, kind=ContextKind.GO_LABELS, go=offsets))
+    kind = ContextKind.GO_LABELS if minor >= _NO_MAP else ContextKind.GO_LABEL_MAP
+    return GoProgram(entry, TlsPlace(offset, kind=kind, go=offsets))
 
 
 def _slot_offset(elf: ElfFile) -> int | None:

@@ -58,6 +58,7 @@ class ContextKind(enum.IntEnum):
     THREAD_CONTEXT = 0  # OpenTelemetry's
     GO_LABELS = 1  # runtime.g
     CUSTOM_LABELS = 2
+    GO_LABEL_MAP = 3  # runtime.g, whose labels are a map
 
 
 class GoLabels(NamedTuple):

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from collector.activity import context_finder, thread_context
 from collector.activity.go_labels import read_go
+from collector.bpf.program import ContextKind
 from collector.bpf.samples import Samples
 from collector.elf.reader import bytes_reader
 from collector.processes.mapped_files import MappedFile
@@ -74,7 +76,7 @@ func usedCPU() time.Duration {
 func work(spin func(int) int) {
 	onThread := map[int]int{}
 	for enough := 0; enough < 2 || usedCPU() < leastCPU; {
-		for range 10 {
+		for turn := 0; turn < 10; turn++ {
 			spin(25_000)
 			thread := syscall.Gettid()
 			if onThread[thread]++; onThread[thread] == turns {
@@ -95,7 +97,7 @@ func main() {
 	fmt.Println("ready")
 	input.ReadString('\\n')
 	many := []string{"trace_id", trace[:31] + "D", "span_id", "00F067AA0BA902B7"}
-	for i := range 14 {
+	for i := 2; i < MANY; i++ {
 		many = append(many, fmt.Sprintf("label %02d", i), "value")
 	}
 	goroutines := []func(){
@@ -122,6 +124,7 @@ func main() {
 	}
 	ended := make(chan bool)
 	for _, run := range goroutines {
+		run := run
 		go func() { run(); ended <- true }()
 	}
 	for range goroutines {
@@ -133,7 +136,7 @@ func main() {
 """
 SPIN = """//go:noinline
 func NAME(n int) (sum int) {
-	for i := range n {
+	for i := 0; i < n; i++ {
 		sum += i % 7
 	}
 	return
@@ -142,17 +145,22 @@ func NAME(n int) (sum int) {
 """
 
 
+OLDER = ("go1.18.10", "go1.19.13", "go1.20.14", "go1.21.13", "go1.22.12", "go1.23.12")
+"""Before Go 1.24, labels are a map."""
+
+
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(tmp_path_factory.mktemp("go"), CGO_ENABLED="0")
 
 
-def build(folder: Path, *flags: str, **environ: str) -> Path:
-    source = PROGRAM.replace("TRACE", TRACE).replace("SPAN", SPAN)
+def build(folder: Path, *flags: str, version: str = "", labels: int = 16, **environ: str) -> Path:
+    """`version`: of Go, by default the one that is installed. The goroutine `last` has so many labels."""
+    source = PROGRAM.replace("TRACE", TRACE).replace("SPAN", SPAN).replace("MANY", str(labels))
     source = source.replace("FUNCTIONS\n", "".join(SPIN.replace("NAME", name) for name in SPINS))
     (folder / "main.go").write_text(source)
-    (folder / "go.mod").write_text("module example.org/shop\n\ngo 1.24\n")
-    environ |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
+    (folder / "go.mod").write_text(f"module example.org/shop\n\ngo {'1.18' if version else '1.24'}\n")
+    environ |= {"GOFLAGS": "-mod=mod", "GOTOOLCHAIN": version or "local"}
     subprocess.run(["go", "build", "-o", "program", *flags, "."], cwd=folder, env=os.environ | environ, check=True)
     return folder / "program"
 
@@ -163,6 +171,35 @@ def build(folder: Path, *flags: str, **environ: str) -> Path:
 def test_samples_of_goroutines_that_move_between_threads_carry_the_trace_and_span_name_of_their_labels(
     program: Path, loader: str
 ) -> None:
+    assert_read(program, loader)
+
+
+@pytest.mark.ebpf
+@pytest.mark.soak  # Go downloads each version, and builds all of its libraries
+@pytest.mark.parametrize("labels", [8, 13])
+@pytest.mark.parametrize("version", OLDER)
+def test_labels_of_older_versions_of_go_are_read_from_their_maps(tmp_path: Path, version: str, labels: int) -> None:
+    """A map has one bucket for up to 8 labels, and two for up to 13."""
+    assert_read(build(tmp_path, version=version, labels=labels, CGO_ENABLED="0"), "libbpf")
+
+
+def test_labels_of_older_versions_of_go_are_maps(good: bytes) -> None:
+    version = re.search(rb"go1\.(\d\d)", good)
+    assert version is not None
+    assert int(version[1]) >= 24
+    for minor in range(18, 24):
+        older = read_go(bytes_reader(good.replace(version[0], b"go1.%d" % minor)))
+        assert older
+        assert older.place
+        assert older.place.kind == ContextKind.GO_LABEL_MAP
+        assert older.place.go.goroutine == 192
+    oldest = read_go(bytes_reader(good.replace(version[0], b"go1.17")))
+    assert oldest
+    assert "only those of releases of Go 1.18 to 1." in oldest.why
+
+
+def assert_read(program: Path, loader: str) -> None:
+    """Runs the program, and compares the context of each sample with the labels of the goroutine that it is of."""
     process = start(program)
     assert line(process) == "ready"
     drain = samples_until_end(process, loader)
