@@ -53,8 +53,8 @@ test-ebpf:
 test-alone:
 	$(BIN)/pytest $(TELLING) -m alone --durations 5 $(call files-with,alone)
 
-test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute or two)
-	$(BIN)/pytest -q -n 2 -m "$(FAST)"
+test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
+	$(BIN)/pytest -q -n 4 -m "$(FAST)"
 
 lint: setup-test ruff ## check formatting, lint and types
 	$(BIN)/mypy

@@ -49,6 +49,7 @@ def brokers() -> Iterator[Brokers]:
     brokers.close()
 
 
+@pytest.mark.slow
 def test_it_serves_while_kafka_is_there_and_whoever_watches_learns_of_each_change(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_who_does_not_wait_for_the_answer_leaves_no_trace_in_the_log(capfd: pyte
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_connections_that_ask_nothing_neither_pile_up_nor_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("icestream.metrics._SLOWEST_S", 1.0)
     server = HealthServer("127.0.0.1:0", lambda: None, "supervisor")
