@@ -146,17 +146,16 @@ def read_operation(database: Database, trace_id: str, service: str, thinned: Tim
     known = f"SELECT span_id FROM activity WHERE {conditions.expressions[0]} AND operation != ''"
     labelled = f"series_id IN (SELECT series_id FROM trace_samples {conditions.where} AND span_id NOT IN ({known}))"
     conditions.add("operation != ''")
-    active = Conditions([*conditions.expressions], conditions.parameters)
-    if thinned is None:
-        active.add("0")  # for others, it would read all spans of the service in these hours
-    else:
-        add_times(active, [span_hours(thinned)], "start_time")
+    sources = [
+        f"SELECT toString(operation) AS named, 1 AS by_span, thread_cpu_ns AS cpu FROM activity {conditions.where}",
+        f"SELECT toString(operation), 1, 0 FROM spans {conditions.where}",  # where there is no activity
+        f"SELECT label, 0, 0 FROM ({SERIES_SPAN_NAMES}) WHERE {labelled}",
+    ]
+    if thinned is not None:  # for others, it would read all spans of the service in these hours
+        add_times(conditions, [span_hours(thinned)], "start_time")
+        sources.append(f"SELECT toString(operation), 1, 0 FROM span_operations {conditions.where}")
     answer = database.table(
-        "SELECT named AS name FROM"
-        f" (SELECT toString(operation) AS named, 1 AS by_span, thread_cpu_ns AS cpu FROM activity {conditions.where}"
-        f" UNION ALL SELECT toString(operation), 1, 0 FROM spans {conditions.where}"  # where there is no activity
-        f" UNION ALL SELECT toString(operation), 1, 0 FROM span_operations {active.where}"
-        f" UNION ALL SELECT label, 0, 0 FROM ({SERIES_SPAN_NAMES}) WHERE {labelled})"
+        f"SELECT named AS name FROM ({' UNION ALL '.join(sources)})"
         " GROUP BY named ORDER BY max(by_span) DESC, sum(cpu) DESC, name LIMIT 1",
         conditions.parameters,
     )

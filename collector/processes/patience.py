@@ -2,7 +2,8 @@
 
 Where a network file system or a disk does not answer, opening or reading a file waits in the kernel, and no signal ends
 that. Then one thread waits there until there is an answer, and meanwhile files of that mount are not looked at: each
-mount that hangs costs one thread, and the others lose GIVE_UP_S once.
+mount that hangs costs one thread, and the others lose GIVE_UP_S once. The threads are daemons, because the end of the
+process must not wait for them; those of concurrent.futures are none.
 """
 
 import logging
@@ -10,7 +11,9 @@ import os
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
 
 from collector import metrics
 from collector.guest import priority
@@ -20,43 +23,8 @@ MOST_HANGING = 16
 """So many mounts that hang; then no file is looked at."""
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-
-
-class _Job(Generic[T]):
-    def __init__(self, work: Callable[[], T], discard: Callable[[T], None]) -> None:
-        self._work, self._discard = work, discard
-        self._lock = threading.Lock()
-        self._is_given_up = False
-        self.ended = threading.Event()
-        self.result: T | None = None
-        self.error: Exception | None = None
-
-    def run(self) -> bool:
-        """Returns whether somebody takes the result."""
-        try:
-            result = self._work()
-        except Exception as error:
-            self.error = error
-            with self._lock:
-                self.ended.set()
-                return not self._is_given_up
-        with self._lock:
-            self.result = result
-            self.ended.set()
-            if not self._is_given_up:
-                return True
-        self._discard(result)
-        return False
-
-    def give_up(self) -> bool:
-        """Returns False if it has ended."""
-        with self._lock:
-            self._is_given_up = not self.ended.is_set()
-            return self._is_given_up
-
-
-_Jobs = queue.SimpleQueue[_Job[Any] | str | None]
-"""Jobs; None ends their thread. Behind one that was given up: its mount."""
+_Jobs = queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+"""None ends their thread."""
 
 
 class Patience:
@@ -77,37 +45,46 @@ class Patience:
                 raise TimeoutError(f"{path}: its file system does not answer")
             if self._jobs is None:
                 self._jobs = queue.SimpleQueue()
-                threading.Thread(target=self._serve, args=(self._jobs,), name="read-files", daemon=True).start()
-            job = _Job(work, discard)
-            self._jobs.put(job)
-            if not job.ended.wait(self._give_up_s) and job.give_up():
-                mount = mount_of(pid, path)
-                self._hanging.add(mount)
-                self._jobs.put(mount)
-                self._jobs = None
-                log.warning(
-                    "%s does not answer for %g s: its files are not looked at until it does", mount, self._give_up_s
-                )
-                raise TimeoutError(f"{path}: its file system does not answer")
-        if job.error is not None:
-            raise job.error
-        return job.result  # type: ignore[return-value]
+                threading.Thread(target=_serve, args=(self._jobs,), name="read-files", daemon=True).start()
+            future: Future[T] = Future()
+            self._jobs.put((future, work))
+            try:
+                return future.result(self._give_up_s)
+            except TimeoutError:
+                if future.done():
+                    raise
+            mount = mount_of(pid, path)
+            self._hanging.add(mount)
+            self._end_thread()
+            log.warning("%s does not answer for %g s: its files are left alone until it does", mount, self._give_up_s)
+            future.add_done_callback(partial(self._answered, mount, discard))
+            raise TimeoutError(f"{path}: its file system does not answer")
 
     def close(self) -> None:
         """Ends the thread that runs; one that waits for an answer ends with it."""
         with self._turn:
-            if self._jobs is not None:
-                self._jobs.put(None)
-                self._jobs = None
+            self._end_thread()
 
-    def _serve(self, jobs: "_Jobs") -> None:
-        priority.run_at_once()
-        while isinstance(job := jobs.get(), _Job):
-            if not job.run():
-                mount = jobs.get()
-                self._hanging.discard(str(mount))
-                log.warning("%s answers again", mount)
-                return
+    def _end_thread(self) -> None:
+        if self._jobs is not None:
+            self._jobs.put(None)
+            self._jobs = None
+
+    def _answered(self, mount: str, discard: Callable[[T], None], future: Future[T]) -> None:
+        self._hanging.discard(mount)
+        log.warning("%s answers again", mount)
+        if future.exception() is None:
+            discard(future.result())
+
+
+def _serve(jobs: _Jobs) -> None:
+    priority.run_at_once()
+    while (job := jobs.get()) is not None:
+        future, work = job
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)
 
 
 def mount_of(pid: int, path: str) -> str:
