@@ -20,7 +20,8 @@ from tests.not_clocked import NotClocked
 from tests.pipeline.reading import messages
 from tests.pipeline.running import Pipeline, between
 
-pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf]
+# They run alone: beside other programs, when a thread has a CPU and when it is sampled may be in step.
+pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf, pytest.mark.alone]
 
 REQUESTS = 100
 FREQUENCY_HZ = 1999
@@ -33,7 +34,7 @@ def test_cpu_of_requests_agrees_with_the_threads_clocks(pipeline: Pipeline) -> N
     begin = time.time_ns()
     pipeline.start("collect", "--frequency", str(FREQUENCY_HZ))
     pipeline.wait(lambda: (pipeline.data / "activity.sock").exists(), bool)
-    requests, not_clocked = workload(pipeline.data / "activity.sock")
+    requests, not_clocked = workload(pipeline)
     pipeline.wait_published(time.time_ns())  # what a collector that ends cannot publish in time is left in its spool
     pipeline.stop("collect")  # before its samples are stored: at this frequency it takes much of the CPUs
     end = time.time_ns() + 60 * 10**9
@@ -103,7 +104,7 @@ def assert_operations(pipeline: Pipeline, time_range: dict, requests: list[dict]
         assert pipeline.get("/api/v1/merge", selector=selector, **time_range)["total"] == value
 
 
-def workload(socket: Path) -> tuple[list[dict], float]:
+def workload(pipeline: Pipeline) -> tuple[list[dict], float]:
     """Requests of 20 ms, as the workload clocked them itself, and the share of CPU time that its clocks left out."""
     command = [
         sys.executable,
@@ -116,13 +117,15 @@ def workload(socket: Path) -> tuple[list[dict], float]:
         "--json",
     ]
     with subprocess.Popen(
-        [*command, "--wait", "--socket", str(socket)],
+        [*command, "--wait", "--socket", str(pipeline.data / "activity.sock")],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
     ) as process:  # fmt: skip
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdout.readline()
-        time.sleep(3)  # until the collector's next look at processes: it has to know where this one shows its contexts
+        # Until the collector has looked at the process: it has to know where this one shows its contexts.
+        pipeline.wait_published(time.time_ns())
+        time.sleep(0.5)
         not_clocked = NotClocked()
         process.stdin.write("go\n")
         process.stdin.flush()

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.pipeline, pytest.mark.ebpf, pytest.mark.alone]
 PROGRAMS = 200
 CPU_NS = 50_000_000 * PROGRAMS
 SELECTOR = '{thread_name="short-lived"}'
-LEAST_IDLE = 0.1
+LEAST_IDLE = 0.25
 CUT_BUSY, CUT_IDLE = 4 / 25, 0.05
 """What is cut at most: the samples before the collector knew the program, which are one or two of 25. While no CPU is
 idle, the collector waits for one as the programs do (docs/collector.md): a slice or two of the scheduler, each as long

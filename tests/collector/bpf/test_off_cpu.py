@@ -193,7 +193,8 @@ def test_a_share_of_the_waits_stands_for_all_of_them(waiting: Path) -> None:
         seen = watch.run(waiting, "many", 800)
     # 4 standard deviations of independent choices; ours deviate less.
     assert seen.waits == pytest.approx(200, abs=4 * (800 * 0.25 * 0.75) ** 0.5)
-    assert seen.of("nanosleep_1_to_5ms") == pytest.approx(seen.measured["nanosleep_1_to_5ms"], rel=0.26)
+    # The same; but a wait of half a second, as while the CPU was away, counts for 2 s of 2.4: it stands for 4.
+    assert seen.of("nanosleep_1_to_5ms") == pytest.approx(seen.measured["nanosleep_1_to_5ms"], rel=0.5)
 
 
 @pytest.mark.ebpf

@@ -118,6 +118,7 @@ def test_a_program_on_a_disk_that_does_not_answer_holds_up_no_other_file(
     with pytest.raises(TimeoutError):
         files.identify(slow)
     disk.wait_for_reader()
+    files._patience._give_up_s = PATIENCE_S
     assert files.identify(other) is not None
     with pytest.raises(TimeoutError):
         files.identify(slow)

@@ -66,7 +66,8 @@ def test_stacks_of_every_program_are_what_it_calls_up_to_the_outermost_frame(see
     shares = {}
     for name, of_program in seen.items():
         total, wrong = sum(of_program.stacks.values()), of_program.wrong()
-        assert total > FREQUENCY_HZ * RUN_CPU_S * 0.9, f"{name}: only {total} samples"
+        # Enough for the shares below: a virtual CPU that is away for 40 ms takes no samples.
+        assert total > FREQUENCY_HZ * RUN_CPU_S * 0.6, f"{name}: only {total} samples"
         shares[name] = 1 - sum(wrong.values()) / total
         if shares[name] < 0.99:
             print(name, f"{shares[name]:.2%}", *wrong.most_common(3), sep="\n  ")
