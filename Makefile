@@ -51,7 +51,7 @@ test-ebpf:
 	$(BIN)/pytest -n 2 $(TELLING) -m "ebpf and not alone and not soak" --durations 15 $(call files-with,ebpf)
 
 test-alone:
-	$(BIN)/pytest $(TELLING) -m alone --durations 5 $(call files-with,alone)
+	$(BIN)/pytest $(TELLING) -m "alone and not soak" --durations 5 $(call files-with,alone)
 
 test-fast: setup-test ## run the tests that need no broker, no store, no kernel and no browser (a minute)
 	$(BIN)/pytest -q -n 4 -m "$(FAST)"

@@ -70,7 +70,8 @@ def test_every_sample_of_a_busy_thread_carries_the_request_it_works_for(listener
     assert sum(row[5] for row in heard.rows) == pytest.approx(thread_cpu_ns, rel=0.03)
     samples = [sample for drain in drained for sample in _samples_of(drain, workload.pid)]
     with_trace = [sample for sample in samples if sample[2]]
-    assert 0.97 < len(with_trace) * 1e9 / 999 / thread_cpu_ns < most
+    # A virtual CPU that is away for a moment takes no samples, and the threads' clocks may count that time.
+    assert 0.93 < len(with_trace) * 1e9 / 999 / thread_cpu_ns < most
     covering = defaultdict(list)
     for _, tid, start, trace, end, _ in sorted(heard.rows, key=lambda row: row[2]):
         covering[tid].append((start, end, trace))
