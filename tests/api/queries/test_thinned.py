@@ -13,11 +13,12 @@ from icestream.clickhouse import Clients
 from icestream.thinning import IS_SAMPLED
 from sinks import thin_requests
 from sinks.rollup_changes import note_work_sql
+from sinks.rollups import Rollups
 from tests.api.conftest import Api
 from tests.api.queries.request_store import OPERATIONS, Requests, Rows, whole_minutes
 from tests.api.queries.rollup_store import DAY, HOUR, T0
 from tests.data.tables import NO_SPAN, to_datetime
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 DAYS = [datetime.fromtimestamp(T0 + day * DAY, timezone.utc).date() for day in range(2)]
 RANGE = {"start": str(T0), "end": str(T0 + 2 * DAY)}
@@ -305,3 +306,11 @@ def test_a_thinning_that_was_killed_is_done_again_after_an_hour(requests: Reques
         )
         thin(requests)
         assert states(requests) == {DAYS[0]: expected}
+
+
+@pytest.mark.parametrize("days", [3, 0])
+def test_sinks_thin_requests_unless_all_are_to_be_kept(requests: Requests, days: int) -> None:
+    requests.come(200, first=0.1, days=0.1)
+    requests.build()
+    Rollups(requests.clients, PATIENCE_S, days).step(threading.Event(), int(time.time() + 2 * DAY))
+    assert states(requests) == ({DAYS[0]: ["choosing", "thinning", "thinned"]} if days else {})
