@@ -28,10 +28,11 @@ struct labels {
 enum layout {
 	ADDRESS_FIRST, /* one after the other; of each text, its address comes before its length */
 	BYTES_FIRST,   /* the other way round */
-	BUCKETS,	   /* in buckets of a map of Go before 1.24 (src/runtime/map.go): a bucket has 8 bytes of hashes, 8 names, 8 values, and the
-					* address of another bucket. Slots without a label are zeros, because nothing is taken out of these maps. */
+	BUCKETS,	   /* in buckets of a map of Go before 1.24 (src/runtime/map.go) */
 };
 
+/* A bucket has 8 bytes of hashes, 8 names, 8 values, and the address of another bucket. Slots without a label are zeros,
+ * because nothing is taken out of these maps. */
 #define BUCKET_SLOTS 8
 #define BUCKET_NAMES 8 /* offset */
 #define BUCKET_VALUES (BUCKET_NAMES + BUCKET_SLOTS * sizeof(struct text))
@@ -137,7 +138,8 @@ static __always_inline void read_span_name(struct walk *w)
 }
 
 /* Reads what labels say into the walk's context, which is zeros before. Of two labels that say the same, the first counts.
- * Whatever is not as expected counts as not there. The values are in the walk: of those on the program's stack, the verifier would follow every combination. */
+ * Whatever is not as expected counts as not there. The values are in the walk: of those on the program's stack, the
+ * verifier would follow every combination. */
 static __always_inline void read_labels(struct walk *w, struct labels *labels, enum layout layout)
 {
 	u32 i;

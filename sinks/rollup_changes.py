@@ -9,14 +9,14 @@ A job deletes rows and inserts them again, so it notes that before and after; no
 import time
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from clickhouse_connect.driver.client import Client
 
-from icestream.rollups import HOUR_S, OPERATION_MINUTES, REQUESTS
+from icestream.rollups import CHANGES_SQL, HOUR_S, OPERATION_MINUTES, REQUESTS, Level, bucket_parameters
 from icestream.times import HOUR_NS
 from sinks.cluster import INSERT_SETTINGS, ONE_SERVER, Cluster, of_all_replicas
 
@@ -122,3 +122,19 @@ def _note_added(client: Client, hours: Iterable[int], begun_s: int, work: str, c
     if rows:
         columns = ["start_time", "state", "work"]
         client.insert("sample_changes", rows, column_names=columns, settings=insert_settings(cluster))
+
+
+class Changes(NamedTuple):
+    """The changes that are noted of a bucket."""
+
+    noted: int = 0
+    is_open: bool = False
+    """A job is at work there."""
+    last_unix_s: int = 0
+
+
+def read_changes(client: Client, level: Level, from_unix_s: int, until_unix_s: int) -> dict[int, Changes]:
+    """Returns the changes of the buckets of a time range by their start, if they have any."""
+    parameters = bucket_parameters(level, from_unix_s, until_unix_s)
+    rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
+    return {int(start): Changes(int(count), bool(is_open), int(last)) for start, count, is_open, last in rows}

@@ -11,20 +11,18 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from clickhouse_connect.driver.client import Client
 
 from icestream.clickhouse import Clients
 from icestream.rollups import (
-    CHANGES_SQL,
     DAY_S,
     HOUR_S,
     LEVELS,
     OPERATION_LEVELS,
     OPERATION_MINUTES,
     Level,
-    bucket_parameters,
 )
 from sinks import metrics, operation_tables
 from sinks.buckets import Bucket, one_by_one, together
@@ -33,7 +31,7 @@ from sinks.migrate import check
 from sinks.old_samples import drop_old_samples
 from sinks.retention import kept_days, sample_days
 from sinks.rollup_builds import note_builds, read_sources, read_valid_builds
-from sinks.rollup_changes import REQUESTS_QUIET_S, insert_settings
+from sinks.rollup_changes import REQUESTS_QUIET_S, Changes, insert_settings, read_changes
 from sinks.rollup_tables import build_number, fill, fill_parameters, fill_settings
 from sinks.stored_days import days_of_builds, rows_of_days
 from sinks.thin_requests import thin_requests
@@ -202,7 +200,7 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
         return []
     range_s = min(closed), max(closed) + level.bucket_s
     valid = read_valid_builds(client, level, *range_s)
-    changes = _changes(client, level, *range_s)
+    changes = read_changes(client, level, *range_s)
     begun = client.query(
         "SELECT toUnixTimestamp(start_time) FROM rollup_builds WHERE level = {level:String}"
         " GROUP BY start_time, build HAVING max(state != 'begun') = 0 AND max(noted_time) > now() - {started:UInt32}",
@@ -211,7 +209,7 @@ def due(client: Client, level: Level, days: list[int], ages: Ages, cluster: Clus
     others = {row[0] for row in begun}
 
     def waits(start: int) -> bool:
-        each = changes.get(start, _Changes())
+        each = changes.get(start, Changes())
         # By a job that ended in the middle.
         was_left = start < ages.left_before(level) and each.last_unix_s + DAY_S <= ages.now
         return start in others or not ages.is_quiet(level, each.last_unix_s) or (each.is_open and not was_left)
@@ -252,7 +250,7 @@ def build(
     note_builds(client, level, begun, "begun", {}, cluster)
     read = (*operation_tables.SOURCE_TABLES, "series") if level.of_operations else ("samples",)
     wait_for_replicas(client, cluster, "sample_changes", *read)
-    changes = _changes(client, level, min(begun), max(begun) + level.bucket_s)
+    changes = read_changes(client, level, min(begun), max(begun) + level.bucket_s)
     left_before, may_change = ages.left_before(level), level.of_operations and ages.now > 0
     at_work = {
         start
@@ -309,7 +307,7 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
         return
     first_day, end = rows[0][0] // DAY_S * DAY_S, (rows[-1][0] // DAY_S + 1) * DAY_S
     valid = read_valid_builds(client, level, first_day, end)
-    last_changes = [(start, each.last_unix_s) for start, each in _changes(client, level, first_day, end).items()]
+    last_changes = [(start, each.last_unix_s) for start, each in read_changes(client, level, first_day, end).items()]
     last_builds = [(start, built) for start, _, built in rows]
     filled = {start // DAY_S for start, last in last_changes + last_builds if last + DAY_S > ages.now}
     numbers = {
@@ -319,19 +317,3 @@ def finish(client: Client, level: Level, ages: Ages, cluster: Cluster = ONE_SERV
     }
     if final := {start: number for start, number in numbers.items() if number}:
         note_builds(client, level, final, "final", {}, cluster)
-
-
-class _Changes(NamedTuple):
-    """The changes that are noted of a bucket."""
-
-    noted: int = 0
-    is_open: bool = False
-    """A job is at work there."""
-    last_unix_s: int = 0
-
-
-def _changes(client: Client, level: Level, from_unix_s: int, until_unix_s: int) -> dict[int, _Changes]:
-    """Returns the changes of the buckets of a time range by their start, if they have any."""
-    parameters = bucket_parameters(level, from_unix_s, until_unix_s)
-    rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
-    return {int(start): _Changes(int(count), bool(is_open), int(last)) for start, count, is_open, last in rows}

@@ -15,17 +15,17 @@ import logging
 import threading
 from collections.abc import Sequence
 from datetime import datetime, timezone
-from typing import NamedTuple
 
 from clickhouse_connect.driver.client import Client
 
 from icestream import operation_sums
 from icestream.operation_sums import QUANTILES
-from icestream.rollups import CHANGES_SQL, DAY_S, OPERATION_DAYS, OPERATION_LEVELS, bucket_parameters
+from icestream.rollups import DAY_S, OPERATION_DAYS, OPERATION_LEVELS
 from icestream.thinning import kept_traces
 from sinks.cluster import ONE_SERVER
 from sinks.operation_tables import LIMITS, OF_TRACES, SETTINGS, between, trace_ranges
 from sinks.rollup_builds import note_builds, read_valid_builds
+from sinks.rollup_changes import Changes, read_changes
 from sinks.stored_days import rows_of_days
 from sinks.unused_builds import KILLED_AFTER_S
 
@@ -126,7 +126,7 @@ def _changed(client: Client, days: Sequence[int], quiet_unix_s: int) -> list[int
     changes = _changes(client, days)
 
     def has_changed(day: int) -> bool:
-        date, last = _date(day), changes[day].last_unix_s if day in changes else 0
+        date, last = _date(day), changes.get(day, Changes()).last_unix_s
         return date not in begun and (date not in noted or noted[date] < last <= quiet_unix_s)
 
     return [day for day in days if has_changed(day)]
@@ -150,20 +150,9 @@ def _settled(client: Client, days: Sequence[int], quiet_unix_s: int) -> set[int]
     return settled
 
 
-class _Change(NamedTuple):
-    """The changes that are noted of a day."""
-
-    noted: int
-    is_open: bool
-    """A job is at work there."""
-    last_unix_s: int
-
-
-def _changes(client: Client, days: Sequence[int]) -> dict[int, _Change]:
+def _changes(client: Client, days: Sequence[int]) -> dict[int, Changes]:
     """Returns the changes of days, which are in order, by their start; of those that have some."""
-    parameters = bucket_parameters(OPERATION_DAYS, days[0], days[-1] + DAY_S)
-    rows = client.query(CHANGES_SQL, parameters=parameters).result_rows
-    return {int(day): _Change(int(noted), bool(is_open), int(last)) for day, noted, is_open, last in rows}
+    return read_changes(client, OPERATION_DAYS, days[0], days[-1] + DAY_S)
 
 
 def _make_final(client: Client, days: Sequence[int]) -> None:

@@ -2,26 +2,17 @@
 
 Docker mounts DATA/containers/ID/hostname into the container, as it does with `hosts` and `resolv.conf`; ID is another
 one where containers share a network. The table of mounts of a process in the container says where on a file system
-that file is, and that of process 1 where this file system is mounted on the host. Format: proc_pid_mountinfo(5).
+that file is, and that of process 1 where this file system is mounted on the host.
 """
 
 import os
 import re
-from collections.abc import Iterator
-from typing import NamedTuple
+
+from collector.processes.mounts import mounts
 
 PROC = "/proc"
-_MOST_BYTES = 1 << 20
 _CONTAINERS = b"/containers/"
 _FOLDER = re.compile(r"(/.*/containers)/[0-9a-f]{64}/(hostname|hosts|resolv\.conf)", re.DOTALL)
-_ESCAPE = re.compile(r"\\([0-7]{3})")
-
-
-class _Mount(NamedTuple):
-    device: str
-    root: str
-    """The folder or file of the file system that is mounted."""
-    point: str
 
 
 def docker_folder(pid: int, container_id: str, host_pid: int = 1) -> str | None:
@@ -32,7 +23,7 @@ def docker_folder(pid: int, container_id: str, host_pid: int = 1) -> str | None:
     """
     if not _same_users(pid, host_pid):
         return None
-    for mount in _mounts(pid, _CONTAINERS):
+    for mount in mounts(pid, _CONTAINERS, PROC):
         match = _FOLDER.fullmatch(mount.root)
         if match and mount.point == f"/etc/{match[2]}":
             return _on_host(mount.device, f"{match[1]}/{container_id}", host_pid)
@@ -53,27 +44,10 @@ def _same_users(pid: int, host_pid: int) -> bool:
 def _on_host(device: str, folder: str, host_pid: int) -> str | None:
     roots = [
         mount
-        for mount in _mounts(host_pid)
+        for mount in mounts(host_pid, proc=PROC)
         if mount.device == device and f"{folder}/".startswith(f"{mount.root.rstrip('/')}/")
     ]
     if not roots:
         return None
     mount = max(roots, key=lambda mount: len(mount.root))
     return mount.point.rstrip("/") + folder[len(mount.root.rstrip("/")) :]
-
-
-def _mounts(pid: int, with_text: bytes = b"") -> Iterator[_Mount]:
-    """Yields the mounts whose lines have this text; nothing if the process is gone."""
-    try:
-        with open(f"{PROC}/{pid}/mountinfo", "rb") as file:
-            lines = file.read(_MOST_BYTES).split(b"\n")
-    except OSError:
-        return
-    for line in lines:
-        fields = line.decode("utf-8", "surrogateescape").split(" ") if with_text in line else []
-        if len(fields) > 5:
-            yield _Mount(fields[2], _text(fields[3]), _text(fields[4]))
-
-
-def _text(field: str) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)

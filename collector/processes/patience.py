@@ -7,7 +7,6 @@ process must not wait for them; those of concurrent.futures are none.
 """
 
 import logging
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 from collector import metrics
 from collector.guest import priority
+from collector.processes.mounts import mounts
 
 GIVE_UP_S = 3.0
 MOST_HANGING = 16
@@ -89,17 +89,10 @@ def _serve(jobs: _Jobs) -> None:
 
 def mount_of(pid: int, path: str) -> str:
     """Returns the mount point of a file as a process sees it, with its device; the path if that is not known. Asks the
-    kernel only, never the file system. Format: /proc/PID/mountinfo in proc(5)."""
-    best = (0, path)
-    for source in (f"/proc/{pid}/mountinfo", "/proc/self/mountinfo"):
-        try:
-            with open(source, "rb") as lines:
-                mounts = [line.split(b" ", 5)[2:5] for line in lines]
-        except OSError:
-            continue
-        for device, _, escaped in mounts:
-            point = os.fsdecode(escaped.decode("unicode_escape").encode("latin-1"))
-            if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= best[0]:
-                best = len(point), f"{point} ({device.decode()})"
-        break
-    return best[1]
+    kernel only, never the file system."""
+    table = list(mounts(pid)) or mounts("self")
+    over = [mount for mount in table if f"{path}/".startswith(f"{mount.point.rstrip('/')}/")]
+    if not over:
+        return path
+    mount = max(reversed(over), key=lambda mount: len(mount.point))  # of those with one point, the last one counts
+    return f"{mount.point} ({mount.device})"

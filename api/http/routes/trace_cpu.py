@@ -71,10 +71,10 @@ def trace_cpu(
     about["thinned"] = is_thinned(state.database, trace_id, cpu.all_services, cpu.time_range)
     if about["thinned"]:  # what is left of its spans need not have the root
         about["service"] = cpu.all_services[0]
-        operation = queries.read_operation(state.database, trace_id, about["service"], cpu.time_range)
+    thinned = cpu.time_range if about["thinned"] else None
+    operation = queries.read_operation(state.database, trace_id, about["service"], thinned)
+    if about["thinned"]:
         about["operation"] = operation
-    else:
-        operation = queries.read_operation(state.database, trace_id, about["service"])
     about["like"] = requests_like(about["service"], operation, cpu.time_range)
     if output_format is None:
         return json_response(about | queries.read_breakdown(state.database, cpu))
